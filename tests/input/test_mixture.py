@@ -13,17 +13,15 @@ import tensorflow as tf
 
 from tests.helpers.datasets import Written
 from tpudata import Images, Mixture, MixUp, UsageError, as_keras, as_numpy, make_input_fn
-from tpudata.input.input_fn import InputFn
 
 
-def digits_of(written: Written, split: str, **options: Any) -> InputFn:
+def digits_of(written: Written, split: str, **options: Any) -> Any:
     """Return an input of images, labels and the number of the split, 0 or 1."""
 
     def transform(features: Any, labels: Any) -> Any:
         return {**features, "split": tf.constant(int(split == "test"))}, labels
 
-    made: InputFn = make_input_fn(written.path, split, training=True, seed=1, transform=transform, **options)
-    return made
+    return make_input_fn(written.path, split, training=True, seed=1, transform=transform, **options)
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +29,7 @@ def mixture(raw_digits: Written) -> Mixture:
     return Mixture([(digits_of(raw_digits, "train"), 3), (digits_of(raw_digits, "test"), 1)])
 
 
-def taken(mixture: InputFn, batch_size: int, steps: int, **options: Any) -> list[Any]:
+def taken(mixture: Any, batch_size: int, steps: int, **options: Any) -> list[Any]:
     return list(itertools.islice(as_numpy(mixture({"batch_size": batch_size}, **options)), steps))
 
 

@@ -1,4 +1,7 @@
-"""Kinds of input read in pieces: their batches equal those of plain loops, on any number of hosts and from any step."""
+"""Kinds of input read in pieces: their batches equal those of plain loops, on any number of hosts and from any step.
+
+The loops need the private draws, and the lanes of a plan.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +21,7 @@ from tests.input.test_reading import BATCH, READING, RECORDS, host_rows, numbers
 from tests.input.text.test_sequence import IDS, LABEL
 from tpudata import FixedLengthRecordFiles, Mixture, Reading, TextLineFiles, TFRecordFiles, Tokens, make_input_fn
 from tpudata.format import Feature, open_dataset
-from tpudata.input.files.plain_dataset import SPLIT, open_files
 from tpudata.input.graph.reading.piece_plan import PiecePlan, plan_reading
-from tpudata.input.input_fn import InputFn
 from tpudata.input.order.draws import BLOCK_DRAWS, EPOCH_DRAWS, draw
 
 SEED, WINDOW = 4, 96
@@ -137,8 +138,8 @@ def test_tfrecord_files_follow_the_order_of_their_dataset(dataset: str, expected
     assert found.ravel()[:RECORDS].tolist() == list(range(RECORDS))
 
 
-@pytest.mark.parametrize("kind", ["fixed", "lines"])
-def test_other_files_follow_the_order_of_plain_loops(tmp_path: Path, kind: str) -> None:
+@pytest.mark.parametrize(("kind", "lanes"), [("fixed", 2), ("lines", 4)])
+def test_other_files_follow_the_order_of_plain_loops(tmp_path: Path, kind: str, lanes: int) -> None:
     size = 7 if kind == "lines" else 2
     for shard in range(0, RECORDS, SHARD_RECORDS):
         written = range(shard, shard + SHARD_RECORDS)
@@ -154,8 +155,7 @@ def test_other_files_follow_the_order_of_plain_loops(tmp_path: Path, kind: str) 
         files = FixedLengthRecordFiles(f"{tmp_path}/*", [("x", "u1", (2,))])
     reading = Reading(pieces=True, piece_bytes=64 + PIECE_RECORDS * size, lanes=4)
     options = {**OPTIONS, "reading": reading, "transform": of_line if kind == "lines" else None}
-    plan = plan_reading(open_files(files).dataset, SPLIT, reading)
-    expected = loop_batches(70, pieces_of_shards(size, reading.piece_bytes), BATCH, plan.lanes(BATCH), WINDOW, SEED)
+    expected = loop_batches(70, pieces_of_shards(size, reading.piece_bytes), BATCH, lanes, WINDOW, SEED)
     check_hosts_and_starts(make_input_fn(files, **options), expected)
 
 
@@ -166,7 +166,7 @@ def test_a_mixture_takes_its_rows_from_each_input_in_turn(dataset: str, tmp_path
     def numbered(features: Any, *, is_other: bool) -> Any:
         return {"x": tf.cast(features["x"], tf.int32) + tf.constant([128 * is_other, 0])}
 
-    inputs: list[InputFn] = [
+    inputs: list[Any] = [
         make_input_fn(path, "train", **OPTIONS, transform=functools.partial(numbered, is_other=name == "other"))
         for name, path in parts.items()
     ]

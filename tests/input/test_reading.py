@@ -16,7 +16,6 @@ from tests.helpers.datasets import write_dataset, write_unfilled
 from tests.helpers.hostile import write_json
 from tpudata import Reading, UsageError, make_input_fn
 from tpudata.format import Feature, open_dataset
-from tpudata.input.graph.reading.piece_plan import PiecePlan, plan_reading
 
 RECORDS, BATCH = 3000, 48
 # Pieces of about 16 records of 31 bytes: the window of 96 is a part of a piece for each of the lanes.
@@ -56,13 +55,6 @@ def epochs(dataset: str) -> npt.NDArray[np.int64]:
     """The batches of two epochs on one host."""
     input_fn = make_input_fn(dataset, "train", training=True, seed=4, shuffle=96, reading=READING)
     return host_rows(input_fn, 2 * RECORDS // BATCH, 1)
-
-
-def test_plans_lanes_of_pieces(dataset: str) -> None:
-    plan = plan_reading(open_dataset(dataset), "train", READING)
-    assert isinstance(plan, PiecePlan)
-    assert plan.lanes(BATCH) == 4
-    assert (plan.chunks.stops - plan.chunks.firsts).min() >= 8
 
 
 def test_every_record_comes_once_per_epoch(epochs: npt.NDArray[np.int64]) -> None:

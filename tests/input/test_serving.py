@@ -1,7 +1,11 @@
-"""Serving features from encoded images and from records equal those of evaluation."""
+"""Serving features from encoded images and from records equal those of evaluation.
+
+They are private: an export gives them to a model, which shows only its predictions.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +14,9 @@ import pytest
 import tensorflow as tf
 
 from tests.helpers.datasets import encode_image, write_dataset
-from tpudata import Images, Tokens, make_input_fn
+from tpudata import CentreCrop, Images, Normalize, Tokens, make_input_fn
 from tpudata.format import Feature, encode_example, open_dataset
-from tpudata.input import CentreCrop
+from tpudata.input.options.columns import FeatureOptions
 from tpudata.input.serving import ServingFeatures
 
 v1 = tf.compat.v1
@@ -26,13 +30,22 @@ ENCODED = Feature("image/encoded", "bytes", "uint8", (None, None, 3), "image")
 RAW = Feature("image_raw", "bytes", "uint8", (6, 4, 1), "raw")
 SIZE = Feature("size", "float", "float32", (2,))
 IDS = Feature("input_ids", "int64", "int64", (None,))
+NORMALIZE = Normalize.imagenet()
+
+
+def serve(path: str, records: Sequence[bytes], images: Images | None = None, **columns: Any) -> dict[str, Any]:
+    """Return the features that a served model gets of records, with options of a dataset's columns."""
+    with tf.Graph().as_default(), v1.Session() as session:
+        serving = ServingFeatures(open_dataset(path), images or Images(), Tokens(), FeatureOptions(**columns)).build()
+        found: dict[str, Any] = session.run(serving.features, {serving.examples: records})
+    return found
 
 
 @pytest.mark.parametrize(
     ("layout", "values", "images", "tokens", "files"),
     [
         ("imagenet", {ENCODED: FILES}, Images(crop=CentreCrop(24)), Tokens(), FILES),
-        ("imagenet", {ENCODED: FILES}, Images(size=(20, 24)), Tokens(), FILES),
+        ("imagenet", {ENCODED: FILES}, Images(size=(20, 24), dtype="float32", normalize=NORMALIZE), Tokens(), FILES),
         ("raw", {RAW: [pixels.tobytes() for pixels in PIXELS]}, Images(), Tokens(), [encode_image(p) for p in PIXELS]),
         ("mine", {ENCODED: FILES, SIZE: [[1.0, 2.0]] * 3}, Images(size=(20, 24)), Tokens(), None),
         ("tokens", {IDS: [[1], [2, 3], [4, 5, 6, 7]]}, Images(), Tokens(sequence_length=5, targets=True), None),

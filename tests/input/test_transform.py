@@ -74,10 +74,10 @@ def test_rejects_a_result_without_a_static_shape(raw_digits: Written) -> None:
 
 def test_rejects_a_ragged_result(raw_digits: Written) -> None:
     def transform(features: Any, labels: Any) -> Any:
-        return {"rows": tf.RaggedTensor.from_tensor(features["image"][..., 0], padding=0)}, labels
+        return {"rows": (labels, {"odd": tf.RaggedTensor.from_tensor(features["image"][..., 0], padding=0)})}, labels
 
     input_fn = make_input_fn(raw_digits.path, "test", training=False, transform=transform)
-    with pytest.raises(FeatureError, match=r"\['rows'\] is RaggedTensorSpec.*not static"):
+    with pytest.raises(FeatureError, match=r"\[0\]\['rows'\]\[1\]\['odd'\] is RaggedTensorSpec.*not static"):
         input_fn({"batch_size": 5})
 
 

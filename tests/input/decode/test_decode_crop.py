@@ -1,4 +1,7 @@
-"""Decoded crops compared with whole images, cut and resized with numpy."""
+"""Decoded crops compared with whole images, cut and resized with numpy.
+
+Crops of given seeds are private: an input_fn draws the seeds, and does not return the windows.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +17,9 @@ import tensorflow as tf
 from PIL import Image, ImageFilter
 
 from tests.helpers.datasets import encode_image
-from tpudata.errors import UsageError
+from tpudata import CentreCrop, TrainCrop, UsageError
 from tpudata.input.decode.decode_crop import decode_crop
-from tpudata.input.image.crop import CentreCrop, TrainCrop, crop_flips, crop_window
+from tpudata.input.image.crop import crop_flips, crop_window
 
 Pixels = npt.NDArray[np.uint8]
 SEEDS = [(3, number) for number in range(6)]

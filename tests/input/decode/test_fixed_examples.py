@@ -1,4 +1,7 @@
-"""Examples of one fixed layout equal parsed ones, and records of another layout are parsed."""
+"""Examples of one fixed layout equal parsed ones, and records of another layout are parsed.
+
+The two parsers are private: batches do not show which one parsed them.
+"""
 
 from __future__ import annotations
 

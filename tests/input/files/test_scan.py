@@ -1,4 +1,7 @@
-"""Offsets of records in files without an index, compared with TensorFlow's readers."""
+"""Records of files without an index, compared with TensorFlow's readers.
+
+Offsets of lines are private: a file would have many megabytes to be read in two parts.
+"""
 
 from __future__ import annotations
 
@@ -12,23 +15,16 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tpudata import CorruptionError
-from tpudata.input.files.fixed_length_record_files import compute_offsets
+from tpudata import CorruptionError, FixedLengthRecordFiles, TextLineFiles, make_input_fn
 from tpudata.input.files.text_line_files import line_offsets
-from tpudata.storage import Entry, storage_for
-
-
-def entry(path: str) -> Entry:
-    found = storage_for(path).stat(path)
-    assert found is not None
-    return found
+from tpudata.storage import storage_for
 
 
 def test_rejects_compressed_lines(tmp_path: Path) -> None:
-    path = str(tmp_path / "a.gz")
-    Path(path).write_bytes(gzip.compress(b"one\ntwo\n"))
+    path = tmp_path / "a.gz"
+    path.write_bytes(gzip.compress(b"one\ntwo\n"))
     with pytest.raises(CorruptionError, match="the file is compressed, and has no lines"):
-        line_offsets(entry(path), 0)
+        make_input_fn(TextLineFiles(path), training=True)
 
 
 @settings(max_examples=60, deadline=None)
@@ -41,7 +37,9 @@ def test_lines_equal_those_of_text_line_dataset(text: str, skip: int, read_bytes
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "a.txt")
         path.write_bytes(text.encode())
-        offsets = line_offsets(entry(str(path)), skip, read_bytes).tolist()
+        entry = storage_for(str(path)).stat(str(path))
+        assert entry is not None
+        offsets = line_offsets(entry, skip, read_bytes).tolist()
         data = path.read_bytes()
         found = [data[a:b].removesuffix(b"\n") for a, b in itertools.pairwise(offsets)]
         assert found == list(tf.data.TextLineDataset(str(path)).skip(skip).as_numpy_iterator())
@@ -50,21 +48,23 @@ def test_lines_equal_those_of_text_line_dataset(text: str, skip: int, read_bytes
 @pytest.mark.parametrize(("header", "footer", "over"), [(0, 0, 1), (3, 0, 9), (3, 4, 5)])
 def test_records_of_one_length_must_fit_the_file(tmp_path: Path, header: int, footer: int, over: int) -> None:
     path = str(tmp_path / "a.bin")
-    Path(path).write_bytes(bytes(header + 10 * 7 + footer))
-    assert compute_offsets(entry(path), 10, header, footer).tolist() == [header + 10 * i for i in range(8)]
+    files = FixedLengthRecordFiles(path, [("x", "u1", (10,))], header, footer)
+    Path(path).write_bytes(bytes(range(header + 10 * 7 + footer)))
+    (batch,) = make_input_fn(files, training=False)({"batch_size": 7}).as_numpy_iterator()
+    assert batch["x"].ravel().tolist() == list(range(header, header + 70))
     Path(path).write_bytes(bytes(header + 10 * 7 + over + footer))
     with pytest.raises(
         CorruptionError,
         match=rf"{path} at byte {header + 70}: the file has {header + 70 + over + footer} bytes: .* 7 records of 10 leave {over}",
     ):
-        compute_offsets(entry(path), 10, header, footer)
+        make_input_fn(files, training=False)
     # TensorFlow's reader rejects it, too.
     with pytest.raises(tf.errors.InvalidArgumentError, match="not an exact multiple of the record length"):
         list(tf.data.FixedLengthRecordDataset(path, 10, header, footer))
 
 
 def test_rejects_a_file_shorter_than_its_header(tmp_path: Path) -> None:
-    path = str(tmp_path / "a.bin")
-    Path(path).write_bytes(bytes(5))
+    path = tmp_path / "a.bin"
+    path.write_bytes(bytes(5))
     with pytest.raises(CorruptionError, match="at byte 5: the file has 5 bytes: 8 of header"):
-        compute_offsets(entry(path), 10, 8, 0)
+        make_input_fn(FixedLengthRecordFiles(path, [("x", "u1", (10,))], 8, 0), training=True)

@@ -26,7 +26,6 @@ from tpudata import (
     make_input_fn,
 )
 from tpudata.format import Feature
-from tpudata.input.input_fn import InputFn
 
 # Ops that call back into Python, which exists only in the process that made them.
 PYTHON_OPS = {"PyFunc", "EagerPyFunc", "PyFuncStateless", "GeneratorDataset"}
@@ -74,7 +73,7 @@ def sequences(sources: Sources) -> str:
     return write_tokens(sources.folder, documents(60, 16))
 
 
-MAKES: dict[str, Callable[[Sources, bool], InputFn]] = {
+MAKES: dict[str, Callable[[Sources, bool], Any]] = {
     "images": lambda s, t: make_input_fn(s.digits, "train", training=t, seed=1),
     "images in memory": lambda s, t: make_input_fn(s.digits, "train", training=t, seed=1, cache=True),
     "images on disk": lambda s, t: make_input_fn(s.digits, "train", training=t, seed=1, cache=s.folder / "cache"),

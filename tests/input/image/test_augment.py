@@ -1,4 +1,7 @@
-"""RandAugment compared with a loop over Pillow's operations, with the same drawn numbers."""
+"""RandAugment compared with a loop over Pillow's operations, with the same drawn numbers.
+
+Operations of given seeds are private: an input_fn draws the seeds.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +15,8 @@ import tensorflow as tf
 from PIL import Image, ImageFilter
 
 from tests.input.pillow_ops import Pixels, pillow, plain_cutout
-from tpudata.errors import UsageError
-from tpudata.input.image.augment import MOVES, OPERATIONS, RandAugment, augment_with_maps, rand_augment
+from tpudata import RandAugment, UsageError
+from tpudata.input.image.augment import MOVES, OPERATIONS, augment_with_maps, rand_augment
 
 # At magnitude 10, where the sign is 1, on 56 x 112 pixels.
 STRONGEST = {

@@ -1,4 +1,7 @@
-"""Every operation equals Pillow's to the pixel, on several kinds of pictures."""
+"""Every operation equals Pillow's to the pixel, on several kinds of pictures.
+
+Operations are private: RandAugment draws which one changes an image, and how much.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Windows compared with the same algorithm in plain Python, number by number and as distributions."""
+"""Windows compared with the same algorithm in plain Python, number by number and as distributions.
+
+Windows of given seeds are private: an input_fn draws the seeds, and does not return the windows.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +17,8 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tpudata.errors import UsageError
-from tpudata.input.image.crop import CentreCrop, TrainCrop, crop_flips, crop_window
+from tpudata import CentreCrop, TrainCrop, UsageError
+from tpudata.input.image.crop import crop_flips, crop_window
 
 Window = tuple[int, int, int, int]
 F = np.float32

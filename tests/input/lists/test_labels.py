@@ -11,6 +11,7 @@ import tensorflow as tf
 import tf_keras as keras
 
 from tests.helpers.datasets import write_dataset
+from tests.input.test_serving import serve
 from tpudata import (
     CutMix,
     FeatureError,
@@ -24,11 +25,7 @@ from tpudata import (
     as_numpy,
     make_input_fn,
 )
-from tpudata.format import Feature, encode_example, open_dataset
-from tpudata.input.options.columns import FeatureOptions
-from tpudata.input.options.images import Images as ImageOptions
-from tpudata.input.options.tokens import Tokens
-from tpudata.input.serving import ServingFeatures
+from tpudata.format import Feature, encode_example
 
 IMAGE = Feature("image_raw", "bytes", "uint8", (4, 4, 3), "raw")
 ONE = Feature("label", "int64", "int64", num_classes=3)
@@ -190,10 +187,9 @@ def test_keras_trains_on_several_classes(path: str) -> None:
     assert len(model.predict(batches(False), verbose=0)) == COUNT
 
 
-def test_serving_features_omit_the_label(path: str) -> None:
-    columns = FeatureOptions(label="age", extra_features=("gaze",), pad={"caption_ids": 4})
-    with tf.Graph().as_default():
-        served = ServingFeatures(open_dataset(path), ImageOptions(), Tokens(), columns).build().features
+def test_serving_features_omit_the_label(path: str, records: list[dict[str, Any]]) -> None:
+    stored = [encode_example({name: value for name, value in records[0].items() if name != "age"})]
+    served = serve(path, stored, label="age", extra_features=("gaze",), pad={"caption_ids": 4})
     assert served.keys() == {"image", "gaze", "caption_ids", "caption_ids/count"}
 
 

@@ -13,6 +13,7 @@ import tensorflow as tf
 from tests.helpers.datasets import encode_image, write_dataset
 from tests.helpers.label_maps import png_of
 from tests.input.lists.test_moves import BOX, CLASS, IMAGE, OUTSIDE, PLACES, SIZE, window_of
+from tests.input.test_serving import serve
 from tpudata import (
     CentreCrop,
     FeatureError,
@@ -25,10 +26,7 @@ from tpudata import (
     as_numpy,
     make_input_fn,
 )
-from tpudata.format import Feature, open_dataset
-from tpudata.input.options.columns import FeatureOptions
-from tpudata.input.options.tokens import Tokens
-from tpudata.input.serving import ServingFeatures
+from tpudata.format import Feature
 
 MASK = "image/object/mask"
 FEATURES = (IMAGE, PLACES, *BOX, CLASS, Feature(MASK, "bytes", "string", (None,)))
@@ -159,10 +157,8 @@ def test_serving_decodes_masks_as_evaluation_does(shapes: Shapes) -> None:
     (batch,) = batches(shapes, 1, images, 8, training=False, seed=None)
     shard = sorted(Path(shapes.path).glob("train-*"))[0]
     records = list(tf.data.TFRecordDataset(str(shard)).as_numpy_iterator())
-    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-        served = ServingFeatures(open_dataset(shapes.path), images, Tokens(), FeatureOptions(pad=PAD)).build()
-        found = session.run(served.features[MASK], {served.examples: records})
-    np.testing.assert_array_equal(found, batch[MASK][: len(records)])
+    found = serve(shapes.path, records, images, pad=PAD)
+    np.testing.assert_array_equal(found[MASK], batch[MASK][: len(records)])
 
 
 def test_rejects_masks_that_cannot_move(shapes: Shapes) -> None:

@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from tests.helpers.datasets import encode_image, write_dataset
 from tests.helpers.label_maps import png_of
+from tests.input.test_serving import serve
 from tpudata import (
     CentreCrop,
     CutMix,
@@ -25,10 +26,7 @@ from tpudata import (
     make_input_fn,
 )
 from tpudata.estimator import EstimatorSpec, RunConfig, TPUEstimator, TPUEstimatorSpec
-from tpudata.format import Feature, open_dataset
-from tpudata.input.options.columns import FeatureOptions
-from tpudata.input.options.tokens import Tokens
-from tpudata.input.serving import ServingFeatures
+from tpudata.format import Feature
 
 IMAGE = Feature("image/encoded", "bytes", "uint8", (None, None, 3), "image")
 PLACES = Feature("places/encoded", "bytes", "uint16", (None, None, 1), "label_map")
@@ -275,9 +273,7 @@ def test_serving_moves_boxes_as_evaluation_does(scenes: Scenes) -> None:
     (row, *_) = rows_of(scenes, 1, images, 10, training=False, seed=None)
     shard = sorted(Path(scenes.path).glob("train-*"))[0]
     record = next(iter(tf.data.TFRecordDataset(str(shard)).as_numpy_iterator()))
-    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-        served = ServingFeatures(open_dataset(scenes.path), images, Tokens(), FeatureOptions(pad=PAD)).build()
-        found = session.run(served.features, {served.examples: [record]})
+    found = serve(scenes.path, [record], images, pad=PAD)
     assert found.keys() == row.keys() - {"weights"}
     for name, values in found.items():
         np.testing.assert_array_equal(values[0], row[name])

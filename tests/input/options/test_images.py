@@ -26,7 +26,6 @@ from tpudata import (
     make_input_fn,
 )
 from tpudata.format import Feature
-from tpudata.input.decode.decode_crop import crop_image
 
 MEAN, STD = np.array((0.485, 0.456, 0.406)), np.array((0.229, 0.224, 0.225))
 TRAIN: dict[str, Any] = {"training": True, "seed": 3}
@@ -212,8 +211,6 @@ def test_crops_a_raw_image_as_an_encoded_one(raw_photos: Written, tmp_path: Path
     )
     options = {**TRAIN, "images": Images(crop=TrainCrop(16)), "shuffle": 24}
     np.testing.assert_array_equal(images_of(raw_photos.path, **options), images_of(encoded.path, **options))
-    seed = tf.constant((1, 2))
-    assert crop_image(tf.constant(raw_photos.images["train"][0]), TrainCrop(16), seed).shape == (16, 16, 3)
 
 
 def test_crops_and_whole_images_have_separate_caches(tmp_path: Path, digits: Written) -> None:

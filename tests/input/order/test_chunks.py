@@ -1,4 +1,7 @@
-"""Chunks, the records read at once: their length, and that none crosses the end of a shard."""
+"""Chunks, the records read at once: their length, and that none crosses the end of a shard.
+
+Chunks are private: batches in order do not show which records were read at once.
+"""
 
 from __future__ import annotations
 

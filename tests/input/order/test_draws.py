@@ -1,4 +1,7 @@
-"""Draws depend only on the seed, the number and the use, and are the same with every TensorFlow release."""
+"""Draws depend only on the seed, the number and the use, and are the same with every TensorFlow release.
+
+Draws are private: an order permutes by them, and shows only their ranks.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The order of evaluation: each record once, in the order of the dataset, in the rows of its host."""
+"""The order of evaluation: each record once, in the order of the dataset, in the rows of its host.
+
+Ranges are private: batches show the records, but not at which ones a read begins.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The input of each piece of a mixture, compared with exact fractions."""
+"""The input of each piece of a mixture, compared with exact fractions.
+
+The order is private: reading batches up to step 10**12 would take years.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Seeds depend only on the position, and spread over all bits."""
+"""Seeds depend only on the position, and spread over all bits.
+
+Seeds are private: an input_fn passes them to functions for positions of its own records alone.
+"""
 
 from __future__ import annotations
 

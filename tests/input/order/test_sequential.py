@@ -1,4 +1,7 @@
-"""The order of training without a shuffle, compared with numpy."""
+"""The order of training without a shuffle, compared with numpy.
+
+Ranges are private: batches show the records, but not at which ones a read begins.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The order of training: each record once per epoch, and the same rows on any hosts and from any step."""
+"""The order of training: each record once per epoch, and the same rows on any hosts and from any step.
+
+Orders are private: an input_fn takes the chunks and lanes of its files.
+"""
 
 from __future__ import annotations
 

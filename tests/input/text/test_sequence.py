@@ -14,7 +14,6 @@ import tensorflow as tf
 import tf_keras as keras
 
 import tpudata
-from beam_jobs.text_records.sequences import Documents, pack_rows, stream_rows
 from tests.helpers.datasets import Written, write_dataset
 from tests.input.flat_options import grouped
 from tpudata import FeatureError, UsageError, as_numpy, make_input_fn
@@ -35,16 +34,35 @@ def write_tokens(folder: Path, texts: list[npt.NDArray[np.int32]], shards: int =
     return write_dataset(str(folder), {"train": records}, [IDS, LABEL], layout="tokens", shards=shards)
 
 
+def pack(texts: list[npt.NDArray[np.int32]]) -> dict[str, Any]:
+    """Return rows of whole documents, of which those that are too long are cut."""
+    rows: list[list[Any]] = [[]]
+    for text in texts:
+        for start in range(0, len(text), LENGTH):
+            document = text[start : start + LENGTH]
+            if sum(map(len, rows[-1])) + len(document) > LENGTH:
+                rows.append([])
+            rows[-1].append(document)
+    columns = {name: np.zeros((len(rows), LENGTH), np.int32) for name in ("input_ids", "segment_ids", "positions")}
+    for number, row in enumerate(rows):
+        values = {
+            "input_ids": row,
+            "segment_ids": [[place] * len(document) for place, document in enumerate(row, 1)],
+            "positions": [range(len(document)) for document in row],
+        }
+        for name, parts in values.items():
+            flat = [value for part in parts for value in part]
+            columns[name][number, : len(flat)] = flat
+    return columns
+
+
 def write_rows(folder: Path, layout: str, kind: str) -> tuple[str, dict[str, Any]]:
     """The rows of 40 documents, as int64 lists or as bytes of int32."""
     texts = documents(40, 20)
+    stream = np.concatenate(texts)
+    found = {"input_ids": np.pad(stream, (0, -len(stream) % LENGTH)).reshape(-1, LENGTH)}
     if layout == "packed":
-        (rows,) = pack_rows([Documents.of(texts)], LENGTH, 0)
-    else:
-        parts = list(stream_rows([Documents.of(texts)], LENGTH, 0))
-        rows = parts[0]._replace(input_ids=np.concatenate([part.input_ids for part in parts]))
-    columns = {"input_ids": rows.input_ids, "segment_ids": rows.segment_ids, "positions": rows.positions}
-    found = {name: values for name, values in columns.items() if values is not None}
+        found = pack(texts)
     dtype, encoding = ("int64", None) if kind == "int64" else ("int32", "raw")
     features = [Feature(name, kind, dtype, (LENGTH,), encoding) for name in found]
     records = [
@@ -52,7 +70,7 @@ def write_rows(folder: Path, layout: str, kind: str) -> tuple[str, dict[str, Any
             name: values[row] if kind == "int64" else values[row].astype("<i4").tobytes()
             for name, values in found.items()
         }
-        for row in range(len(rows.input_ids))
+        for row in range(len(found["input_ids"]))
     ]
     return write_dataset(str(folder), {"train": records}, features, layout=layout, shards=2), found
 

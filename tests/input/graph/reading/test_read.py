@@ -1,4 +1,4 @@
-"""Ranges of records read in a graph equal those of other readers; unreadable ranges are errors."""
+"""Ranges of records equal those of other readers; unreadable ranges are errors."""
 
 from __future__ import annotations
 
@@ -12,19 +12,14 @@ import pytest
 import tensorflow as tf
 
 from tests.helpers.datasets import write_dataset
-from tpudata import FixedLengthRecordFiles, TextLineFiles, TFRecordFiles, TpudataError, as_numpy, make_input_fn
-from tpudata.format import Dataset, Feature, ShardIndex, index_name, open_dataset, read_records
-from tpudata.input.files.open_data import open_data
-from tpudata.input.files.shards import open_shards
-from tpudata.input.files.split_files import SplitFiles
-from tpudata.input.graph.reading.read import RecordReader
-from tpudata.input.graph.reading.segments import Segments, cut_into_segments
+from tpudata import FixedLengthRecordFiles, Reading, TextLineFiles, TFRecordFiles, TpudataError, as_numpy, make_input_fn
+from tpudata.format import Dataset, Feature, ShardIndex, index_name, open_dataset
 
 TEXTS = [b"", b"a", "zwölf".encode(), bytes(3000), *(b"%d" % number * (number % 50) for number in range(96))]
 
 
-def written(folder: Path, kind: str) -> tuple[SplitFiles, list[bytes]]:
-    """Return files of a kind, and their records as another reader has them."""
+def written(folder: Path, kind: str) -> tuple[Any, list[bytes]]:
+    """Return the arguments of make_input_fn for files of a kind, and their records as another reader has them."""
     if kind in ("shards", "gzip"):
         records = [{"x": text} for text in TEXTS]
         compression = "gzip" if kind == "gzip" else None
@@ -33,93 +28,67 @@ def written(folder: Path, kind: str) -> tuple[SplitFiles, list[bytes]]:
         )
         files = sorted(str(file) for file in folder.glob("*.tfrecord"))
         options = "GZIP" if compression else ""
-        return open_data(path, "train"), list(tf.data.TFRecordDataset(files, options).as_numpy_iterator())
+        return (path, "train"), list(tf.data.TFRecordDataset(files, options).as_numpy_iterator())
     files = [str(folder / name) for name in "abc"]
     if kind == "tfrecord":
         for number, file in enumerate(files):
             with tf.io.TFRecordWriter(file) as writer:
                 for text in TEXTS[number::3]:
                     writer.write(text)
-        return open_data(TFRecordFiles(files), None), [text for n in range(3) for text in TEXTS[n::3]]
+        return (TFRecordFiles(files),), [text for n in range(3) for text in TEXTS[n::3]]
     if kind == "lines":
         for number, file in enumerate(files):
             Path(file).write_bytes(b"".join(b"%d %s\r\n" % (number, text[:90]) for text in TEXTS[number::3]) + b"end")
         expected = list(tf.data.TextLineDataset(files).as_numpy_iterator())
-        return open_data(TextLineFiles(files), None), expected
+        return (TextLineFiles(files),), expected
     for file in files:
         Path(file).write_bytes(b"head" + np.arange(40, dtype="<i4").tobytes() + b"foot!")
     expected = list(tf.data.FixedLengthRecordDataset(files, 8, 4, 5).as_numpy_iterator())
     dtype = np.dtype([("x", "<i4", 2)])
-    return open_data(FixedLengthRecordFiles(files, dtype, header_bytes=4, footer_bytes=5), None), expected
+    return (FixedLengthRecordFiles(files, dtype, header_bytes=4, footer_bytes=5),), expected
 
 
 KINDS = ["shards", "gzip", "tfrecord", "lines", "fixed"]
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_any_range_of_a_file_equals_other_readers(tmp_path: Path, kind: str) -> None:
-    files, expected = written(tmp_path, kind)
-    rng = np.random.default_rng(0)
-    ends = np.cumsum([shard.records for shard in files.shards])
-    cuts = sorted(rng.choice(len(expected), 9, replace=False).tolist())
-    segments = cut_into_segments(files.dataset, files.split, cuts)
-    assert segments.firsts.tolist() == sorted({0, *cuts, *ends.tolist()})
-    read = tf.function(RecordReader(files, segments, has_gaps=False).read)
-    for first in range(len(expected)):
-        last = int(rng.integers(first + 1, ends[np.searchsorted(ends, first, "right")] + 1))
-        assert read(tf.constant(first, tf.int64), tf.constant(last, tf.int64)).numpy().tolist() == expected[first:last]
+def records_of(dataset: tf.data.Dataset) -> list[bytes]:
+    return [bytes(record) for batch in dataset.as_numpy_iterator() for record in batch["record"]]
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_reads_ranges_over_several_segments(tmp_path: Path, kind: str) -> None:
-    files, expected = written(tmp_path, kind)
-    reader = RecordReader(files, cut_into_segments(files.dataset, files.split, range(0, 40, 7)), has_gaps=True)
-    for first, last in ((0, 1), (0, 40), (3, 29), (13, 14), (21, len(expected))):
-        found = reader.read(tf.constant(first, tf.int64), tf.constant(last, tf.int64))
-        assert found.numpy().tolist() == expected[first:last]
+def test_any_range_of_the_files_equals_other_readers(tmp_path: Path, kind: str) -> None:
+    data, expected = written(tmp_path, kind)
+    # A read has a few records; of a block of gzip it needs all before them.
+    options: Any = {"parse": lambda records: {"record": records}, "reading": Reading(chunk_bytes=50)}
+    evaluation = make_input_fn(*data, training=False, **options)
+    for size, hosts, start in ((7, 1, 0), (5, 3, 2), (2, 2, 20), (1, 1, len(expected) - 1)):
+        for host in range(hosts):
+            context = tf.distribute.InputContext(hosts, host, hosts)
+            batches = range(start * size * hosts + host * size, len(expected), size * hosts)
+            want = [record for first in batches for record in expected[first : first + size]]
+            assert records_of(evaluation({"batch_size": size}, context, start))[: len(want)] == want
 
+    # Ranges with gaps: of some records, in a window of a few.
+    def is_chosen(features: Any) -> Any:
+        return tf.strings.to_hash_bucket_fast(features["record"], 3) > 0
 
-def test_segments_of_a_shard_cover_only_their_records(tmp_path: Path) -> None:
-    files, _ = written(tmp_path, "shards")
-    segments = cut_into_segments(files.dataset, files.split, [5, 17])
-    assert isinstance(segments, Segments)
-    for number, (file, offset, size) in enumerate(zip(segments.files, segments.offsets, segments.sizes, strict=True)):
-        found = [(place, len(record)) for place, record in read_records(segments.paths[file])]
-        inside = [place for place, _ in found if offset <= place < offset + size]
-        assert len(inside) == segments.firsts[number + 1] - segments.firsts[number]
-        assert inside[0] == offset
-
-
-@pytest.mark.parametrize(
-    ("kind", "error"),
-    [
-        ("shards", tf.errors.DataLossError),
-        ("gzip", tf.errors.OpError),
-        ("tfrecord", tf.errors.DataLossError),
-    ],
-)
-def test_rejects_a_flipped_bit(tmp_path: Path, kind: str, error: Any) -> None:
-    files, _ = written(tmp_path, kind)
-    shard = files.shards[0]
-    path = Path(files.dataset.shard_path(shard))
-    data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 4
-    path.write_bytes(data)
-    reader = RecordReader(files, cut_into_segments(files.dataset, files.split, []), has_gaps=False)
-    with pytest.raises(error):
-        reader.read(tf.constant(0, tf.int64), tf.constant(shard.records, tf.int64))
+    chosen = [record for record in expected if is_chosen({"record": record})]
+    assert 0 < len(chosen) < len(expected)
+    in_order = make_input_fn(*data, training=False, filter=is_chosen, **options)
+    assert records_of(in_order({"batch_size": 4}, start_step=3))[: len(chosen) - 12] == chosen[12:]
+    shuffled = make_input_fn(*data, training=True, seed=1, shuffle=4, num_epochs=1, filter=is_chosen, **options)
+    assert sorted(records_of(shuffled({"batch_size": 1}))) == sorted(chosen)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_rejects_a_truncated_file(tmp_path: Path, kind: str) -> None:
-    files, _ = written(tmp_path, kind)
-    shard = files.shards[0]
-    path = Path(files.dataset.shard_path(shard))
-    reader = RecordReader(files, cut_into_segments(files.dataset, files.split, []), has_gaps=False)
+    data, expected = written(tmp_path, kind)
+    input_fn = make_input_fn(*data, training=False, parse=lambda records: {"record": records})
+    path = min(path for path in tmp_path.iterdir() if path.is_file() and path.suffix != ".json")
     for size in (path.stat().st_size - 9, 3, 0):
         path.write_bytes(path.read_bytes()[:size])
         with pytest.raises(tf.errors.OpError):
-            reader.read(tf.constant(0, tf.int64), tf.constant(shard.records, tf.int64))
+            list(input_fn({"batch_size": len(expected)}))
 
 
 def numbered(folder: Path, compression: str | None) -> tuple[Dataset, ShardIndex]:
@@ -139,24 +108,19 @@ def replace_offsets(dataset: Dataset, index: ShardIndex, offsets: npt.NDArray[np
     file.write_bytes(dataclasses.replace(index, offsets=offsets).to_bytes())
 
 
-@pytest.mark.parametrize("has_gaps", [False, True])
 @pytest.mark.parametrize("compression", [None, "gzip"])
-def test_rejects_an_index_with_offsets_of_other_records(
-    tmp_path: Path, compression: str | None, has_gaps: bool
-) -> None:
+@pytest.mark.parametrize("filter", [None, lambda _: tf.constant(True)], ids=["all", "filtered"])
+def test_rejects_an_index_with_offsets_of_other_records(tmp_path: Path, compression: str | None, filter: Any) -> None:
     dataset, index = numbered(tmp_path, compression)
     offsets = index.offsets.copy()
-    # Record 63 begins where record 62 does, so that it would be read twice, and the last one never.
-    offsets[63] = offsets[62]
-    offsets[1:63] = offsets[:62] + 16
+    # Record 64 begins where record 63 does, so that it would be read twice, and the last one never. A read has 32 records.
+    offsets[64] = offsets[63]
+    offsets[33:64] = offsets[32:63] + 16
     replace_offsets(dataset, index, offsets)
-    segments = cut_into_segments(dataset, "train", [63])
-    reader = RecordReader(open_shards(dataset, "train"), segments, has_gaps=has_gaps)
-    with pytest.raises(tf.errors.InvalidArgumentError, match="A file has other records than its index says"):
-        reader.read(tf.constant(0, tf.int64), tf.constant(63, tf.int64))
-    if compression is not None:
-        with pytest.raises(TpudataError, match="an index has other places of records than its shard"):
-            list(as_numpy(make_input_fn(dataset.path, "train", training=False), 30))
+    reading = Reading(chunk_bytes=400)
+    input_fn = make_input_fn(dataset.path, "train", training=False, filter=filter, reading=reading)
+    with pytest.raises(TpudataError, match="an index has other places of records than its shard"):
+        list(as_numpy(input_fn, 30))
 
 
 @pytest.mark.parametrize("beyond", [0, 1, 7, 8, 11, 30])

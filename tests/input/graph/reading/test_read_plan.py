@@ -1,4 +1,7 @@
-"""The reading plan: windows and chunks are bounded in bytes wherever large records stand, and even shards keep their order."""
+"""The reading plan: windows and chunks are bounded in bytes wherever large records stand, and even shards keep their order.
+
+Plans are private: the records of these shards would take gigabytes.
+"""
 
 from __future__ import annotations
 
