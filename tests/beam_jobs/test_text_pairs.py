@@ -242,14 +242,11 @@ def two_sided_pairs(record: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def test_packs_both_sides_of_a_pair_into_one_row(wmt: Path, tmp_path: Path) -> None:
-    for workers in (1, 2):
-        flags = [*TWO_LENGTHS, "--long-documents=reject", "--num-shards=2", f"--workers={workers}"]
-        assert convert(wmt, tmp_path / f"out{workers}", *flags) == 0
-    assert shards(tmp_path / "out1") == shards(tmp_path / "out2")
-    rows = list(records(tmp_path / "out1"))
+    assert convert(wmt, tmp_path / "out", *TWO_LENGTHS, "--long-documents=reject", "--num-shards=2") == 0
+    rows = list(records(tmp_path / "out"))
     assert {(len(row["inputs"]), len(row["targets"])) for row in rows} == {(64, 96)}
     assert sorted(pair for row in rows for pair in two_sided_pairs(row)) == sorted(WMT)
-    manifest = open_dataset(str(tmp_path / "out1")).manifest
+    manifest = open_dataset(str(tmp_path / "out")).manifest
     assert manifest.layout == "packed_pairs"
     assert manifest.counts["tokens"] == sum(len((en + de).encode()) + 2 for en, de in WMT)
     assert manifest.counts["tokens"] / (len(rows) * 160) > 0.7
@@ -283,10 +280,8 @@ def test_reads_lines_of_parallel_files_as_pairs(parallel: Path, tmp_path: Path) 
     assert convert(f"{parallel}/*.en", tmp_path / "out", *flags) == 0
     assert [(one["inputs"][0].decode(), one["targets"][0].decode()) for one in records(tmp_path / "out")] == WMT
     packed = ["--tokenizer=bytes", "--sequence-length=128", "--pack", f"--targets-file={parallel}/part1.de"]
-    for workers in (1, 2):
-        assert convert(parallel / "part1.en", tmp_path / f"p{workers}", *packed, f"--workers={workers}") == 0
-    assert shards(tmp_path / "p1") == shards(tmp_path / "p2")
-    assert sorted(pair for row in records(tmp_path / "p1") for pair in packed_pairs(row)) == sorted(WMT[200:])
+    assert convert(parallel / "part1.en", tmp_path / "packed", *packed) == 0
+    assert sorted(pair for row in records(tmp_path / "packed") for pair in packed_pairs(row)) == sorted(WMT[200:])
 
 
 def test_blank_lines_keep_parallel_files_aligned(tmp_path: Path) -> None:
@@ -361,6 +356,19 @@ def test_skips_pairs_whose_compressed_targets_are_damaged(parallel: Path, tmp_pa
 
 def shards(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.glob("*.tfrecord")}
+
+
+@pytest.mark.matrix
+@pytest.mark.pipeline
+@pytest.mark.parametrize("kind", ["two lengths", "parallel files"])
+def test_two_workers_write_the_same_bytes(kind: str, wmt: Path, parallel: Path, tmp_path: Path) -> None:
+    source, flags = wmt, [*TWO_LENGTHS, "--long-documents=reject"]
+    if kind == "parallel files":
+        source = parallel / "part1.en"
+        flags = ["--tokenizer=bytes", "--sequence-length=128", "--pack", f"--targets-file={parallel}/part1.de"]
+    for workers in (1, 2):
+        assert convert(source, tmp_path / f"out{workers}", *flags, "--num-shards=2", f"--workers={workers}") == 0
+    assert shards(tmp_path / "out1") == shards(tmp_path / "out2")
 
 
 @pytest.mark.matrix

@@ -97,7 +97,7 @@ def test_callers_can_rename_path_flags() -> None:
 )
 def test_rejects_invalid_values_by_flag(flag: str, message: str) -> None:
     with pytest.raises(UsageError, match=message) as error:
-        parsed(flag)
+        run_text(["--input=in", "--output=out", flag])
     assert flag.split("=")[0] in str(error.value)
 
 

@@ -1,4 +1,7 @@
-"""Only one of several runs writes to an output; the others report who is at work, or take over from a dead run."""
+"""Only one of several runs writes to an output; the others report who is at work, or take over from a dead run.
+
+Tests make claims of runs elsewhere and of dead ones, which no run on this machine leaves.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Parquet files that are damaged, encrypted or larger than they look, as text and as images.
 
-Tests call the reading functions directly: they try some hundred damaged files, and one that cannot be read would end a
-conversion of all.
+Tests of damage call the reading functions directly: they try some hundred files, of which each would end a conversion.
 """
 
 from __future__ import annotations
@@ -20,13 +19,14 @@ import pytest
 from pyarrow import parquet
 from pyarrow.parquet import encryption  # type: ignore[import-untyped]
 
+import tpudata
 from beam_jobs.text_files.document import TextFile
 from beam_jobs.text_files.documents import document_blocks, text_parts
 from beam_jobs.text_files.fields import TextField
 from beam_jobs.text_files.options import TextOptions
-from beam_jobs.text_files.values import document_values
 from tests.beam_jobs.sources.inputs import jpeg, listed, opened
 from tpudata.errors import BadRecordError, CorruptionError, SourceError, TpudataError, UsageError
+from tpudata.format import open_dataset
 
 TEXT = TextOptions(fields=(TextField("text"), TextField("label", "str")))
 
@@ -35,19 +35,11 @@ def _reject(error: BadRecordError) -> None:
     raise error
 
 
-def found(path: Path, options: TextOptions) -> list[tuple[bytes, Any]]:
-    """The documents of a file: bytes and form."""
-    file = TextFile(str(path), path.name, path.stat().st_size)
-    documents: list[tuple[bytes, Any]] = []
-    for part in text_parts([file], options):
-        for block in document_blocks(part, options, _reject):
-            data, starts, sizes, _ = block.spans
-            documents += [(data[s : s + n], block.form) for s, n in zip(starts.tolist(), sizes.tolist(), strict=True)]
-    return documents
-
-
-def values(path: Path, options: TextOptions) -> list[list[Any]]:
-    return [document_values(data, form, options) for data, form in found(path, options)]
+def converted(path: Path, **options: Any) -> list[dict[str, list[Any]]]:
+    """The records that a conversion makes of a file, in its order."""
+    output = path.with_name(f"{path.name} {'-'.join(options)}")
+    tpudata.convert_text(path, output, shuffle=False, **options)
+    return [dict(example) for example in open_dataset(str(output)).examples("train")]
 
 
 def six(path: Path, **options: Any) -> Path:
@@ -64,7 +56,10 @@ def flipped(data: bytes, bit: int) -> bytes:
 
 
 def read_text(path: Path) -> int:
-    return len(found(path, TEXT))
+    """The number of documents."""
+    file = TextFile(str(path), path.name, path.stat().st_size)
+    blocks = (block for part in text_parts([file], TEXT) for block in document_blocks(part, TEXT, _reject))
+    return sum(len(block.spans.sizes) for block in blocks)
 
 
 def read_images(path: Path) -> int:
@@ -174,13 +169,16 @@ def encrypted(path: Path, columns: list[str], *, plaintext_footer: bool) -> Path
 def test_reports_encrypted_files_and_columns(tmp_path: Path) -> None:
     path = encrypted(tmp_path / "a.parquet", ["secret"], plaintext_footer=True)
     # A column that is not read may be encrypted.
-    assert values(path, TEXT) == [["one", "a"], ["two", "b"]]
+    assert [example["label"] for example in converted(path, fields={"text": "text", "label": "str"})] == [
+        [b"a"],
+        [b"b"],
+    ]
     with pytest.raises(SourceError, match=r"a\.parquet: column 'secret' is encrypted\. Decrypt it"):
-        found(path, TextOptions(fields=(TextField("text"), TextField("secret", "int"))))
+        converted(path, fields={"text": "text", "secret": "int"}, dry_run=True)
     whole = encrypted(tmp_path / "b.parquet", ["text"], plaintext_footer=False)
-    for read in (read_text, opened):
+    for convert in (tpudata.convert_text, tpudata.convert_images):
         with pytest.raises(SourceError, match=r"b\.parquet is an encrypted Parquet file\. Decrypt it"):
-            read(whole)
+            convert(whole, tmp_path / "out")
 
 
 def test_dates_times_and_decimals_become_text_or_numbers(tmp_path: Path) -> None:
@@ -196,30 +194,42 @@ def test_dates_times_and_decimals_become_text_or_numbers(tmp_path: Path) -> None
         "wait": pa.array([5], pa.duration("ms")),
     }
     parquet.write_table(pa.table(columns), path)
-    names = [*columns]
-    texts = [TextField("text"), *(TextField(name, "str") for name in names[1:-1])]
-    assert values(path, TextOptions(fields=tuple(texts))) == [
-        ["a", "2020-01-31", "12:34:56.123456", "2020-01-31T12:34:56.123456", "1970-01-01T00:00:00.000Z", "12.50"]
-    ]
+    texts = {name: "str" for name in columns if name not in ("text", "wait")}
+    (found,) = converted(path, fields={"text": "text", **texts})
+    assert found == {
+        "text": [b"a"],
+        "date": [b"2020-01-31"],
+        "time": [b"12:34:56.123456"],
+        "at": [b"2020-01-31T12:34:56.123456"],
+        "zoned": [b"1970-01-01T00:00:00.000Z"],
+        "price": [b"12.50"],
+    }
     kinds = {"date": "int", "time": "int", "at": "int", "price": "float", "wait": "int"}
-    numbers = [TextField("text"), *(TextField(name, kind) for name, kind in kinds.items())]
     day = (moment.date() - datetime.date(1970, 1, 1)).days
     inside = (12 * 3600 + 34 * 60 + 56) * 1_000_000 + 123456
-    assert values(path, TextOptions(fields=tuple(numbers))) == [
-        ["a", day, inside, day * 86_400_000_000 + inside, 12.5, 5]
-    ]
+    (found,) = converted(path, fields={"text": "text", **kinds}, keep_key=False)
+    assert found == {
+        "text": [b"a"],
+        "date": [day],
+        "time": [inside],
+        "at": [day * 86_400_000_000 + inside],
+        "price": [12.5],
+        "wait": [5],
+    }
 
 
 def test_replaces_invalid_utf8_if_asked(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     column = pa.array([b"a\xffb", "é".encode()]).view(pa.string())
     parquet.write_table(pa.table({"text": column}), path)
-    assert values(path, TextOptions(replace_invalid=True)) == [["a\ufffdb"], ["é"]]
+    found = [example["text"] for example in converted(path, replace_invalid=True)]
+    assert found == [["a\ufffdb".encode()], ["é".encode()]]
 
 
 # Reads a file under a limit of memory.
 READ = """
 import os, resource, sys
+import tpudata
 from beam_jobs.text_files.document import TextFile
 from beam_jobs.text_files.documents import document_blocks, text_parts
 from beam_jobs.text_files.options import TextOptions

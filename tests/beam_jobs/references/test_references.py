@@ -1,4 +1,7 @@
-"""References are read as they were listed, or rejected before more than that is read."""
+"""References are read as they were listed, or rejected before more than that is read.
+
+One test lets the file that every shard is written with report a full disk.
+"""
 
 from __future__ import annotations
 

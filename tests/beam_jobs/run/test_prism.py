@@ -1,4 +1,7 @@
-"""Prism, a separate engine: byte-identical datasets, lost workers, interrupts, jobs that go on, and finding its binary."""
+"""Prism, a separate engine: byte-identical datasets, lost workers, interrupts, jobs that go on, and finding its binary.
+
+One test makes the claim of a job that its engine has forgotten.
+"""
 
 from __future__ import annotations
 

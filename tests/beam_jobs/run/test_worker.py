@@ -1,4 +1,7 @@
-"""A worker process ends with the process that started it, and a run ends with an error when a worker is lost."""
+"""A worker process ends with the process that started it, and a run ends with an error when a worker is lost.
+
+The limit on workers depends on the cores of the machine, so its test reads it.
+"""
 
 from __future__ import annotations
 

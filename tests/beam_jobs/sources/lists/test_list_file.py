@@ -1,4 +1,7 @@
-"""Files of lists and their blocks."""
+"""Files of lists and their blocks.
+
+Names of rejects are hashed from the text of a block, which they do not show.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Listing the units of a source in ranges changes no record."""
+"""Listing the units of a source in ranges changes no record.
+
+Tests make storages whose ranges are small, because a conversion divides only folders of many thousand files.
+"""
 
 from __future__ import annotations
 
