@@ -341,7 +341,7 @@ def test_stores_panoptic_segments_as_masks_and_a_map(tmp_path: Path) -> None:
     expected = np.select([ids == 70_000, ids == 3], [0, 1], 255)
     np.testing.assert_array_equal(decode(values["image/segmentation/class/encoded"]), expected)
     assert outcome.records.keys() == {"good"}
-    for reason in ("segment 99 has no pixel", "no PNG of colours", "64 x 30 pixels"):
+    for reason in ("segment 99 has no pixel", "not a PNG of colours", "64 x 30 pixels"):
         assert reason in join_reasons(outcome), join_reasons(outcome)
 
 
