@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 import tensorflow as tf
 
-from tpudata.estimator.api.spec import Metric, check_metrics
+from tpudata.estimator.api.metrics import Metric, check_metrics
 from tpudata.estimator.fetching.replay import Replay, fill_tables, make_handle_getter
 from tpudata.estimator.graph.structure import batch_function
 from tpudata.estimator.state.blueprint import Blueprint, discover
