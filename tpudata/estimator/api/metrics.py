@@ -17,8 +17,8 @@ class KerasMetric(Protocol):
     """Metric of tf_keras or Keras 3 whose update_state was called."""
 
     @property
-    def variables(self) -> Iterable[tf.Variable]:
-        """The variables that hold its state."""
+    def variables(self) -> Iterable[object]:
+        """The variables that hold its state: `tf.Variable`s, or Keras' own, which have one as `value`."""
 
     def result(self) -> tf.Tensor:
         """Return the value."""

@@ -95,7 +95,7 @@ def find_metric_updates(metrics: Mapping[str, Metric], blueprint: Blueprint) -> 
     return updates
 
 
-def _find_keras_updates(variables: Iterable[tf.Variable], blueprint: Blueprint) -> Iterable[tf.Operation]:
+def _find_keras_updates(variables: Iterable[object], blueprint: Blueprint) -> Iterable[tf.Operation]:
     # A Keras metric does not name its updates: they are the operations on its variables other than reads and initializers.
     names = {raw_variable(variable).op.name for variable in variables}
     infos = [info for info in blueprint.variables if info.name in names]
