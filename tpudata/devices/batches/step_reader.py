@@ -126,7 +126,7 @@ class StepReader:
 
         def read_step(num_done: tf.Tensor, is_real: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
             last: list[tf.Operation] = []
-            marks: list[tf.Tensor] = []
+            marks: list[tf.Tensor | bool] = []
             for handle in handles:
                 with tf.control_dependencies(last):
                     parts, is_real = self._read_element(iterator)
@@ -142,7 +142,7 @@ class StepReader:
         num_done, _ = tf.while_loop(goes_on, read_step, [tf.constant(0), tf.constant(True)], parallel_iterations=1)
         return self._dequeue(handles, num_done), num_done
 
-    def _read_element(self, iterator: tf.data.Iterator) -> tuple[list[tf.Tensor], tf.Tensor]:
+    def _read_element(self, iterator: tf.data.Iterator) -> tuple[list[tf.Tensor], tf.Tensor | bool]:
         """Return the tensors of the next element, and whether it is real."""
         element = iterator.get_next()
         element, is_real = (element, True) if self._endless else element
@@ -204,5 +204,5 @@ def whole(element: tuple[Tensors, ...]) -> Tensors:
     return element[0] if len(element) == 1 else element
 
 
-def _all_real(marks: list[tf.Tensor]) -> tf.Tensor:
+def _all_real(marks: list[tf.Tensor | bool]) -> tf.Tensor:
     return tf.reduce_all(tf.stack(marks))

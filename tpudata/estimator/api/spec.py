@@ -2,8 +2,8 @@
 
 import dataclasses
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Protocol, TypeAlias, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeAlias, TypeVar
 
 import tensorflow as tf
 
@@ -13,26 +13,11 @@ from tpudata.devices.errors import ModelFnValueError
 from tpudata.estimator.api.errors import HostFunctionError, ModelFnTypeError
 from tpudata.estimator.api.export_outputs import ExportOutput, check_export_outputs
 from tpudata.estimator.api.hook_lists import SessionRunHook, check_hooks
+from tpudata.estimator.api.metrics import Metric, check_metrics
 from tpudata.estimator.api.mode_keys import MODES, ModeKeys
 from tpudata.estimator.api.named_tuple import NamedTupleMethods
-from tpudata.tensor_types import GraphElement, Tensors
+from tpudata.tensor_types import Tensors
 
-RESERVED_METRICS = ("loss", "global_step")
-
-
-class KerasMetric(Protocol):
-    """Metric of tf_keras or Keras 3 whose update_state was called."""
-
-    @property
-    def variables(self) -> Iterable[tf.Variable]:
-        """The variables that hold its state."""
-
-    def result(self) -> tf.Tensor:
-        """Return the value."""
-
-
-# (value, update_op) of v1 metrics, or a Keras metric.
-Metric: TypeAlias = tuple[tf.Tensor, GraphElement] | KerasMetric
 # Tensors whose values metric_fn and host_fn get, by position or by keyword.
 HostTensors: TypeAlias = Sequence[tf.Tensor] | Mapping[str, tf.Tensor]
 _T = TypeVar("_T")
@@ -270,27 +255,3 @@ def check_spec(spec: object) -> None:
         raise ModelFnTypeError(
             f"model_fn must return a TPUEstimatorSpec or an EstimatorSpec, got {type(spec).__name__}."
         )
-
-
-def check_metrics(metrics: Mapping[str, Metric], label: str) -> None:
-    """Check a dict of metrics.
-
-    Args:
-        metrics: mapping from name to a (value, update_op) pair or a Keras metric.
-        label: name of the argument that has the dict, for messages.
-
-    Raises:
-        TypeError: it is not a dict, or an entry is neither a pair nor a metric.
-        ValueError: an entry has a name that evaluate reserves.
-    """
-    require_type(label, metrics, isinstance(metrics, Mapping), "a dict from name to metric", ModelFnTypeError)
-    for name, metric in metrics.items():
-        if name in RESERVED_METRICS:
-            raise ModelFnValueError(
-                f"{label} has a metric {name!r}, which evaluate reports itself. Choose another name."
-            )
-        is_pair = isinstance(metric, tuple | list) and len(metric) == 2 and hasattr(metric[1], "device")
-        if not is_pair and not callable(getattr(metric, "result", None)):
-            raise ModelFnTypeError(
-                f"{label}: the metric {name!r} must be a (value, update_op) pair or a Keras metric, got {metric!r}."
-            )

@@ -194,8 +194,8 @@ def check_for_devices(element_spec: Specs) -> None:
             )
 
 
-def row_weights(features: Tensors) -> tf.Tensor | None:
-    """Return features["weights"] if they are floats [batch]; None without such a feature, or if it has another type."""
+def row_weights(features: Tensors | Specs) -> tf.Tensor | tf.TensorSpec | None:
+    """Return features["weights"] (or its spec) if they are floats [batch]; None without them, or if they have another type."""
     weights = features.get("weights") if isinstance(features, Mapping) else None
     if weights is None or are_sparse_parts(weights):
         return None

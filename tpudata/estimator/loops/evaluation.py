@@ -43,7 +43,7 @@ def evaluate(
             "evaluate(steps=None) needs a dataset that ends (got an endless one). Pass steps, or omit repeat()."
         )
     step = runtime.step(ModeKeys.EVAL, feed.element_spec)
-    assert isinstance(step, EvalStep)  # As for each mode.
+    assert isinstance(step, EvalStep)  # The kind for this mode.
     session = step.session(has_additions=bool(hooks or step.spec.evaluation_hooks) or has_scaffold(step.spec))
     scaffold = make_scaffold(step.spec, session)
     monitor = Monitor(session, (*hooks, *(step.spec.evaluation_hooks or ())), step.spec.loss)

@@ -40,7 +40,7 @@ def predict(
     checkpoint = find_requested_or_latest(runtime.model_dir, checkpoint_path)
     feed = runtime.feed(input_fn, ModeKeys.PREDICT)
     step = runtime.step(ModeKeys.PREDICT, (feed.element_spec[0], None))
-    assert isinstance(step, PredictStep)  # As for each mode.
+    assert isinstance(step, PredictStep)  # The kind for this mode.
     keys = _select_keys(step.spec.predictions, predict_keys)
     session = step.session(has_additions=bool(hooks or step.spec.prediction_hooks) or has_scaffold(step.spec))
     loader = ScaffoldLoader(step, runtime.store, session, make_scaffold(step.spec, session))

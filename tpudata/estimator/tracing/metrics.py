@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 import tensorflow as tf
 
-from tpudata.estimator.api.spec import Metric, check_metrics
+from tpudata.estimator.api.metrics import Metric, check_metrics
 from tpudata.estimator.fetching.replay import Replay, fill_tables, make_handle_getter
 from tpudata.estimator.graph.structure import batch_function
 from tpudata.estimator.state.blueprint import Blueprint, discover
@@ -95,7 +95,7 @@ def find_metric_updates(metrics: Mapping[str, Metric], blueprint: Blueprint) -> 
     return updates
 
 
-def _find_keras_updates(variables: Iterable[tf.Variable], blueprint: Blueprint) -> Iterable[tf.Operation]:
+def _find_keras_updates(variables: Iterable[object], blueprint: Blueprint) -> Iterable[tf.Operation]:
     # A Keras metric does not name its updates: they are the operations on its variables other than reads and initializers.
     names = {raw_variable(variable).op.name for variable in variables}
     infos = [info for info in blueprint.variables if info.name in names]

@@ -19,8 +19,6 @@ _Reduction = tf.compat.v1.losses.Reduction
 APPLIED = "tpudata_cross_shard_applied"
 # Collection that contains True in a graph whose gradients are summed as on a TPU, which makes tf.IndexedSlices dense first.
 DENSE_GRADIENTS = "tpudata_dense_gradients"
-
-
 # Optimizer of v1, tf_keras or Keras 3.
 Optimizer: TypeAlias = "tf.compat.v1.train.Optimizer | tf.keras.optimizers.Optimizer"
 # A `tf.Tensor` or `tf.IndexedSlices`; None if the loss does not depend on the variable.
@@ -86,8 +84,12 @@ class CrossShardOptimizer(tf.compat.v1.train.Optimizer):  # type: ignore[misc]  
         grads_and_vars: Iterable[GradientAndVariable],
         global_step: tf.Variable | None = None,
         name: str | None = None,
-    ) -> tf.Operation:
-        """Apply the gradients, summed over the replicas; arguments and result as in v1 optimizers."""
+    ) -> tf.Operation | tf.Variable:
+        """Apply the gradients, summed over the replicas; arguments as in v1 optimizers.
+
+        Returns:
+            What a session runs for it, as in v1 optimizers; for a Keras optimizer with `global_step`, that variable's new value.
+        """
         graph = tf.compat.v1.get_default_graph()
         pairs = self._reduce(list(grads_and_vars))
         num_before = len(graph.get_operations())

@@ -63,7 +63,7 @@ def train(
         with termination.exit_at_once() if peers.count == 1 else contextlib.nullcontext():
             feed = runtime.feed(input_fn, ModeKeys.TRAIN, 0 if start is None else start.step())
             step = runtime.step(ModeKeys.TRAIN, feed.element_spec)
-        assert isinstance(step, TrainStep)  # As for each mode.
+        assert isinstance(step, TrainStep)  # The kind for this mode.
         training = _Training(runtime, step, start, hooks, listeners, follower, termination)
         try:
             return training.run(feed, steps, max_steps)
