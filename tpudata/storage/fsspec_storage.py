@@ -43,7 +43,7 @@ def is_known(scheme: str) -> bool:
     try:
         from fsspec.registry import known_implementations
     except ImportError:
-        raise MissingExtraError(f"{scheme}:// paths", "fsspec") from None
+        raise MissingExtraError(f"{scheme}://", "fsspec") from None
     return scheme in known_implementations
 
 

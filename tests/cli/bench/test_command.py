@@ -6,6 +6,7 @@ import contextlib
 import io
 import json
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -231,6 +232,16 @@ def test_rejects_wrong_flags(
 ) -> None:
     assert main(["bench", str(digits_dataset), *flags]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_tpu_needs_its_extra(
+    digits_dataset: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "libtpu", None)
+    flags = ["--batch-size=8", "--model=mnist_cnn", "--tpu=v5e-8"]
+    assert main(["bench", str(digits_dataset), *flags]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("tpudata: error: --tpu v5e-8: libtpu not installed. Run: pip install ")
 
 
 def test_rejects_a_folder_without_a_dataset(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

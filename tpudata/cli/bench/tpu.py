@@ -22,11 +22,14 @@ def compile_step(flags: argparse.Namespace) -> StepCost:
     """
     # The compiler uses no chip; jax would start those of this machine.
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
+    from tpudata.devices.tpu_compiler.compiler import missing_compiler
     from tpudata.estimator import ModeKeys, check_tpu_compatibility
     from tpudata.estimator.tpu_check.result import raise_if_rejected
     from tpudata.train.job import prepare
     from tpudata.train.options.flags import parse_options
 
+    if (missing := missing_compiler()) is not None:
+        raise TpudataError(f"--tpu {flags.tpu.name}: {missing}")
     with tempfile.TemporaryDirectory(prefix="tpudata-bench-") as folder:
         job = prepare(parse_options([*_train_flags(flags), f"--model-dir={folder}/model"], "tpudata bench"))
         findings = check_tpu_compatibility(job.estimator, {ModeKeys.TRAIN: job.training_input}, tpu=flags.tpu.name)

@@ -227,7 +227,7 @@ class Manifest:
             raise DatasetError(f"{path}: {error}") from None
         except ValueError as error:
             raise DatasetError(
-                f"{path}: not a manifest: {error}. Restore the file, or convert the dataset again."
+                f"{path}: not a manifest: {error}. Restore the file, or convert into another folder."
             ) from None
         return manifest
 
@@ -243,7 +243,7 @@ def _check_version(version: int) -> None:
     if version != FORMAT_VERSION:
         raise DatasetError(
             f"Manifest of another format version (got {version}, expected {FORMAT_VERSION}). Read it with the tpudata"
-            " that wrote it, or convert again."
+            " that wrote it, or convert into another folder."
         )
 
 

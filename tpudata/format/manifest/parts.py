@@ -8,7 +8,8 @@ from tpudata.console.tables import count_text
 from tpudata.errors import DatasetError
 from tpudata.format.layout import is_shard_name
 
-RESTORE = "Restore the manifest, or convert the dataset again."
+# --overwrite keeps what it cannot read.
+RESTORE = "Restore the manifest, or convert into another folder."
 
 
 @dataclasses.dataclass(frozen=True)
