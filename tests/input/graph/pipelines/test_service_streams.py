@@ -25,7 +25,7 @@ def test_streams_hold_each_row_once(batches: int, size: int, workers: int) -> No
     groups = divide_rows(rows, workers)
     streams = [stream for group in groups for stream in group]
     assert 1 <= len(streams) <= workers
-    assert [row for stream in streams for row in range(stream.first, stream.last)] == list(range(rows.first, rows.last))
+    assert [row for stream in streams for row in range(stream.first, stream.stop)] == list(range(rows.first, rows.stop))
     assert all(stream.total == rows.total and stream.count % stream.batch_size == 0 for stream in streams)
     for group in groups:
         assert len(group) == 1 or sum(stream.batch_size for stream in group) == size

@@ -79,9 +79,9 @@ def simulate_fetches(plan: PiecePlan, order: StreamOrder, epochs: int) -> float:
             if min(taken) >= epochs * plan.count // order.lanes:
                 break
             continue
-        piece = int(np.searchsorted(pieces.starts, first, "right")) - 1
+        piece = int(np.searchsorted(pieces.firsts, first, "right")) - 1
         begin, end = bytes_before(np.array([first, last]))
-        file_end = begin - bytes_before(pieces.starts[piece : piece + 1])[0]
+        file_end = begin - bytes_before(pieces.firsts[piece : piece + 1])[0]
         left = pieces.file_bytes[piece] - pieces.begins[piece] - file_end
         size = end - begin
         is_exact = pieces.begins[piece] + file_end == 0 and size > BLOCK
@@ -124,7 +124,7 @@ def test_a_slot_reads_the_same_pieces_in_every_epoch(tmp_path: Path) -> None:
     for slot, first, last in spans_of_slots(order):
         epoch = (taken[slot] * 8 + slot) // plan.count
         if epoch < 3:
-            read[slot][epoch].append(int(np.searchsorted(plan.pieces.starts, first, "right")) - 1)
+            read[slot][epoch].append(int(np.searchsorted(plan.pieces.firsts, first, "right")) - 1)
         taken[slot] += last - first
         if min(taken) * 8 >= 3 * plan.count:
             break
