@@ -123,9 +123,17 @@ READS: dict[str, Callable[[CheckedStorage], bytes]] = {
     "first": lambda storage: storage.read_range("x", 0, 50),
     "middle": lambda storage: storage.read_range("x", 50, 50),
     "end": lambda storage: storage.read_range("x", 150, 100),
+    "all": lambda storage: storage.read_range("x", 0, 500),
     "checked": lambda storage: storage.read_range("x", 50, 50, is_checked=True),
 }
-DUE = {"whole": DATA, "first": DATA[:50], "middle": DATA[50:100], "end": DATA[150:], "checked": DATA[50:100]}
+DUE = {
+    "whole": DATA,
+    "first": DATA[:50],
+    "middle": DATA[50:100],
+    "end": DATA[150:],
+    "all": DATA,
+    "checked": DATA[50:100],
+}
 
 
 @pytest.fixture(params=["checksums", "checksum of descriptions", "no checksums"])
@@ -176,6 +184,24 @@ def test_reads_a_part_twice_unless_the_caller_checks_it(store: MemoryStore) -> N
     # All of it has a checksum.
     assert store.reads == (1 if store.states_checksum else 2)
     assert storage.read_range("x", 200, 10) == storage.read_range("x", 999, 10) == b""
+
+
+def test_takes_a_part_from_an_answer_that_ignores_the_range(store: MemoryStore) -> None:
+    def ignore_range(content: Content) -> Content:
+        return content._replace(data=DATA, is_whole=True, offset=0)
+
+    def ignore_range_and_cut(content: Content) -> Content:
+        return content._replace(data=DATA[:-1], is_whole=True, offset=0)
+
+    store.faults = [ignore_range]
+    assert CheckedStorage(store).read_range("x", 0, 50) == DATA[:50]
+    # The whole object is proven by its checksum or its size.
+    assert store.reads == 1
+    store.faults = [ignore_range]
+    assert CheckedStorage(store).read_range("x", 50, 50) == DATA[50:100]
+    store.faults, store.reads = [ignore_range_and_cut], 0
+    assert CheckedStorage(store).read_range("x", 50, 50) == DATA[50:100]
+    assert store.reads > 2
 
 
 def test_an_open_object_reads_only_one_version(store: MemoryStore) -> None:
