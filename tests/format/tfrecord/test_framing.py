@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import tensorflow as tf
 
 from tpudata.errors import CorruptionError, StorageError
 from tpudata.format import RecordWriter, read_records
-from tpudata.format.tfrecord.framing import pack_checksum, pack_header
+from tpudata.format.tfrecord.framing import check_frame, pack_checksum, pack_frame, pack_header
 
 RECORDS = [b"", b"a", b"hello" * 10, bytes(range(256)), b"\x00" * 20_000]
 
@@ -67,6 +68,26 @@ def test_detects_every_flipped_bit_at_its_record(tmp_path: Path) -> None:
             with pytest.raises(CorruptionError) as caught:
                 next(reader)
             assert (caught.value.path, caught.value.offset) == (str(path), offsets[number])
+
+
+def test_a_frame_gives_its_record_and_every_flipped_bit_is_detected() -> None:
+    for record in (b"", b"abc", bytes(300)):
+        frame = pack_frame(record)
+        assert check_frame(frame, "file", 7) == record
+        for bit in range(8 * len(frame)):
+            damaged = bytearray(frame)
+            damaged[bit // 8] ^= 1 << bit % 8
+            with pytest.raises(CorruptionError) as caught:
+                check_frame(bytes(damaged), "file", 7)
+            assert (caught.value.path, caught.value.offset) == ("file", 7)
+            assert ("length" if bit < 96 else "checksum of a record") in caught.value.reason
+
+
+def test_reads_a_compressed_record_that_takes_several_reads(tmp_path: Path) -> None:
+    path = tmp_path / "file.gz"
+    records = [bytes(range(256)) * (3 << 16), b"next"]
+    path.write_bytes(gzip.compress(b"".join(map(pack_frame, records)), 1))
+    assert [record for _, record in read_records(str(path), "gzip")] == records
 
 
 def test_detects_every_truncation_at_its_record(tmp_path: Path) -> None:
