@@ -33,6 +33,8 @@ _MODULES = {
         "beam_jobs.reshard",
         "tests.beam_jobs.resharding",
         "tests.beam_jobs.outcomes",
+        "tests.beam_jobs.annotations.converting",
+        "tests.beam_jobs.examples.flowers",
         "tpudata.testing",
     ),
     "subprocess": (

@@ -231,19 +231,28 @@ INTERRUPTED = """
 import os, signal, sys, threading, time
 from pathlib import Path
 import tpudata
+from tpudata.storage import LocalStorage
 
 source, output, workers = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
+create = LocalStorage.create
+
+def create_slowly(self, path, **options):
+    # Shards of this process take long enough for the other thread to see the first two on a busy machine.
+    time.sleep(0.1 * path.endswith(".tfrecord"))
+    return create(self, path, **options)
 
 def interrupt():
     while len([*output.glob("*.tfrecord")]) < 2:
         time.sleep(0.002)
     os.kill(os.getpid(), signal.SIGINT)
 
+LocalStorage.create = create_slowly
 threading.Thread(target=interrupt, daemon=True).start()
 try:
     tpudata.convert_images(source, output, num_shards=40, workers=workers)
 except KeyboardInterrupt:
     print("interrupted", (output / "manifest.json").exists(), (output / ".tpudata-claim").exists())
+LocalStorage.create = create
 print(tpudata.convert_images(source, output, num_shards=40, resume=True).records)
 """
 
@@ -337,10 +346,10 @@ def test_logs_input_warnings_without_flags(tmp_path: Path, caplog: pytest.LogCap
 def test_bad_record_errors_keep_their_class_and_source(tmp_path: Path) -> None:
     source = make_pictures(tmp_path / "in", 6)
     (source / "cat" / "bad.jpg").write_bytes(b"no picture")
-    for workers in (1, 2):
-        with pytest.raises(BadRecordError, match=r"^\S+/cat/bad.jpg: rejected: ") as error:
-            tpudata.convert_images(source, tmp_path / "out", workers=workers, resume=True)
-        assert error.value.source == f"{source}/cat/bad.jpg"
+    # tests/beam_jobs/output/test_folder.py has such an error of another process.
+    with pytest.raises(BadRecordError, match=r"^\S+/cat/bad.jpg: rejected: ") as error:
+        tpudata.convert_images(source, tmp_path / "out")
+    assert error.value.source == f"{source}/cat/bad.jpg"
     manifest = tpudata.convert_images(source, tmp_path / "out", on_bad_record="skip", max_bad_records=1, resume=True)
     assert sum(manifest.rejected.values()) == 1
 

@@ -104,6 +104,7 @@ def test_a_run_that_fails_leaves_no_temporary_files(tmp_path: Path, workers: str
         tar.add(tmp_path / "in", ".")
     with pytest.raises(BadRecordError, match=r"bad\\udce9\.jpg.*: rejected: unknown image format") as caught:
         convert(tmp_path / "tars", f"--workers={workers}")
+    assert caught.value.source.endswith(f" in {tmp_path}/tars/all.tar.gz")
     assert caught.value.reason.startswith("unknown image format: it begins with")
     assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
     assert not list((tmp_path / "out").rglob(".*"))

@@ -360,15 +360,15 @@ def test_warns_of_values_that_are_not_stored(tmp_path: Path, workers: int) -> No
     for name in ("a", "b"):
         write_files(tmp_path / "in", {f"{name}.png": encode(PICTURE, "PNG")})
     rows = [
-        {"file_name": "a.png", "n": 1, "nested": {"x": 1}, "mixed": 1},
-        {"file_name": "b.png", "n": 2, "nested": {"x": 2}, "mixed": "1"},
+        {"file_name": "a.png", "n": 1, "nested": {"x": 1}, "mixed": 1, "big": 2**70},
+        {"file_name": "b.png", "n": 2, "nested": {"x": 2}, "mixed": "1", "big": 1},
     ]
     (tmp_path / "in" / "metadata.jsonl").write_text("\n".join(map(json.dumps, rows)))
     annotations = tmp_path / "in" / "metadata.jsonl"
     manifest = tpudata.convert_images(tmp_path / "in", tmp_path / "out", annotations=annotations, workers=workers)
     assert isinstance(manifest, Manifest)
-    assert {feature.name for feature in manifest.features} & {"n", "nested", "mixed"} == {"n"}
-    assert "mixed, nested;" in manifest.warnings["annotation_values"]
+    assert {feature.name for feature in manifest.features} & {"n", "nested", "mixed", "big"} == {"n"}
+    assert "big, mixed, nested;" in manifest.warnings["annotation_values"]
 
 
 def test_stores_captions_classes_and_values_of_pictures(tmp_path: Path) -> None:
