@@ -169,8 +169,7 @@ def test_training_feeds_the_remaining_records_alike_on_all_hosts(whole: Path, tm
     for fed in options:
         alone = batches(1, 0, **fed)
         assert sorted([*itertools.chain(*alone)][: len(kept)]) == kept
-        parts = [batches(2, index, **fed) for index in range(2)]
-        assert [[*itertools.chain(*rows)] for rows in zip(*parts, strict=True)] == alone
+        assert batches(2, 1, **fed) == [batch[4:] for batch in alone]
 
 
 def test_decode_flag_omits_images_that_do_not_decode(tmp_path: Path) -> None:

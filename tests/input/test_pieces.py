@@ -127,7 +127,6 @@ def test_parse_gets_records_in_the_order_of_plain_loops(dataset: str, expected: 
         return {"x": tf.io.decode_raw(stored, tf.uint8, fixed_length=2)}
 
     check_hosts_and_starts(make_input_fn(dataset, "train", parse=parse, **OPTIONS), expected)
-    check_hosts_and_starts(make_input_fn(TFRecordFiles(f"{dataset}/train-*"), parse=parse, **OPTIONS), expected)
 
 
 def test_tfrecord_files_follow_the_order_of_their_dataset(dataset: str, expected: npt.NDArray[np.int64]) -> None:

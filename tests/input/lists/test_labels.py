@@ -90,7 +90,7 @@ def test_label_chooses_another_feature(path: str, records: list[dict[str, Any]],
         "small_kinds": np.stack([hot(record["kinds"]) for record in records]),
     }
     for label, want in wants.items():
-        for cache in (False, True, tmp_path, tmp_path) if label in ("kinds", "gaze") else (False,):
+        for cache in (False, True, tmp_path, tmp_path) if label == "kinds" else (False,):
             got = labels_of(path, label, cache=cache)
             assert got.dtype == (np.int32 if label in (None, "place") else np.float32)
             np.testing.assert_array_equal(got, want)

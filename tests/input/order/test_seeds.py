@@ -1,6 +1,6 @@
 """Seeds depend only on the position, and spread over all bits.
 
-Seeds are private: an input_fn passes them to functions only for positions of records that it reads.
+Seeds are private: an input_fn passes them to functions, for the positions of the records that it feeds.
 """
 
 from __future__ import annotations

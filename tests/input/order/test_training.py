@@ -21,9 +21,12 @@ def taken(order: TrainingOrder, steps: int, first: int, last: int, start: int = 
     """Return the records in the rows [first, stop) of some steps, as a host finds them."""
     slots, block = order.slots(first, last), start // order.steps_per_block
     if isinstance(order, StreamOrder):
-        streams = [order.stream(tf.constant(slot, tf.int64), block).map(tf.range).rebatch(order.run) for slot in slots]
-        choice = tf.data.Dataset.range(len(slots)).repeat()
-        records = tf.data.Dataset.choose_from_datasets(streams, choice)
+
+        def runs(slot: tf.Tensor) -> tf.data.Dataset:
+            return order.stream(slot, block).map(tf.range).rebatch(order.run)
+
+        # A run of each slot in turn.
+        records = tf.data.Dataset.range(slots.start, slots.stop).interleave(runs, cycle_length=len(slots))
     else:
         records = order.spans(slots, block).map(lambda *spans: range_numbers(*spans)[1])
     rows = tf.data.Dataset.range(block, 1 << 62).map(lambda number: order.rows(slots, number))
@@ -55,8 +58,9 @@ def test_the_order_is_a_permutation_per_epoch_on_any_hosts_and_steps(data: st.Da
     steps = -(-2 * sum(shards) // batch_size) + 2
     batches = taken(order, steps, 0, batch_size)
     stream = np.empty(batches.size, np.int64)
-    for step, batch in enumerate(batches):
-        stream[order.positions(tf.constant(step, tf.int64), 0, batch_size).numpy()] = batch
+    positions = tf.data.Dataset.range(steps).map(lambda step: order.positions(step, 0, batch_size))
+    for place, batch in zip(positions.as_numpy_iterator(), batches, strict=True):
+        stream[place] = batch
     for epoch in np.split(stream[: 2 * sum(shards)], 2):
         assert sorted(epoch) == list(range(sum(shards)))
     start = data.draw(st.integers(0, steps - 1), "start step")

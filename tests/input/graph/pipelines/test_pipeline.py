@@ -24,7 +24,7 @@ def write_numbers(folder: str, count: int, shards: int) -> str:
     return write_dataset(folder, {"train": records}, FEATURES, layout="raw", shards=shards)
 
 
-@settings(max_examples=6)
+@settings(max_examples=4)
 @given(st.data())
 def test_evaluation_is_exact_for_any_sizes(data: st.DataObject) -> None:
     count = data.draw(st.integers(1, 70), "records")
@@ -46,7 +46,7 @@ def test_evaluation_is_exact_for_any_sizes(data: st.DataObject) -> None:
     assert len(rows) == -(-count // batch_size)
 
 
-@settings(max_examples=6)
+@settings(max_examples=4)
 @given(st.data())
 def test_training_epochs_are_permutations_for_any_sizes(data: st.DataObject) -> None:
     count = data.draw(st.integers(1, 50), "records")

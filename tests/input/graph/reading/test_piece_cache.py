@@ -72,6 +72,7 @@ def test_reads_records_from_stored_pieces(tmp_path: Path) -> None:
         feed(data, 1)
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("hosts", [2, 4])
 def test_each_host_stores_only_its_pieces(dataset: str, tmp_path: Path, hosts: int) -> None:
     expected = feed(dataset, 3 * EPOCH)
@@ -87,11 +88,15 @@ def test_each_host_stores_only_its_pieces(dataset: str, tmp_path: Path, hosts: i
 
 def test_evaluation_and_a_filter_use_the_cache(dataset: str, tmp_path: Path) -> None:
     expected = feed(dataset, EPOCH, training=False)
-    for hosts in (1, 3):
-        rows = [feed(dataset, EPOCH, training=False, host=n, hosts=hosts, cache=tmp_path) for n in range(hosts)]
-        np.testing.assert_array_equal(np.concatenate(rows, axis=1), expected)
-    chosen: dict[str, Any] = {"filter": lambda record: tf.io.decode_raw(record["x"], tf.uint8)[1] % 3 == 0}
-    np.testing.assert_array_equal(feed(dataset, 30, cache=tmp_path, **chosen), feed(dataset, 30, **chosen))
+    np.testing.assert_array_equal(feed(dataset, EPOCH, training=False, cache=tmp_path), expected)
+    part = feed(dataset, EPOCH, training=False, host=1, hosts=3, cache=tmp_path)
+    np.testing.assert_array_equal(part, expected[:, BATCH // 3 : 2 * BATCH // 3])
+
+    def is_chosen(record: dict[str, tf.Tensor]) -> tf.Tensor:
+        return tf.io.decode_raw(record["x"], tf.uint8)[1] % 3 == 0
+
+    chosen = feed(dataset, 20, training=False, cache=tmp_path, filter=is_chosen)
+    assert chosen.ravel().tolist() == [number for number in range(RECORDS) if number % 256 % 3 == 0][: chosen.size]
     in_order = feed(dataset, EPOCH, cache=tmp_path, shuffle=False)
     np.testing.assert_array_equal(in_order.ravel()[:RECORDS], np.arange(RECORDS))
 
@@ -121,15 +126,14 @@ def test_rejects_a_folder_name_that_is_a_pattern(dataset: str, tmp_path: Path, l
         feed(dataset, 1, cache=tmp_path / f"a{letter}b")
 
 
-@pytest.mark.parametrize("damage", ["flipped", "cut", "no data"])
-def test_rereads_a_damaged_piece_from_the_shards(dataset: str, tmp_path: Path, damage: str) -> None:
+def test_rereads_damaged_pieces_from_the_shards(dataset: str, tmp_path: Path) -> None:
     expected = feed(dataset, EPOCH, cache=tmp_path)
-    for index in kept(tmp_path):
+    for number, index in enumerate(kept(tmp_path)):
         data = index.with_name(f"{index.stem}.data-00000-of-00001")
         content = data.read_bytes()
-        if damage == "flipped":
+        if number % 3 == 0:
             data.write_bytes(content[:-3] + bytes([content[-3] ^ 1]) + content[-2:])
-        elif damage == "cut":
+        elif number % 3 == 1:
             data.write_bytes(content[:-3])
         else:
             data.unlink()

@@ -61,12 +61,11 @@ def test_any_range_of_the_files_equals_other_readers(tmp_path: Path, kind: str) 
     # A read has a few records; of a block of gzip it needs all before them.
     options: Any = {"parse": lambda records: {"record": records}, "reading": Reading(chunk_bytes=50)}
     evaluation = make_input_fn(*data, training=False, **options)
-    for size, hosts, start in ((7, 1, 0), (5, 3, 2), (2, 2, 20), (1, 1, len(expected) - 1)):
-        for host in range(hosts):
-            context = tf.distribute.InputContext(hosts, host, hosts)
-            batches = range(start * size * hosts + host * size, len(expected), size * hosts)
-            want = [record for first in batches for record in expected[first : first + size]]
-            assert records_of(evaluation({"batch_size": size}, context, start))[: len(want)] == want
+    for size, host, hosts, start in ((7, 0, 1, 0), (5, 1, 3, 2), (1, 0, 1, len(expected) - 1)):
+        context = tf.distribute.InputContext(hosts, host, hosts)
+        batches = range(start * size * hosts + host * size, len(expected), size * hosts)
+        want = [record for first in batches for record in expected[first : first + size]]
+        assert records_of(evaluation({"batch_size": size}, context, start))[: len(want)] == want
 
     # Ranges with gaps: of some records, in a window of a few.
     def is_chosen(features: Any) -> Any:
