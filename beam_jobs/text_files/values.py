@@ -236,7 +236,7 @@ def _convert_value(field: TextField, values: dict[str, Any]) -> Value:
     if field.kind in LIST_KINDS:
         return _list(field, value)
     if is_number:
-        return _number(field, value)
+        return _convert_number(field, value)
     if not isinstance(value, str):
         raise DocumentError(f"field {field.name!r} is not a string: {abbreviate_json(value)}")
     if not value.isascii() and _SURROGATE.search(value):
@@ -267,7 +267,7 @@ def _list_names(names: Iterable[str]) -> str:
     return ", ".join(map(repr, all_names[:10])) + (f" and {len(all_names) - 10} more" if len(all_names) > 10 else "")
 
 
-def _number(field: TextField, value: Any) -> int | float:
+def _convert_number(field: TextField, value: Any) -> int | float:
     """Return a number as the field's kind stores it; DocumentError if it does not fit."""
     number: int | float | None = value if isinstance(value, (int, float)) else None
     if isinstance(value, str):

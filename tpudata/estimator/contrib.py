@@ -56,7 +56,7 @@ def l1_regularizer(scale: float, scope: Any = None) -> Callable[[Any], Any]:
     Raises:
         ValueError: the scale is an integer or negative.
     """
-    return _regularizer("l1_regularizer", scale, scope, lambda weights: tf.reduce_sum(tf.abs(weights)))
+    return _make_regularizer("l1_regularizer", scale, scope, lambda weights: tf.reduce_sum(tf.abs(weights)))
 
 
 def l2_regularizer(scale: float, scope: Any = None) -> Callable[[Any], Any]:
@@ -69,7 +69,7 @@ def l2_regularizer(scale: float, scope: Any = None) -> Callable[[Any], Any]:
     Raises:
         ValueError: the scale is an integer or negative.
     """
-    return _regularizer("l2_regularizer", scale, scope, tf.nn.l2_loss)
+    return _make_regularizer("l2_regularizer", scale, scope, tf.nn.l2_loss)
 
 
 def layer_norm(
@@ -131,7 +131,7 @@ def layer_norm(
                 inputs.dtype,
                 initializer(),
                 trainable=trainable,
-                collections=_collections(variables_collections, name),
+                collections=_list_collections(variables_collections, name),
             )
 
         beta = parameter("beta", v1.zeros_initializer) if center else None
@@ -147,7 +147,7 @@ def layer_norm(
         return outputs
 
 
-def _regularizer(kind: str, scale: float, scope: Any, penalty: Callable[[Any], Any]) -> Callable[[Any], Any]:
+def _make_regularizer(kind: str, scale: float, scope: Any, penalty: Callable[[Any], Any]) -> Callable[[Any], Any]:
     if isinstance(scale, int) or scale < 0:
         raise ValueError(f"{kind}: wrong scale (got {scale!r}, expected a float of 0 or more). Pass another one.")
     if scale == 0:
@@ -161,7 +161,7 @@ def _regularizer(kind: str, scale: float, scope: Any, penalty: Callable[[Any], A
     return regularize
 
 
-def _collections(collections: Any, name: str) -> list[str] | None:
+def _list_collections(collections: Any, name: str) -> list[str] | None:
     if isinstance(collections, dict):
         collections = collections.get(name)
     if not collections:

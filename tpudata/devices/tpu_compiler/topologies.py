@@ -73,7 +73,9 @@ class Chip:
         return self.bandwidth / self.devices
 
 
-def _chip(name: str, teraflops: float, gigabytes: float, gib: int, shapes: Mapping[int, Any], **options: Any) -> Chip:
+def _make_chip(
+    name: str, teraflops: float, gigabytes: float, gib: int, shapes: Mapping[int, Any], **options: Any
+) -> Chip:
     return Chip(name, teraflops * 1e12, gigabytes * 1e9, gib * GIB, shapes, f"{_DOCS}/{name}", **options)
 
 
@@ -82,13 +84,13 @@ CHIPS: Mapping[str, Chip] = MappingProxyType(
     {
         chip.name: chip
         for chip in (
-            _chip("v3", 123, 900, 32, _LARGE_SQUARES, cores=2, devices=2),
+            _make_chip("v3", 123, 900, 32, _LARGE_SQUARES, cores=2, devices=2),
             # One device computes with both cores of a chip.
-            _chip("v4", 275, 1200, 32, _CUBES, cores=2, config="megacore"),
-            _chip("v5e", 197, 819, 16, _SQUARES),
-            _chip("v5p", 459, 2765, 95, _CUBES, cores=2),
-            _chip("v6e", 918, 1638, 32, _SQUARES),
-            _chip("tpu7x", 2307, 7380, 192, _CUBES, cores=2, devices=2),
+            _make_chip("v4", 275, 1200, 32, _CUBES, cores=2, config="megacore"),
+            _make_chip("v5e", 197, 819, 16, _SQUARES),
+            _make_chip("v5p", 459, 2765, 95, _CUBES, cores=2),
+            _make_chip("v6e", 918, 1638, 32, _SQUARES),
+            _make_chip("tpu7x", 2307, 7380, 192, _CUBES, cores=2, devices=2),
         )
     }
 )

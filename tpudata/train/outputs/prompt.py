@@ -24,7 +24,7 @@ def prompt_input_fn(options: TrainOptions) -> Callable[..., Any]:
         DatasetError: the dataset has no tokenizer.
     """
     try:
-        ids = _tokenizer(options).encode_batch([options.prompt])[0]
+        ids = _open_tokenizer(options).encode_batch([options.prompt])[0]
     except ValueError as error:
         raise UsageError(f"--prompt {options.prompt!r}: {sentence(str(error))} Pass another text.") from error
     if len(ids) == 0:
@@ -55,7 +55,7 @@ def write_continuations(path: str, predictions: Iterable[Mapping[str, Any]], opt
         UsageError: the model does not generate.
         StorageError: the file could not be written.
     """
-    tokenizer, formatted, texts = _tokenizer(options), make_line_formatter(path), []
+    tokenizer, formatted, texts = _open_tokenizer(options), make_line_formatter(path), []
     with storage_for(path).create(path) as file:
         for index, predicted in enumerate(predictions):
             if "generated_ids" not in predicted:
@@ -68,7 +68,7 @@ def write_continuations(path: str, predictions: Iterable[Mapping[str, Any]], opt
     return texts
 
 
-def _tokenizer(options: TrainOptions) -> Any:
+def _open_tokenizer(options: TrainOptions) -> Any:
     from tpudata.tokenizers import dataset_tokenizer
 
     return dataset_tokenizer(options.data)
