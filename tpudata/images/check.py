@@ -73,7 +73,8 @@ def decoded_image_problems(manifest: Manifest, example: Mapping[str, Value]) -> 
             continue  # Reported already.
         if name in _NOT_FED:
             yield (
-                f"feature {feature.name!r} is {_choose_article(name)} {name}, which TensorFlow does not decode; convert it to JPEG or PNG"
+                f"feature {feature.name!r} is {_choose_article(name)} {name}, which TensorFlow does not decode; convert it to JPEG"
+                " or PNG"
             )
             continue
         try:
