@@ -144,13 +144,13 @@ def readable_texts(
     read: Iterable[tuple[Reference, bytes | BadRecordError]] | Iterable[tuple[Reference, bytes]], options: TextOptions
 ) -> Iterator[list[str] | None]:
     """Yield for each reference the values of its text fields, or None if they cannot be read."""
-    rows = [index for index, field in enumerate(options.record_fields) if field.kind == TEXT]
+    text_columns = [index for index, field in enumerate(options.record_fields) if field.kind == TEXT]
     for reference, data in read:
         try:
             values = None if isinstance(data, BadRecordError) else _read_values(reference, data, options)
         except DocumentError:
             values = None
-        yield None if values is None else [str(values[row]) for row in rows]
+        yield None if values is None else [str(values[column]) for column in text_columns]
 
 
 def _read_values(reference: Reference, data: bytes, options: TextOptions) -> list[Value]:
