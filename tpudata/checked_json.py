@@ -76,7 +76,9 @@ class Plain:
         if type(value) not in self.types:
             raise ValueError(f"{where} is {shown(value)}, not {' or '.join(_NAMES[kind] for kind in self.types)}")
         if type(value) is int and not self.low <= value <= self.high:
-            raise ValueError(f"{where} is {shown(value)}, not a number from {_bound(self.low)} to {_bound(self.high)}")
+            raise ValueError(
+                f"{where} is {shown(value)}, not a number from {_format_bound(self.low)} to {_format_bound(self.high)}"
+            )
         if isinstance(value, float) and not math.isfinite(value):
             raise ValueError(f"{where} is {value}, not a finite number")
         if isinstance(value, str) and self.pattern is not None and not self.pattern.fullmatch(value):
@@ -208,5 +210,5 @@ def shown(value: Any) -> str:
     return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}..."
 
 
-def _bound(number: int) -> str:
+def _format_bound(number: int) -> str:
     return "2**63 - 1" if number == INT64_MAX else str(number)

@@ -42,26 +42,26 @@ class SplitLists:
             SourceError: a picture is in two lists, a list is not UTF-8, or a number stands for no split.
         """
         lists = cls(tuple(files), uuid.uuid4().hex)
-        lists._names()
+        lists._read_names()
         return lists
 
     @property
     def splits(self) -> frozenset[str]:
         """The splits that have pictures; empty without lists."""
-        return frozenset(self._names().values() if self.files else ())
+        return frozenset(self._read_names().values() if self.files else ())
 
     def find_split(self, picture: str) -> str | None:
         """Return the split of a picture by its path; an empty string without lists, None if no list has the picture."""
-        return self._names().get(_stem(picture)) if self.files else ""
+        return self._read_names().get(_strip_name(picture)) if self.files else ""
 
-    def _names(self) -> Mapping[str, str]:
+    def _read_names(self) -> Mapping[str, str]:
         return _read_lists(self.files, self.run)
 
 
 NO_LISTS = SplitLists()
 
 
-def _stem(path: str) -> str:
+def _strip_name(path: str) -> str:
     return drop_extension(path.rpartition("/")[2])
 
 
@@ -85,7 +85,7 @@ def _read_lists(files: tuple[tuple[str, str], ...], run: str) -> Mapping[str, st
                 raise SourceError(
                     f"{path} line {place.line}: no picture and its split, 0, 1 or 2: {text[:80]!r}. Fix it."
                 )
-            name = _stem(name)
+            name = _strip_name(name)
             if splits.setdefault(name, split) != split:
                 raise SourceError(
                     f"{path} line {place.line}: {name!r} is in {first_lines[splits[name]]}, too. Remove it from one of the two."

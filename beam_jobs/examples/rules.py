@@ -76,7 +76,7 @@ class ExampleRules:
             if values.get(name) is None:
                 values[name] = default
         if self.classes is not None:
-            values[self.label] = self._label(values, source)
+            values[self.label] = self._resolve_label(values, source)
         if self.schema is None:
             pairs = {name: infer(name, value) for name, value in values.items()}
         else:
@@ -103,7 +103,7 @@ class ExampleRules:
         for name, value in self.defaults.items():
             try:
                 if name == self.label and self.classes is not None:
-                    self._label({name: value}, "defaults")
+                    self._resolve_label({name: value}, "defaults")
                 elif schema_features is None:
                     infer(name, value)
                 elif name in schema_features:
@@ -115,7 +115,7 @@ class ExampleRules:
             except FeatureError as error:
                 raise UsageError(f"defaults: {error}") from None
 
-    def _label(self, values: dict[str, Any], source: str) -> int:
+    def _resolve_label(self, values: dict[str, Any], source: str) -> int:
         """Return the number of an example's class, given as its name or number; BadRecordError if it is missing or unknown."""
         classes = self.classes or ()
         if self.label not in values:

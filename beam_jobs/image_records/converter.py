@@ -119,7 +119,7 @@ class ImageConverter(InputConverter):
         # Rejected images do not count.
         count_text = self.new_summary() if maps else summary
         try:
-            label = self._label(reference, labels)
+            label = self._resolve_label(reference, labels)
             # First, for the same reason.
             extra = self._convert_extra(reference) if self.extra else {}
             values = self._layout.values(reference, label, data, self.options, count_text) | extra
@@ -164,7 +164,7 @@ class ImageConverter(InputConverter):
         """Extra features that are lists of any length."""
         return tuple(feature for feature in self.extra if feature.is_list)
 
-    def _label(self, reference: Reference, labels: Labels) -> Label:
+    def _resolve_label(self, reference: Reference, labels: Labels) -> Label:
         """Return the label or labels of a record; None if the dataset has no classes. ValueError if they are invalid."""
         if not labels.names and not reference.labels:
             return None

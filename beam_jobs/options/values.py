@@ -57,7 +57,7 @@ class SplitShares:
         for part in text.split(","):
             name, _, share = part.partition("=")
             try:
-                value = _number(share)
+                value = _parse_fraction(share)
             except (ValueError, ZeroDivisionError):
                 raise UsageError(f"{part!r}: not a share (expected NAME=SHARE, such as train=0.9)") from None
             if name.strip() in shares:
@@ -110,7 +110,7 @@ class Budget:
         """Parse `100` or `0.5%`; UsageError if it is neither."""
         number, percent = text.strip().removesuffix("%"), text.strip().endswith("%")
         try:
-            value = _number(number)
+            value = _parse_fraction(number)
         except (ValueError, ZeroDivisionError):
             value = Fraction(-1)
         if value < 0 or (value > 100 if percent else value.denominator != 1):
@@ -144,7 +144,7 @@ def parse_size(text: str) -> int:
 DEFAULT_BUDGET = Budget(share=Fraction(1, 100))
 
 
-def _number(text: str) -> Fraction:
+def _parse_fraction(text: str) -> Fraction:
     """Return the number in a share or a count; ValueError if it is not one, ZeroDivisionError for 1/0."""
     if not _NUMBER.fullmatch(text.strip()):
         raise ValueError(f"{text!r} is not a number")

@@ -148,17 +148,17 @@ def _parse_chunk(values: Any, leaf: Mapping[int, Any], size: int) -> ColumnChunk
         path = crypto[2].get(1) if isinstance(crypto.get(2), dict) else None
         # With the key of a footer that is in plain text, they are not.
         path = path or (metadata.get(3) if isinstance(metadata, dict) else None) or [leaf.get(4, b"")]
-        return ColumnChunk(_name(path), 0, 0, 0, kind, width, True)
+        return ColumnChunk(_decode_name(path), 0, 0, 0, kind, width, True)
     path, start, length = _get_field(metadata, 3, list), _get_field(metadata, 9, int), _get_field(metadata, 7, int)
     first = metadata.get(11) if isinstance(metadata, dict) else None
     # Some writers put 0 for no dictionary, and Arrow's for the first page of a column without rows.
     start = min(start or first, first) if isinstance(first, int) and first > 0 else start
     if length and (start < len(_MAGIC) or length < 0 or start + length > size):
         raise ThriftError(f"a column lies outside of the file (got {length:,} bytes at byte {start:,})")
-    return ColumnChunk(_name(path), start, length, _get_field(metadata, 5, int), kind, width, False)
+    return ColumnChunk(_decode_name(path), start, length, _get_field(metadata, 5, int), kind, width, False)
 
 
-def _name(path: Any) -> str:
+def _decode_name(path: Any) -> str:
     first = path[0] if isinstance(path, list) and path and isinstance(path[0], bytes) else b""
     return first.decode("utf-8", "surrogateescape")
 

@@ -75,9 +75,9 @@ class _ThriftReader:
         if kind == _STRUCT:
             return self.struct(depth)
         if kind in (_LIST, _SET):
-            return self._list(depth)
+            return self._read_list(depth)
         if kind == _MAP:
-            return self._map(depth)
+            return self._read_map(depth)
         if kind in (_TRUE, _FALSE):
             # An element of a list.
             return self._take(1) == b"\x01"
@@ -85,17 +85,17 @@ class _ThriftReader:
             return self._take(_FIXED[kind])
         raise ThriftError(f"unknown type {kind} at byte {self.position}")
 
-    def _list(self, depth: int) -> list[Any]:
+    def _read_list(self, depth: int) -> list[Any]:
         head = self._data[self.position]
         self.position += 1
-        size = self._count(head >> 4 if head >> 4 < 15 else self._read_varint())
+        size = self._check_count(head >> 4 if head >> 4 < 15 else self._read_varint())
         if depth > _MOST_DEPTH:
             raise ThriftError("it is nested too deep")
         return [self._read_value(head & 15, depth + 1) for _ in range(size)]
 
-    def _map(self, depth: int) -> dict[Any, Any]:
+    def _read_map(self, depth: int) -> dict[Any, Any]:
         """Return a map; ThriftError if its keys are containers or structs, or it is nested too deep."""
-        size = self._count(self._read_varint())
+        size = self._check_count(self._read_varint())
         if not size:
             return {}
         kinds = self._take(1)[0]
@@ -103,7 +103,7 @@ class _ThriftReader:
             raise ThriftError("a map, which no structure of Parquet has")
         return {self._read_value(kinds >> 4, depth + 1): self._read_value(kinds & 15, depth + 1) for _ in range(size)}
 
-    def _count(self, size: int) -> int:
+    def _check_count(self, size: int) -> int:
         """Return a number of elements, each of which has a byte at least."""
         if size > len(self._data) - self.position:
             raise CutError("it ends too soon")

@@ -121,7 +121,7 @@ def find_prism(location: str | None = None) -> Path:
                 f"--prism_location {location}: it is not a program (expected Prism's binary). Try chmod +x."
             )
         return Path(location).absolute()
-    cached = _cache() / f"prism-{_VERSION}"
+    cached = _find_cache() / f"prism-{_VERSION}"
     cached_by_beam = sorted(Path.home().glob(f".apache_beam/cache/prism/bin/apache_beam-{_VERSION}-prism-*"))
     on_path = shutil.which("prism")
     # Other programs are called `prism`, too, so the PATH comes last.
@@ -160,7 +160,7 @@ def _build(path: Path) -> None:
         Path(folder, "prism").replace(path)
 
 
-def _cache() -> Path:
+def _find_cache() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tpudata"
 
 

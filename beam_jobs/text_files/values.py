@@ -144,13 +144,13 @@ def readable_texts(
     read: Iterable[tuple[Reference, bytes | BadRecordError]] | Iterable[tuple[Reference, bytes]], options: TextOptions
 ) -> Iterator[list[str] | None]:
     """Yield for each reference the values of its text fields, or None if they cannot be read."""
-    rows = [index for index, field in enumerate(options.record_fields) if field.kind == TEXT]
+    text_columns = [index for index, field in enumerate(options.record_fields) if field.kind == TEXT]
     for reference, data in read:
         try:
             values = None if isinstance(data, BadRecordError) else _read_values(reference, data, options)
         except DocumentError:
             values = None
-        yield None if values is None else [str(values[row]) for row in rows]
+        yield None if values is None else [str(values[column]) for column in text_columns]
 
 
 def _read_values(reference: Reference, data: bytes, options: TextOptions) -> list[Value]:
@@ -236,7 +236,7 @@ def _convert_value(field: TextField, values: dict[str, Any]) -> Value:
     if field.kind in LIST_KINDS:
         return _list(field, value)
     if is_number:
-        return _number(field, value)
+        return _convert_number(field, value)
     if not isinstance(value, str):
         raise DocumentError(f"field {field.name!r} is not a string: {abbreviate_json(value)}")
     if not value.isascii() and _SURROGATE.search(value):
@@ -267,7 +267,7 @@ def _list_names(names: Iterable[str]) -> str:
     return ", ".join(map(repr, all_names[:10])) + (f" and {len(all_names) - 10} more" if len(all_names) > 10 else "")
 
 
-def _number(field: TextField, value: Any) -> int | float:
+def _convert_number(field: TextField, value: Any) -> int | float:
     """Return a number as the field's kind stores it; DocumentError if it does not fit."""
     number: int | float | None = value if isinstance(value, (int, float)) else None
     if isinstance(value, str):

@@ -52,10 +52,10 @@ def describe_machine_error_text(text: str) -> str:
 
 def _describe_memory_error(reason: str) -> str:
     reason = reason.removesuffix(": ").rstrip(". ")
-    return f"memory ran out ({reason}{_limit()}). {_ADVICE}"
+    return f"memory ran out ({reason}{_describe_limit()}). {_ADVICE}"
 
 
-def _limit() -> str:
+def _describe_limit() -> str:
     """Return the limit of this process's memory in words, if it has one."""
     try:
         import resource

@@ -57,7 +57,7 @@ def l1_regularizer(scale: float, scope: str | None = None) -> Callable[[tf.Tenso
     Raises:
         ValueError: the scale is an integer or negative.
     """
-    return _regularizer("l1_regularizer", scale, scope, lambda weights: tf.reduce_sum(tf.abs(weights)))
+    return _make_regularizer("l1_regularizer", scale, scope, lambda weights: tf.reduce_sum(tf.abs(weights)))
 
 
 def l2_regularizer(scale: float, scope: str | None = None) -> Callable[[tf.Tensor], tf.Tensor | None]:
@@ -70,7 +70,7 @@ def l2_regularizer(scale: float, scope: str | None = None) -> Callable[[tf.Tenso
     Raises:
         ValueError: the scale is an integer or negative.
     """
-    return _regularizer("l2_regularizer", scale, scope, tf.nn.l2_loss)
+    return _make_regularizer("l2_regularizer", scale, scope, tf.nn.l2_loss)
 
 
 def layer_norm(
@@ -132,7 +132,7 @@ def layer_norm(
                 inputs.dtype,
                 initializer(),
                 trainable=trainable,
-                collections=_collections(variables_collections, name),
+                collections=_list_collections(variables_collections, name),
             )
 
         beta = parameter("beta", v1.zeros_initializer) if center else None
@@ -148,9 +148,7 @@ def layer_norm(
         return outputs
 
 
-def _regularizer(
-    kind: str, scale: float, scope: str | None, penalty: Callable[[tf.Tensor], tf.Tensor]
-) -> Callable[[tf.Tensor], tf.Tensor | None]:
+def _make_regularizer(kind: str, scale: float, scope: Any, penalty: Callable[[Any], Any]) -> Callable[[Any], Any]:
     if isinstance(scale, int) or scale < 0:
         raise ValueError(f"{kind}: wrong scale (got {scale!r}, expected a float of 0 or more). Pass another one.")
     if scale == 0:
@@ -164,7 +162,7 @@ def _regularizer(
     return regularize
 
 
-def _collections(collections: str | Sequence[str] | Mapping[str, Sequence[str]] | None, name: str) -> list[str] | None:
+def _list_collections(collections: Any, name: str) -> list[str] | None:
     if isinstance(collections, dict):
         collections = collections.get(name)
     if not collections:

@@ -113,7 +113,7 @@ class Engine:
         folder = None if topology.is_tpu and not topology.peers.is_chief else events_dir
         runtime = self._evaluating or self.predicting
         runtime_context = (
-            contextlib.nullcontext(runtime) if shares_variables and runtime.trains else self._idle(runtime)
+            contextlib.nullcontext(runtime) if shares_variables and runtime.trains else self._hold_idle_runtime(runtime)
         )
         # Hooks call from within a graph.
         with eager_mode(), runtime_context as idle:
@@ -133,14 +133,14 @@ class Engine:
     def _predict(self, input_fn: InputFunction, *options: *PredictOptions) -> Iterator[Arrays]:
         runtime = self.predicting
         if runtime.trains:
-            with self._idle(runtime) as runtime:
+            with self._hold_idle_runtime(runtime) as runtime:
                 pass  # Evaluations and predictions may share one.
         yield from predict(runtime, input_fn, *options)
 
     def check_model(self, input_fn: InputFunction, mode: str) -> tuple[str, ...]:
         """Build the model and load the newest checkpoint; see `TPUEstimator.check_model`."""
         require_one_of("check_model(mode=...)", mode, MODES)
-        with self._idle(self.training if mode == ModeKeys.TRAIN else self.predicting) as runtime:
+        with self._hold_idle_runtime(self.training if mode == ModeKeys.TRAIN else self.predicting) as runtime:
             for other, size in runtime.user_model.batch_sizes.items():
                 if size is not None:
                     runtime.deployment(other)  # Otherwise an evaluation could fail after a long training.
@@ -201,7 +201,7 @@ class Engine:
             runtime.in_use.release()
 
     @contextlib.contextmanager
-    def _idle(self, runtime: Runtime) -> Iterator[Runtime]:
+    def _hold_idle_runtime(self, runtime: Runtime) -> Iterator[Runtime]:
         """Yield an idle runtime: this one, or one with separate variables if it is busy."""
         others = self._others.setdefault(id(runtime), [])
         free = (item for item in (runtime, *others) if item.in_use.acquire(blocking=False))

@@ -85,14 +85,14 @@ class EvalSpec(NamedTupleMethods):
         for field in ("start_delay_secs", "throttle_secs"):
             require_seconds("EvalSpec", field, getattr(self, field))
         object.__setattr__(self, "hooks", check_hooks(self.hooks, "EvalSpec(hooks=...)"))
-        object.__setattr__(self, "exporters", _exporters(self.exporters))
+        object.__setattr__(self, "exporters", _check_exporters(self.exporters))
 
 
 def _require_callable(owner: str, input_fn: object) -> None:
     require_type(f"{owner}(input_fn=...)", input_fn, callable(input_fn), "callable")
 
 
-def _exporters(exporter_or_list: Any) -> tuple[Exporter, ...]:
+def _check_exporters(exporter_or_list: Any) -> tuple[Exporter, ...]:
     if exporter_or_list is None:
         return ()
     exporters = (
@@ -224,6 +224,6 @@ class _Evaluator:
                 eval_result=metrics,
                 is_the_final_export=is_final,
             )
-            for exporter in _exporters(spec.exporters)
+            for exporter in _check_exporters(spec.exporters)
         ]
         return is_final

@@ -57,7 +57,7 @@ def names(compression: str | None, schema: Iterable[Feature]) -> tuple[str, ...]
     """
     if compression is not None:
         return ()
-    label = _label(schema)
+    label = _find_label(schema)
     return NAMES if label is None else (*NAMES, labels_name(label.name))
 
 
@@ -71,7 +71,7 @@ def metadata(manifest: Manifest, labels: Sequence[str] | None) -> dict[str, byte
     if manifest.compression is not None:
         return {}
     files = {DATASET_INFO_NAME: dataset_info(manifest), FEATURES_NAME: features(manifest)}
-    label = _label(manifest.features)
+    label = _find_label(manifest.features)
     if manifest.tfds is not None and label is not None and labels is not None:
         names = _label_names(label, labels)
         if names is not None:
@@ -123,7 +123,7 @@ def labels_name(label: str) -> str:
     return f"{label.replace('/', '.')}{LABELS_SUFFIX}"
 
 
-def _label(schema: Iterable[Feature]) -> Feature | None:
+def _find_label(schema: Iterable[Feature]) -> Feature | None:
     """Return the feature that the class names belong to; None if there is none, or more than one candidate."""
     class_features = [feature for feature in schema if feature.num_classes is not None]
     return class_features[0] if len(class_features) == 1 and class_features[0].name.isprintable() else None
@@ -131,7 +131,7 @@ def _label(schema: Iterable[Feature]) -> Feature | None:
 
 def _find_supervised_keys(schema: Sequence[Feature]) -> tuple[str, str] | None:
     """Return the names of the input and the label that `as_supervised=True` gives."""
-    label = _label(schema)
+    label = _find_label(schema)
     others = [feature for feature in schema if feature is not label]
     images = [feature for feature in others if feature.encoding == "image" or feature.name == "image_raw"]
     inputs = images or others

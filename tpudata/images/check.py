@@ -30,10 +30,10 @@ def check_fits(feature: Feature, data: bytes) -> None:
     """
     name = image_format(data)
     if name in _NOT_FED:
-        raise ValueError(f"{_article(name)} {name}, which TensorFlow does not decode; convert it to JPEG or PNG")
+        raise ValueError(f"{_choose_article(name)} {name}, which TensorFlow does not decode; convert it to JPEG or PNG")
     height, width = _read_size(data, name)
     if any(size not in (None, got) for size, got in zip(feature.shape, (height, width), strict=False)):
-        raise ValueError(f"{_article(name)} {name} of height {height} and width {width}")
+        raise ValueError(f"{_choose_article(name)} {name} of height {height} and width {width}")
 
 
 def image_problems(manifest: Manifest, example: Mapping[str, Value]) -> Iterator[str | Problem]:
@@ -73,7 +73,8 @@ def decoded_image_problems(manifest: Manifest, example: Mapping[str, Value]) -> 
             continue  # Reported already.
         if name in _NOT_FED:
             yield (
-                f"feature {feature.name!r} is {_article(name)} {name}, which TensorFlow does not decode; convert it to JPEG or PNG"
+                f"feature {feature.name!r} is {_choose_article(name)} {name}, which TensorFlow does not decode; convert it to JPEG"
+                " or PNG"
             )
             continue
         try:
@@ -125,7 +126,7 @@ def _find_stored_size(values: Sequence[object]) -> tuple[int, int] | None:
         return None
 
 
-def _article(name: str) -> str:
+def _choose_article(name: str) -> str:
     return "an" if name == AVIF else "a"
 
 

@@ -115,7 +115,7 @@ def check_png_checksums(data: bytes) -> None:
         length, kind = _CHUNK.unpack_from(data, position)
         end = position + 8 + length
         if zlib.crc32(view[position + 4 : end]) != int.from_bytes(data[end : end + 4], "big"):
-            raise ValueError(f"the checksum of the PNG's {_name(kind)} chunk is wrong (at byte {position})")
+            raise ValueError(f"the checksum of the PNG's {_format_kind(kind)} chunk is wrong (at byte {position})")
         position = end + 4
 
 
@@ -147,7 +147,7 @@ def _read_png(data: bytes) -> ImageHeader:
         length, kind = _CHUNK.unpack_from(data, position)
         if position + 12 + length > size:
             raise ValueError(
-                f"PNG cut inside its {_name(kind)} chunk (of {length} bytes at byte {position}, after {size} bytes)"
+                f"PNG cut inside its {_format_kind(kind)} chunk (of {length} bytes at byte {position}, after {size} bytes)"
             )
         if position == 8 and (kind, length) != (b"IHDR", _IHDR.size):
             raise ValueError("PNG without an IHDR chunk")
@@ -236,5 +236,5 @@ def _read_frame(data: bytes, position: int) -> tuple[int, int, int, bytes]:
     return height, width, components, data[start : start + 9] if components == 3 else b""
 
 
-def _name(kind: bytes) -> str:
+def _format_kind(kind: bytes) -> str:
     return kind.decode("latin-1") if kind.isalpha() else kind.hex()

@@ -51,16 +51,16 @@ def eight_bit_png(data: bytes) -> Image.Image:
         values = np.asarray(image)[..., None]
     elif color == 4:
         # Two samples of two bytes, unpacked as four of one byte.
-        four = _unpack_samples(data, "RGBA")
-        values = _join_bytes(four[..., 0::2], four[..., 1::2])
+        sample_bytes = _unpack_samples(data, "RGBA")
+        values = _join_bytes(sample_bytes[..., 0::2], sample_bytes[..., 1::2])
     else:
         # Pillow keeps one byte of each sample: with the byte order of PNG the higher one, otherwise the lower one.
         mode = "RGB" if color == 2 else "RGBA"
         values = _join_bytes(_unpack_samples(data, f"{mode};16B"), _unpack_samples(data, f"{mode};16L"))
     scaled = _scale(values)
     if transparent is not None:
-        shown = (values != np.asarray(transparent)).any(-1, keepdims=True)
-        scaled = np.concatenate([scaled, shown.astype(np.uint8) * 255], -1)
+        is_opaque = (values != np.asarray(transparent)).any(-1, keepdims=True)
+        scaled = np.concatenate([scaled, is_opaque.astype(np.uint8) * 255], -1)
     out = Image.fromarray(scaled[..., 0] if scaled.shape[-1] == 1 else scaled)
     out.info = image.info
     return out

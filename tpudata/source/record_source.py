@@ -96,11 +96,11 @@ class RecordSource:
             FeatureError: the record does not have what the manifest says.
             StorageError: the shard or its index cannot be read.
         """
-        return self._decode_record(self._records.read_one(self._number(number)))
+        return self._decode_record(self._records.read_one(self._resolve_number(number)))
 
     def __getitems__(self, numbers: Iterable[SupportsIndex]) -> list[Any]:
         """Return several records, in the order of `numbers`; raises what `source[i]` raises."""
-        record_numbers = [self._number(number) for number in numbers]
+        record_numbers = [self._resolve_number(number) for number in numbers]
         return [self._decode_record(record) for record in self._records.read(record_numbers)]
 
     def __iter__(self) -> Iterator[Any]:
@@ -158,7 +158,7 @@ class RecordSource:
         )
         return f"RecordSource({self._folder!r}, split={self._split!r}, decode={decode!r}, records={len(self)})"
 
-    def _number(self, number: SupportsIndex) -> int:
+    def _resolve_number(self, number: SupportsIndex) -> int:
         if not is_integer(number):
             raise TypeError(f"RecordSource takes record numbers (got {number!r}). Use source.__getitems__ for several.")
         index, count = operator.index(number), len(self)

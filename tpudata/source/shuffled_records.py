@@ -104,7 +104,7 @@ class ShuffledRecords:
         count = len(self)
         if not -count <= position < count:
             raise IndexError(f"{self!r}: no position {position} (expected {-count} to {count - 1}).")
-        return self._decode(self._record(int(position) % count))
+        return self._decode(self._read_record(int(position) % count))
 
     def __getitems__(self, positions: Iterable[int]) -> list[Any]:
         """Return the records of several positions, as PyTorch's DataLoader asks for them; raises what `shuffled[p]` raises."""
@@ -133,7 +133,7 @@ class ShuffledRecords:
         self._late = 0
         self._is_warned = False
 
-    def _record(self, position: int) -> Record:
+    def _read_record(self, position: int) -> Record:
         """Return the record of a position, from its window or read alone."""
         if self._owner != os.getpid():
             # The threads, and perhaps the owner of the lock, are in the parent.

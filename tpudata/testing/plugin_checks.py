@@ -162,16 +162,16 @@ class _SourceCheck:
     def check_append(self, grown: AnyPath | None) -> None:
         """Check that an append takes new records alone."""
         self.convert("appended")
-        before = self._files("appended")
+        before = self._read_files("appended")
         self.convert("appended", append=True)
         self._claim_same(
-            self._files("appended"), before, "an append of the same input", "keys are the same in each listing"
+            self._read_files("appended"), before, "an append of the same input", "keys are the same in each listing"
         )
         if grown is None:
             return
         self.convert("grown", Path(grown))
         self.convert("appended", Path(grown), append=True)
-        kept_files = {name: data for name, data in self._files("appended").items() if name in before}
+        kept_files = {name: data for name, data in self._read_files("appended").items() if name in before}
         shard_files = {name: data for name, data in before.items() if name.endswith((".tfrecord", ".index"))}
         _claim(
             shard_files.items() <= kept_files.items(),
@@ -224,7 +224,7 @@ class _SourceCheck:
             raise AssertionError(f"{self.source}: converts {empty}, which is to have no records, without an error.")
 
     def _claim_equal(self, output: str, expected: str, what: str, hint: str) -> None:
-        self._claim_same(self._files(output), self._files(expected), what, hint)
+        self._claim_same(self._read_files(output), self._read_files(expected), what, hint)
 
     def _claim_same(self, files: dict[str, bytes], expected: dict[str, bytes], what: str, hint: str) -> None:
         other = sorted(name for name in files.keys() | expected.keys() if files.get(name) != expected.get(name))
@@ -233,7 +233,7 @@ class _SourceCheck:
             f"{self.source}: {what} gives other bytes than a plain run (in {', '.join(other[:3])}). Make sure that {hint}.",
         )
 
-    def _files(self, output: str) -> dict[str, bytes]:
+    def _read_files(self, output: str) -> dict[str, bytes]:
         """Return the shards and indexes of a dataset, and its class names; the manifest has the path of the input."""
         folder = self.folder / output
         names = (path for path in sorted(folder.rglob("*")) if path.is_file() and path.suffix != ".json")

@@ -46,7 +46,7 @@ class _StorageCheck:
     def __init__(self, folder: str) -> None:
         self._folder = folder
         self._storage: Storage = storage_for(folder)
-        self._file = self._path("whole")
+        self._file = self._join_path("whole")
 
     def check_writing(self) -> None:
         """Check that a file appears whole, once it is complete, or not at all."""
@@ -61,8 +61,8 @@ class _StorageCheck:
         self._claim(storage.read(path) == _DATA, f"{path} does not have the bytes that were written.")
         self._abort(path)
         self._claim(storage.read(path) == _DATA, "a `create` that ends in an error changes the file that was there.")
-        self._abort(self._path("aborted"))
-        self._claim(storage.stat(self._path("aborted")) is None, "a `create` that ends in an error leaves a file.")
+        self._abort(self._join_path("aborted"))
+        self._claim(storage.stat(self._join_path("aborted")) is None, "a `create` that ends in an error leaves a file.")
         self._write(path, b"other")
         self._claim(storage.read(path) == b"other", "`create` does not replace a file.")
         self._write(path, b"")
@@ -90,7 +90,7 @@ class _StorageCheck:
             self._claim(
                 (file.read(7), file.read()) == (_DATA[:7], _DATA[7:]), "`open` does not read from start to end."
             )
-        storage.expect(self._path("none"), 0, 1)
+        storage.expect(self._join_path("none"), 0, 1)
         with ThreadPoolExecutor(_THREADS) as pool:
             offsets = range(0, len(_DATA), 100)
             parts = pool.map(lambda offset: storage.read_range(path, offset, 100), offsets)
@@ -106,8 +106,8 @@ class _StorageCheck:
         storage = self._storage
         names = sorted(_NAMES, key=str.encode)
         for name in names:
-            self._write(self._path("names", name, "file"), name.encode())
-        entries = storage.list(self._path("names"))
+            self._write(self._join_path("names", name, "file"), name.encode())
+        entries = storage.list(self._join_path("names"))
         self._claim(
             [(entry.name, entry.is_folder, entry.size) for entry in entries] == [(name, True, 0) for name in names],
             f"`list` does not return the folders that were written, in order (got {[entry.name for entry in entries]},"
@@ -120,13 +120,13 @@ class _StorageCheck:
                 (file.name, file.size, data) == ("file", len(data), entry.name.encode()),
                 f"{file.path}, as `list` returns it, is not the file that was written below {entry.name!r}.",
             )
-        above = storage.stat(self._path("names"))
+        above = storage.stat(self._join_path("names"))
         self._claim(above is not None and above.is_folder, f"`stat` of a folder is not one (got {above}).")
 
     def check_ranges_of_names(self) -> None:
         """Check that a listing in parts is the whole one: `scan` with limits, and between `cuts`."""
-        storage, folder = self._storage, self._path("names")
-        self._write(self._path("names", "e.file"), b"1")
+        storage, folder = self._storage, self._join_path("names")
+        self._write(self._join_path("names", "e.file"), b"1")
         depths = (False, True) if storage.lists_deep else (False,)
         for deep in depths:
             keys = [_scan_key(entry.path, entry.is_folder, deep=deep) for entry in storage.scan(folder, deep=deep)]
@@ -154,7 +154,7 @@ class _StorageCheck:
 
     def check_absent_files(self) -> None:
         """Check that what is not there is None or a StorageError."""
-        storage, path = self._storage, self._path("none")
+        storage, path = self._storage, self._join_path("none")
         self._claim(storage.stat(path) is None, f"`stat` of {path}, which does not exist, is not None.")
         for call in (
             lambda: storage.read(path),
@@ -171,7 +171,7 @@ class _StorageCheck:
 
     def check_swap(self) -> None:
         """Check that of many callers of `swap` one succeeds, and others change nothing."""
-        storage, path = self._storage, self._path("swapped")
+        storage, path = self._storage, self._join_path("swapped")
         self._claim(not storage.swap(path, b"a", b"b"), "`swap` replaces a file that does not exist.")
         for old in (None, b"winner 0"):
             contents = [b"%d of %d" % (index, 0 if old is None else 1) for index in range(_THREADS)]
@@ -188,12 +188,16 @@ class _StorageCheck:
     def check_deletion(self) -> None:
         """Delete what the checks wrote, each file twice."""
         storage = self._storage
-        for path in (self._file, self._path("names", "e.file"), *(self._path("names", n, "file") for n in _NAMES)):
+        for path in (
+            self._file,
+            self._join_path("names", "e.file"),
+            *(self._join_path("names", n, "file") for n in _NAMES),
+        ):
             for _ in range(2):
                 storage.delete(path)
             self._claim(storage.stat(path) is None, f"`delete` leaves {path}.")
 
-    def _path(self, *names: str) -> str:
+    def _join_path(self, *names: str) -> str:
         return self._storage.join(self._folder, *names)
 
     def _write(self, path: str, data: bytes, *, replace: bool = True) -> None:

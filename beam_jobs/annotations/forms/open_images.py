@@ -90,17 +90,19 @@ def _parse_box(row: TableRow, class_names: dict[str, str]) -> ImageAnnotation:
     box = (row.number("YMin"), row.number("XMin"), row.number("YMax"), row.number("XMax"))
     group = row.cells.get("IsGroupOf")
     annotated_object = ObjectAnnotation(
-        box, _name(row, class_names), is_crowd=None if group is None or group == _UNKNOWN else group == "1"
+        box, _find_class_name(row, class_names), is_crowd=None if group is None or group == _UNKNOWN else group == "1"
     )
     return ImageAnnotation(row.cells["ImageID"], row.place, is_normalised=True, objects=(annotated_object,))
 
 
 def _parse_class(row: TableRow, class_names: dict[str, str]) -> ImageAnnotation:
     is_there = "Confidence" not in row.cells or row.number("Confidence") > 0
-    return ImageAnnotation(row.cells["ImageID"], row.place, classes=(_name(row, class_names),) if is_there else ())
+    return ImageAnnotation(
+        row.cells["ImageID"], row.place, classes=(_find_class_name(row, class_names),) if is_there else ()
+    )
 
 
-def _name(row: TableRow, class_names: dict[str, str]) -> str:
+def _find_class_name(row: TableRow, class_names: dict[str, str]) -> str:
     label = row.cells["LabelName"]
     if class_names and label not in class_names:
         raise ValueError(f"LabelName {label!r} is not in the class descriptions")

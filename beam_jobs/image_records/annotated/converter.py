@@ -158,7 +158,7 @@ class AnnotatedConverter(ImageConverter):
         carried = pack.features[ANNOTATION]
         return sizes + np.array([_estimate_text_bytes(payload.annotation) for payload in carried], np.int64)
 
-    def _label(self, reference: Reference, labels: Labels) -> Label:
+    def _resolve_label(self, reference: Reference, labels: Labels) -> Label:
         """Return None: the values of the annotation have the classes."""
         del reference, labels
         return None

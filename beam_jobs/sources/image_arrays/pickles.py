@@ -116,7 +116,7 @@ class _PickleReader:
             raise ValueError("the file ends")
         return data
 
-    def _number(self, form: str) -> int:
+    def _read_number(self, form: str) -> int:
         number: int = struct.unpack(form, self._take(struct.calcsize(form)))[0]
         return number
 
@@ -131,7 +131,7 @@ class _PickleReader:
 
     def _push_bytes(self, form: str, *, is_text: bool = False) -> None:
         """Push bytes or text whose size comes first; of large bytes only their place in the file."""
-        size = self._number(form)
+        size = self._read_number(form)
         start = self._file.tell()
         if not 0 <= size <= self._size - start:
             raise ValueError("the file ends inside a text")
@@ -205,7 +205,7 @@ def _decode_text(value: str | bytes) -> str:
 
 def _push_integer(reader: _PickleReader) -> None:
     # At most 255 bytes.
-    reader._push(int.from_bytes(reader._take(reader._number("<B")), "little", signed=True))
+    reader._push(int.from_bytes(reader._take(reader._read_number("<B")), "little", signed=True))
 
 
 # Operations by code; the names are those of pickletools.
@@ -219,9 +219,9 @@ _OPERATIONS: Mapping[bytes, Callable[[_PickleReader], Any]] = {
     b"N": lambda reader: reader._push(None),
     b"\x88": lambda reader: reader._push(True),
     b"\x89": lambda reader: reader._push(False),
-    b"K": lambda reader: reader._push(reader._number("<B")),  # BININT1
-    b"M": lambda reader: reader._push(reader._number("<H")),  # BININT2
-    b"J": lambda reader: reader._push(reader._number("<i")),  # BININT
+    b"K": lambda reader: reader._push(reader._read_number("<B")),  # BININT1
+    b"M": lambda reader: reader._push(reader._read_number("<H")),  # BININT2
+    b"J": lambda reader: reader._push(reader._read_number("<i")),  # BININT
     b"\x8a": _push_integer,  # LONG1
     b"U": lambda reader: reader._push_bytes("<B"),  # SHORT_BINSTRING
     b"T": lambda reader: reader._push_bytes("<i"),  # BINSTRING
@@ -231,11 +231,11 @@ _OPERATIONS: Mapping[bytes, Callable[[_PickleReader], Any]] = {
     b"\x96": lambda reader: reader._push_bytes("<Q"),  # BYTEARRAY8
     b"X": lambda reader: reader._push_bytes("<I", is_text=True),  # BINUNICODE
     b"\x8c": lambda reader: reader._push_bytes("<B", is_text=True),  # SHORT_BINUNICODE
-    b"q": lambda reader: reader._memo.__setitem__(reader._number("<B"), reader._stack[-1]),  # BINPUT
-    b"r": lambda reader: reader._memo.__setitem__(reader._number("<I"), reader._stack[-1]),  # LONG_BINPUT
+    b"q": lambda reader: reader._memo.__setitem__(reader._read_number("<B"), reader._stack[-1]),  # BINPUT
+    b"r": lambda reader: reader._memo.__setitem__(reader._read_number("<I"), reader._stack[-1]),  # LONG_BINPUT
     b"\x94": lambda reader: reader._memo.__setitem__(len(reader._memo), reader._stack[-1]),  # MEMOIZE
-    b"h": lambda reader: reader._push(reader._memo[reader._number("<B")]),  # BINGET
-    b"j": lambda reader: reader._push(reader._memo[reader._number("<I")]),  # LONG_BINGET
+    b"h": lambda reader: reader._push(reader._memo[reader._read_number("<B")]),  # BINGET
+    b"j": lambda reader: reader._push(reader._memo[reader._read_number("<I")]),  # LONG_BINGET
     b"a": lambda reader: reader._stack[-2].append(reader._stack.pop()),  # APPEND
     b"e": lambda reader: _extend(reader, reader._pop_mark()),  # APPENDS
     b"s": lambda reader: reader._set_items(list(reader._pop(2))),  # SETITEM

@@ -92,7 +92,7 @@ def describe_source(name: str, kind: Any) -> str:
         hints = _read_type_hints(kind)
         lines += ["", "Arguments, passed as --source-arg NAME=VALUE:"]
         for field in fields.values():
-            default = "required" if _is_required(field) else f"default: {_default(field)!r}"
+            default = "required" if _is_required(field) else f"default: {_make_default(field)!r}"
             lines.append(f"  {field.name} ({_name_type(hints[field.name])}, {default})")
     return "\n".join(lines)
 
@@ -112,7 +112,7 @@ def _is_required(field: dataclasses.Field[Any]) -> bool:
     return field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
 
 
-def _default(field: dataclasses.Field[Any]) -> Any:
+def _make_default(field: dataclasses.Field[Any]) -> Any:
     return field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
 
 

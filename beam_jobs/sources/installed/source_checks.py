@@ -105,9 +105,9 @@ class _ReferenceCheck:
     def __init__(self, source: Source, method_name: str, *, stores_classes: bool) -> None:
         columns = source.record_columns
         self._where, self._has_classes, self._stores_classes = method_name, source.has_classes, stores_classes
-        self._needs_class = stores_classes and source.has_classes and not columns.several_labels
         self._has_annotations = columns.annotations is not None
-        self._needs_class = self._needs_class and not self._has_annotations
+        has_one_class = source.has_classes and not columns.several_labels and not self._has_annotations
+        self._needs_class = stores_classes and has_one_class
         self._names = {feature.name for feature in columns.features}
         self._payload: Payload | None = None
         self._labels: set[tuple[str, ...]] = set()

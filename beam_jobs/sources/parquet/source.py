@@ -263,7 +263,7 @@ class ParquetImages(Source):
                 labels, further = ([], values) if columns.label is None else (values[:1], values[1:])
                 try:
                     data = _check_bytes(image, elsewhere, origin)
-                    names = tuple(self._name(value, origin) for value in labels)
+                    names = tuple(self._resolve_class(value, origin) for value in labels)
                     features = self._read_further(further, origin)
                     if columns.objects is not None:
                         features = {ANNOTATION: self._make_annotation(listed, names, features, origin)}
@@ -308,7 +308,7 @@ class ParquetImages(Source):
         declared = dict(self.columns.further)
         return further_values(dict(zip(declared, values, strict=True)), declared) if declared else NO_FEATURES
 
-    def _name(self, value: Any, origin: str) -> str:
+    def _resolve_class(self, value: Any, origin: str) -> str:
         """Return the class name of a row's label; BadRecordError if it is invalid."""
         if isinstance(value, UnreadableValue):
             raise BadRecordError(origin, f"its label cannot be read: {value.problem}, {value.detail}")

@@ -115,7 +115,7 @@ def tar_members(file: BinaryIO, path: str, start: int = 0, end: int | None = Non
             raise CorruptionError(path, offset, "no tar header where one is expected: its checksum does not fit")
         kind = header[156:157]
         content = offset + BLOCK
-        size = int(pax["size"]) if pax.get("size") else _number(header[124:136], path, offset)
+        size = int(pax["size"]) if pax.get("size") else _parse_number(header[124:136], path, offset)
         if not 0 <= size <= _MOST_BYTES - content:
             raise CorruptionError(path, offset, f"a tar header with the size {size}")
         stated_size, size = size, 0 if kind in _DATALESS_TYPES else size
@@ -137,7 +137,7 @@ def tar_members(file: BinaryIO, path: str, start: int = 0, end: int | None = Non
                 pax = _parse_pax(body, path, offset)
         elif kind != b"V":
             # The path of a sparse file of format 1.0 is made up.
-            name = pax.get("GNU.sparse.name") or pax.get("path") or long_name or _name(header)
+            name = pax.get("GNU.sparse.name") or pax.get("path") or long_name or _parse_name(header)
             safe_path = member_path(name)
             if any(key.startswith(_SPARSE_KEYS) for key in pax):
                 kind = b"S"
@@ -212,7 +212,7 @@ def _checksum_fits(header: bytes) -> bool:
     )
 
 
-def _number(field: bytes, path: str, offset: int) -> int:
+def _parse_number(field: bytes, path: str, offset: int) -> int:
     if field[0] & 0x80:
         return int.from_bytes(bytes((field[0] & 0x7F,)) + field[1:], "big")
     try:
@@ -221,7 +221,7 @@ def _number(field: bytes, path: str, offset: int) -> int:
         raise CorruptionError(path, offset, f"a tar header with the size {field!r}") from None
 
 
-def _name(header: bytes) -> str:
+def _parse_name(header: bytes) -> str:
     name = _decode_text(header[:100])
     if header[257:263] == b"ustar\0" and header[345]:
         return f"{_decode_text(header[345:500])}/{name}"

@@ -70,7 +70,7 @@ def read_tfds(folder: str) -> TfdsFacts | None:
         return None
     try:
         features = dict(_list_leaves("", schema, in_list=False))
-        label = _label(features, info)
+        label = _find_label(features, info)
         count = int(features[label]["classLabel"]["numClasses"]) if label is not None else 0
         raw = tuple(filter(None, (_parse_raw(name, feature) for name, feature in features.items())))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -108,7 +108,7 @@ def _list_leaves(name: str, feature: Any, *, in_list: bool) -> Iterator[tuple[st
         yield name, {**feature, "in_list": in_list}
 
 
-def _label(features: Mapping[str, Any], info: Mapping[str, Any]) -> str | None:
+def _find_label(features: Mapping[str, Any], info: Mapping[str, Any]) -> str | None:
     """Return the name of the label: the one of the supervised keys, or the only class of a record."""
     classes = [name for name, feature in features.items() if "classLabel" in feature and not feature["in_list"]]
     items = info.get("supervisedKeys", {}).get("tuple", {}).get("items", [])

@@ -122,7 +122,7 @@ def test_names_the_installed_tensorflow_package(
         return installed[name]
 
     monkeypatch.setattr(importlib.metadata, "version", version)
-    monkeypatch.setattr(command, "_answer", lambda *_: ("none", "not asked"))
+    monkeypatch.setattr(command, "_run_probe", lambda *_: ("none", "not asked"))
     assert main(["doctor"]) == (state == "problem")
     found = _rows(capsys.readouterr().out)["versions"]
     assert found[0] == state

@@ -66,15 +66,15 @@ def run(argv: Sequence[str]) -> int:
     limit = flags.time_limit
     lines = _ReportPrinter(is_json=flags.json)
     lines.add("versions", *_check_versions())
-    lines.add("devices", *_answer(limit, PROBLEM, "devices"))
-    state, text = _hint_at_hosts(*_answer(limit, PROBLEM, "tpu"))
+    lines.add("devices", *_run_probe(limit, PROBLEM, "devices"))
+    state, text = _hint_at_hosts(*_run_probe(limit, PROBLEM, "tpu"))
     lines.add("TPU", PROBLEM if flags.use_tpu and state == _NONE else state, text)
     on_gcs = any((path or "").startswith("gs://") for path in (flags.data, flags.model_dir))
-    lines.add("credentials", *_answer(limit, PROBLEM if on_gcs else _NONE, "credentials"))
+    lines.add("credentials", *_run_probe(limit, PROBLEM if on_gcs else _NONE, "credentials"))
     if flags.model_dir is not None:
         lines.add(*check_model_dir(flags.model_dir))
     if flags.data is not None:
-        lines.add("dataset", *_answer(limit, PROBLEM, "data", flags.data))
+        lines.add("dataset", *_run_probe(limit, PROBLEM, "data", flags.data))
         if lines.states["dataset"] == OK:
             _check_dataset(flags, lines)
     if flags.model is not None and not lines.has_problem:
@@ -144,10 +144,10 @@ def _check_dataset(flags: argparse.Namespace, lines: _ReportPrinter) -> None:
     if lines.has_problem:
         return
     words = [flag_values[name] or "" for name in SHAPE_FLAGS]
-    lines.add("memory", *_answer(flags.time_limit, WARNING, "memory", flags.data, split, *words))
+    lines.add("memory", *_run_probe(flags.time_limit, WARNING, "memory", flags.data, split, *words))
     if batch_size is not None:
         timed = (flags.data, split, batch_size, flags.step_time or "", *words)
-        lines.add("feeding", *_answer(flags.time_limit, WARNING, "feeding", *timed))
+        lines.add("feeding", *_run_probe(flags.time_limit, WARNING, "feeding", *timed))
 
 
 def _check_versions() -> tuple[str, str]:
@@ -163,7 +163,7 @@ def _check_versions() -> tuple[str, str]:
     return OK, text
 
 
-def _answer(limit: int, otherwise: str, *words: str) -> tuple[str, str]:
+def _run_probe(limit: int, otherwise: str, *words: str) -> tuple[str, str]:
     """Run a probe in a separate process; return its state, `otherwise` if it fails, and its text."""
     with Lifeline() as lifeline:
         try:

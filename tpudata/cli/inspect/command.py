@@ -47,7 +47,7 @@ def new_parser() -> FlagParser:
     parser.add_switch("--json", default=False, help="print one JSON object, for programs")
     parser.add_argument(
         "--records",
-        type=flag_type("count", _count),
+        type=flag_type("count", _parse_count),
         default=2,
         metavar="N",
         help="number of records to show from each split (default: %(default)s)",
@@ -86,7 +86,7 @@ def describe(dataset: Dataset, records: int) -> dict[str, Any]:
         "created_by": manifest.created_by,
         "records": manifest.records,
         "bytes": sum(split.bytes for split in manifest.splits.values()),
-        "splits": {name: _split(dataset, name, split, records) for name, split in manifest.splits.items()},
+        "splits": {name: _describe_split(dataset, name, split, records) for name, split in manifest.splits.items()},
         "features": [feature.to_json() for feature in manifest.features],
         "annotations": annotation_kinds(manifest.features),
         "labels": dataset.labels(),
@@ -107,7 +107,7 @@ def describe(dataset: Dataset, records: int) -> dict[str, Any]:
     }
 
 
-def _count(text: str) -> int:
+def _parse_count(text: str) -> int:
     if not text.isdecimal():
         raise UsageError(f"{text!r} is not a whole number of 0 or more")
     # itertools takes no larger number.
@@ -146,7 +146,7 @@ def _check_indexes(dataset: Dataset) -> None:
                 )
 
 
-def _split(dataset: Dataset, name: str, split: Split, records: int) -> dict[str, Any]:
+def _describe_split(dataset: Dataset, name: str, split: Split, records: int) -> dict[str, Any]:
     examples = itertools.islice(dataset.examples(name), records)
     features = {feature.name: feature for feature in dataset.manifest.features}
     counts = count_annotations(dataset, name)
@@ -154,7 +154,7 @@ def _split(dataset: Dataset, name: str, split: Split, records: int) -> dict[str,
         "records": split.records,
         "bytes": split.bytes,
         "decoded_bytes": split.decoded_bytes,
-        "shards": [_shard(shard) for shard in split.shards],
+        "shards": [_describe_shard(shard) for shard in split.shards],
         "examples": [
             {key: _shorten_value(values, features.get(key)) for key, values in example.items()} for example in examples
         ],
@@ -162,7 +162,7 @@ def _split(dataset: Dataset, name: str, split: Split, records: int) -> dict[str,
     }
 
 
-def _shard(shard: Shard) -> dict[str, Any]:
+def _describe_shard(shard: Shard) -> dict[str, Any]:
     return {"name": shard.name, "records": shard.records, "bytes": shard.bytes, "crc32c": f"{shard.crc32c:08x}"}
 
 

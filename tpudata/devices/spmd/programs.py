@@ -125,7 +125,9 @@ def compile_loop(
 
         def run_step(step_index: Any, written: Any, per_replica: Any) -> tuple[Any, Any, list[Any]]:
             batch = [lax.dynamic_index_in_dim(stack, first + step_index, keepdims=False)[0] for stack in stacks]
-            return _step(program, layout, replica, [*batch, *shared_inputs], read_values, written, per_replica)
+            return _run_replica_step(
+                program, layout, replica, [*batch, *shared_inputs], read_values, written, per_replica
+            )
 
         def body(carry: Any) -> Any:
             step_index, _, written, per_replica, losses, steps, _, each = carry
@@ -212,7 +214,9 @@ def compile_call(
         inputs = [*(stack[0, 0] for stack in stacks), *shared_inputs]
         read_values = dict(zip(layout.read, read, strict=True))
         per_replica = tuple(array[0] for array in per_replica)
-        written, per_replica, results = _step(program, layout, replica, inputs, read_values, written, per_replica)
+        written, per_replica, results = _run_replica_step(
+            program, layout, replica, inputs, read_values, written, per_replica
+        )
         return (
             written,
             tuple(array[jnp.newaxis] for array in per_replica),
@@ -242,7 +246,7 @@ def _compile_on_mesh(
     return compiled
 
 
-def _step(
+def _run_replica_step(
     program: ReplicaProgram,
     layout: Layout,
     replica: jax.Array,

@@ -72,19 +72,10 @@ class Chip:
         return self.bandwidth / self.devices
 
 
-def _chip(
-    name: str,
-    teraflops: float,
-    gigabytes: float,
-    gib: int,
-    shapes: Mapping[int, tuple[int, ...]],
-    *,
-    cores: int = 1,
-    devices: int = 1,
-    config: str | None = None,
+def _make_chip(
+    name: str, teraflops: float, gigabytes: float, gib: int, shapes: Mapping[int, Any], **options: Any
 ) -> Chip:
-    source = f"{_DOCS}/{name}"
-    return Chip(name, teraflops * 1e12, gigabytes * 1e9, gib * GIB, shapes, source, cores, devices, config)
+    return Chip(name, teraflops * 1e12, gigabytes * 1e9, gib * GIB, shapes, f"{_DOCS}/{name}", **options)
 
 
 # Peak TFLOP/s (bfloat16) and GB/s of a chip, and GiB of its HBM.
@@ -92,13 +83,13 @@ CHIPS: Mapping[str, Chip] = MappingProxyType(
     {
         chip.name: chip
         for chip in (
-            _chip("v3", 123, 900, 32, _LARGE_SQUARES, cores=2, devices=2),
+            _make_chip("v3", 123, 900, 32, _LARGE_SQUARES, cores=2, devices=2),
             # One device computes with both cores of a chip.
-            _chip("v4", 275, 1200, 32, _CUBES, cores=2, config="megacore"),
-            _chip("v5e", 197, 819, 16, _SQUARES),
-            _chip("v5p", 459, 2765, 95, _CUBES, cores=2),
-            _chip("v6e", 918, 1638, 32, _SQUARES),
-            _chip("tpu7x", 2307, 7380, 192, _CUBES, cores=2, devices=2),
+            _make_chip("v4", 275, 1200, 32, _CUBES, cores=2, config="megacore"),
+            _make_chip("v5e", 197, 819, 16, _SQUARES),
+            _make_chip("v5p", 459, 2765, 95, _CUBES, cores=2),
+            _make_chip("v6e", 918, 1638, 32, _SQUARES),
+            _make_chip("tpu7x", 2307, 7380, 192, _CUBES, cores=2, devices=2),
         )
     }
 )

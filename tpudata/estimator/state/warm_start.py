@@ -60,10 +60,10 @@ class WarmStartSettings(NamedTupleMethods):
                 "WarmStartSettings(var_name_to_vocab_info=...) is not supported: vocabularies are not remapped, got "
                 f"{sorted(self.var_name_to_vocab_info)}. Omit it, and remap the embedding in the checkpoint."
             )
-        for pattern in self._patterns():
+        for pattern in self._list_patterns():
             _check_pattern(pattern)
 
-    def _patterns(self) -> list[str]:
+    def _list_patterns(self) -> list[str]:
         if self.vars_to_warm_start is None:
             return []
         return [self.vars_to_warm_start] if isinstance(self.vars_to_warm_start, str) else list(self.vars_to_warm_start)
@@ -90,7 +90,7 @@ class WarmStartSettings(NamedTupleMethods):
         for info in infos:  # The original takes the name of a partitioned variable.
             if info.part is not None and info.part.full_name in renamed:
                 renamed[info.name] = renamed[info.part.full_name]
-        patterns = self._patterns()
+        patterns = self._list_patterns()
         only_trainable = isinstance(self.vars_to_warm_start, str)
         chosen = [
             info.name

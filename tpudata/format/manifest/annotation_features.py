@@ -42,14 +42,14 @@ class ObjectTable:
     def box_columns(self) -> tuple[Feature, ...]:
         """The four features of boxes, or the one; empty without boxes."""
         features = {feature.name: feature for feature in self.columns}
-        box_feature = features.get(self._name(_BOX))
-        edges = tuple(features[name] for edge in _EDGES if (name := self._name(f"{_BOX}/{edge}")) in features)
+        box_feature = features.get(self._join_name(_BOX))
+        edges = tuple(features[name] for edge in _EDGES if (name := self._join_name(f"{_BOX}/{edge}")) in features)
         return (box_feature,) if box_feature is not None else edges if len(edges) == len(_EDGES) else ()
 
     @property
     def label(self) -> Feature | None:
         """The numbers of the objects' classes."""
-        return next((f for f in self.columns if f.kind == "int64" and _last(f.name) == "label"), None)
+        return next((f for f in self.columns if f.kind == "int64" and _take_last_part(f.name) == "label"), None)
 
     @property
     def masks(self) -> Feature | None:
@@ -92,7 +92,7 @@ class ObjectTable:
             for index, number in zip(indices, numbers, strict=True)
         ]
 
-    def _name(self, part: str) -> str:
+    def _join_name(self, part: str) -> str:
         return f"{self.prefix}/{part}" if self.prefix else part
 
 
@@ -118,14 +118,14 @@ def is_mask(feature: Feature) -> bool:
         feature.kind == "bytes"
         and feature.encoding is None
         and feature.shape == (None,)
-        and _last(feature.name) == _MASK
+        and _take_last_part(feature.name) == _MASK
     )
 
 
 def caption_feature(features: Iterable[Feature]) -> Feature | None:
     """Return the feature that holds the captions of pictures."""
     texts = (f for f in features if f.kind == "bytes" and f.encoding in (None, "utf8") and f.shape in ((), (None,)))
-    return next((feature for feature in texts if _last(feature.name) in _CAPTIONS), None)
+    return next((feature for feature in texts if _take_last_part(feature.name) in _CAPTIONS), None)
 
 
 def entries(feature: Feature, values: Value | Sequence[object]) -> int:
@@ -153,7 +153,7 @@ def _find_box_prefix(feature: Feature) -> str | None:
     parent, _, part = feature.name.rpartition("/")
     if part == _BOX and feature.shape[1:] == (4,):
         return parent
-    if part in _EDGES and _last(parent) == _BOX and feature.shape == (None,):
+    if part in _EDGES and _take_last_part(parent) == _BOX and feature.shape == (None,):
         return parent.rpartition("/")[0]
     return None
 
@@ -174,5 +174,5 @@ def _is_column(feature: Feature, prefix: str, is_picture: bool) -> bool:
     return f"/{_POINT}/" not in feature.name or feature.shape != (None,)
 
 
-def _last(name: str) -> str:
+def _take_last_part(name: str) -> str:
     return name.rpartition("/")[2]

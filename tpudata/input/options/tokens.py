@@ -98,7 +98,7 @@ class Tokens:
             UsageError: targets without `input_ids` or with labels, or a pad_id without padding.
             FeatureError: a feature has the name of the tokens' weights.
         """
-        sequences = self._sequences(manifest, fields, bare)
+        sequences = self._choose_sequences(manifest, fields, bare)
         if (
             self.pad_id is not None
             and sequences.targets not in ("pad", "eos")
@@ -109,7 +109,7 @@ class Tokens:
             )
         return sequences
 
-    def _sequences(self, manifest: Manifest, fields: Fields, bare: bool) -> Sequences:
+    def _choose_sequences(self, manifest: Manifest, fields: Fields, bare: bool) -> Sequences:
         """Return how sequences are treated: the pad id, and what separates documents for targets; see `sequences`."""
         entry = manifest.options.get("tokenizer")
         tokenizer: Mapping[str, Any] = entry if isinstance(entry, Mapping) else {}

@@ -70,7 +70,7 @@ class BucketSteps:
     @property
     def steps(self) -> int | None:
         """Number of batches, or None if they never end."""
-        return None if self._epochs is None else self._begin(self._epochs)
+        return None if self._epochs is None else self._find_first_step(self._epochs)
 
     def choices(self, step: int, end: int) -> tf.data.Dataset:
         """Return a dataset of the buckets of the steps from `step` to `end`, int64 each."""
@@ -78,7 +78,7 @@ class BucketSteps:
 
         def draw_epoch(epoch: tf.Tensor) -> tf.data.Dataset:
             order = self._draw_bucket_order(epoch)
-            begin = tf.where(tf.equal(epoch, first), step - self._begin(first), 0)
+            begin = tf.where(tf.equal(epoch, first), step - self._find_first_step(first), 0)
             return tf.data.Dataset.from_tensor_slices(order[begin:])
 
         stop = tf.int64.max if self._epochs is None else self._epochs
@@ -86,12 +86,12 @@ class BucketSteps:
 
     def count_done(self, step: int) -> list[int]:
         """Return the number of batches that each bucket has given before a step."""
-        if self._epochs is not None and step >= self._begin(self._epochs):
+        if self._epochs is not None and step >= self._find_first_step(self._epochs):
             return self._count_batches(self._epochs)
         epoch = 0 if self._seed is None else self._find_epoch(step)
         with tf.init_scope():
             order = np.asarray(tf.get_static_value(self._draw_bucket_order(tf.constant(epoch, tf.int64))))
-        counts = np.bincount(order[: step - self._begin(epoch)], minlength=len(self._sizes))
+        counts = np.bincount(order[: step - self._find_first_step(epoch)], minlength=len(self._sizes))
         return [before + int(count) for before, count in zip(self._count_batches(epoch), counts, strict=True)]
 
     def _count_batches(self, epoch: int) -> list[int]:
@@ -100,18 +100,18 @@ class BucketSteps:
             return [epoch * -(-records // size) for records, size in self._sizes]
         return [epoch * records // size for records, size in self._sizes]
 
-    def _begin(self, epoch: int) -> int:
+    def _find_first_step(self, epoch: int) -> int:
         """Return the first step of an epoch."""
         return sum(self._count_batches(epoch))
 
     def _find_epoch(self, step: int) -> int:
         """Return the epoch of a step: the last one that begins no later."""
         low, high = 0, 1
-        while self._begin(high) <= step:
+        while self._find_first_step(high) <= step:
             low, high = high, 2 * high
         while high - low > 1:
             middle = (low + high) // 2
-            low, high = (middle, high) if self._begin(middle) <= step else (low, middle)
+            low, high = (middle, high) if self._find_first_step(middle) <= step else (low, middle)
         return low
 
     def _draw_bucket_order(self, epoch: tf.Tensor) -> tf.Tensor:

@@ -60,7 +60,7 @@ class EvaluationOrder:
 
     def batches(self, ranges: Ranges, part: HostPart) -> tf.data.Dataset:
         """Return a dataset of (records, extras) of a host's rows, with `weights` that are 0 for padding."""
-        return take_rows(lambda host_part: self._batches(ranges, host_part), ranges, part)
+        return take_rows(lambda host_part: self._make_batches(ranges, host_part), ranges, part)
 
     def one_pass(self, ranges: Ranges, part: HostPart) -> tf.data.Dataset:
         """Return a dataset of the records alone; the last batch is padded with the last record."""
@@ -79,7 +79,7 @@ class EvaluationOrder:
             dataset = dataset.concatenate(padded) if len(firsts) else padded
         return ranges.gather_records(dataset.rebatch(rows.batch_size, drop_remainder=True))
 
-    def _batches(self, ranges: Ranges, part: HostPart) -> tf.data.Dataset:
+    def _make_batches(self, ranges: Ranges, part: HostPart) -> tf.data.Dataset:
         """Return a dataset of (records, extras) of whole rows of a host; see `batches`."""
 
         def extras(batch_index: tf.Tensor) -> dict[str, tf.Tensor]:

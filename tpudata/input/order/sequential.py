@@ -70,9 +70,9 @@ class SequentialOrder:
 
     def batches(self, ranges: Ranges, part: HostPart) -> tf.data.Dataset:
         """Return an endless dataset of (records, extras) of a host's rows."""
-        return take_rows(lambda host_part: self._batches(ranges, host_part), ranges, part)
+        return take_rows(lambda host_part: self._make_batches(ranges, host_part), ranges, part)
 
-    def _batches(self, ranges: Ranges, part: HostPart) -> tf.data.Dataset:
+    def _make_batches(self, ranges: Ranges, part: HostPart) -> tf.data.Dataset:
         """Return a dataset of (records, extras) of whole rows of a host; see `batches`."""
         rows, order = part.rows, self
         if rows.count < rows.total:

@@ -137,7 +137,7 @@ class TrainingOrder:
             chunks = self._permute_chunks(epoch)
 
             def list_block(block: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-                return self._list_spans(chunks, epoch, numbers, *self._turns(epoch, block, numbers))
+                return self._list_spans(chunks, epoch, numbers, *self._find_turns(epoch, block, numbers))
 
             low = tf.maximum(epoch * self.records // per_block, block)
             return tf.data.Dataset.range(low, ((epoch + 1) * self.records - 1) // per_block + 1).map(
@@ -202,7 +202,7 @@ class TrainingOrder:
         begin, count = block * self.turns * self.lanes, self.turns * self.lanes
         low = begin // self.records
         epochs = tf.range(low, (begin + count - 1) // self.records + 1)
-        _, begins, ends = self._turns(epochs[:, tf.newaxis], block, numbers)
+        _, begins, ends = self._find_turns(epochs[:, tf.newaxis], block, numbers)
         lengths = tf.maximum(ends - begins, 0)
         offsets = tf.reshape(tf.cumsum(tf.reshape(lengths, [-1]), exclusive=True), tf.shape(lengths))
         turns = block * self.turns + tf.range(self.turns, dtype=tf.int64)
@@ -237,7 +237,9 @@ class TrainingOrder:
         rows = tf.range(first, stop, dtype=tf.int64)
         return step * self.batch_size + rows % self.stride * self.lanes + rows // self.stride
 
-    def _turns(self, epoch: tf.Tensor, block: tf.Tensor, slots: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    def _find_turns(
+        self, epoch: tf.Tensor, block: tf.Tensor, slots: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """Return for each slot the first turn of an epoch, and the turns [begin, end) of the epoch that are in a block."""
         first = (epoch * self.records - slots + self.lanes - 1) // self.lanes
         after = ((epoch + 1) * self.records - slots + self.lanes - 1) // self.lanes

@@ -78,7 +78,9 @@ class _GcsObjects:
             if count == limit:
                 return
             count += 1
-            yield _make_folder(f"gs://{bucket}/{name[:-1]}") if size is None else _entry(bucket, name, size, crc32c)
+            yield (
+                _make_folder(f"gs://{bucket}/{name[:-1]}") if size is None else _make_entry(bucket, name, size, crc32c)
+            )
         if not is_there:
             raise StorageError(f"{folder} could not be listed: there is no object below it. Check the path.")
 
@@ -91,7 +93,7 @@ class _GcsObjects:
         # An object whose name ends with `/` marks a folder.
         description = describe_object(self._transport, bucket, name) if name and not name.endswith("/") else None
         if description is not None:
-            return _entry(bucket, name, description.size, description.crc32c)
+            return _make_entry(bucket, name, description.size, description.crc32c)
         prefix = f"{name.rstrip('/')}/" if name else ""
         first_page = list_page(self._transport, bucket, urlencode({"prefix": prefix, "maxResults": 1}))
         return _make_folder(path) if first_page.objects or not prefix else None
@@ -188,7 +190,7 @@ def _read_checksum(headers: Mapping[str, str]) -> int | None:
         raise UnprovenError("an answer with a damaged checksum") from None
 
 
-def _entry(bucket: str, name: str, size: int, crc32c: int | None) -> Entry:
+def _make_entry(bucket: str, name: str, size: int, crc32c: int | None) -> Entry:
     return Entry(f"gs://{bucket}/{name}", name.rpartition("/")[2], size, False, crc32c)
 
 

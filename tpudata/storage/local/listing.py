@@ -28,7 +28,7 @@ def list_names(folder: str, start: str, stop: str | None, limit: int | None) -> 
     Raises:
         StorageError: there is no such folder.
     """
-    names = (name for name in _names(folder) if start <= name and (stop is None or name < stop))
+    names = (name for name in _iterate_names(folder) if start <= name and (stop is None or name < stop))
     return sorted(names) if limit is None else heapq.nsmallest(limit, names)
 
 
@@ -46,7 +46,7 @@ def cut_names(folder: str, *, range_names: int = RANGE_NAMES, sampled_names: int
     count = 0
     sample: list[tuple[int, str]] = []
     # Negative, so that the heap drops the largest first.
-    for count, name in enumerate(_names(folder), 1):
+    for count, name in enumerate(_iterate_names(folder), 1):
         if count <= range_names:
             sample.append((0, name))
             continue
@@ -68,7 +68,7 @@ def _pick_smallest(names: Iterable[str], count: int) -> list[tuple[int, str]]:
     return heapq.nlargest(count, items, key=operator.itemgetter(0, 1))
 
 
-def _names(folder: str) -> Iterator[str]:
+def _iterate_names(folder: str) -> Iterator[str]:
     with translate_errors("listed", folder), os.scandir(folder) as entries:
         for entry in entries:
             yield f"{entry.name}/" if entry.is_dir() else entry.name

@@ -52,7 +52,7 @@ class LocalStorage:
     def list(self, folder: str) -> list[Entry]:
         """Return the entries of a folder, sorted by name."""
         with translate_errors("listed", folder), os.scandir(folder) as entries:
-            return sorted((_entry(entry).checked() for entry in entries), key=operator.attrgetter("name"))
+            return sorted((_make_entry(entry).checked() for entry in entries), key=operator.attrgetter("name"))
 
     @property
     def lists_deep(self) -> bool:
@@ -318,7 +318,7 @@ def _read_rest(descriptor: int, length: int) -> bytes:
     return b"".join(parts)
 
 
-def _entry(entry: os.DirEntry[str]) -> Entry:
+def _make_entry(entry: os.DirEntry[str]) -> Entry:
     return _entry_at(entry.path, entry.name, entry.stat)
 
 

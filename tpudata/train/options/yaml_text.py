@@ -32,7 +32,7 @@ def parse_yaml(text: str, origin: str) -> Any:
     except ModuleNotFoundError as error:
         raise MissingExtraError("A configuration in YAML", "tensorflow") from error
     try:
-        value = yaml.load(text, _loader(yaml))
+        value = yaml.load(text, _make_loader(yaml))
         _count_values(value, {})
         return value
     except yaml.MarkedYAMLError as error:
@@ -43,7 +43,7 @@ def parse_yaml(text: str, origin: str) -> Any:
         raise UsageError(f"{origin}: not valid YAML: {first_line(error)}.") from error
 
 
-def _loader(yaml: Any) -> type:
+def _make_loader(yaml: Any) -> Any:
     class Loader(yaml.SafeLoader):  # type: ignore[misc]
         """Loader for which 4e-3 is a number, and a repeated key or deep nesting an error."""
 

@@ -31,7 +31,7 @@ def prompt_input_fn(options: TrainOptions) -> Callable[[Mapping[str, Any]], tf.d
     """
     assert options.prompt is not None  # Callers make this input for a prompt only.
     try:
-        ids = _tokenizer(options).encode_batch([options.prompt])[0]
+        ids = _open_tokenizer(options).encode_batch([options.prompt])[0]
     except ValueError as error:
         raise UsageError(f"--prompt {options.prompt!r}: {sentence(str(error))} Pass another text.") from error
     if len(ids) == 0:
@@ -62,7 +62,7 @@ def write_continuations(path: str, predictions: Iterable[Mapping[str, Array]], o
         UsageError: the model does not generate.
         StorageError: the file could not be written.
     """
-    tokenizer, formatted, texts = _tokenizer(options), make_line_formatter(path), []
+    tokenizer, formatted, texts = _open_tokenizer(options), make_line_formatter(path), []
     with storage_for(path).create(path) as file:
         for index, predicted in enumerate(predictions):
             if "generated_ids" not in predicted:
@@ -75,7 +75,7 @@ def write_continuations(path: str, predictions: Iterable[Mapping[str, Array]], o
     return texts
 
 
-def _tokenizer(options: TrainOptions) -> Tokenizer:
+def _open_tokenizer(options: TrainOptions) -> Any:
     from tpudata.tokenizers import dataset_tokenizer
 
     return dataset_tokenizer(options.data)

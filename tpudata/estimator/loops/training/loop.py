@@ -216,7 +216,7 @@ class _Training:
 
     def _next_size(self, end_step: int | None) -> int:
         """Return the chief's number of steps for the next loop; 0 if SIGTERM or a hook ends training in a process."""
-        size = self._size.next(self.step, (end_step, *self._ends())) if self._peers.is_chief else 0
+        size = self._size.next(self.step, (end_step, *self._list_ends())) if self._peers.is_chief else 0
         stops = self._stops or self._monitor.should_stop
         size, stopped, ended = self._peers.sum_numbers([size, int(stops), int(self._termination.requested)])
         if ended:
@@ -225,7 +225,7 @@ class _Training:
             _log.info("A hook stopped training at step %d.", self.step)
         return 0 if stopped or ended else size
 
-    def _ends(self) -> tuple[int | None, ...]:
+    def _list_ends(self) -> tuple[int | None, ...]:
         """Return the steps at which a loop has to end."""
         profiled = self._profiler.end(self.step)
         if not self._is_exact:

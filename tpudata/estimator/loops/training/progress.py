@@ -95,7 +95,7 @@ class Progress:
         step = steps[-1]
         if self._logging.due(step):
             # Not the first time, which would include compilation.
-            rates = {} if self._logged_step is None else self._rates(step)
+            rates = {} if self._logged_step is None else self._compute_rates(step)
             self._log(step, losses[-1], rates)
             if rates:
                 self._events.write_scalars(step, rates)
@@ -120,7 +120,7 @@ class Progress:
         if self._logged_step != step:
             self._log(step, loss, {})
 
-    def _rates(self, step: int) -> dict[str, float]:
+    def _compute_rates(self, step: int) -> dict[str, float]:
         speed = self._logging.steps_per_second(step)
         rates = {"global_step/sec": speed}
         return rates if self._examples is None else {**rates, "examples/sec": speed * self._examples}
