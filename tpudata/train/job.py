@@ -18,7 +18,7 @@ from tpudata.train.model import find_label, make_estimator, model_params
 from tpudata.train.options.train_options import TrainOptions
 from tpudata.train.outputs.history import History, Section
 from tpudata.train.outputs.places import check_places, check_splits
-from tpudata.train.outputs.record import describe_configuration
+from tpudata.train.outputs.record import Configuration, describe_configuration
 from tpudata.train.range_check import value_ranges
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class Job:
     estimator: TPUEstimator
 
     @functools.cached_property
-    def configuration(self) -> dict[str, Any]:
+    def configuration(self) -> Configuration:
         """The full configuration, as a JSON object."""
         return describe_configuration(self.options, self.dataset, self.params)
 

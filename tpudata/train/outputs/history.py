@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping
 from typing import Any
 
 from tpudata.console.tables import count_text
 from tpudata.errors import TpudataError, UsageError
 from tpudata.storage import storage_for
 from tpudata.train.options.train_options import TrainOptions
-from tpudata.train.outputs.record import CONFIG_NAME, write_json
+from tpudata.train.outputs.record import CONFIG_NAME, Configuration, write_json
 
 HISTORY_NAME = "train_history.json"
 # Options that do not change what is trained.
@@ -54,7 +53,7 @@ class Section:
     first_step: int
     position: int
     order_batch_size: int
-    configuration: Mapping[str, Any]
+    configuration: Configuration
 
     @property
     def batch_size(self) -> int:
@@ -98,7 +97,7 @@ class History:
         """Return the section that trained the last step before `step`, or None."""
         return next((section for section in reversed(self.sections) if section.first_step < step), None)
 
-    def find_section(self, step: int, configuration: Mapping[str, Any]) -> Section:
+    def find_section(self, step: int, configuration: Configuration) -> Section:
         """Return the section that trains under a configuration after `step` steps: the current one if it fits, or a new one."""
         configuration = json.loads(json.dumps(configuration))
         present = next((section for section in reversed(self.sections) if section.first_step <= step), None)
@@ -123,13 +122,13 @@ class History:
         write_json(model_dir, HISTORY_NAME, {"sections": sections})
 
 
-def is_same_data(before: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
+def is_same_data(before: Configuration, now: Configuration) -> bool:
     """Return whether two configurations train on the same records; one of an earlier version has fewer facts about them."""
     facts = ("split_digest",) if "split_digest" in before["dataset"] else ("fingerprint", "records")
     return all(before["dataset"][fact] == now["dataset"][fact] for fact in facts)
 
 
-def require_same_data(options: TrainOptions, before: Mapping[str, Any], now: Mapping[str, Any], step: int) -> None:
+def require_same_data(options: TrainOptions, before: Configuration, now: Configuration, step: int) -> None:
     """Raise UsageError if training would continue on another dataset and the user does not allow it.
 
     Raises:
@@ -150,7 +149,7 @@ def require_same_data(options: TrainOptions, before: Mapping[str, Any], now: Map
     )
 
 
-def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+def differences(before: Configuration, now: Configuration) -> list[str]:
     """Return a line for each setting that differs between two configurations: `NAME=BEFORE -> NOW`."""
     lines = []
     for group, prefix in (("options", ""), ("params", "params."), ("dataset", "dataset."), ("versions", "versions.")):
@@ -186,11 +185,11 @@ def explain_differences(before: Section, now: Section) -> str:
     return "\n  ".join((head, *lines))
 
 
-def _get_seed(configuration: Mapping[str, Any]) -> object:
+def _get_seed(configuration: Configuration) -> object:
     return configuration["options"]["seed"]
 
 
-def _get_kept_records(configuration: Mapping[str, Any]) -> object:
+def _get_kept_records(configuration: Configuration) -> object:
     return configuration["dataset"].get("kept_records")
 
 
@@ -215,7 +214,7 @@ def _parse_configuration(content: Any) -> tuple[Section, ...]:
     return (Section(0, 0, int(configuration["options"]["batch_size"]), configuration),)
 
 
-def _check_configuration(configuration: Any) -> Mapping[str, Any]:
+def _check_configuration(configuration: Any) -> Configuration:
     """Return a configuration; raise ValueError, LookupError, TypeError or AttributeError if it is malformed."""
     options, dataset = configuration["options"], configuration["dataset"]
     is_whole = isinstance(options["batch_size"], int) and 0 < options["batch_size"] < 2**31

@@ -7,7 +7,7 @@ import json
 import platform
 import textwrap
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 from tpudata._version import __version__
 from tpudata.format import Dataset, Manifest
@@ -19,9 +19,11 @@ _PACKAGES = ("tf_keras", "keras", "jax", "libtpu", "numpy")
 
 
 CONFIG_NAME = "train_config.json"
+# JSON object with the options, params, dataset, devices and versions of a run.
+Configuration: TypeAlias = Mapping[str, Any]
 
 
-def describe_configuration(options: TrainOptions, dataset: Dataset, params: Mapping[str, object]) -> dict[str, Any]:
+def describe_configuration(options: TrainOptions, dataset: Dataset, params: Mapping[str, object]) -> Configuration:
     """Return the full configuration of a run, and the versions that run it, as a JSON object.
 
     Args:
@@ -54,7 +56,7 @@ def describe_configuration(options: TrainOptions, dataset: Dataset, params: Mapp
     }
 
 
-def record_run(options: TrainOptions, record: dict[str, Any], *, is_saved: bool) -> None:
+def record_run(options: TrainOptions, record: Configuration, *, is_saved: bool) -> None:
     """Print the configuration, and save it in the model's folder.
 
     The file is JSON with sorted keys: `train_config.json`, or MODE_config.json if the run does not train.
