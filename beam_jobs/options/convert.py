@@ -153,7 +153,7 @@ class ConvertOptions:
         for name in ("input", "output"):
             path = getattr(self, name)
             if not path.strip():
-                raise UsageError(f"--{name} is empty. Pass a path")
+                raise UsageError(f"--{name} is empty. Pass a path.")
             # One spelling per folder: derived paths and values do not depend on a trailing slash.
             object.__setattr__(self, name, path.rstrip("/") or "/")
         if f"{_resolve_path(self.output)}/".startswith(f"{_resolve_path(self.input)}/"):

@@ -36,6 +36,13 @@ def test_get_model_returns_the_users_function(monkeypatch: pytest.MonkeyPatch) -
         models.get_model("my_models:my_fm")
 
 
+def test_names_the_line_of_a_syntax_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "broken_model.py").write_text("import os\ndef model_fn(:\n    pass\n")
+    with pytest.raises(UsageError, match=r"/broken_model\.py, line 2: invalid syntax\. Correct it\.$"):
+        models.get_model("broken_model:model_fn")
+
+
 @pytest.mark.parametrize(
     ("name", "message"),
     [

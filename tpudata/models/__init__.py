@@ -80,7 +80,8 @@ def get_model(name: str) -> Callable[..., Any]:
         The model_fn, or a class for `make_model_fn`.
 
     Raises:
-        UsageError: there is no such model, module, or name in the module; the message names the nearest.
+        UsageError: there is no such model, module, or name in the module; the message names the nearest. Or the module is not
+            valid Python.
     """
     check_model_name(name)
     if ":" in name:
@@ -163,6 +164,10 @@ def _import_user_model(name: str) -> Callable[..., Any]:
         if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
             raise
         raise UsageError(f"The model {name!r}: there is no module {error.name!r} on Python's path. {_PATH}") from error
+    except SyntaxError as error:
+        raise UsageError(
+            f"The model {name!r}: {error.filename}, line {error.lineno}: {error.msg}. Correct it."
+        ) from error
     model_fn = getattr(module, function_name, None)
     if not callable(model_fn):
         candidates = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
