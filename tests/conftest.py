@@ -5,7 +5,6 @@ from __future__ import annotations
 import collections
 import gc
 import os
-import sys
 from pathlib import Path
 
 import pytest
@@ -71,10 +70,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def pytest_collection_finish() -> None:
     """Freeze what imports have made: the collector's rounds through a million objects take a tenth of the time otherwise."""
-    if "apache_beam.transforms.core" in sys.modules:
-        from tests.helpers.quick_beam import quicken_beam
-
-        quicken_beam()
     gc.collect()
     gc.freeze()
     gc.enable()

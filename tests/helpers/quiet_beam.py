@@ -9,11 +9,9 @@ with quiet_beam_loading():
     from google.cloud import storage  # noqa: F401
 
     import beam_jobs.conversion_run  # noqa: F401
-    from tests.helpers.quick_beam import quicken_beam
 
     with contextlib.suppress(ImportError):  # It needs the [gcp] extra.
         import apache_beam.runners.dataflow.dataflow_runner  # noqa: F401
 
 # Programs begin without a handler of the root logger; Beam adds one if it warns as it is imported, as without the [gcp] extra.
 logging.root.handlers.clear()
-quicken_beam()

@@ -148,7 +148,9 @@ def layer_norm(
         return outputs
 
 
-def _make_regularizer(kind: str, scale: float, scope: Any, penalty: Callable[[Any], Any]) -> Callable[[Any], Any]:
+def _make_regularizer(
+    kind: str, scale: float, scope: str | None, penalty: Callable[[tf.Tensor], tf.Tensor]
+) -> Callable[[tf.Tensor], tf.Tensor | None]:
     if isinstance(scale, int) or scale < 0:
         raise ValueError(f"{kind}: wrong scale (got {scale!r}, expected a float of 0 or more). Pass another one.")
     if scale == 0:
@@ -162,7 +164,9 @@ def _make_regularizer(kind: str, scale: float, scope: Any, penalty: Callable[[An
     return regularize
 
 
-def _list_collections(collections: Any, name: str) -> list[str] | None:
+def _list_collections(
+    collections: str | Sequence[str] | Mapping[str, Sequence[str]] | None, name: str
+) -> list[str] | None:
     if isinstance(collections, dict):
         collections = collections.get(name)
     if not collections:

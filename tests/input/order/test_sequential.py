@@ -40,7 +40,7 @@ def test_ranges_repeat_the_records_in_order(
     for begin, end in order.ranges(step, first, last).as_numpy_iterator():
         assert begin < end
         # A range is of one chunk.
-        assert np.searchsorted(chunks.starts, begin, "right") == np.searchsorted(chunks.starts, end - 1, "right")
+        assert np.searchsorted(chunks.firsts, begin, "right") == np.searchsorted(chunks.firsts, end - 1, "right")
         found += range(begin, end)
         if len(found) >= len(expected):
             break

@@ -73,9 +73,18 @@ class Chip:
 
 
 def _make_chip(
-    name: str, teraflops: float, gigabytes: float, gib: int, shapes: Mapping[int, Any], **options: Any
+    name: str,
+    teraflops: float,
+    gigabytes: float,
+    gib: int,
+    shapes: Mapping[int, tuple[int, ...]],
+    *,
+    cores: int = 1,
+    devices: int = 1,
+    config: str | None = None,
 ) -> Chip:
-    return Chip(name, teraflops * 1e12, gigabytes * 1e9, gib * GIB, shapes, f"{_DOCS}/{name}", **options)
+    source = f"{_DOCS}/{name}"
+    return Chip(name, teraflops * 1e12, gigabytes * 1e9, gib * GIB, shapes, source, cores, devices, config)
 
 
 # Peak TFLOP/s (bfloat16) and GB/s of a chip, and GiB of its HBM.

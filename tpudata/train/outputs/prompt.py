@@ -75,7 +75,7 @@ def write_continuations(path: str, predictions: Iterable[Mapping[str, Array]], o
     return texts
 
 
-def _open_tokenizer(options: TrainOptions) -> Any:
+def _open_tokenizer(options: TrainOptions) -> Tokenizer:
     from tpudata.tokenizers import dataset_tokenizer
 
     return dataset_tokenizer(options.data)
