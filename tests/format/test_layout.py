@@ -1,4 +1,7 @@
-"""Names of the files of a dataset."""
+"""Names of the files of a dataset.
+
+Parts of names are private: a dataset shows only whole names.
+"""
 
 from __future__ import annotations
 

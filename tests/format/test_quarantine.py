@@ -1,4 +1,7 @@
-"""Records in quarantine: found by their damage, skipped by every reader, on all hosts alike."""
+"""Records in quarantine: found by their damage, skipped by every reader, on all hosts alike.
+
+The file's class is private: `tpudata verify` writes no entries of other readers and no damaged ones.
+"""
 
 from __future__ import annotations
 

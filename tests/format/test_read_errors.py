@@ -1,4 +1,7 @@
-"""Errors of TensorFlow's readers, translated by the datasets that the reader names."""
+"""Errors of TensorFlow's readers, translated by the datasets that the reader names.
+
+The translation is private: commands show it for the errors that their readers raise.
+"""
 
 from __future__ import annotations
 

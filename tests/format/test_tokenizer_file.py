@@ -1,4 +1,7 @@
-"""The tokenizer's file: only names of such files are accepted from a manifest."""
+"""The tokenizer's file: only names of such files are accepted from a manifest.
+
+The rule for names is private: a conversion writes no others.
+"""
 
 from __future__ import annotations
 

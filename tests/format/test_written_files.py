@@ -1,4 +1,7 @@
-"""Before a manifest is written, the folder is compared with the files that were written."""
+"""Before a manifest is written, the folder is compared with the files that were written.
+
+The comparison is private: conversions list the files that they wrote themselves.
+"""
 
 from __future__ import annotations
 

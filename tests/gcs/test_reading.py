@@ -12,8 +12,8 @@ import pytest
 from scripts.fake_gcs import FakeGcs, Fault
 from tests.gcs.child import Child, ChildError, digest
 from tests.helpers.datasets import write_dataset
+from tests.helpers.frames import add_frame
 from tpudata.format import Feature
-from tpudata.format.tfrecord.framing import FOOTER_BYTES, HEADER_BYTES, pack_frame
 
 RECORDS, PIXELS, BATCH = 4000, 10_000, 64
 FEATURES = [
@@ -196,8 +196,8 @@ def cut_in_a_record(data: bytes) -> bytes:
 
 def lengthen_a_record(data: bytes) -> bytes:
     """Return a shard whose first record has 7 bytes more."""
-    record = data[HEADER_BYTES : RECORD_BYTES - FOOTER_BYTES] + bytes(7)
-    return pack_frame(record) + data[RECORD_BYTES:]
+    # Between its length of 12 bytes, with a checksum, and a checksum of 4.
+    return add_frame(data[12 : RECORD_BYTES - 4] + bytes(7)) + data[RECORD_BYTES:]
 
 
 @pytest.mark.cases(3)

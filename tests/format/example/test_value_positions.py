@@ -1,4 +1,7 @@
-"""Places of values in serialised Examples, compared with what protobuf parses."""
+"""Places of values in serialised Examples, compared with what protobuf parses.
+
+Places are private: readers show only the values.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The manifest: round trip, and everything it rejects."""
+"""The manifest: round trip, and everything it rejects.
+
+The check of the checksum is private: of a changed bit, readers may report the value that it is in.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The keys of a shard: their bytes on disk, and the damage that is detected."""
+"""The keys of a shard: their bytes on disk, and the damage that is detected.
+
+Keys are private: an append shows only which inputs it skips.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Checksums derived from those of parts, compared with google_crc32c over the whole bytes."""
+"""Checksums derived from those of parts, compared with google_crc32c over the whole bytes.
+
+The arithmetic is private: files show only whole checksums.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Where records begin in TFRecord files without an index: what TensorFlow's readers find there."""
+"""Where records begin in TFRecord files without an index: what TensorFlow's readers find there.
+
+The scan is private: its memory and its reads do not show in records.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Compressed shards: one gzip member per block, which any reader takes for one file."""
+"""Compressed shards: one gzip member per block, which any reader takes for one file.
+
+Blocks are private: shards are read and written by records.
+"""
 
 from __future__ import annotations
 
