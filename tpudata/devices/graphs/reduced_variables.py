@@ -28,7 +28,7 @@ def make_variable(create: Callable[..., tf.Variable], **kwargs: Any) -> tf.Varia
     return variable
 
 
-def find_reduction(variable: tf.Variable) -> tf.distribute.ReduceOp | None:
+def find_reduction(variable: object) -> tf.distribute.ReduceOp | None:
     """Return how assignments to a variable are reduced, a `tf.distribute.ReduceOp`, or None.
 
     Variables that are synchronized when they are read (batch norm's moving averages) keep each replica's values.

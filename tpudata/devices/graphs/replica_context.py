@@ -230,7 +230,7 @@ class _ReplicaExtended(tf.compat.v1.distribute.StrategyExtended):  # type: ignor
         return gather_replicas(value, axis, self._replica, self._count)
 
 
-def _reduce(reduce_op: tf.distribute.ReduceOp | str, value: tf.Tensor, count: int) -> tf.Tensor:
+def _reduce(reduce_op: tf.distribute.ReduceOp | str, value: tf.Tensor | tf.IndexedSlices, count: int) -> tf.Tensor:
     """Return the sum or mean of a tensor over `count` replicas; integer means round down."""
     name = reduce_op.upper() if isinstance(reduce_op, str) else reduce_op.name
     total = sum_replicas(value, count)

@@ -20,7 +20,7 @@ class ExportOutput(abc.ABC):
     """One output of an exported model, which becomes a signature of the SavedModel."""
 
     @abc.abstractmethod
-    def make_signature_def(self, receiver_tensors: Mapping[str, tf.Tensor]) -> SignatureDef:
+    def make_signature_def(self, receiver_tensors: Mapping[str, Tensors]) -> SignatureDef:
         """Return the `SignatureDef` that computes this output from `receiver_tensors` (from name to tensor).
 
         Raises:
@@ -47,7 +47,7 @@ class PredictOutput(ExportOutput):
                 raise ModelFnValueError(f"PredictOutput: the names of outputs must be strings, got {name!r}.")
             _require_tensor(f"PredictOutput: the output {name!r}", tensor)
 
-    def make_signature_def(self, receiver_tensors: Mapping[str, tf.Tensor]) -> SignatureDef:
+    def make_signature_def(self, receiver_tensors: Mapping[str, Tensors]) -> SignatureDef:
         """Return a predict signature, which takes any inputs."""
         return tf.compat.v1.saved_model.predict_signature_def(dict(receiver_tensors), self.outputs)
 
@@ -77,7 +77,7 @@ class ClassificationOutput(ExportOutput):
         self.scores = scores
         self.classes = classes
 
-    def make_signature_def(self, receiver_tensors: Mapping[str, tf.Tensor]) -> SignatureDef:
+    def make_signature_def(self, receiver_tensors: Mapping[str, Tensors]) -> SignatureDef:
         """Return a classification signature; ValueError unless the input is one string tensor."""
         examples = _require_examples("classification", receiver_tensors)
         return tf.compat.v1.saved_model.classification_signature_def(examples, self.classes, self.scores)
@@ -99,7 +99,7 @@ class RegressionOutput(ExportOutput):
         _require_floating("RegressionOutput(value=...)", value)
         self.value = value
 
-    def make_signature_def(self, receiver_tensors: Mapping[str, tf.Tensor]) -> SignatureDef:
+    def make_signature_def(self, receiver_tensors: Mapping[str, Tensors]) -> SignatureDef:
         """Return a regression signature; ValueError unless the input is one string tensor."""
         examples = _require_examples("regression", receiver_tensors)
         return tf.compat.v1.saved_model.regression_signature_def(examples, self.value)
@@ -117,7 +117,7 @@ def _require_floating(label: str, tensor: tf.Tensor | None) -> None:
         raise ModelFnValueError(f"{label} must be of a floating dtype, got {tensor.dtype.name}.")
 
 
-def _require_examples(kind: str, receiver_tensors: Mapping[str, tf.Tensor]) -> tf.Tensor:
+def _require_examples(kind: str, receiver_tensors: Mapping[str, Tensors]) -> tf.Tensor:
     """Return the one string tensor of the receiver; raise ValueError if it has other inputs."""
     tensors = list(receiver_tensors.values())
     if len(tensors) == 1 and tensors[0].dtype == tf.string:

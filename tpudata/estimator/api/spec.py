@@ -61,7 +61,7 @@ class TPUEstimatorSpec(NamedTupleMethods):
         mode: a value of ModeKeys.
         predictions: dict from name to tensor [batch, ...], or one such tensor; required in PREDICT.
         loss: floating scalar; required in TRAIN and EVAL.
-        train_op: the operation (or tensor) that does one step and adds 1 to the global step; required in TRAIN.
+        train_op: the operation (or a tensor or variable) that does one step and adds 1 to the global step; required in TRAIN.
         eval_metrics: (metric_fn, tensors) with a list or tuple of tensors, given to metric_fn by position, or a dict,
             given by keyword. metric_fn returns a dict from name to a (value, update_op) pair of v1 metrics or to a
             Keras metric whose update_state was called.
@@ -82,7 +82,7 @@ class TPUEstimatorSpec(NamedTupleMethods):
     mode: str
     predictions: Tensors = None
     loss: tf.Tensor | None = None
-    train_op: tf.Operation | tf.Tensor | None = None
+    train_op: tf.Operation | tf.Tensor | tf.Variable | None = None
     eval_metrics: tuple[Callable[..., Mapping[str, Metric]], HostTensors] | None = None
     export_outputs: Mapping[str, ExportOutput] | None = None
     scaffold_fn: Callable[[], tf.compat.v1.train.Scaffold | None] | None = None
@@ -150,7 +150,7 @@ class EstimatorSpec(NamedTupleMethods):
     mode: str
     predictions: Tensors = None
     loss: tf.Tensor | None = None
-    train_op: tf.Operation | tf.Tensor | None = None
+    train_op: tf.Operation | tf.Tensor | tf.Variable | None = None
     eval_metric_ops: Mapping[str, Metric] | None = None
     export_outputs: Mapping[str, ExportOutput] | None = None
     training_chief_hooks: Sequence[SessionRunHook] | None = None

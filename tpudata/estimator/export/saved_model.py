@@ -30,6 +30,7 @@ from tpudata.estimator.loops.runtime import Runtime
 from tpudata.estimator.state.checkpoint import Checkpoint
 from tpudata.estimator.state.checkpoints import find_latest
 from tpudata.estimator.state.partition import Part, find_whole_part
+from tpudata.tensor_types import Tensors
 
 v1 = tf.compat.v1
 _log = logging.getLogger("tpudata")
@@ -158,7 +159,7 @@ def _make_signatures(receiver: ServingInputReceiver, spec: ModelSpec) -> dict[st
     return signatures
 
 
-def _check_inputs_suffice(signature: SignatureDef, inputs: Mapping[str, tf.Tensor]) -> None:
+def _check_inputs_suffice(signature: SignatureDef, inputs: Mapping[str, Tensors]) -> None:
     """Raise ValueError if a signature's outputs need a placeholder that is not among its inputs."""
     fed = {tensor.name for tensor in tf.nest.flatten(dict(inputs), expand_composites=True)}
     for operation in _find_needed((info.name for info in signature.outputs.values()), fed):

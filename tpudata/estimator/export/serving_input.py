@@ -71,7 +71,7 @@ class NamedReceiver(ServingInputReceiver):
     named_receiver_tensors: Mapping[str, Mapping[str, tf.Tensor]] = dataclasses.field(default_factory=dict)
 
 
-def _name_tensors(tensors: Tensors, field: str, default: str) -> dict[str, tf.Tensor]:
+def _name_tensors(tensors: Tensors, field: str, default: str) -> dict[str, Tensors]:
     """Return tensors by name, checked; a single tensor gets the name `default`."""
     if tensors is None:
         raise ValueError(f"ServingInputReceiver has no {field} (got None). Pass a tensor or a dict of tensors.")

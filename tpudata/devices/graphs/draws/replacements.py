@@ -26,7 +26,7 @@ _DRAWS_PER_VALUE = 256
 _ops = tf.raw_ops
 
 
-def _categorical(data: Sequence[tf.Tensor], dtype: tf.DType, keys: Mapping[str, tf.Tensor]) -> tf.Tensor:
+def _categorical(data: Sequence[tf.Tensor], dtype: tf.DType, keys: Mapping[str, tf.Tensor | int]) -> tf.Tensor:
     """Draw class indices [rows, samples] by the Gumbel-max trick: the largest sum of logit and Gumbel noise."""
     logits, samples = data
     shape = tf.stack([tf.shape(logits)[0], samples, tf.shape(logits)[1]])
@@ -34,14 +34,14 @@ def _categorical(data: Sequence[tf.Tensor], dtype: tf.DType, keys: Mapping[str, 
     return tf.argmax(tf.cast(logits, tf.float32)[:, tf.newaxis] + noise, axis=2, output_type=dtype)
 
 
-def _shuffle(data: Sequence[tf.Tensor], _: tf.DType, keys: Mapping[str, tf.Tensor]) -> tf.Tensor:
+def _shuffle(data: Sequence[tf.Tensor], _: tf.DType, keys: Mapping[str, tf.Tensor | int]) -> tf.Tensor:
     """Return the rows of a tensor in random order."""
     numbers = _ops.StatelessRandomUniformFullIntV2(shape=tf.shape(data[0])[:1], dtype=tf.int32, **keys)
     return tf.gather(data[0], tf.argsort(numbers))
 
 
 # Functions of the inputs of an operation, the type of its result, and the key, counter and algorithm by which it draws.
-_DRAWS: dict[str, Callable[[Sequence[tf.Tensor], tf.DType, Mapping[str, tf.Tensor]], tf.Tensor]] = {
+_DRAWS: dict[str, Callable[[Sequence[tf.Tensor], tf.DType, Mapping[str, tf.Tensor | int]], tf.Tensor]] = {
     "RandomUniform": lambda data, dtype, keys: _ops.StatelessRandomUniformV2(shape=data[0], dtype=dtype, **keys),
     "RandomStandardNormal": lambda data, dtype, keys: _ops.StatelessRandomNormalV2(shape=data[0], dtype=dtype, **keys),
     "TruncatedNormal": lambda data, dtype, keys: _ops.StatelessTruncatedNormalV2(shape=data[0], dtype=dtype, **keys),
