@@ -60,7 +60,7 @@ def needs(*packages: str) -> pytest.MarkDecorator:
     return pytest.mark.skipif(bool(missing), reason=f"not installed: {', '.join(missing)}")
 
 
-@needs("torch", "transformers")
+@needs("torch", "transformers", "accelerate")
 def test_the_hugging_face_trainer_runs(folder: Path, tmp_path: Path) -> None:
     program = section("docs/feed/ecosystem.md", "The Trainer of Hugging Face").replace('"trained"', repr(str(tmp_path)))
     assert "'train_loss'" in run(program, folder)
