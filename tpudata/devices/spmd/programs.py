@@ -123,13 +123,15 @@ def compile_loop(
         replica = lax.axis_index(AXIS).astype(jnp.int32)
         read_values = dict(zip(layout.read, read, strict=True))
 
-        def run_step(step_index: Any, written: Any, per_replica: Any) -> tuple[Any, Any, list[Any]]:
+        def run_step(
+            step_index: jax.Array, written: DeviceArrays, per_replica: DeviceArrays
+        ) -> tuple[DeviceArrays, DeviceArrays, list[jax.Array]]:
             batch = [lax.dynamic_index_in_dim(stack, first + step_index, keepdims=False)[0] for stack in stacks]
             return _run_replica_step(
                 program, layout, replica, [*batch, *shared_inputs], read_values, written, per_replica
             )
 
-        def body(carry: Any) -> Any:
+        def body(carry: tuple[Any, ...]) -> tuple[Any, ...]:
             step_index, _, written, per_replica, losses, steps, _, each = carry
             written, per_replica, (loss, *values) = run_step(step_index, written, per_replica)
             loss = lax.pmean(loss, AXIS)

@@ -67,7 +67,7 @@ class DeviceCalls:
             stacks = tuple(stack for stack in tf.nest.flatten(batch) if stack is not None)
             call_index = np.int64(next(call_indices))
             with jax.enable_x64(True):
-                (results,) = state.run(layout, lambda *arrays: compiled(*arrays, stacks, (call_index,)))
+                results = state.run(layout, lambda *arrays: compiled(*arrays, stacks, (call_index,)))
                 return finish([local_parts(result) for result in results])
 
         return BatchCall(replay.writes, run)
