@@ -93,7 +93,7 @@ def test_lengths_by_name_apply_only_to_unpadded_sequences(fed: Fed) -> None:
     both = [Feature(name, "int64", "int64", (None,)) for name in ("tokens", "tags")]
     found = fed(*both, layout="other", pad={"tags": 3}, tokens=Tokens(sequence_length={"tokens": 5}))
     assert {name: found[name].shape for name in ("tokens", "tags")} == {"tokens": (1, 5), "tags": (1, 3)}
-    with pytest.raises(UsageError, match=r"a name is of no sequence.*got tags, expected tokens"):
+    with pytest.raises(UsageError, match=r"a name is not that of a sequence.*got tags, expected tokens"):
         fed(*both, layout="other", pad={"tags": 3}, tokens=Tokens(sequence_length={"tags": 5}))
 
 
