@@ -168,7 +168,7 @@ def test_rejects_masks_that_cannot_move(shapes: Shapes) -> None:
         make_input_fn(shapes.path, "train", training=False, pad=apart, images=crop)
     with pytest.raises(UsageError, match="mix: the boxes, points and masks of two images"):
         make_input_fn(shapes.path, "train", training=True, pad=PAD, images=Images(size=(8, 8), mix=MixUp()))
-    with pytest.raises(FeatureError, match="masks are no label"):
+    with pytest.raises(FeatureError, match="masks cannot be the label"):
         make_input_fn(shapes.path, "train", training=False, pad=apart, label=MASK, images=Images(size=(8, 8)))
 
 

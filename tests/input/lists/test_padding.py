@@ -176,7 +176,7 @@ def test_names_a_feature_with_incomplete_entries(feature: Feature, tmp_path: Pat
     if feature is IDS:
         records[2][feature.name] = np.zeros(3, kind)
         path = write_records(tmp_path / "odd2", records)
-    with pytest.raises(FeatureError, match=f"Feature {feature.name}: a record has .*no whole"):
+    with pytest.raises(FeatureError, match=f"Feature {feature.name}: a record has .*not whole"):
         rows_of(path)
 
 
