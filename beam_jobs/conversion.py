@@ -47,7 +47,7 @@ class Conversion:
         estimate: function from a sample of references to the ratio of their bytes in a shard to those in the input.
         deciding_options: all options that determine the content of the shards, for the manifest: a JSON object.
         learn: function that makes the step from packs of references to the characters that the tokenizer is made of; or None.
-        leave_out: function that makes the step that omits duplicates, see steps/duplicates/texts.py; None keeps all.
+        omit: function that makes the step that omits duplicates, see steps/duplicates/texts.py; None keeps all.
         files: names of the files that the converter keeps next to the shards.
         unit: noun for one input, for messages.
         unique_keys: whether the source cannot list two inputs of one key.
@@ -68,7 +68,7 @@ class Conversion:
     estimate: Estimate
     deciding_options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     learn: Callable[[RequestLimits], beam.PTransform] | None = None
-    leave_out: Callable[[RequestLimits], beam.PTransform] | None = None
+    omit: Callable[[RequestLimits], beam.PTransform] | None = None
     files: tuple[str, ...] = ()
     unit: str = "file"
     unique_keys: bool = False
@@ -81,7 +81,7 @@ class Conversion:
     claim: Claim | None = None
 
     def scan_here(self) -> Conversion:
-        """Return the conversion of a source whose schema is known; a source that is scanned is read in this process.
+        """Return this conversion with the schema of its source known: a ScannedSource is scanned in this process.
 
         Raises:
             SourceError: two rows have one key, or the input is invalid.

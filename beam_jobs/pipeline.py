@@ -26,7 +26,7 @@ from beam_jobs.run.runner import is_local
 from beam_jobs.sources import Source
 from beam_jobs.sources.source import ScannedSource
 from beam_jobs.steps.duplicates.keys import CheckDuplicates
-from beam_jobs.steps.duplicates.texts import KEPT, LEFT_OUT
+from beam_jobs.steps.duplicates.texts import KEPT, OMITTED
 from beam_jobs.steps.limited_step import apply_limits
 from beam_jobs.steps.listing.list_references import COUNTS, NAMES, SAMPLE, TALLY, ListReferences
 from beam_jobs.steps.listing.list_units import SKIPPED, ListUnits, Units, list_scanned_units
@@ -145,15 +145,15 @@ def _read_first(conversion: Conversion, packs: PCollection[bytes]) -> _ReadResul
     if not (conversion.options.shuffle or conversion.unique_keys):
         omitted.append(packs | "CheckDuplicates" >> CheckDuplicates())
     characters = None
-    if conversion.learn is not None or conversion.leave_out is not None:
+    if conversion.learn is not None or conversion.omit is not None:
         # The listing wrote these documents aside, so they can be read once it has ended.
         ready = packs | "Listed" >> beam.Reshuffle()
         if conversion.learn is not None:
             characters = ready | "Learn" >> conversion.learn(limits)
-        if conversion.leave_out is not None:
-            omitted_and_kept = ready | "LeaveOut" >> conversion.leave_out(limits)
+        if conversion.omit is not None:
+            omitted_and_kept = ready | "Omit" >> conversion.omit(limits)
             packs = omitted_and_kept[KEPT]
-            omitted.append(omitted_and_kept[LEFT_OUT])
+            omitted.append(omitted_and_kept[OMITTED])
     return _ReadResults(packs, characters, omitted)
 
 

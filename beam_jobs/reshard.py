@@ -123,7 +123,7 @@ def reshard_conversion(
     """
     check_apart(inputs, options.output)
     input_parts = find_inputs(inputs, stored.take)
-    check_splits(input_parts.splits, stored.take, deals=options.split is not None)
+    check_splits(input_parts.splits, stored.take, assigns_splits=options.split is not None)
     if input_parts.datasets:
         return _merge_datasets(options, inputs, input_parts, stored, keeps_compression)
     return _convert_files(options, inputs, input_parts, stored)

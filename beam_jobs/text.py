@@ -42,7 +42,7 @@ from beam_jobs.planning.warning_lines import InputFacts
 from beam_jobs.run.places import absolute_path, check_places
 from beam_jobs.sources.options import TextSourceOptions
 from beam_jobs.sources.text import SourceDocuments, TextSource
-from beam_jobs.steps.duplicates.texts import LeaveOutDuplicates
+from beam_jobs.steps.duplicates.texts import OmitDuplicates
 from beam_jobs.steps.vocabulary import CollectCharacters
 from beam_jobs.text_files.options import TextOptions
 from beam_jobs.text_records.converter import TextConverter
@@ -145,8 +145,8 @@ def text_conversion(
     """Inspect the input, and return its conversion, ready to be planned or run."""
     if text.dedup and options.append:
         raise UsageError(
-            "--dedup and --append: what the dataset has is known by its names, not by its text. Convert everything again with"
-            " --overwrite; or omit --dedup if the dataset was made without it."
+            "--dedup and --append: an append compares names, not texts, so it cannot find duplicates of documents in the dataset."
+            " Convert everything again with --overwrite; or omit --dedup if the dataset was made without it."
         )
     source_options = source_options or TextSourceOptions()
     source = (
@@ -156,11 +156,13 @@ def text_conversion(
     )
     text = _reuse_vocabulary(options, source.text)
     spec = text.tokenizer
+    # A vocabulary that the run collects has no identity yet.
     identity = None if spec is None or spec.collects_characters else open_tokenizer(spec).identity
+    tokenizer: Any = None if spec is None else spec.kind
+    tokenizer_files: tuple[str, ...] = () if spec is None else (_VOCABULARY,)
     if identity is not None:
-        tokenizer: Any = identity.to_json()
-    else:
-        tokenizer = None if spec is None else spec.kind
+        tokenizer = identity.to_json()
+        tokenizer_files = (identity.file,) if identity.file else ()
     converter = TextConverter(text, identity, source.several_labels, source.features)
     return Conversion(
         options=options,
@@ -176,11 +178,8 @@ def text_conversion(
             "tokenizer": tokenizer,
         },
         learn=functools.partial(CollectCharacters, text) if spec is not None and spec.collects_characters else None,
-        leave_out=functools.partial(LeaveOutDuplicates, text) if text.dedup else None,
-        files=(
-            *((identity.file,) if identity and identity.file else (_VOCABULARY,) if spec and not identity else ()),
-            *((CHAT_TEMPLATE,) if text.template else ()),
-        ),
+        omit=functools.partial(OmitDuplicates, text) if text.dedup else None,
+        files=(*tokenizer_files, *((CHAT_TEMPLATE,) if text.template else ())),
         unit="document",
         facts=InputFacts.of(source, text.labels),
     )

@@ -32,7 +32,7 @@ import numpy.typing as npt
 
 from beam_jobs.feature_values.label_maps import encode_label_map
 from beam_jobs.feature_values.png import encode_png
-from beam_jobs.values.column_kinds import FLOAT32_WHOLE, float32_problem
+from beam_jobs.values.column_kinds import FLOAT32_WHOLE, FLOAT64_WHOLE, float32_problem
 from tpudata.errors import FeatureError
 from tpudata.format import Feature
 from tpudata.format.example.encode import check_unmasked, plain_bytes
@@ -55,11 +55,11 @@ def infer(name: str, value: Any) -> tuple[Feature, Any]:
     if isinstance(value, (np.ndarray, np.generic)) and not isinstance(value, (bytes, str)):
         check_unmasked(name, value)
         array = np.asarray(value)
-        _check_floats(name, array)
+        _check_float32_holds(name, array)
         return _infer_array(name, array)
     if isinstance(value, (bytes, str, int, float)):
         if isinstance(value, float):
-            _check_floats(name, np.asarray(value))
+            _check_float32_holds(name, np.asarray(value))
         return _infer_feature(name, type(value), ()), value
     if not isinstance(value, Sequence):
         raise FeatureError(f"Feature {name!r}: unsupported type (got {type(value).__name__}, expected {_ALLOWED}).")
@@ -68,7 +68,7 @@ def infer(name: str, value: Any) -> tuple[Feature, Any]:
     kind = kinds.pop() if len(kinds) == 1 else _find_common_kind(kinds)
     feature = _infer_feature(name, kind, (len(value),))
     if feature.kind == "float":
-        _check_floats(name, np.asarray(value, np.float64))
+        _check_float32_holds(name, np.asarray(value, np.float64))
     return feature, value
 
 
@@ -160,14 +160,15 @@ def _widen_type(kind: type) -> type[np.float32] | type[np.int64]:
     return np.float32 if "float" in kind.__name__ else np.int64
 
 
-def _check_floats(name: str, array: np.ndarray[Any, Any]) -> None:
+def _check_float32_holds(name: str, array: np.ndarray[Any, Any]) -> None:
     """Raise FeatureError if float32 would store another number; see beam_jobs.values.column_kinds."""
     if array.dtype.kind != "f" or array.dtype.itemsize <= 4:
         return
-    large = array[np.abs(array) >= FLOAT32_WHOLE]
-    for number in large.ravel().tolist():
+    # Beyond 2**53 a float64 is not exact itself; encoding rejects what is too large for float32.
+    magnitudes = np.abs(array)
+    for number in array[(magnitudes >= FLOAT32_WHOLE) & (magnitudes < FLOAT64_WHOLE)].tolist():
         problem = float32_problem(float(number))
-        if problem and "too large" not in problem:
+        if problem:
             raise FeatureError(
                 f"Feature {name!r}: {number} {problem}. Store it as int or str, or pass numpy.float32 or features= to round."
             )

@@ -126,7 +126,7 @@ def make_plan(
     ratios: Mapping[str, float],
     options: ConvertOptions,
     overhead: int,
-    left_out: Mapping[str, tuple[int, int]] | None = None,
+    omitted: Mapping[str, tuple[int, int]] | None = None,
 ) -> Plan:
     """Choose the number of shards of each split, and cut its positions into shards.
 
@@ -135,7 +135,7 @@ def make_plan(
         ratios: by split, bytes of a record's content in a shard over its bytes in the input; 1 if a split is not named.
         options: options with the size or number of shards.
         overhead: bytes of a record in a shard in addition to its content and its texts.
-        left_out: by split, number of omitted records, and their bytes in the input.
+        omitted: by split, number of omitted records, and their bytes in the input.
 
     Raises:
         SourceError: there is nothing to convert.
@@ -156,9 +156,9 @@ def make_plan(
         records = int(buckets.records.sum())
         content = np.rint(buckets.bytes * ratios.get(split, 1.0)).astype(np.int64)
         sizes = content + buckets.texts + buckets.records * (overhead + FRAME_BYTES)
-        if left_out and split in left_out:
+        if omitted and split in omitted:
             # The positions of omitted records are unknown here; assume that they are spread like the others.
-            omissions, omitted_bytes = left_out[split]
+            omissions, omitted_bytes = omitted[split]
             share = (omitted_bytes * ratios.get(split, 1.0) + omissions * (overhead + FRAME_BYTES)) / int(sizes.sum())
             sizes = np.rint(sizes * max(0.0, 1 - share)).astype(np.int64)
         size = int(sizes.sum())

@@ -80,19 +80,23 @@ def check_apart(paths: Sequence[str], output: str) -> None:
             raise UsageError(f"--output {output} lies in the input {path}. Name a folder outside.")
 
 
-def check_splits(splits: Collection[str], take: Sequence[str] | None, *, deals: bool) -> None:
-    """Raise UsageError if records that have splits would be assigned again without notice.
+def check_splits(splits: Collection[str], take: Sequence[str] | None, *, assigns_splits: bool) -> None:
+    """Check that the inputs have records, and that `--split` does not replace their splits unnoticed.
 
     Args:
         splits: splits of the inputs.
         take: the splits that are read, or None for all.
-        deals: whether `--split` deals records out.
+        assigns_splits: whether `--split` assigns records to splits.
+
+    Raises:
+        DatasetError: all records are in quarantine.
+        UsageError: `--split` is passed without `--take-splits`, and the inputs have several splits.
     """
     names = sorted(splits)
-    if deals and take is None and len(names) > 1:
+    if assigns_splits and take is None and len(names) > 1:
         raise UsageError(
-            f"--split: the inputs have splits already ({', '.join(names)}). Pass --take-splits {','.join(names)} to deal all their"
-            " records out anew, or fewer of them."
+            f"--split: the inputs have splits already ({', '.join(names)}). Pass --take-splits {','.join(names)} to assign"
+            " all their records again, or fewer of them."
         )
     if not names:
         raise DatasetError("All records of the inputs are in quarantine. Restore the shards.")

@@ -178,9 +178,9 @@ def _make_column_form(path: str, kind: str, compression: str, head: bytes, optio
             f"{path} has no column {missing!r}; its first row has {', '.join(map(repr, columns)) or 'nothing'}."
             f"{did_you_mean(missing, columns)} Pass its columns with --field."
         )
-    doubled = sorted({name for name in columns if columns.count(name) > 1})
-    if doubled:
-        raise SourceError(f"{path}: column {doubled[0]!r} appears twice in the first row. Rename one.")
+    repeated_names = sorted({name for name in columns if columns.count(name) > 1})
+    if repeated_names:
+        raise SourceError(f"{path}: column {repeated_names[0]!r} appears twice in the first row. Rename one.")
     return TextForm(kind, compression, columns, delimiter, options.headerless)
 
 

@@ -19,7 +19,7 @@ INT, FLOAT, FLOAT32, STR = "int", "float", "float32", "str"
 LIST_KINDS = {"ints": INT, "floats": FLOAT, "strings": STR}
 # Above, float32 has no fractions, and from there to the other number, float64 has every whole number.
 FLOAT32_WHOLE = 2**24
-_FLOAT64_WHOLE = 2**53
+FLOAT64_WHOLE = 2**53
 # The largest float32.
 FLOAT32_MAX = (2 - 2**-23) * 2.0**127
 _INT = re.compile(r"[+-]?[0-9]+")
@@ -101,6 +101,6 @@ def float32_problem(number: int | float, *, rounds: bool = False) -> str:
     if isinstance(number, int):
         return "" if int(stored) == number else f"would become {int(stored)} in float32"
     # Beyond, a float64 is no longer exact itself.
-    if abs(number) < _FLOAT64_WHOLE and abs(stored - number) >= 0.5:
+    if abs(number) < FLOAT64_WHOLE and abs(stored - number) >= 0.5:
         return f"would become {stored:.1f} in float32"
     return ""

@@ -28,15 +28,15 @@ _DECODER_ERROR = re.compile(r"decoder error -?\d+")
 
 
 @contextlib.contextmanager
-def pillow_errors(name: str) -> Iterator[None]:
-    """Turn any exception of Pillow for a broken image into a ValueError, and drop its warnings in a process of ours."""
+def translate_pillow_errors(name: str) -> Iterator[None]:
+    """Turn Pillow's exceptions for a broken image into ValueErrors; suppress its warnings if tpudata owns the process."""
     with _suppress_warnings():
         try:
             yield
-        # A program whose filters make errors of warnings wants to see them.
+        # Warnings are exceptions only where the program's filters make them so; the program shall see them.
         except (MemoryError, UsageError, Warning):
             raise
-        # Its text contains a memory address, which would make rejects differ between runs.
+        # The error's text contains a memory address, which would make rejects differ between runs.
         except UnidentifiedImageError as error:
             raise ValueError(f"{name} that cannot be decoded: {_DAMAGED_HEADER}") from error
         except _FAULTS as error:
@@ -49,7 +49,7 @@ def pillow_errors(name: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _suppress_warnings() -> Iterator[None]:
-    """Drop warnings of odd metadata, and of sizes above half of our limit. Filters of warnings are those of the whole process."""
+    """Suppress warnings of odd metadata and of large images if tpudata owns the process, to which filters of warnings belong."""
     if not owns_process():
         yield
         return
@@ -60,14 +60,14 @@ def _suppress_warnings() -> Iterator[None]:
 
 def open_image(data: bytes, name: str) -> Image.Image:
     """Open an image of format `name`, without decoding it; ValueError if its header is broken."""
-    with pillow_errors(name):
+    with translate_pillow_errors(name):
         opened = open_modern(data, name)
         return opened if opened is not None else Image.open(io.BytesIO(data), formats=(_PLUGINS[name],))
 
 
 def load_image(image: Image.Image, name: str) -> Image.Image:
     """Decode the pixels of an opened image, and return it; ValueError if it is broken."""
-    with _silent_libtiff if name == TIFF else contextlib.nullcontext(), pillow_errors(name):
+    with _silent_libtiff if name == TIFF else contextlib.nullcontext(), translate_pillow_errors(name):
         image.load()
     return image
 

@@ -16,7 +16,7 @@ from tpudata.images.header import (
 )
 from tpudata.images.image_format import AVIF, GIF, HEIC, JPEG, JPEG_2000, PNG, TIFF, WEBP
 from tpudata.images.modern_formats import is_reversible, iso_chroma_step
-from tpudata.images.pillow_files import load_image, open_image, pillow_errors
+from tpudata.images.pillow_files import load_image, open_image, translate_pillow_errors
 from tpudata.images.sixteen_bits import (
     SIXTEEN_BIT_MODES,
     check_tiff,
@@ -128,7 +128,7 @@ def check_decodes(data: bytes, image_format: str, header: ImageHeader | None = N
         check_png_checksums(data)
     image = open_image(data, image_format)
     width, height = image.size
-    with pillow_errors(image_format):
+    with translate_pillow_errors(image_format):
         image.draft(None, (1, 1))
     loaded = load_image(image, image_format)
     if image_format != JPEG:
@@ -194,7 +194,7 @@ def is_animated(data: bytes, image_format: str) -> bool:
     if image_format not in (GIF, WEBP, AVIF, TIFF):
         return False
     image = open_image(data, image_format)
-    with pillow_errors(image_format):
+    with translate_pillow_errors(image_format):
         return getattr(image, "n_frames", 1) > 1
 
 

@@ -11,7 +11,7 @@ from PIL import Image, TiffImagePlugin
 
 from tpudata.images.header import MAX_PIXELS
 from tpudata.images.image_format import PNG, TIFF
-from tpudata.images.pillow_files import load_image, open_image, pillow_errors
+from tpudata.images.pillow_files import load_image, open_image, translate_pillow_errors
 
 SIXTEEN_BIT_MODES = ("I;16", "I;16L", "I;16B")
 _BAND_SAMPLES = 1 << 20
@@ -22,7 +22,7 @@ _TILE_SIDES = (322, 323)
 def check_tiff(image: Image.Image) -> None:
     """Reject samples of unknown range (signed, of more than 16 bits, or fractions), and tiles larger than an image may be."""
     assert isinstance(image, TiffImagePlugin.TiffImageFile)
-    with pillow_errors(TIFF):
+    with translate_pillow_errors(TIFF):
         bits = max(image.tag_v2.get(_BITS_PER_SAMPLE, (1,)))
         kinds = set(image.tag_v2.get(_SAMPLE_FORMAT, (_UNSIGNED,)))
         width, height = (image.tag_v2.get(tag, 1) for tag in _TILE_SIDES)
@@ -69,7 +69,7 @@ def eight_bit_png(data: bytes) -> Image.Image:
 def is_deep_color(image: Image.Image) -> bool:
     """Return whether a TIFF has colours of 16 bits a sample."""
     assert isinstance(image, TiffImagePlugin.TiffImageFile)
-    with pillow_errors(TIFF):
+    with translate_pillow_errors(TIFF):
         return max(image.tag_v2.get(_BITS_PER_SAMPLE, (1,))) == 16 and image.mode in ("RGB", "RGBA")
 
 

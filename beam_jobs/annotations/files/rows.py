@@ -126,9 +126,11 @@ def table_rows(path: str, delimiter: str = ",", *, has_quotes: bool = True) -> I
     for place, cells in table_cells(path, delimiter, has_quotes=has_quotes):
         if columns is None:
             columns = cells
-            doubled = sorted({name for name in columns if columns.count(name) > 1})
-            if doubled:
-                raise SourceError(f"{path} line {place.line}: the column {doubled[0]!r} comes twice. Rename one.")
+            repeated_names = sorted({name for name in columns if columns.count(name) > 1})
+            if repeated_names:
+                raise SourceError(
+                    f"{path} line {place.line}: the column {repeated_names[0]!r} comes twice. Rename one."
+                )
         elif len(cells) != len(columns):
             yield place.error(f"{count_text(len(cells), 'cell')} (expected {len(columns)}: {', '.join(columns)})")
         else:

@@ -72,10 +72,10 @@ class CelebaForm(AnnotationForm):
                     aligned.add(entry.path)
         if aligned:
             kinds = {file: kind for file, kind in kinds.items() if kind == _ATTRIBUTES_KIND or file in aligned}
-        doubled = sorted({kind for kind in kinds.values() if list(kinds.values()).count(kind) > 1})
-        if doubled:
-            files = ", ".join(file for file, kind in kinds.items() if kind == doubled[0])
-            raise SourceError(f"{path} has several lists of {doubled[0]}: {files}. Keep one.")
+        repeated_kinds = sorted({kind for kind in kinds.values() if list(kinds.values()).count(kind) > 1})
+        if repeated_kinds:
+            files = ", ".join(file for file, kind in kinds.items() if kind == repeated_kinds[0])
+            raise SourceError(f"{path} has several lists of {repeated_kinds[0]}: {files}. Keep one.")
         return cls(tuple(kinds)).within(entries) if kinds else None
 
     def within(self, entries: Sequence[Entry]) -> CelebaForm:

@@ -86,9 +86,9 @@ class CocoForm(AnnotationForm):
             if not has_images:
                 raise SourceError(f'{part}: COCO JSON without images. Pass a file that lists them in "images".')
             names.objects, names.keypoints = categories.names, categories.keypoints
-            doubled = ids.find_repeats()
+            repeated_offsets = ids.find_repeats()
             for _, picture_parts in parts.take():
-                yield _join_picture(picture_parts, categories, doubled)
+                yield _join_picture(picture_parts, categories, repeated_offsets)
 
 
 class _Categories:
@@ -155,10 +155,12 @@ class _AnnotationIds:
         return frozenset(np.frombuffer(self._offsets, np.int64)[counts[hash_indices] > 1].tolist())
 
 
-def _join_picture(parts: list[Annotated], categories: _Categories, doubled: frozenset[int]) -> Annotated:
+def _join_picture(parts: list[Annotated], categories: _Categories, repeated_offsets: frozenset[int]) -> Annotated:
     """Return the annotation of a picture from its row of "images" and its annotations; an error if one is damaged."""
     annotations = [part for part in parts if isinstance(part, ImageAnnotation)]
-    images, others = ([part for part in annotations if bool(part.picture) is is_image] for is_image in (True, False))
+    # Only rows of "images" name a picture.
+    images = [part for part in annotations if part.picture]
+    others = [part for part in annotations if not part.picture]
     error = next((part for part in parts if isinstance(part, BadRecordError)), None)
     if error is not None:
         return add_key(error, images[0].picture) if images else error
@@ -167,7 +169,7 @@ def _join_picture(parts: list[Annotated], categories: _Categories, doubled: froz
     if len(images) > 1:
         return images[1].place.error("another image has the same id", images[0].picture)
     for part in others:
-        if part.place.offset in doubled:
+        if part.place.offset in repeated_offsets:
             return part.place.error("another annotation has the same id", images[0].picture)
     joined_picture = images[0].join(others)
     try:

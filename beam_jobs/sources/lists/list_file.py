@@ -145,9 +145,11 @@ def list_file(path: str, options: SourceOptions) -> ListFile:
     if not delimiter:
         Roles.find(columns, options, path)
         raise SourceError(f"{path} line 1: no column of paths in {', '.join(columns)}. Name it with --path-column.")
-    doubled = sorted({name for name in columns if columns.count(name) > 1 or not name})
-    if doubled:
-        raise SourceError(f"{path} line 1: column {doubled[0]!r} comes twice or has no name. Give each column its own.")
+    repeated_names = sorted({name for name in columns if columns.count(name) > 1 or not name})
+    if repeated_names:
+        raise SourceError(
+            f"{path} line 1: column {repeated_names[0]!r} comes twice or has no name. Give each column its own."
+        )
     kind = RawListFile if is_raw(delimiter) else ListFile
     return kind(path, columns, delimiter)
 

@@ -71,7 +71,7 @@ def find_columns(schema: Any, options: SourceOptions, path: str) -> ParquetColum
     """
     described = describe_columns(schema)
     types = {field.name: field.type for field in schema}
-    doubled = {name for name in types if schema.names.count(name) > 1}
+    repeated_names = {name for name in types if schema.names.count(name) > 1}
     images = [name for name, feature in described.items() if feature.get("_type") == "Image" and name in types]
     image = options.path_column or next(iter(images), None)
     image = image or next((name for name in _IMAGES if name in types and _holds_bytes(types[name])), None)
@@ -79,11 +79,11 @@ def find_columns(schema: Any, options: SourceOptions, path: str) -> ParquetColum
     if image is None or image not in types or not _holds_bytes(types[image]):
         problem = f"{image!r} is not a column of bytes" if image is not None else "no column of images"
         raise SourceError(f"{path}: {problem}; {has}. Name the column of the images' bytes with --path-column.")
-    _check_once(image, doubled, path)
+    _check_once(image, repeated_names, path)
     objects = _find_objects(schema)
     further = tuple(sorted(options.column_kinds.items()))
     for name, kind in further:
-        _check_further(name, kind, types, doubled, path)
+        _check_further(name, kind, types, repeated_names, path)
     if options.unlabelled:
         return ParquetColumns(image, None, None, False, further, objects)
     by_type = [name for name, feature in described.items() if feature.get("_type") == "ClassLabel" and name in types]
@@ -92,7 +92,7 @@ def find_columns(schema: Any, options: SourceOptions, path: str) -> ParquetColum
         return ParquetColumns(image, None, None, False, further, objects)
     if label is None or label not in types:
         raise SourceError(f"{path}: no column of labels; {has}. Name it with --label-column, or pass --unlabelled.")
-    _check_once(label, doubled, path)
+    _check_once(label, repeated_names, path)
     if not is_supported_type(types[label]):
         raise SourceError(
             f"{path}: column {label!r} has an unsupported type (got {types[label]}, expected text or whole numbers). Name another"
@@ -121,13 +121,15 @@ def _find_objects(schema: Any) -> ObjectsColumn | None:
     return ObjectsColumn(names, category is not None, "area" in fields, bool(fields & {*CROWDS}))
 
 
-def _check_further(name: str, kind: ColumnKind, types: Mapping[str, Any], doubled: Container[str], path: str) -> None:
+def _check_further(
+    name: str, kind: ColumnKind, types: Mapping[str, Any], repeated_names: Container[str], path: str
+) -> None:
     """Raise SourceError if a declared extra column is missing, repeated, or of a type that does not fit its kind."""
     if name not in types:
         raise SourceError(
             f"{path}: --column-types: no column {name!r}; it has {', '.join(types)}.{did_you_mean(name, types)} Name one of them."
         )
-    _check_once(name, doubled, path)
+    _check_once(name, repeated_names, path)
     if not _fits(types[name], kind.kind):
         raise SourceError(
             f"{path}: --column-types: column {name!r} is {types[name]}, which cannot be read as {kind.kind}. Declare another type,"
@@ -147,8 +149,8 @@ def _fits(column: Any, kind: str) -> bool:
     return bool(types.is_integer(column) or types.is_floating(column) or types.is_decimal(column))
 
 
-def _check_once(name: str, doubled: Container[str], path: str) -> None:
-    if name in doubled:
+def _check_once(name: str, repeated_names: Container[str], path: str) -> None:
+    if name in repeated_names:
         raise SourceError(f"{path}: column {name!r} appears twice. Rename one.")
 
 

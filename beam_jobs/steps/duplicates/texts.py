@@ -26,17 +26,17 @@ from beam_jobs.text_files.values import readable_texts
 from tpudata.storage import RequestLimits
 
 DIGEST_BYTES = 16
-# Names of the outputs of LeaveOutDuplicates.
-KEPT, LEFT_OUT = "kept", "left_out"
+# Names of the outputs of OmitDuplicates.
+KEPT, OMITTED = "kept", "omitted"
 _GROUPS = 256
 # Documents that a worker holds back, so that each element that it emits has enough of a group.
 HELD_DOCUMENTS = 1 << 16
 
 
-class LeaveOutDuplicates(beam.PTransform):  # type: ignore[misc]
+class OmitDuplicates(beam.PTransform):  # type: ignore[misc]
     """Turns packs of references to documents into the same packs without the duplicates, and a count of these.
 
-    Documents that cannot be read are kept; their conversion reports them. The outputs are `kept`, packs, and `left_out`,
+    Documents that cannot be read are kept; their conversion reports them. The outputs are `kept`, packs, and `omitted`,
     InputCounts of the duplicates of each pack.
 
     Args:
@@ -54,16 +54,16 @@ class LeaveOutDuplicates(beam.PTransform):  # type: ignore[misc]
     def expand(self, packs: beam.PCollection) -> Any:
         """Apply the transform."""
         named_packs = packs | "Name" >> beam.Map(_name_pack)
-        doubles = (
+        duplicate_rows = (
             named_packs
             | "Digests" >> beam.ParDo(_Digests(self._options, self._limits, self._held_documents))
             | "ByDigest" >> beam.GroupByKey()
-            | "Compare" >> beam.FlatMap(_find_doubles)
+            | "Compare" >> beam.FlatMap(_find_duplicates)
         )
         return (
-            {"packs": named_packs, "doubles": doubles}
+            {"packs": named_packs, "rows": duplicate_rows}
             | "ByPack" >> beam.CoGroupByKey()
-            | "LeaveOut" >> beam.FlatMap(_drop_doubles).with_outputs(LEFT_OUT, main=KEPT)
+            | "Omit" >> beam.FlatMap(_omit_duplicates).with_outputs(OMITTED, main=KEPT)
         )
 
 
@@ -127,7 +127,7 @@ class _Digests(LimitedStep):
         yield from documents.items()
 
 
-def _find_doubles(group: tuple[int, Iterable[list[_Entry]]]) -> Iterator[tuple[bytes, list[int]]]:
+def _find_duplicates(group: tuple[int, Iterable[list[_Entry]]]) -> Iterator[tuple[bytes, list[int]]]:
     """Yield the rows of each pack to be omitted, of the documents of one group."""
     first_entries: dict[bytes, _Entry] = {}
     rows: dict[bytes, list[int]] = {}
@@ -142,20 +142,24 @@ def _find_doubles(group: tuple[int, Iterable[list[_Entry]]]) -> Iterator[tuple[b
     yield from rows.items()
 
 
-def _drop_doubles(element: tuple[bytes, dict[str, Iterable[Any]]]) -> Iterator[Any]:
-    """Yield a pack without some rows, and what these were."""
+def _omit_duplicates(element: tuple[bytes, dict[str, Iterable[Any]]]) -> Iterator[Any]:
+    """Yield the pack without its duplicates, unless no row is left, and their counts to the output OMITTED.
+
+    Args:
+        element: name of the pack, and {"packs": its bytes, "rows": lists of its rows that are duplicates}.
+    """
     _, grouped = element
     (data,) = grouped["packs"]
-    doubles = sorted(row for rows in grouped["doubles"] for row in rows)
-    if not doubles:
+    duplicate_rows = sorted(row for rows in grouped["rows"] for row in rows)
+    if not duplicate_rows:
         yield data
         return
     pack = Pack.from_bytes(data)
-    left_out = pack.take(np.array(doubles))
+    duplicates = pack.take(np.array(duplicate_rows))
     counts = {
-        split: (len(rows), int(left_out.sizes[rows].sum(dtype=np.int64))) for split, rows in left_out.split_rows()
+        split: (len(rows), int(duplicates.sizes[rows].sum(dtype=np.int64))) for split, rows in duplicates.split_rows()
     }
-    yield TaggedOutput(LEFT_OUT, InputCounts(duplicates=counts))
-    kept_rows = np.setdiff1d(np.arange(len(pack.keys)), doubles)
+    yield TaggedOutput(OMITTED, InputCounts(duplicates=counts))
+    kept_rows = np.setdiff1d(np.arange(len(pack.keys)), duplicate_rows)
     if len(kept_rows):
         yield pack.take(kept_rows).to_bytes()

@@ -90,8 +90,11 @@ class Monitor:
         self._session = session
         self._original = _train.SessionRunArgs(original)
         self._context = _train.SessionRunContext(self._original, session)
-        self._fetches: dict[int, Fetches] = {}
-        self._single: dict[int, tuple[tf.Tensor, Fetches]] = {}
+        # By index of the hook, those of this step.
+        self._hook_fetches: dict[int, Fetches] = {}
+        # By id of the tensor, which is kept so that no other gets its id.
+        self._tensor_fetches: dict[int, tuple[tf.Tensor, Fetches]] = {}
+        # By the names of what is fetched and what is fed.
         self._plans: dict[tuple[tuple[str, ...], frozenset[str]], FetchPlan] = {}
         self._request: Request | None = None
 
@@ -126,14 +129,14 @@ class Monitor:
         if not self.hooks:
             return ()
         self._context = _train.SessionRunContext(self._original, self._session)
-        self._fetches = {}
+        self._hook_fetches = {}
         feeds: dict[str, Array] = {}
         with self._session.as_default_graph():
             for index, hook in enumerate(self.hooks):
                 arguments = hook.before_run(self._context)
                 if arguments is not None:
                     self._add_arguments(index, hook, arguments, feeds)
-        elements = [element for fetches in self._fetches.values() for element in fetches.elements]
+        elements = [element for fetches in self._hook_fetches.values() for element in fetches.elements]
         # Hooks mostly fetch the same values from each step.
         plan_key = tuple(element.name for element in elements), frozenset(feeds)
         if plan_key not in self._plans:
@@ -152,7 +155,7 @@ class Monitor:
             )
         reject_options(arguments.options)
         if arguments.fetches is not None:
-            self._fetches[index] = self._parse_fetches(arguments.fetches)
+            self._hook_fetches[index] = self._parse_fetches(arguments.fetches)
         for key, value in (arguments.feed_dict or {}).items():
             tensor = self._session.find_element(key)
             is_in_model = self._session.timing.is_made_by_model_fn(tensor.op)
@@ -174,9 +177,9 @@ class Monitor:
         if not isinstance(structure, tf.Tensor):
             return Fetches(self._session.find_element, structure)
         # Most hooks fetch the same tensor at each step.
-        if id(structure) not in self._single:
-            self._single[id(structure)] = structure, Fetches(self._session.find_element, structure)
-        return self._single[id(structure)][1]
+        if id(structure) not in self._tensor_fetches:
+            self._tensor_fetches[id(structure)] = structure, Fetches(self._session.find_element, structure)
+        return self._tensor_fetches[id(structure)][1]
 
     def after_run(self, step: Mapping[str, Array]) -> None:
         """Call the hooks after a step with the values that they fetched; StopIteration or OutOfRangeError set `should_stop`.
@@ -190,7 +193,7 @@ class Monitor:
         try:
             with self._session.as_default_graph():
                 for index, hook in enumerate(self.hooks):
-                    hook_results = self._fetches[index].pack(values) if index in self._fetches else None
+                    hook_results = self._hook_fetches[index].pack(values) if index in self._hook_fetches else None
                     hook.after_run(self._context, _train.SessionRunValues(hook_results, None, None))
         except _ENDS:
             self.should_stop = True

@@ -102,10 +102,10 @@ class UncachedFile(io.RawIOBase):
         """Write the rest, and close the file; the file is closed even if writing fails."""
         if self.closed:
             return
-        # From now on the buffer may belong to another file.
+        # A later `write` must reach its check for a closed file: another file may use the buffer by then.
         self._size = 0
         try:
-            super().close()
+            super().close()  # It calls flush.
         finally:
             if self._descriptor >= 0:
                 os.close(self._descriptor)

@@ -40,7 +40,7 @@ class Checkpointing:
     If there is a CheckpointSaverHook, it writes them instead, at its intervals, and calls the listeners.
 
     Attributes:
-        saves: whether checkpoints are written.
+        saves: whether checkpoints are written, by this object or by a hook.
         by_hook: whether a hook writes them.
 
     Args:
@@ -83,7 +83,7 @@ class Checkpointing:
         if not self.saves and (listeners or follower is not None):
             raise ValueError(
                 "RunConfig(save_checkpoints_steps=None, save_checkpoints_secs=None) saves nothing, so that saving_listeners and "
-                "train_and_evaluate would wait for ever. Set one of them, or pass a CheckpointSaverHook."
+                "train_and_evaluate would wait forever. Set one of them, or pass a CheckpointSaverHook."
             )
         self._runtime = runtime
         self._step = step
@@ -95,10 +95,11 @@ class Checkpointing:
         self._follower = follower
         self._termination = termination
         self._retention = Retention(config.keep_checkpoint_max, config.keep_checkpoint_every_n_hours)
+        # `begin` replaces it.
         self._cadence = Cadence(0)
         self._saved_step = None if start is None else start.step()
-        self._writes = has_interval and not self.by_hook
-        if self._writes and saver is not None:
+        self._writes_itself = has_interval and not self.by_hook
+        if self._writes_itself and saver is not None:
             # Lets the saver delete checkpoints of earlier runs, too.
             saver.recover_last_checkpoints(checkpoints.list_recorded(runtime.model_dir))
         if saver_hook is not None and runtime.peers.is_chief:
@@ -131,7 +132,7 @@ class Checkpointing:
 
     def prepare(self) -> None:
         """Let the listeners add operations to the graph."""
-        if self._writes and self._listeners:
+        if self._writes_itself and self._listeners:
             with self._session.record_additions():
                 for listener in self._listeners:
                     listener.begin()
@@ -170,7 +171,7 @@ class Checkpointing:
         """
         self._cadence.restart(step)
         is_saved = self._saved_step == step and not (at_start and self._listeners)
-        if not self._writes or is_saved:
+        if not self._writes_itself or is_saved:
             return False
         with self._session.as_default_graph():
             for listener in self._listeners:
@@ -212,7 +213,7 @@ class Checkpointing:
     def end(self, step: int) -> None:
         """Save the last step, call the listeners' `end`, and let the follower finish, unless a hook's `end` does all this."""
         self.save(step)
-        if self._writes:
+        if self._writes_itself:
             with self._session.as_default_graph():
                 for listener in self._listeners:
                     listener.end(self._session, step)
