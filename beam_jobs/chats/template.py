@@ -96,16 +96,16 @@ class ChatTemplate:
             if message["role"] != ASSISTANT:
                 continue
             before = self._render(messages[:index], add_generation_prompt=True) if index else ""
-            until = self._render(messages[: index + 1])
-            if not until.startswith(before):
+            through = self._render(messages[: index + 1])
+            if not through.startswith(before):
                 # Some templates begin the answer differently.
                 before = self._render(messages[:index])
-            if not (until.startswith(before) and text.startswith(until)):
+            if not (through.startswith(before) and text.startswith(through)):
                 raise ValueError(
                     f"the template changes earlier messages at message {index}, so the assistant's words are not found; put"
                     " {% generation %} blocks into it"
                 )
-            yield len(before), len(until)
+            yield len(before), len(through)
 
     def _render(self, messages: Sequence[Mapping[str, Any]], *, add_generation_prompt: bool = False) -> str:
         """Return the text of messages; ValueError if the template raises."""

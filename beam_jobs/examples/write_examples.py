@@ -139,6 +139,7 @@ class WriteTFRecordShards(beam.PTransform):  # type: ignore[misc]
                 overwrite=overwrite,
             )
         except UsageError as error:
+            # Flags of the command are arguments here: --num-shards is num_shards.
             raise UsageError(_FLAG.sub(lambda flag: flag[1].replace("-", "_"), str(error))) from None
         if not isinstance(label, str) or not label:
             raise UsageError(f"label: not the name of a feature (got {label!r})")

@@ -132,7 +132,7 @@ def read_rejections(output: str, names: Iterable[str]) -> Iterator[tuple[bytes, 
 
 
 def remove_listing_rejects(output: str, kept_names: Collection[str] = ()) -> None:
-    """Remove the files that `listing_rejects` names, but for those to be kept: a listing that begins again writes its own."""
+    """Remove the files that `listing_rejects` names, except `kept_names`; a new listing writes its own."""
     storage = storage_for(output)
     for name in listing_rejects(output):
         if name not in kept_names:

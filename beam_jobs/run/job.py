@@ -117,6 +117,7 @@ def job_counts(pipeline_result: PipelineResult) -> Counter[str]:
 
 def is_over(result: PipelineResult) -> bool:
     """Return whether a job is known to have ended."""
+    # An engine may fail to answer; the job then counts as running.
     with contextlib.suppress(Exception):
         return bool(PipelineState.is_terminal(result.state))
     return False

@@ -133,9 +133,9 @@ class PackSource(Source):
         """Yield the records of a unit in packs of at most 4,096."""
 
     def references(self, unit: Any, ignored: list[str], reject: Reject = raise_rejection) -> Iterator[Reference]:
-        """Yield the same references one by one."""
-        for listed in self.packs(unit, ignored, reject):
-            yield from listed.references()
+        """Yield the references of `packs` one by one."""
+        for pack in self.packs(unit, ignored, reject):
+            yield from pack.references()
 
     @abc.abstractmethod
     def noting(self, note: Note) -> PackSource:

@@ -106,7 +106,8 @@ def _check_exporters(exporter_or_list: Any) -> tuple[Exporter, ...]:
             )
         if not isinstance(exporter.name, str) or not exporter.name:
             raise ValueError(
-                f"EvalSpec(exporters=...): invalid name of an exporter (got {exporter.name!r}, expected a string)."
+                f"EvalSpec(exporters=...): invalid name of an exporter (got {exporter.name!r}, expected a"
+                " non-empty string)."
             )
     names = [exporter.name for exporter in exporters]
     if len(set(names)) < len(names):

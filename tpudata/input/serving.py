@@ -65,6 +65,7 @@ class ServingFeatures:
             truncate=tokens.truncate,
         )
         sequences = tokens.sequences(dataset.manifest, fields, False)
+        # A request has no labels.
         self._fields = Fields(fields.inputs, None)
         self._steps = StepPlan(self._fields, Options(training=False, images=images), sequences)
 

@@ -69,7 +69,7 @@ class ModelSummaries:
         return self._request.needs_values_before or any(map(self._fetches.has_effect, self._request.step))
 
     def begin(self) -> None:
-        """Compute the summaries' values from before the step."""
+        """Compute the values that summaries need from before the step."""
         if self._request is not None:
             self._request.begin()
 

@@ -135,6 +135,7 @@ def _format_value(value: object) -> str:
     """Return a value in YAML's notation, shortened if it is long."""
     if value is None or isinstance(value, bool):
         return json.dumps(value)
+    # repr would show datetime.date(2020, 1, 31).
     return str(value) if isinstance(value, datetime.date) else reprlib.repr(value)
 
 
