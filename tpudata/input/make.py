@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
-from tpudata.checks import check_passed
+from tpudata.checks import check_argument
 from tpudata.input.files.open_data import Data, open_data
 from tpudata.input.graph.pipelines.bucket_pipeline import BucketPipeline
 from tpudata.input.graph.pipelines.filtered_pipeline import FilteredPipeline
@@ -195,5 +195,5 @@ def _check_options(name: str, value: Any, kind: Any) -> Any:
     """Return the option object, or the default one for None."""
     if value is None:
         return kind()
-    check_passed(name, value, isinstance(value, kind), f"tpudata.{kind.__name__}(...), or None")
+    check_argument(name, value, isinstance(value, kind), f"tpudata.{kind.__name__}(...), or None")
     return value
