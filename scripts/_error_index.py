@@ -57,7 +57,7 @@ class Check(NamedTuple):
 
 CHECKS = {
     "check": Check("{0}: invalid value (got {1}, expected {3})", fix="{4}"),
-    "check_passed": Check("{0}={1}", fix="Pass {3}."),
+    "check_argument": Check("{0}={1}", fix="Pass {3}."),
     "check_integer": Check("{0}: invalid value (got {1}, expected an integer of {2} or more)"),
     "check_flag": Check("{0}: invalid value (got {1}, expected True or False)"),
     "check_one_of": Check("{0}: invalid value (got {1}, expected …)"),

@@ -49,8 +49,8 @@ def check(
         raise error(f"{where}: invalid value (got {value!r}, expected {expected}).{fix and f' {fix}'}")
 
 
-def check_passed(name: str, value: Any, is_valid: bool, expected: str) -> None:
-    """Check an argument whose value is an object: UsageError with what to pass."""
+def check_argument(name: str, value: Any, is_valid: bool, expected: str) -> None:
+    """Check an argument; if it is invalid, raise a UsageError that shows `name=value` and what to pass instead."""
     if not is_valid:
         raise UsageError(f"{name}={value!r}: pass {expected}.")
 

@@ -70,11 +70,14 @@ def _order_splits(entries: Mapping[str, Any]) -> Any:
 
 
 def _find_chat_template(entries: Mapping[str, Any], output: str) -> Any:
-    """Return the path of the chat template next to the shards, or None."""
-    identity = entries.get("chat_template")
-    if isinstance(identity, Mapping) and identity.get("file"):
-        return storage_for(output).join(output, identity["file"])
-    return identity
+    """Return the path of the chat template next to the shards, None without one.
+
+    An object without a file is returned unchanged, for the option's schema to reject.
+    """
+    entry = entries.get("chat_template")
+    if isinstance(entry, Mapping) and entry.get("file"):
+        return storage_for(output).join(output, entry["file"])
+    return entry
 
 
 def _find_tokenizer(entries: Mapping[str, Any], output: str) -> Any:

@@ -45,7 +45,10 @@ UNREADABLE: type = UnreadableValue
 
 
 def is_supported_type(kind: Any) -> bool:
-    """Return whether columns of a pyarrow type can be converted: text, numbers, booleans, times, nulls, or lists of them."""
+    """Return whether a pyarrow type is one of single values that can be converted.
+
+    These are text, bytes, numbers, booleans, times and nulls. For lists, see `is_list`.
+    """
     kind = _find_inner_type(kind)
     return bool(
         _is_text(kind)

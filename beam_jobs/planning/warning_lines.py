@@ -104,31 +104,32 @@ def _describe_notes(source_notes: notes.Notes) -> dict[str, str]:
     lines = {}
     if columns := source_notes.examples(notes.COLUMNS):
         lines[notes.COLUMNS] = (
-            f"columns that are not stored: {_list(columns)}; pass --field NAME:KIND to store one of text, of numbers or of lists"
+            f"columns that are not stored: {_join_names(columns)}; pass --field NAME:KIND to store one of text, of numbers or"
+            " of lists"
         )
     lines_of, rows = source_notes.examples(notes.FOUND_LINES), source_notes.examples(notes.FOUND_ROWS)
     if lines_of and rows:
         lines[notes.FOUND_LINES] = (
-            f"files that were read as lines, next to files of rows such as {rows[0]}: {_list(lines_of)}; name the files of rows"
-            f" by a pattern, such as --input 'DIR/**/*.{rows[0].rpartition('.')[2]}'"
+            f"files that were read as lines, next to files of rows such as {rows[0]}: {_join_names(lines_of)}; name the files of"
+            f" rows by a pattern, such as --input 'DIR/**/*.{rows[0].rpartition('.')[2]}'"
         )
     if columns := source_notes.examples(notes.IMAGE_COLUMNS):
         lines[notes.IMAGE_COLUMNS] = (
-            f"columns that are not stored: {_list(columns)}; pass --column-types NAME=TYPE to store one"
+            f"columns that are not stored: {_join_names(columns)}; pass --column-types NAME=TYPE to store one"
         )
     if values := source_notes.examples(notes.ANNOTATION_VALUES):
         lines[notes.ANNOTATION_VALUES] = (
-            f"values of annotations that are not stored, as they are nested, of several kinds or beyond int64: {_list(values)};"
-            " write them as texts to store them"
+            "values of annotations that are not stored, as they are nested, of several kinds or beyond int64:"
+            f" {_join_names(values)}; write them as texts to store them"
         )
     if fields := source_notes.examples(notes.SAMPLE_FIELDS):
         lines[notes.SAMPLE_FIELDS] = (
-            f"fields of samples that are not stored: {_list(fields)}; keys of json are stored if the first samples have them, and"
-            " numbers, texts or lists of these in them"
+            f"fields of samples that are not stored: {_join_names(fields)}; keys of json are stored if the first samples have"
+            " them, and numbers, texts or lists of these in them"
         )
     if len(folders := source_notes.examples(notes.TEXT_FOLDERS)) > 1:
         lines[notes.TEXT_FOLDERS] = (
-            f"names of folders that are not stored: {_list(folders)}; if they are classes, pass --label-from folder"
+            f"names of folders that are not stored: {_join_names(folders)}; if they are classes, pass --label-from folder"
         )
     if labels := source_notes.examples(notes.LABEL_BLANKS):
         lines[notes.LABEL_BLANKS] = (
@@ -141,7 +142,7 @@ def _describe_notes(source_notes: notes.Notes) -> dict[str, str]:
     if several := next(((split, names) for split, names in sets.items() if len(names) > 1), None):
         split, names = several
         lines[notes.IDX_SETS] = (
-            f"several sets of IDX files become one in {split}: {_list(names)}; name one set by a pattern, such as --input"
+            f"several sets of IDX files become one in {split}: {_join_names(names)}; name one set by a pattern, such as --input"
             " 'DIR/PREFIX-*'"
         )
     return lines
@@ -172,7 +173,7 @@ def _warn_of_alike(names: Collection[str], known_names: Set[str]) -> dict[str, s
         return {}
     shown = [" and ".join(map(_show_distinct, group)) for group in alike]
     return {
-        "classes_alike": f"classes that differ in case, blanks or the form of Unicode alone: {_list(shown)}; rename them if"
+        "classes_alike": f"classes that differ in case, blanks or the form of Unicode alone: {_join_names(shown)}; rename them if"
         " they are one class"
     }
 
@@ -210,7 +211,7 @@ def _warn_of_folders(facts: InputFacts, names: Collection[str]) -> dict[str, str
 
 
 def _describe_folders(names: Sequence[str]) -> str:
-    return f"the folder{'s' * (len(names) > 1)} {_list(names)} {'were' if len(names) > 1 else 'was'}"
+    return f"the folder{'s' * (len(names) > 1)} {_join_names(names)} {'were' if len(names) > 1 else 'was'}"
 
 
 def _pluralize(names: Sequence[str]) -> str:
@@ -230,7 +231,7 @@ def _warn_of_splits(facts: InputFacts, classes: Mapping[str, set[str]], records:
     lines = {}
     if empty := sorted(facts.splits - records.keys()):
         lines["empty_splits"] = (
-            f"no record in {_list(empty)}, although files or folders of the input are named so; add records, or remove them"
+            f"no record in {_join_names(empty)}, although files or folders of the input are named so; add records, or remove them"
         )
     if len(records) > 1:
         classes_by_split = {split: classes.get(split, set()) for split in sorted(records)}
@@ -238,7 +239,7 @@ def _warn_of_splits(facts: InputFacts, classes: Mapping[str, set[str]], records:
         for split, names in classes_by_split.items():
             alone = names.difference(*(others for other, others in classes_by_split.items() if other != split))
             if alone:
-                parts.append(f"{count_text(len(alone))} in {split} ({_list(sorted(alone))})")
+                parts.append(f"{count_text(len(alone))} in {split} ({_join_names(sorted(alone))})")
         if parts:
             lines["classes_of_one_split"] = (
                 f"classes that only one split has: {', '.join(parts)}; add records of them, or correct their names"
@@ -246,7 +247,7 @@ def _warn_of_splits(facts: InputFacts, classes: Mapping[str, set[str]], records:
     return lines
 
 
-def _list(names: Iterable[str]) -> str:
+def _join_names(names: Iterable[str]) -> str:
     """Return the first names, and whether there are more; bytes of file names that are not UTF-8 as escapes."""
     all_names = [name.encode(errors="backslashreplace").decode() for name in names]
     return ", ".join(all_names[:_MOST_SHOWN]) + (", ..." if len(all_names) > _MOST_SHOWN else "")

@@ -163,7 +163,7 @@ def job_progress(
         yield
     finally:
         stop.set()
-        # So that nothing is drawn after what comes next; no longer, as the engine may not answer.
+        # Wait, so that nothing is drawn after the caller's next output; at most 1 s, since the engine may not answer.
         thread.join(1)
 
 

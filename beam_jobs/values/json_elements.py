@@ -97,7 +97,7 @@ class _Text:
         self._parse = json.JSONDecoder().raw_decode
         self._text = ""
         self._place = 0
-        self._is_whole = False
+        self._is_at_end = False
         # A character of the window, and its byte offset in the file.
         self._mark = self._mark_offset = 0
         self._read_bytes = 0
@@ -167,7 +167,7 @@ class _Text:
 
     def _read_more(self) -> bool:
         """Read more text into the window, and drop the consumed part; return whether there was more."""
-        if self._is_whole:
+        if self._is_at_end:
             return False
         # At least doubled, so that an element that is parsed again and again takes linear time.
         piece = self._file.read(max(self._piece_bytes, len(self._text) - self._place))
@@ -175,9 +175,9 @@ class _Text:
             raise SourceError(f"{self._path}: it is UTF-16. Save it as UTF-8.")
         is_first = not self._read_bytes
         self._read_bytes += len(piece)
-        self._is_whole = not piece
+        self._is_at_end = not piece
         try:
-            more = self._decode(piece, self._is_whole)
+            more = self._decode(piece, self._is_at_end)
         except UnicodeDecodeError as error:
             error_offset = self._read_bytes - len(error.object) + error.start
             raise SourceError(f"{self._path} at byte {error_offset}: it is not UTF-8. {_FIX}") from None
@@ -185,7 +185,7 @@ class _Text:
             len(codecs.BOM_UTF8) if is_first and piece.startswith(codecs.BOM_UTF8) else 0
         )
         self._text, self._place, self._mark = self._text[self._place :] + more, 0, 0
-        return not self._is_whole or bool(more)
+        return not self._is_at_end or bool(more)
 
 
 def _count_bytes(text: str) -> int:

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import tensorflow as tf
 
-from tpudata.checks import check_passed, is_integer
+from tpudata.checks import check_argument, is_integer
 from tpudata.errors import TpudataError, UsageError
 from tpudata.input.dataset_ops import PARALLEL, without_autograph
 from tpudata.input.graph.pipelines.pipeline import BATCHES_AHEAD
@@ -143,7 +143,7 @@ class InputFn:
 
 def _check_step(start_step: int, batch_size: int) -> int:
     expected = "the number of steps that are done, an integer of 0 or more"
-    check_passed("start_step", start_step, is_integer(start_step, 0), expected)
+    check_argument("start_step", start_step, is_integer(start_step, 0), expected)
     if operator.index(start_step) * batch_size > _MAX_POSITION:
         raise UsageError(
             f"start_step={start_step}: with a global batch of {batch_size} it is {_MAX_POSITION // batch_size} at most. Pass the"

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
-from tpudata.checks import check_passed
+from tpudata.checks import check_argument
 from tpudata.input.files.open_data import Data, open_data
 from tpudata.input.graph.pipelines.bucket_pipeline import BucketPipeline
 from tpudata.input.graph.pipelines.filtered_pipeline import FilteredPipeline
@@ -111,18 +111,19 @@ def make_input_fn(
             its seed differs for each batch. On several hosts a batch has the host's rows.
         shuffle: None shuffles in training. False takes the records in the dataset's order, again and again. A number is the
             records in the shuffle window over all hosts; 1 permutes chunks only; the default is as many as fit 96 MiB as
-            stored, and at least 1,024 if these fit 1 GiB. If all fit, an epoch is a true permutation. Otherwise chunks of 0.5 to
-            1 MB (of tokens 2 to 4 MB, of gzip at least 64 records) are permuted, and the records in a window over 32 places of
-            that order.
+            stored, and at least 1,024 if these fit 1 GiB. If all fit, an epoch is a true permutation. Otherwise chunks
+            (0.5 to 1 MB; tokens: 2 to 4 MB; gzip: at least 64 records) are permuted, the permuted order is cut into up to 32
+            lanes that are read side by side, and the records of each lane are shuffled within its share of the window.
         num_epochs: training ends after so many epochs, with the last whole batch; None for no end.
         seed: the same seed gives the same batches, with and without a cache; None draws one here, and logs it.
         cache: keeps decoded records, before `transform` and all random steps; with `crop`, images stay encoded. True for memory,
             "auto" for memory if they take at most a quarter of what is free, or the path of a local folder. In memory, they
             are decoded at the first batch; into a folder, by the first call of input_fn. All datasets of this
-            input_fn share them. Of an object store, a folder keeps the records as they are stored, and is filled while they are
+            input_fn share them. For data in an object store, a folder instead keeps records as stored and is filled as they are
             read: each host keeps what it reads in every epoch, and its processes share the folder.
         weights: place of the weights of evaluation, and of `weight`: "feature" in `features["weights"]`; "sample_weight" yields
-            (features, labels, weights); with targets in training too, the tokens' weights. For Keras, see `as_keras`.
+            (features, labels, weights); if tokens have targets, `weights` are the tokens' weights, in training too. For Keras,
+            see `as_keras`.
         service: `DataService("grpc://HOST:PORT", workers=8)` has the workers of a tf.data service read, decode and batch the
             records, in the same order. They need the same paths, and `parse` and `transform` without Python functions.
         reading: `Reading(...)`: how much is read at a time. Of an object store, shards are read whole or in pieces of 64 MiB,
@@ -195,5 +196,5 @@ def _check_options(name: str, value: Any, kind: Any) -> Any:
     """Return the option object, or the default one for None."""
     if value is None:
         return kind()
-    check_passed(name, value, isinstance(value, kind), f"tpudata.{kind.__name__}(...), or None")
+    check_argument(name, value, isinstance(value, kind), f"tpudata.{kind.__name__}(...), or None")
     return value

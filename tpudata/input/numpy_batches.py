@@ -10,7 +10,6 @@ from typing import Any
 import tensorflow as tf
 
 from tpudata.checks import check_integer
-from tpudata.console.tables import count_text
 from tpudata.errors import UsageError
 from tpudata.format.read_errors import translate_reader_error
 from tpudata.input.input_fn import InputFn
@@ -64,8 +63,7 @@ def as_numpy(
         )
     if size % count:
         raise UsageError(
-            f"batch_size={size}: it is the global batch's, and {count_text(count, 'process', 'processes')} cannot share it evenly."
-            f" Pass a multiple of {count}."
+            f"batch_size: the global batch must divide evenly among the processes (got {size}, expected a multiple of {count})."
         )
     context = tf.distribute.InputContext(count, index, count)
     # The first call fills the cache, so it reads records too.

@@ -86,17 +86,21 @@ class _Part(NamedTuple):
 
     def find_window(self, line_position: int) -> int:
         """Return the index of the window that holds a position in the line."""
-        chunk = int(np.searchsorted(self.ends, line_position, "right")) - self.first
-        return ((chunk + 1) * self.windows - 1) // (self.stop - self.first)
+        chunk_in_part = int(np.searchsorted(self.ends, line_position, "right")) - self.first
+        # The last window that begins at or before this chunk: the inverse of `find_first_chunk`.
+        return ((chunk_in_part + 1) * self.windows - 1) // (self.stop - self.first)
 
-    def cut(self, window: int) -> int:
-        """Return the index in `order` at which a window begins."""
+    def find_first_chunk(self, window: int) -> int:
+        """Return the index in `order` of the first chunk of a window; for `windows`, `stop`."""
         return self.first + (self.stop - self.first) * window // self.windows
 
-    def place(self, cut: int) -> int:
-        """Return the position in the line at which a chunk begins, clipped to the part."""
-        before = int(self.ends[cut - 1]) if cut else 0
-        return min(max(before, self.begin), self.end)
+    def clip_chunk_start(self, chunk_index: int) -> int:
+        """Return the position in the line at which the chunk `order[chunk_index]` begins, clipped to the part.
+
+        For `stop`, this is the part's end.
+        """
+        chunk_start = int(self.ends[chunk_index - 1]) if chunk_index else 0
+        return min(max(chunk_start, self.begin), self.end)
 
 
 class ChunkOrder:
@@ -148,19 +152,19 @@ class ChunkOrder:
             part.begin + self._count_before(lane, position) - self._count_before(lane, epoch * self.epoch_records)
         )
         window = part.find_window(line_position)
-        return WindowKey(epoch, lane, window), line_position - part.place(part.cut(window))
+        return WindowKey(epoch, lane, window), line_position - part.clip_chunk_start(part.find_first_chunk(window))
 
     def window(self, key: WindowKey) -> Window:
         """Return a window."""
         part = self._part(key.epoch, key.lane)
-        first, stop = part.cut(key.window), part.cut(key.window + 1)
-        bounds = np.array([part.place(cut) for cut in range(first, stop + 1)])
+        first, stop = part.find_first_chunk(key.window), part.find_first_chunk(key.window + 1)
+        bounds = np.array([part.clip_chunk_start(chunk_index) for chunk_index in range(first, stop + 1)])
         chunks = []
-        for cut in range(first, stop):
-            chunk = int(part.order[cut])
-            start = int(part.ends[cut]) - int(self._table.counts[chunk])
+        for chunk_index in range(first, stop):
+            chunk = int(part.order[chunk_index])
+            start = int(part.ends[chunk_index]) - int(self._table.counts[chunk])
             record = int(self._table.firsts[chunk]) - start
-            begin, end = part.place(cut), part.place(cut + 1)
+            begin, end = part.clip_chunk_start(chunk_index), part.clip_chunk_start(chunk_index + 1)
             chunks.append(Chunk(int(self._table.shards[chunk]), record + begin, record + end))
         line_positions = bounds[0] + self._draw_permutation(int(bounds[-1] - bounds[0]), key.epoch, int(bounds[0]) + 1)
         chunk_of = np.searchsorted(bounds, line_positions, "right") - 1

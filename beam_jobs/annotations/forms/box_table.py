@@ -29,22 +29,24 @@ class BoxTableForm(AnnotationForm):
 
     Attributes:
         path: the file.
-        picture: column of the picture's name.
-        name: column of the class.
+        picture_column: column of the picture's name.
+        class_column: column of the class.
     """
 
     path: str
-    picture: str
-    name: str
+    picture_column: str
+    class_column: str
     title = "CSV of boxes (filename, class, xmin, ymin, xmax, ymax)"
 
     @classmethod
     def detect_file(cls, path: str, head: bytes) -> BoxTableForm | None:
-        """Return the form of a CSV with columns of a picture, a class and the edges of a box."""
+        """Return the form if the CSV has columns for the picture, the class and the four edges, else None."""
         columns = {*table_columns(head)}
-        picture = next((name for name in _PICTURES if name in columns), "")
-        name = next((name for name in _CLASSES if name in columns), "")
-        return cls(path, picture, name) if picture and name and {*_EDGES} <= columns else None
+        picture_column = next((column for column in _PICTURES if column in columns), "")
+        class_column = next((column for column in _CLASSES if column in columns), "")
+        if not (picture_column and class_column and {*_EDGES} <= columns):
+            return None
+        return cls(path, picture_column, class_column)
 
     def parts(self) -> Iterable[str]:
         """Yield the file."""
@@ -61,7 +63,7 @@ class BoxTableForm(AnnotationForm):
             if isinstance(row, BadRecordError):
                 yield str(row), row
                 continue
-            picture = row.cells[self.picture]
+            picture = row.cells[self.picture_column]
             try:
                 yield picture, self._parse_part(row)
             except (ValueError, OverflowError) as error:
@@ -70,10 +72,10 @@ class BoxTableForm(AnnotationForm):
     def _parse_part(self, row: TableRow) -> ImageAnnotation:
         """Return the annotation of a row; ValueError if it is invalid."""
         width, height = (int(row.number(side)) if row.cells.get(side) else 0 for side in ("width", "height"))
-        picture = ImageAnnotation(row.cells[self.picture], row.place, width, height)
-        if not any(row.cells[name] for name in (self.name, *_EDGES)):
+        picture = ImageAnnotation(row.cells[self.picture_column], row.place, width, height)
+        if not any(row.cells[column] for column in (self.class_column, *_EDGES)):
             return picture
-        if not row.cells[self.name]:
+        if not row.cells[self.class_column]:
             raise ValueError("a box without class")
         ymin, xmin, ymax, xmax = map(row.number, _EDGES)
-        return picture._replace(objects=(ObjectAnnotation((ymin, xmin, ymax, xmax), row.cells[self.name]),))
+        return picture._replace(objects=(ObjectAnnotation((ymin, xmin, ymax, xmax), row.cells[self.class_column]),))

@@ -93,7 +93,7 @@ class View(NamedTuple):
         """Pixels of the record's picture for each pixel."""
         return self.stored_width * self.stored_height / (self.width * self.height)
 
-    def box(self, box: Box, *, is_normalised: bool) -> Box:
+    def convert_box(self, box: Box, *, is_normalised: bool) -> Box:
         """Return a box in fractions of the sides of the record's picture.
 
         Args:
@@ -124,7 +124,7 @@ class View(NamedTuple):
         ymin, xmin, ymax, xmax = edges.tolist()
         return ymin, xmin, ymax, xmax
 
-    def point(self, x: float, y: float, *, is_normalised: bool) -> tuple[float, float]:
+    def convert_point(self, x: float, y: float, *, is_normalised: bool) -> tuple[float, float]:
         """Return a point as x and y in fractions of the record's sides; ValueError if it is outside by more than a pixel."""
         across, down = (x, y) if is_normalised else (x / self.width, y / self.height)
         margin_x, margin_y = MOST_OUTSIDE / self.width, MOST_OUTSIDE / self.height
@@ -134,7 +134,7 @@ class View(NamedTuple):
             )
         return _TURNED_POINTS[self.orientation](_clip(across), _clip(down))
 
-    def pixels(self, pixels: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    def convert_pixels(self, pixels: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Return a map or a mask, [height, width], as large as the record's picture: the nearest pixels, no new values."""
         sides = (self.stored_height, self.stored_width)
         height, width = sides[::-1] if self.orientation in _SIDEWAYS else sides
@@ -204,7 +204,7 @@ def place_map(feature: Feature, data: bytes, frame: Frame, *, is_upright: bool =
     view = make_view(frame, width, height, is_upright=is_upright)
     if view == View(width, height, UPRIGHT, width, height):
         return stored
-    return encode_label_map(feature, view.pixels(decode_label_map(feature, data)))[0]
+    return encode_label_map(feature, view.convert_pixels(decode_label_map(feature, data)))[0]
 
 
 def _pick_nearest(size: int, source: int) -> npt.NDArray[np.int64]:

@@ -52,7 +52,7 @@ def list_annotation_values(
             if annotation.map_file.holds_segments:
                 segments = _read_segments(map_data, view)
                 classes = _draw_class_map(schema, annotation, view, segments)
-                values[schema.map_feature.name] = encode_label_map(schema.map_feature, view.pixels(classes))[0]
+                values[schema.map_feature.name] = encode_label_map(schema.map_feature, view.convert_pixels(classes))[0]
             else:
                 stored = place_map(schema.map_feature, map_data, frame, is_upright=schema.is_upright)
                 values[schema.map_feature.name] = stored
@@ -98,7 +98,7 @@ def _yield_object_values(
     is_normalised: bool,
 ) -> Iterator[tuple[str, list[Any]]]:
     """Yield each feature's name and the values that one object adds to its list."""
-    box = view.box(annotated_object.box, is_normalised=is_normalised)
+    box = view.convert_box(annotated_object.box, is_normalised=is_normalised)
     for edge, value in zip(("ymin", "xmin", "ymax", "xmax"), box, strict=True):
         yield f"image/object/bbox/{edge}", [value]
     if kinds.OBJECT_CLASSES in schema.kinds:
@@ -120,7 +120,7 @@ def _yield_object_values(
 def _compute_area(annotated_object: ObjectAnnotation, view: View, is_normalised: bool) -> float:
     """Return the area in pixels of the stored picture: that of the box if the file has none."""
     if annotated_object.area is None:
-        ymin, xmin, ymax, xmax = view.box(annotated_object.box, is_normalised=is_normalised)
+        ymin, xmin, ymax, xmax = view.convert_box(annotated_object.box, is_normalised=is_normalised)
         return (ymax - ymin) * (xmax - xmin) * view.stored_width * view.stored_height
     if not annotated_object.area >= 0 or float32_problem(annotated_object.area, rounds=True):
         raise ValueError(f"an area of {annotated_object.area}")
@@ -133,7 +133,7 @@ def _encode_mask(annotated_object: ObjectAnnotation, view: View, segments: Segme
         mask = np.zeros((view.height, view.width), np.bool_)
     else:
         mask = annotated_object.segmentation.mask(view.height, view.width, segments)
-    return encode_png(view.pixels(mask).astype(np.uint8))
+    return encode_png(view.convert_pixels(mask).astype(np.uint8))
 
 
 def _place_keypoints(
@@ -147,7 +147,7 @@ def _place_keypoints(
     for x, y, visibility in points:
         if visibility not in (0, 1, 2):
             raise ValueError(f"a keypoint with visibility {visibility:g} (expected 0, 1 or 2)")
-        point = view.point(x, y, is_normalised=is_normalised) if visibility else (0.0, 0.0)
+        point = view.convert_point(x, y, is_normalised=is_normalised) if visibility else (0.0, 0.0)
         placed.append((*point, int(visibility)))
     for name, values in zip(("x", "y", "visibility"), zip(*placed, strict=True), strict=True):
         yield f"image/object/keypoint/{name}", list(values)

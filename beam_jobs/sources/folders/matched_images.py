@@ -128,8 +128,8 @@ class MatchedImages(ClassifiedSource):
         names = names[-2:-1] if self.folder_classes else names[:1]
         return folder_split(names[0]) if names else ""
 
-    def _check_splits(self, below: Iterable[str]) -> None:
-        splits = sorted({split for path in below if (split := self._find_split(path))})
+    def _check_splits(self, paths: Iterable[str]) -> None:
+        splits = sorted({split for path in paths if (split := self._find_split(path))})
         if splits:
             reject_split_flag(self.options, f"{self.options.input} has split folders already ({', '.join(splits)})")
 

@@ -162,8 +162,8 @@ def _finish_joining(
     device_counts = [sum(device.process_index == index for device in devices) for index in order]
     if len(set(device_counts)) > 1:
         raise UsageError(
-            f"{origin}: each process needs as many devices as the others (got {', '.join(map(str, device_counts))}). Use machines "
-            "with as many."
+            f"{origin}: processes have different numbers of devices (got {', '.join(map(str, device_counts))}, expected equal "
+            "ones). Use machines of one kind."
         )
     if platform == "cpu":
         # CPU devices connect at their first collective: a sum over all of them, while all processes are here.

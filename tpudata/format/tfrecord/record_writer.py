@@ -76,7 +76,7 @@ class RecordWriter:
         self._held = 0
 
     def write(self, *parts: bytes) -> int:
-        """Append one record, given whole or in parts, and return its size in bytes; it may be written as late as in `finish`."""
+        """Append one record, given whole or in parts; return its size in bytes. It may reach the file only in `finish`."""
         size = crc = 0
         for part in parts:
             size += len(part)

@@ -53,16 +53,19 @@ def parse_columns(serialized: tf.Tensor, fields: Sequence[Field]) -> dict[str, A
 
 def decode_columns(stored: dict[str, Any], fields: Sequence[Field], hint: str = CONVERT_AGAIN) -> dict[str, tf.Tensor]:
     """Decode the stored values of a batch of records; the result is that of `parse_batch`."""
-    single = [field for field in fields if field.padding is None and field.is_stored]
-    decoded = {field.feature.name: _decode(stored[field.feature.name], field, hint) for field in single}
+    unpadded = [field for field in fields if field.padding is None and field.is_stored]
+    decoded = {field.feature.name: _decode(stored[field.feature.name], field, hint) for field in unpadded}
     masks = [field for field in fields if field.needs_masks]
-    for field in masks:
-        encoded = dataclasses.replace(field, shape=field.shape[:1], is_encoded=True)
-        fields = [encoded if candidate is field else candidate for candidate in fields]
+    # Masks are padded as PNGs and decoded afterwards: padding has no pixels.
+    fields = [
+        dataclasses.replace(field, shape=field.shape[:1], is_encoded=True) if field.needs_masks else field
+        for field in fields
+    ]
     padded = pad_columns(stored, fields, hint)
     for field in masks:
-        count = next(candidate for candidate in fields if field.padding and candidate.counts == field.padding.table)
-        padded[field.feature.name] = decode_masks(padded[field.feature.name], padded[count.feature.name], field)
+        # The fed number of entries of the masks' key of `pad`.
+        count_field = next(other for other in fields if field.padding and other.counts == field.padding.table)
+        padded[field.feature.name] = decode_masks(padded[field.feature.name], padded[count_field.feature.name], field)
     return decoded | padded
 
 

@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
-from tpudata.checks import check_passed
+from tpudata.checks import check_argument
 from tpudata.errors import DatasetError, FeatureError, UsageError
 from tpudata.storage import Entry, expand, is_pattern, storage_for
 
@@ -49,7 +49,7 @@ def check_paths(files: Any) -> None:
     are_paths = all(
         isinstance(path, (str, os.PathLike)) and isinstance(os.fspath(path), str) and path for path in paths
     )
-    check_passed("files", files, are_paths, "a path, a pattern such as 'data/train-*', or a list of these")
+    check_argument("files", files, are_paths, "a path, a pattern such as 'data/train-*', or a list of these")
 
 
 def check_label(label: Any, names: Sequence[str]) -> None:

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tpudata.checks import check_passed
+from tpudata.checks import check_argument
 from tpudata.errors import UsageError
 from tpudata.input.options.pad import Pad, parse_pads
 
@@ -31,16 +31,16 @@ class FeatureOptions:
         if isinstance(extra, str):
             raise UsageError(f"extra_features={extra!r}: pass a sequence of names, such as ({extra!r},).")
         are_names = isinstance(extra, Sequence) and all(isinstance(name, str) for name in extra)
-        check_passed("extra_features", extra, are_names, "a sequence of names, such as ('image/filename',)")
+        check_argument("extra_features", extra, are_names, "a sequence of names, such as ('image/filename',)")
         for name in ("label", "weight"):
             value = getattr(self, name)
             is_name = value is None or (isinstance(value, str) and value != "")
-            check_passed(name, value, is_name, "the name of a feature, such as 'image/class/label', or None")
+            check_argument(name, value, is_name, "the name of a feature, such as 'image/class/label', or None")
         if self.weight is not None and self.weight == self.label:
             raise UsageError(f"weight={self.weight!r}: it is the label, too. Name another feature.")
         defaults = {} if self.defaults is None else self.defaults
         are_named = isinstance(defaults, Mapping) and all(isinstance(name, str) for name in defaults)
-        check_passed("defaults", defaults, are_named, 'a dict of values by name, such as {"age": -1}')
+        check_argument("defaults", defaults, are_named, 'a dict of values by name, such as {"age": -1}')
         parse_pads(self.pad)
         for name in ("extra_features", "pad"):
             if self.features is not None and getattr(self, name):

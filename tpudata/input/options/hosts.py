@@ -7,7 +7,7 @@ import operator
 from collections.abc import Mapping
 from typing import Any
 
-from tpudata.checks import check_passed, is_integer
+from tpudata.checks import check_argument, is_integer
 from tpudata.errors import UsageError
 
 
@@ -77,7 +77,7 @@ def find_rows_of_host(batch_size: int, index: Any, count: Any) -> Rows:
         UsageError: no integers, a number that is not below the count, or a batch that they cannot share evenly.
     """
     for name, value in (("host_index", index), ("host_count", count)):
-        check_passed(name, value, is_integer(value), "host_index and host_count, both integers")
+        check_argument(name, value, is_integer(value), "host_index and host_count, both integers")
     index, count = operator.index(index), operator.index(count)
     if not 0 <= index < count:
         raise UsageError(

@@ -9,7 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tpudata.checks import check, check_passed, is_number
+from tpudata.checks import check, check_argument, is_number
 from tpudata.errors import FeatureError, UsageError
 from tpudata.input.dataset.fields import Field, Fields
 from tpudata.input.image.augment import RandAugment
@@ -89,7 +89,9 @@ class Images:
             raise UsageError('normalize: it gives floats. Pass dtype="bfloat16" (or float32, float16) with it.')
         order = self.transpose
         are_axes = order is None or (isinstance(order, str) and sorted(order) == sorted(_AXES))
-        check_passed("transpose", order, are_axes, "the order of a batch's axes N (images), H, W and C, such as 'HWCN'")
+        check_argument(
+            "transpose", order, are_axes, "the order of a batch's axes N (images), H, W and C, such as 'HWCN'"
+        )
 
     @property
     def dtype_name(self) -> str:

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from tpudata.checks import check_flag, check_integer, check_one_of, check_passed, is_integer
+from tpudata.checks import check_argument, check_flag, check_integer, check_one_of, is_integer
 from tpudata.errors import UsageError
 from tpudata.input.options.columns import FeatureOptions
 from tpudata.input.options.images import Images
@@ -67,7 +67,7 @@ class Options:
             )
         self._check_order()
         is_service = self.service is None or isinstance(self.service, DataService)
-        check_passed("service", self.service, is_service, 'tpudata.DataService("grpc://HOST:PORT"), or None')
+        check_argument("service", self.service, is_service, 'tpudata.DataService("grpc://HOST:PORT"), or None')
         check_integer("seed", self.seed, 0, 2**32 - 1, or_none=True)
         if self.tokens.buckets is not None and self.cache not in (False, "auto"):
             raise UsageError(
@@ -81,13 +81,15 @@ class Options:
                 f"shuffle={self.shuffle!r}: evaluation takes the records in order. Omit it, or pass training=True."
             )
         expected = "True, False or the number of records to mix, an integer of 1 or more"
-        check_passed("shuffle", self.shuffle, is_switch or is_integer(self.shuffle, 1), expected)
+        check_argument("shuffle", self.shuffle, is_switch or is_integer(self.shuffle, 1), expected)
         if self.num_epochs is not None and not self.training:
             raise UsageError(
                 f"num_epochs={self.num_epochs!r}: evaluation is one pass over the records. Omit it, or pass training=True."
             )
         is_count = self.num_epochs is None or is_integer(self.num_epochs, 1)
-        check_passed("num_epochs", self.num_epochs, is_count, "None for an endless dataset, or an integer of 1 or more")
+        check_argument(
+            "num_epochs", self.num_epochs, is_count, "None for an endless dataset, or an integer of 1 or more"
+        )
 
     @property
     def is_bare(self) -> bool:
@@ -169,4 +171,4 @@ def check_arguments(
 
 
 def _check_function(name: str, value: Any, expected: str) -> None:
-    check_passed(name, value, value is None or callable(value), f"{expected}, or None")
+    check_argument(name, value, value is None or callable(value), f"{expected}, or None")

@@ -7,7 +7,7 @@ import operator
 from collections.abc import Mapping
 from typing import Any
 
-from tpudata.checks import check, check_flag, check_integer, check_passed, is_integer
+from tpudata.checks import check, check_argument, check_flag, check_integer, is_integer
 from tpudata.errors import UsageError
 
 
@@ -48,7 +48,7 @@ def parse_pads(pad: Any) -> dict[str, Pad]:
     if pad is None:
         return {}
     are_names = isinstance(pad, Mapping) and all(isinstance(name, str) and name for name in pad)
-    check_passed("pad", pad, are_names, 'a dict of names, such as {"image/object/*": 100}')
+    check_argument("pad", pad, are_names, 'a dict of names, such as {"image/object/*": 100}')
     pads = {}
     for name, value in pad.items():
         if not isinstance(value, Pad) and value is not None and not is_integer(value):

@@ -7,7 +7,7 @@ import operator
 from collections.abc import Mapping
 from typing import Any
 
-from tpudata.checks import check, check_flag, check_integer, check_passed, is_integer
+from tpudata.checks import check, check_argument, check_flag, check_integer, is_integer
 from tpudata.errors import FeatureError, UsageError
 from tpudata.format import Manifest
 from tpudata.input.dataset.fields import Fields
@@ -64,7 +64,7 @@ class Tokens:
 
     def _check_buckets(self, buckets: Any) -> None:
         are_lengths = isinstance(buckets, tuple) and len(buckets) > 0 and all(map(_is_length, buckets))
-        check_passed("buckets", buckets, are_lengths, "a tuple of lengths, such as (64, 128, 256)")
+        check_argument("buckets", buckets, are_lengths, "a tuple of lengths, such as (64, 128, 256)")
         if list(buckets) != sorted(set(buckets)):
             raise UsageError(f"buckets={buckets!r}: the lengths ascend, such as {tuple(sorted(set(buckets)))}.")
         if self.sequence_length is not None:

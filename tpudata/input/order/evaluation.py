@@ -80,13 +80,16 @@ class EvaluationOrder:
         return ranges.gather_records(dataset.rebatch(rows.batch_size, drop_remainder=True))
 
     def _make_batches(self, ranges: Ranges, part: HostPart) -> tf.data.Dataset:
-        """Return a dataset of (records, extras) of whole rows of a host; see `batches`."""
+        """Return a dataset of (records, extras) of exactly the rows of `part`.
 
-        def extras(batch_index: tf.Tensor) -> dict[str, tf.Tensor]:
+        `batches` slices them if the host reads whole batches.
+        """
+
+        def make_extras(batch_index: tf.Tensor) -> dict[str, tf.Tensor]:
             positions = batch_positions(self.batch_size, part, batch_index)
             return {"weights": tf.cast(positions < self.records, tf.float32), **part.seeds(positions)}
 
         count = max(0, self.steps - part.start_step) * part.per_step
         return tf.data.Dataset.zip(
-            (self.one_pass(ranges, part), tf.data.Dataset.range(count).map(without_autograph(extras)))
+            (self.one_pass(ranges, part), tf.data.Dataset.range(count).map(without_autograph(make_extras)))
         )

@@ -26,7 +26,7 @@ class Version(enum.Enum):
     MAYBE_V1 = "1, or 2 up to 2.15"
     # `tf.compat.v1.x` next to names of TensorFlow 2, as tf_upgrade_v2 writes it, or names of TensorFlow 2 alone.
     V2 = "2"
-    # Names that each of them has alone: it stays on TensorFlow 2, with a note.
+    # Names or parameters that only TensorFlow 1 has, next to names that only 2 has: it stays on TensorFlow 2, with a note.
     MIXED = "2, with names of 1"
     # Keras or eager code, and no name of one release alone.
     MAYBE_V2 = "2, or 1.15 with Keras"
@@ -38,27 +38,28 @@ def find_version(tree: ast.AST, bindings: Mapping[str, Binding], guarded: Collec
 
     Args:
         tree: the file.
-        bindings: its names of TensorFlow.
-        guarded: nodes that do not count, see `find_guarded`.
+        bindings: the file's names that stand for TensorFlow or parts of it, by name.
+        guarded: nodes to ignore, see `find_guarded`.
     """
     imports = [binding for binding in bindings.values() if not isinstance(binding.statement, ast.Assign)]
     roots = [binding for binding in imports if not binding.path]
     if any(binding.is_v1 for binding in roots):
         return Version.PORTED
     paths = [path for node, path in find_paths(tree, bindings) if node not in guarded]
+    all_paths = (*paths, *(binding.path for binding in imports))
     if any(binding.is_v2 for binding in roots) or any(path[:2] == ("compat", "v1") for path in paths):
         return Version.V2
     names = tensorflow_names()
-    imported = (binding.path for binding in imports if not binding.is_v1 and binding.statement not in guarded)
-    apis = {names.find_api(path) for path in (*paths, *imported) if not _is_in_early_v2(path)}
+    # Guarded code and names from compat.v1 do not decide.
+    counted_imports = (binding.path for binding in imports if not binding.is_v1 and binding.statement not in guarded)
+    apis = {names.find_api(path) for path in (*paths, *counted_imports) if not _is_in_early_v2(path)}
     if Api.V1 in apis or _has_keywords(tree, bindings, guarded):
         return Version.MIXED if Api.V2 in apis else Version.V1
     if Api.V2 in apis:
         return Version.V2
-    if any(path[:1] == ("estimator",) for path in (*paths, *(binding.path for binding in imports))):
+    if any(path[:1] == ("estimator",) for path in all_paths):
         return Version.MAYBE_V1
-    parts = (*paths, *(binding.path for binding in imports))
-    return Version.MAYBE_V2 if any(path[:1] in _NEW_PROGRAM_PARTS for path in parts) else Version.UNDECIDED
+    return Version.MAYBE_V2 if any(path[:1] in _NEW_PROGRAM_PARTS for path in all_paths) else Version.UNDECIDED
 
 
 def find_program_versions(versions: Mapping[str, Version], linked: Mapping[str, Collection[str]]) -> dict[str, Version]:

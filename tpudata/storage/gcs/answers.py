@@ -1,4 +1,4 @@
-"""JSON answers of Google Cloud Storage, and their proof: gzip's checksum, or two equal answers; an object of the requested kind."""
+"""Parsing of Google Cloud Storage's JSON answers, accepted only if proven: by gzip's checksum, or by two equal answers."""
 
 from __future__ import annotations
 
