@@ -86,6 +86,7 @@ class MemoryStore:
         del path
         if version is not None and version != self.version:
             raise ConflictError(412, "another version")
+        assert isinstance(data, bytes)
         self.data, self.version = data, self.version + 1
 
     def scan(self, folder: str, start: str, stop: str | None, limit: int | None, *, deep: bool) -> Iterator[Entry]:
@@ -222,6 +223,7 @@ def test_swaps_and_deletes_only_the_version_that_was_read(store: MemoryStore) ->
     storage = CheckedStorage(store)
     assert not storage.swap("x", b"other", b"new")
     assert storage.swap("x", DATA, b"new")
+    assert storage.read("x") == b"new"
     # Another writer comes between the read and the write.
     read = store.get
 
