@@ -180,7 +180,7 @@ def test_host_index_chooses_the_rows_of_a_host(tmp_path: Path) -> None:
         ({"host_index": True, "host_count": 2}, "host_index=True"),
         (
             {"host_index": 0, "host_count": 2, "input_context": tf.distribute.InputContext()},
-            "input_context: it already has the number",
+            "input_context: it already has the index",
         ),
     ]
     for arguments, message in wrong:
