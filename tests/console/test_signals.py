@@ -1,6 +1,6 @@
 """SIGTERM and Ctrl-C while a command works.
 
-The commands are programs that swallow signals or leave threads behind.
+Its commands are small programs that catch the signal, or whose threads go on.
 """
 
 from __future__ import annotations

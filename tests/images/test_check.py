@@ -35,8 +35,10 @@ def features(height: int | None = None) -> list[Feature]:
     ]
 
 
-def found(folder: Path, record: dict[str, Any], schema: list[Feature], *flags: str) -> list[tuple[int | None, str]]:
-    """The offset and the reason of each defect that `tpudata verify` finds in a dataset of one record."""
+def verify_record(
+    folder: Path, record: dict[str, Any], schema: list[Feature], *flags: str
+) -> list[tuple[int | None, str]]:
+    """Return the offset and the reason of each defect that `tpudata verify` finds in a dataset of one record."""
     write_dataset(str(folder), {"train": [record]}, schema, layout="imagenet", shards=1)
     with contextlib.redirect_stdout(io.StringIO()) as output:
         code = main(["verify", str(folder), "--json", *flags])
@@ -58,7 +60,7 @@ def found(folder: Path, record: dict[str, Any], schema: list[Feature], *flags: s
     ],
 )
 def test_names_a_value_that_contradicts_the_image(tmp_path: Path, changes: dict[str, Any], reason: str) -> None:
-    ((offset, said),) = found(tmp_path, {**RECORD, **changes}, features())
+    ((offset, said),) = verify_record(tmp_path, {**RECORD, **changes}, features())
     assert offset == 0
     assert said.startswith(reason)
 
@@ -73,7 +75,7 @@ def test_names_a_value_that_contradicts_the_image(tmp_path: Path, changes: dict[
     ],
 )
 def test_finds_nothing_if_record_and_image_agree(tmp_path: Path, changes: dict[str, Any]) -> None:
-    assert found(tmp_path, {**RECORD, **changes}, features(24)) == []
+    assert verify_record(tmp_path, {**RECORD, **changes}, features(24)) == []
 
 
 def damaged(image: bytes) -> bytes:
@@ -93,8 +95,8 @@ def test_finds_undecodable_images_only_by_decoding(tmp_path: Path, data: bytes, 
     with pytest.raises(tf.errors.InvalidArgumentError):
         tf.io.decode_image(data)
     record = {**RECORD, "image/encoded": data, "image/format": name}
-    assert found(tmp_path / "a", record, features()) == []
-    ((offset, said),) = found(tmp_path / "b", record, features(), "--decode")
+    assert verify_record(tmp_path / "a", record, features()) == []
+    ((offset, said),) = verify_record(tmp_path / "b", record, features(), "--decode")
     assert offset == 0
     assert said.startswith(reason)
 
@@ -111,8 +113,8 @@ def test_finds_undecodable_images_only_by_decoding(tmp_path: Path, data: bytes, 
 )
 def test_decoding_finds_nothing_else(tmp_path: Path, changes: dict[str, Any]) -> None:
     record = {**RECORD, **changes}
-    expected = found(tmp_path / "a", record, features())
-    assert found(tmp_path / "b", record, features(), "--decode") == expected
+    expected = verify_record(tmp_path / "a", record, features())
+    assert verify_record(tmp_path / "b", record, features(), "--decode") == expected
 
 
 @pytest.mark.parametrize("name", ["TIFF", "PPM"])
@@ -121,9 +123,9 @@ def test_reports_formats_that_tensorflow_does_not_decode(tmp_path: Path, name: s
     with pytest.raises(tf.errors.InvalidArgumentError):
         tf.io.decode_image(data)
     record = {**RECORD, "image/encoded": data, "image/format": name}
-    assert found(tmp_path / "a", record, features()) == []
+    assert verify_record(tmp_path / "a", record, features()) == []
     said = f"feature 'image/encoded' is a {name}, which TensorFlow does not decode; convert it to JPEG or PNG"
-    assert found(tmp_path / "b", record, features(), "--decode") == [(0, said)]
+    assert verify_record(tmp_path / "b", record, features(), "--decode") == [(0, said)]
 
 
 # TensorFlow 2.20 may not know it.
@@ -135,9 +137,9 @@ def test_finds_truncated_images_of_the_other_formats(tmp_path: Path, name: str) 
     data = encode(picture(24, 40), name)
     assert tf.io.decode_image(data, 3, expand_animations=False).shape == (24, 40, 3)
     record = {**RECORD, "image/encoded": data, "image/format": name}
-    assert found(tmp_path / "a", record, features(), "--decode") == []
+    assert verify_record(tmp_path / "a", record, features(), "--decode") == []
     cut = {**record, "image/encoded": data[: len(data) // 2]}
-    ((offset, said),) = found(tmp_path / "b", cut, features(), "--decode")
+    ((offset, said),) = verify_record(tmp_path / "b", cut, features(), "--decode")
     assert offset == 0
     assert said.startswith(f"feature 'image/encoded' does not decode: {name} that cannot")
     input_fn = make_input_fn(tmp_path / "b", "train", training=False, images=Images(size=(24, 40)))
@@ -146,13 +148,15 @@ def test_finds_truncated_images_of_the_other_formats(tmp_path: Path, name: str) 
 
 
 def test_finds_a_size_that_differs_from_the_manifest(tmp_path: Path) -> None:
-    assert found(tmp_path, RECORD, features(25)) == [(0, "feature 'image/encoded' has height 24; the manifest says 25")]
+    assert verify_record(tmp_path, RECORD, features(25)) == [
+        (0, "feature 'image/encoded' has height 24; the manifest says 25")
+    ]
 
 
 def test_checks_an_image_that_is_the_only_feature(tmp_path: Path) -> None:
     schema = [Feature("picture", "bytes", "uint8", (None, None, 3), "image")]
-    assert found(tmp_path, {"picture": encode(picture(), "WEBP")}, schema) == []
-    ((_, said),) = found(tmp_path, {"picture": PNG[:-5]}, schema)
+    assert verify_record(tmp_path, {"picture": encode(picture(), "WEBP")}, schema) == []
+    ((_, said),) = verify_record(tmp_path, {"picture": PNG[:-5]}, schema)
     assert re.match("feature 'picture': PNG cut", said)
 
 
@@ -179,7 +183,7 @@ def test_finds_label_maps_that_readers_would_decode_wrongly(tmp_path: Path) -> N
         )
     ):
         for flags, expected in (((), reason), (("--decode",), reason or decoded)):
-            problems = found(tmp_path / f"{number}{'decode' * len(flags)}", {"map": data}, schema, *flags)
+            problems = verify_record(tmp_path / f"{number}{'decode' * len(flags)}", {"map": data}, schema, *flags)
             assert len(problems) == bool(expected), (problems, expected)
             assert all(expected in text and "'map'" in text for _, text in problems)
 
@@ -194,11 +198,13 @@ def test_finds_masks_and_label_maps_that_differ_in_size_from_the_picture(tmp_pat
         "map": f"feature 'image/segmentation/class/encoded' has 96 x 48 pixels; {picture}",
     }
     for name, value in odd.items():
-        assert found(tmp_path / name, record_of(boxes, [0, 1], **{name: value}), [*FEATURES]) == [(0, reasons[name])]
+        assert verify_record(tmp_path / name, record_of(boxes, [0, 1], **{name: value}), [*FEATURES]) == [
+            (0, reasons[name])
+        ]
     for number, data in enumerate((b"mask", b"", whole[:-4])):
         record = record_of(boxes, [0, 1], mask=[whole, data])
-        assert found(tmp_path / str(number), record, [*FEATURES]) == [
+        assert verify_record(tmp_path / str(number), record, [*FEATURES]) == [
             (0, "mask 1 of 'image/object/mask' is not a PNG, or a cut one")
         ]
     kept = encode(Image.fromarray(np.zeros((48, 96, 3), np.uint8)), "GIF")
-    assert found(tmp_path / "gif", {**record_of(boxes, [0, 1]), "image/encoded": kept}, [*FEATURES]) == []
+    assert verify_record(tmp_path / "gif", {**record_of(boxes, [0, 1]), "image/encoded": kept}, [*FEATURES]) == []

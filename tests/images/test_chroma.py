@@ -27,7 +27,7 @@ ALPHA[::2, ::2, 3] = 0
 FULL, HALF_ACROSS, HALF = 0, 1, 2
 
 
-def stored(folder: Path, *files: bytes, **options: Any) -> list[Image.Image]:
+def convert_files(folder: Path, *files: bytes, **options: Any) -> list[Image.Image]:
     """The images of the records of files."""
     outcome = convert_pictures(folder, {f"{number}": data for number, data in enumerate(files)}, **options)
     return [Image.open(io.BytesIO(outcome.records[f"{number}"]["image/encoded"])) for number in range(len(files))]
@@ -58,7 +58,7 @@ def test_one_pixel_stripes_keep_their_colours(tmp_path: Path) -> None:
         heic(STRIPES, 444),
         encode(STRIPES, "JPEG2000", irreversible=True),
     ]
-    first, *others = stored(tmp_path, *files, jpeg_only=True)
+    first, *others = convert_files(tmp_path, *files, jpeg_only=True)
     assert loss(first, upright) < 6
     for image in others:
         assert loss(image, STRIPES) < 6
@@ -84,13 +84,13 @@ def test_reencoding_keeps_the_sources_chroma_sampling(tmp_path: Path) -> None:
         (encode(ALPHA, "AVIF", quality=95), FULL),
         (encode(STRIPES, "JPEG", keep_rgb=True, exif=exif(3)), FULL),
     ]
-    images = stored(tmp_path, *(data for data, _ in files))
+    images = convert_files(tmp_path, *(data for data, _ in files))
     assert [get_sampling(image) for image in images] == [sampling for _, sampling in files]
 
 
 def test_shrinking_keeps_the_sources_chroma_sampling(tmp_path: Path) -> None:
     files = [encode(WIDE, "JPEG", quality=95, subsampling=sampling) for sampling in ("4:4:4", "4:2:0")]
-    images = stored(tmp_path, *files, resize_shorter=24, check="decode")
+    images = convert_files(tmp_path, *files, resize_shorter=24, check="decode")
     assert [(get_sampling(image), image.size) for image in images] == [(FULL, (32, 24)), (HALF, (32, 24))]
 
 

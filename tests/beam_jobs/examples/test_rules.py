@@ -17,7 +17,7 @@ from tpudata.format import Feature, open_dataset
 NUMBER = Feature("n", "int64", "int64")
 
 
-def stored(examples: Sequence[dict[Any, Any]], output: Path, **options: Any) -> list[dict[str, Any]]:
+def write_and_read(examples: Sequence[dict[Any, Any]], output: Path, **options: Any) -> list[dict[str, Any]]:
     """The records of examples, in their order."""
     write(({"n": number, **example} for number, example in enumerate(examples)), output, **options)
     records: dict[Any, dict[str, Any]] = {}
@@ -29,20 +29,20 @@ def stored(examples: Sequence[dict[Any, Any]], output: Path, **options: Any) -> 
 
 def test_a_class_is_stored_as_its_number(tmp_path: Path) -> None:
     labels = ["dog", b"dog", 1, 1.0, np.int64(1), np.array(1), True]
-    found = stored([{"label": label} for label in labels], tmp_path / "out", labels=("cat", "dog"))
+    found = write_and_read([{"label": label} for label in labels], tmp_path / "out", labels=("cat", "dog"))
     assert found == [{"label": [1]}] * len(labels)
     assert open_dataset(str(tmp_path / "out")).manifest.feature("label").num_classes == 2
 
 
 def test_takes_the_class_from_the_named_feature(tmp_path: Path) -> None:
     example = {"image": {"kind": "dog"}, "label": "free text"}
-    (found,) = stored([example], tmp_path / "out", labels=("cat", "dog"), label="image/kind")
+    (found,) = write_and_read([example], tmp_path / "out", labels=("cat", "dog"), label="image/kind")
     assert found == {"image/kind": [1], "label": [b"free text"]}
 
 
 def test_stores_the_features_of_a_given_schema_in_its_types(tmp_path: Path) -> None:
     schema = (NUMBER, Feature("x", "float", "float32"), Feature("a/b", "bytes", "string"))
-    found = stored([{"x": 2, "a/b": "a"}, {"x": 2.5, "a": {"b": "a"}}], tmp_path / "out", features=schema)
+    found = write_and_read([{"x": 2, "a/b": "a"}, {"x": 2.5, "a": {"b": "a"}}], tmp_path / "out", features=schema)
     assert found == [{"x": [2.0], "a/b": [b"a"]}, {"x": [2.5], "a/b": [b"a"]}]
 
 
@@ -81,7 +81,7 @@ def test_names_the_reason_for_a_rejection(
 
 def test_names_nested_features_by_path(tmp_path: Path) -> None:
     example = {"image": {"size": {"height": 3}, "name": "a"}, "image/format": b"PNG"}
-    (found,) = stored([example], tmp_path / "out")
+    (found,) = write_and_read([example], tmp_path / "out")
     assert found == {"image/size/height": [3], "image/name": [b"a"], "image/format": [b"PNG"]}
 
 
@@ -93,8 +93,8 @@ def test_defaults_replace_none_and_missing_values(tmp_path: Path) -> None:
         {"x": 1, "a/b": None, "age": None},
         {"x": 1, "age": 0, "a/b": "", "label": "cat"},
     ]
-    *found, last = stored(examples, tmp_path / "out", defaults=defaults, labels=("cat", "dog"))
+    *found, last = write_and_read(examples, tmp_path / "out", defaults=defaults, labels=("cat", "dog"))
     assert found == [{"x": [1], "age": [-1], "a/b": [b"none"], "label": [1]}] * 3
     assert last == {"x": [1], "age": [0], "a/b": [b""], "label": [0]}
     schema = (NUMBER, Feature("age", "float", "float32"))
-    assert stored([{}], tmp_path / "typed", features=schema, defaults={"age": 2}) == [{"age": [2.0]}]
+    assert write_and_read([{}], tmp_path / "typed", features=schema, defaults={"age": 2}) == [{"age": [2.0]}]

@@ -35,7 +35,7 @@ def _reject(error: BadRecordError) -> None:
     raise error
 
 
-def converted(path: Path, **options: Any) -> list[dict[str, list[Any]]]:
+def convert_rows(path: Path, **options: Any) -> list[dict[str, list[Any]]]:
     """The records that a conversion makes of a file, in its order."""
     output = path.with_name(f"{path.name} {'-'.join(options)}")
     tpudata.convert_text(path, output, shuffle=False, **options)
@@ -169,12 +169,12 @@ def encrypted(path: Path, columns: list[str], *, plaintext_footer: bool) -> Path
 def test_reports_encrypted_files_and_columns(tmp_path: Path) -> None:
     path = encrypted(tmp_path / "a.parquet", ["secret"], plaintext_footer=True)
     # A column that is not read may be encrypted.
-    assert [example["label"] for example in converted(path, fields={"text": "text", "label": "str"})] == [
+    assert [example["label"] for example in convert_rows(path, fields={"text": "text", "label": "str"})] == [
         [b"a"],
         [b"b"],
     ]
     with pytest.raises(SourceError, match=r"a\.parquet: column 'secret' is encrypted\. Decrypt it"):
-        converted(path, fields={"text": "text", "secret": "int"}, dry_run=True)
+        convert_rows(path, fields={"text": "text", "secret": "int"}, dry_run=True)
     whole = encrypted(tmp_path / "b.parquet", ["text"], plaintext_footer=False)
     for convert in (tpudata.convert_text, tpudata.convert_images):
         with pytest.raises(SourceError, match=r"b\.parquet is an encrypted Parquet file\. Decrypt it"):
@@ -195,7 +195,7 @@ def test_dates_times_and_decimals_become_text_or_numbers(tmp_path: Path) -> None
     }
     parquet.write_table(pa.table(columns), path)
     texts = {name: "str" for name in columns if name not in ("text", "wait")}
-    (found,) = converted(path, fields={"text": "text", **texts})
+    (found,) = convert_rows(path, fields={"text": "text", **texts})
     assert found == {
         "text": [b"a"],
         "date": [b"2020-01-31"],
@@ -207,7 +207,7 @@ def test_dates_times_and_decimals_become_text_or_numbers(tmp_path: Path) -> None
     kinds = {"date": "int", "time": "int", "at": "int", "price": "float", "wait": "int"}
     day = (moment.date() - datetime.date(1970, 1, 1)).days
     inside = (12 * 3600 + 34 * 60 + 56) * 1_000_000 + 123456
-    (found,) = converted(path, fields={"text": "text", **kinds}, keep_key=False)
+    (found,) = convert_rows(path, fields={"text": "text", **kinds}, keep_key=False)
     assert found == {
         "text": [b"a"],
         "date": [day],
@@ -222,7 +222,7 @@ def test_replaces_invalid_utf8_if_asked(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     column = pa.array([b"a\xffb", "é".encode()]).view(pa.string())
     parquet.write_table(pa.table({"text": column}), path)
-    found = [example["text"] for example in converted(path, replace_invalid=True)]
+    found = [example["text"] for example in convert_rows(path, replace_invalid=True)]
     assert found == [["a\ufffdb".encode()], ["é".encode()]]
 
 

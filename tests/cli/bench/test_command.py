@@ -82,7 +82,7 @@ def argv(request: pytest.FixtureRequest, digits_dataset: Path) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def measured(argv: list[str]) -> dict[str, Any]:
+def bench_report(argv: list[str]) -> dict[str, Any]:
     with contextlib.redirect_stdout(io.StringIO()) as output:
         assert main([*argv, "--json"]) == 0
     found: dict[str, Any] = json.loads(output.getvalue())
@@ -90,8 +90,8 @@ def measured(argv: list[str]) -> dict[str, Any]:
 
 
 @pytest.mark.cases(1)
-def test_reports_the_rate_and_cost_of_every_stage(digits_dataset: Path, measured: dict[str, Any]) -> None:
-    found = measured
+def test_reports_the_rate_and_cost_of_every_stage(digits_dataset: Path, bench_report: dict[str, Any]) -> None:
+    found = bench_report
     in_order = not found["training"]
     manifest = json.loads((digits_dataset / "manifest.json").read_bytes())
     shards = manifest["splits"]["validation"]["shards"]
@@ -111,13 +111,13 @@ def test_reports_the_rate_and_cost_of_every_stage(digits_dataset: Path, measured
     assert ("read" in shares) is in_order
 
 
-def test_says_whether_a_step_time_is_met(measured: dict[str, Any]) -> None:
-    step, whole = measured["step"], measured["stages"][-1]
+def test_says_whether_a_step_time_is_met(bench_report: dict[str, Any]) -> None:
+    step, whole = bench_report["step"], bench_report["stages"][-1]
     milliseconds = step["milliseconds"]
     assert step["records_per_second"] == pytest.approx(16_000 / milliseconds)
-    assert step["is_input_bound"] is measured["training"] is (milliseconds == 0.001)
+    assert step["is_input_bound"] is bench_report["training"] is (milliseconds == 0.001)
     assert step["waiting"] == pytest.approx(max(0, 1 - whole["records_per_second"] * milliseconds / 16_000))
-    if measured["waits_for"] == "cores":
+    if bench_report["waits_for"] == "cores":
         assert 0 <= step["cores"] - whole["cpu_seconds_per_record"] * step["records_per_second"] <= 1
     else:
         assert step["cores"] is None

@@ -36,15 +36,15 @@ def test_listing_in_ranges_changes_no_record(
 ) -> None:
     source = files(tmp_path / "in")
 
-    def converted(name: str) -> dict[str, bytes]:
+    def convert(name: str) -> dict[str, bytes]:
         tpudata.convert_images(source, tmp_path / name, shard_bytes=8_000, shuffle=shuffle, unlabelled=unlabelled)
         return contents(tmp_path / name)
 
-    whole = converted("whole")
+    whole = convert("whole")
     # More ranges than come one by one.
     monkeypatch.setattr(select, "_LOCAL", LocalStorage(range_names=1))
     assert sum(1 for _ in folder_ranges(f"{source}/cat/0", deep=True)) == 25
-    cut = converted("cut")
+    cut = convert("cut")
     if shuffle:
         assert cut == whole
     else:

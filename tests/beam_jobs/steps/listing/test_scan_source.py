@@ -37,13 +37,13 @@ def test_blocks_and_workers_change_no_record(tmp_path: Path, shuffle: bool, work
     source = lists(tmp_path / "in", 135)
     (tmp_path / "in" / "1.csv").write_text("path,label,split,note\n./1.jpg,c7,train,x\n./2.jpg,c7,test,y\n")
 
-    def converted(name: str, workers: int, **limits: int) -> dict[str, bytes]:
+    def convert(name: str, workers: int, **limits: int) -> dict[str, bytes]:
         flags = ["--num-shards=2", f"--workers={workers}", *["--no-shuffle"] * (not shuffle)]
         run_with_limits(images, [f"--input={source}", f"--output={tmp_path / name}", *flags], **limits)
         return contents(tmp_path / name)
 
-    whole = converted("whole", 1)
-    cut = converted("cut", workers, block_bytes=30)
+    whole = convert("whole", 1)
+    cut = convert("cut", workers, block_bytes=30)
     if shuffle:
         assert cut == whole
     for split in ("train", "test"):

@@ -31,7 +31,7 @@ def test_streams_hold_each_row_once(batches: int, size: int, workers: int) -> No
         assert len(group) == 1 or sum(stream.batch_size for stream in group) == size
 
 
-def slowed(started: threading.Event, ended: threading.Event) -> tf.data.Dataset:
+def make_slow_dataset(started: threading.Event, ended: threading.Event) -> tf.data.Dataset:
     """The numbers 0 and 1, the second after an event."""
 
     def wait(number: Any) -> Any:
@@ -48,7 +48,7 @@ def slowed(started: threading.Event, ended: threading.Event) -> tf.data.Dataset:
 
 def test_the_timeout_counts_waiting_time() -> None:
     started, ended = threading.Event(), threading.Event()
-    iterator = iter(limit_waits(slowed(started, ended), 0.2, "too late"))
+    iterator = iter(limit_waits(make_slow_dataset(started, ended), 0.2, "too late"))
     assert int(next(iterator)) == 0
     with pytest.raises(tf.errors.InvalidArgumentError, match="too late"):
         next(iterator)
