@@ -13,6 +13,8 @@ import re
 from collections.abc import Mapping
 from typing import Any, Protocol
 
+from tpudata.checks import format_bound
+
 NULL = type(None)
 INT64_MAX = 2**63 - 1
 # Values without a schema are printed and encoded again, for which Python recurses.
@@ -77,7 +79,7 @@ class Plain:
             raise ValueError(f"{where} is {shown(value)}, not {' or '.join(_NAMES[kind] for kind in self.types)}")
         if type(value) is int and not self.low <= value <= self.high:
             raise ValueError(
-                f"{where} is {shown(value)}, not a number from {_format_bound(self.low)} to {_format_bound(self.high)}"
+                f"{where} is {shown(value)}, not a number from {format_bound(self.low)} to {format_bound(self.high)}"
             )
         if isinstance(value, float) and not math.isfinite(value):
             raise ValueError(f"{where} is {value}, not a finite number")
@@ -208,7 +210,3 @@ def shown(value: Any) -> str:
         # A number of more than 4,300 digits, or a deeply nested value.
         return f"a {type(value).__name__}"
     return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}..."
-
-
-def _format_bound(number: int) -> str:
-    return "2**63 - 1" if number == INT64_MAX else str(number)

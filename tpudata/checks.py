@@ -59,7 +59,7 @@ def check_integer(
     where: str, value: Any, least: int, most: int | None = None, *, or_none: bool = False, fix: str = ""
 ) -> None:
     """Check that an argument is an integer within limits; UsageError if not."""
-    limits = f"of {least} or more" if most is None else f"from {least} to {_format_bound(most)}"
+    limits = f"of {least} or more" if most is None else f"from {least} to {format_bound(most)}"
     is_valid = is_integer(value, least, most) or (or_none and value is None)
     check(where, value, is_valid, f"{'None or ' if or_none else ''}an integer {limits}", fix)
 
@@ -161,6 +161,6 @@ def require_flag(owner: str, name: str, value: Any) -> None:
     require(owner, name, value, isinstance(value, bool), "a bool")
 
 
-def _format_bound(number: int) -> str:
+def format_bound(number: int) -> str:
     """Return a bound as text; a large one that is a power of two less 1 in that form: 2**63 - 1."""
     return f"2**{number.bit_length()} - 1" if number >= 2**31 - 1 and number & (number + 1) == 0 else str(number)

@@ -1,7 +1,7 @@
 """Names in signatures for tensors, their specs and their values, each also in nested structures.
 
-TensorFlow has no type stubs, so type checkers know nothing of its classes; these names tell readers which of them travels. A
-structure is one leaf or a dict, list or tuple of structures, as in `tf.nest`; None stands for an absent one.
+TensorFlow has no type stubs, so to type checkers these names are `Any`. They tell readers whether a signature takes tensors, specs
+or NumPy values. A structure is one leaf or a dict, list or tuple of structures, as in `tf.nest`; None stands for an absent one.
 """
 
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -17,5 +17,5 @@ Specs: TypeAlias = Any
 Array: TypeAlias = Any
 # Structure of such values.
 Arrays: TypeAlias = Any
-# What a graph computes or runs.
+# Tensor or operation of a graph.
 GraphElement: TypeAlias = "tf.Tensor | tf.Operation"

@@ -22,7 +22,7 @@ _MOST_PAGES = 8
 # Mentions in a section that count: a table of many names is no better than a page about one.
 _MOST_MENTIONS = 5
 # A heading that has the word counts as this many mentions.
-_HEADING = 10
+_HEADING_MENTIONS = 10
 
 
 def run(argv: Sequence[str]) -> int:
@@ -30,7 +30,7 @@ def run(argv: Sequence[str]) -> int:
 
     Raises:
         UsageError: there is no such command, page or source, and no page mentions the word.
-        MissingExtraError: the name is of neither, and Beam, which knows sources, is not installed.
+        MissingExtraError: no page mentions the word, and Beam, which knows sources, is not installed.
     """
     name = new_parser().parse(argv).name
     pages = all_pages()
@@ -80,14 +80,10 @@ def _describe_source_arguments(name: str) -> str:
         with quiet_beam_loading():
             from beam_jobs.sources.installed.installed_sources import DOCUMENTS, IMAGES, load_source
             from beam_jobs.sources.installed.own_arguments import describe_source
-            from beam_jobs.sources.source_table import SOURCES
-    except ModuleNotFoundError as error:
-        raise MissingExtraError("The help of a source", "beam") from error
+    except ModuleNotFoundError:
+        # A word is found without Beam.
+        return ""
     kinds = [kind for group in (IMAGES, DOCUMENTS) if (kind := load_source(group, name)) is not None]
-    if not kinds and name in SOURCES:
-        raise UsageError(
-            f"{name}: it takes no --source-arg. `tpudata convert images --help` lists the flags of all sources."
-        )
     return "\n\n".join(describe_source(name, kind) for kind in kinds)
 
 
@@ -97,7 +93,7 @@ def _find_word(word: str, pages: list[Page], names: dict[str, str]) -> str:
     lines: list[tuple[int, str]] = []
     for page in pages:
         scores = {
-            heading: min(len(pattern.findall(text)), _MOST_MENTIONS) + _HEADING * bool(pattern.search(heading))
+            heading: min(len(pattern.findall(text)), _MOST_MENTIONS) + _HEADING_MENTIONS * bool(pattern.search(heading))
             for heading, text in page.sections()
         }
         heading = max(scores, key=lambda heading: scores[heading])
@@ -105,9 +101,11 @@ def _find_word(word: str, pages: list[Page], names: dict[str, str]) -> str:
             title = page.title if heading == page.title else f"{page.title}: {heading}"
             lines.append((scores[heading], f"  {names[page.name]:<22}  {title}"))
     if not lines:
-        from beam_jobs.sources.installed.installed_sources import DOCUMENTS, installed_names
-        from beam_jobs.sources.source_table import source_names
-
+        try:
+            from beam_jobs.sources.installed.installed_sources import DOCUMENTS, installed_names
+            from beam_jobs.sources.source_table import source_names
+        except ModuleNotFoundError as error:
+            raise MissingExtraError("The help of a source", "beam") from error
         near = suggestion(word, [*COMMANDS, *names.values(), *source_names(), *installed_names(DOCUMENTS)])
         unknown = f"{word!r} is neither a command, a page, nor a source of an installed package{near}"
         raise UsageError(f"{sentence(unknown)} See: tpudata help")

@@ -21,7 +21,7 @@ from tpudata.errors import UsageError
 _TRUE = ("true", "yes", "1")
 _FALSE = ("false", "no", "0")
 # Metavars of values that are paths.
-_PATHS = re.compile(r"(SRC|DIR|FILE|PATH)(\|\w+)*")
+_PATH_METAVARS = re.compile(r"(SRC|DIR|FILE|PATH)(\|\w+)*")
 
 
 class FlagParser(argparse.ArgumentParser):
@@ -131,7 +131,7 @@ class FlagParser(argparse.ArgumentParser):
 
     def path_actions(self) -> list[argparse.Action]:
         """Return the flags and words whose values are paths."""
-        return [action for action in self._actions if _PATHS.fullmatch(str(action.metavar))]
+        return [action for action in self._actions if _PATH_METAVARS.fullmatch(str(action.metavar))]
 
     def _spell(self, word: str, others: Collection[str]) -> str:
         """Return a flag in its parser's spelling (dashes for this one, `others` as given), and other words unchanged."""

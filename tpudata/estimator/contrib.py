@@ -167,7 +167,7 @@ def _make_regularizer(
 def _list_collections(
     collections: str | Sequence[str] | Mapping[str, Sequence[str]] | None, name: str
 ) -> list[str] | None:
-    if isinstance(collections, dict):
+    if isinstance(collections, Mapping):
         collections = collections.get(name)
     if not collections:
         return None

@@ -33,7 +33,7 @@ def translate_pillow_errors(name: str) -> Iterator[None]:
     with _suppress_warnings():
         try:
             yield
-        # Warnings are exceptions only where the program's filters make them so; the program shall see them.
+        # A program's filters can turn warnings into exceptions; let the program see them.
         except (MemoryError, UsageError, Warning):
             raise
         # The error's text contains a memory address, which would make rejects differ between runs.

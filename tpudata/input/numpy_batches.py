@@ -63,7 +63,8 @@ def as_numpy(
         )
     if size % count:
         raise UsageError(
-            f"batch_size: the global batch must divide evenly among the processes (got {size}, expected a multiple of {count})."
+            f"batch_size: {count} processes cannot share the global batch evenly (got {size}, expected a multiple of"
+            f" {count}). Pass such a multiple."
         )
     context = tf.distribute.InputContext(count, index, count)
     # The first call fills the cache, so it reads records too.

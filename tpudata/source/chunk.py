@@ -43,7 +43,7 @@ class Chunk(NamedTuple):
     """Neighbouring records of a shard.
 
     Attributes:
-        shard: index of the shard in the split.
+        shard: index of the shard in `ShardRecords.shards`.
         first: index of the first record in the shard.
         stop: index of the record after the last one.
     """
@@ -103,8 +103,8 @@ class LoadedChunk:
             block = record // step
             end = min((block + 1) * step, index.records)
             if record % step == 0 and end <= chunk.stop:
-                begin, frame_end = (offset - self._begin for offset in index.block_range(block))
-                if google_crc32c.value(bytes_[begin:frame_end]) != index.block_crc32c[block]:
+                begin, end_byte = (offset - self._begin for offset in index.block_range(block))
+                if google_crc32c.value(bytes_[begin:end_byte]) != index.block_crc32c[block]:
                     return False
                 record = end
                 continue

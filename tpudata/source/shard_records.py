@@ -31,7 +31,7 @@ class _Span(NamedTuple):
     """Records of one shard that one request reads.
 
     Attributes:
-        shard: index of the shard in the split.
+        shard: index of the shard in `ShardRecords.shards`.
         records: indices of the records in the shard, ascending.
         places: index of each of them in the result.
     """

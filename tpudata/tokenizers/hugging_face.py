@@ -45,17 +45,17 @@ class HuggingFaceTokenizer:
 
     def __init__(self, data: bytes, path: str, eos: str | None = None, *, special_tokens: str | None = None) -> None:
         self.file_bytes = data
-        self._load_tokenizer = _load_tokenizer(data, path)
-        self._load_tokenizer.no_truncation()
-        self._load_tokenizer.no_padding()
-        self._load_tokenizer.encode_special_tokens = special_tokens == PLAIN
-        size = 1 + max(self._load_tokenizer.get_vocab(with_added_tokens=True).values(), default=-1)
+        self._tokenizer = _load_tokenizer(data, path)
+        self._tokenizer.no_truncation()
+        self._tokenizer.no_padding()
+        self._tokenizer.encode_special_tokens = special_tokens == PLAIN
+        size = 1 + max(self._tokenizer.get_vocab(with_added_tokens=True).values(), default=-1)
         if size == 0:
             raise SourceError(f"{path} has no tokens. Pass a trained tokenizer.")
         if size > MOST_IDS:
             raise SourceError(f"{path} has the id {size - 1:,} (expected at most {MOST_IDS - 1:,}). {COPY_AGAIN}")
         eos_id = self._find_eos_id(eos, path)
-        pads = [number for token in _USUAL_PAD if (number := self._load_tokenizer.token_to_id(token)) is not None]
+        pads = [number for token in _USUAL_PAD if (number := self._tokenizer.token_to_id(token)) is not None]
         if eos_id is not None:
             pads.append(eos_id)
         # Without any, 0 is an ordinary token.
@@ -66,19 +66,19 @@ class HuggingFaceTokenizer:
 
     def encode_batch(self, texts: Sequence[str]) -> list[Ids]:
         """Return the ids of each text; ValueError for text outside a vocabulary without an unknown token."""
-        encoded = _encode(self._load_tokenizer.encode_batch_fast, texts)
+        encoded = _encode(self._tokenizer.encode_batch_fast, texts)
         return [np.array(encoding.ids, np.int32) for encoding in encoded]
 
     def encode_with_places(self, text: str) -> tuple[Ids, npt.NDArray[np.int64]]:
         """Return the ids of a text and the characters of each; ValueError as in `encode_batch`."""
-        (encoded,) = _encode(self._load_tokenizer.encode_batch, [text])
+        (encoded,) = _encode(self._tokenizer.encode_batch, [text])
         return np.array(encoded.ids, np.int32), np.array(encoded.offsets, np.int64).reshape(-1, 2)
 
     def decode(self, ids: Iterable[int]) -> str:
         """Return the text of ids, joined by the tokenizer's decoder; changes of its normaliser remain."""
         content = content_ids(ids, self.identity, has_pad=self._has_pad).tolist()
         try:
-            text: str = self._load_tokenizer.decode(content, skip_special_tokens=False)
+            text: str = self._tokenizer.decode(content, skip_special_tokens=False)
         except _NOT_OF_PACKAGE:
             raise
         except BaseException as error:  # See _NOT_OF_PACKAGE.
@@ -87,20 +87,20 @@ class HuggingFaceTokenizer:
 
     def _find_unknown_id(self) -> int | None:
         # As the package writes it: it reads some files that Python's parser of JSON does not.
-        model = parse_input_json(self._load_tokenizer.to_str())["model"]
+        model = parse_input_json(self._tokenizer.to_str())["model"]
         # Unigram has its number, other models have the token.
         number: int | None = model.get("unk_id")
         token: str | None = model.get("unk_token")
-        return self._load_tokenizer.token_to_id(token) if number is None and token is not None else number
+        return self._tokenizer.token_to_id(token) if number is None and token is not None else number
 
     def _find_eos_id(self, eos: str | None, path: str) -> int | None:
         """Return the id of the end of document, given by name or by the usual ones; None without exactly one."""
         if eos is not None:
-            number: int | None = self._load_tokenizer.token_to_id(eos)
+            number: int | None = self._tokenizer.token_to_id(eos)
             if number is None:
                 raise UsageError(f"--eos: {path} has no token {eos!r}. Pass one of its tokens.")
             return number
-        eos_ids = [number for token in _USUAL_EOS if (number := self._load_tokenizer.token_to_id(token)) is not None]
+        eos_ids = [number for token in _USUAL_EOS if (number := self._tokenizer.token_to_id(token)) is not None]
         # With several candidates, --eos has to select one.
         return eos_ids[0] if len(eos_ids) == 1 else None
 

@@ -40,22 +40,22 @@ class SentencePieceTokenizer:
 
     def __init__(self, data: bytes, path: str, eos: str | None = None, *, special_tokens: str | None = None) -> None:
         self.file_bytes = data
-        self._load_processor = _load_processor(data, path)
-        size: int = self._load_processor.get_piece_size()
-        eos_id: int | None = self._load_processor.eos_id()
+        self._processor = _load_processor(data, path)
+        size: int = self._processor.get_piece_size()
+        eos_id: int | None = self._processor.eos_id()
         if eos is not None:
-            eos_id = self._load_processor.piece_to_id(eos)
-            if self._load_processor.id_to_piece(eos_id) != eos:
+            eos_id = self._processor.piece_to_id(eos)
+            if self._processor.id_to_piece(eos_id) != eos:
                 raise UsageError(f"--eos: {path} has no piece {eos!r}. Pass one of its pieces.")
         # -1 means none.
         eos_id = None if eos_id is None or eos_id < 0 else eos_id
-        pad_id = self._load_processor.pad_id()
+        pad_id = self._processor.pad_id()
         fill = pad_id if pad_id >= 0 else eos_id if eos_id is not None else 0
         # Otherwise 0 is an ordinary piece.
         self._has_pad = pad_id >= 0 or eos_id is not None
-        unknown_id: int = self._load_processor.unk_id()
+        unknown_id: int = self._processor.unk_id()
         self.unknown_id = unknown_id if unknown_id >= 0 else None
-        self._controls = _find_control_pieces(self._load_processor) if special_tokens == TOKEN else {}
+        self._controls = _find_control_pieces(self._processor) if special_tokens == TOKEN else {}
         self.identity = TokenizerIdentity(NAME, size, eos_id, fill, FILE, sha256(data))
 
     def encode_batch(self, texts: Sequence[str]) -> list[Ids]:
@@ -76,14 +76,14 @@ class SentencePieceTokenizer:
     def _encode(self, texts: Sequence[str]) -> list[Ids]:
         # One thread: several worker processes share the machine.
         try:
-            encoded: list[Ids] = self._load_processor.encode(list(texts), out_type="numpy", num_threads=1)
+            encoded: list[Ids] = self._processor.encode(list(texts), out_type="numpy", num_threads=1)
         except RuntimeError as error:
             raise ValueError(f"the tokenizer cannot encode it: {one_line(error)}") from None
         return encoded
 
     def decode(self, ids: Iterable[int]) -> str:
         """Return the text of ids, joined by the model; changes of its normaliser remain."""
-        text: str = self._load_processor.decode(content_ids(ids, self.identity, has_pad=self._has_pad).tolist())
+        text: str = self._processor.decode(content_ids(ids, self.identity, has_pad=self._has_pad).tolist())
         return text
 
 

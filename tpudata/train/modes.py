@@ -184,7 +184,8 @@ def _make_evaluation(job: Job) -> Evaluation:
 
 def _inference_input_fn(job: Job) -> InputFunction:
     """Return the input_fn of a mode that does not train."""
-    return job.evaluation_input if job.options.prompt is None else prompt_input_fn(job.options)
+    prompt = job.options.prompt
+    return job.evaluation_input if prompt is None else prompt_input_fn(job.options, prompt)
 
 
 def _train(job: Job, evaluation: Evaluation | None) -> Row:

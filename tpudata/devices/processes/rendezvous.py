@@ -46,7 +46,7 @@ def meet(group: ProcessGroup, timeout_seconds: float) -> dict[int, socket.socket
 
     Raises:
         ClusterError: a process did not start in time, or this one's port is in use.
-        UsageError: two processes have one index, or disagree about how many there are.
+        UsageError: two processes have the same index, or disagree about how many there are.
     """
     wait_log = _WaitLog(group, timeout_seconds)
     return _meet_as_first(group, wait_log) if group.index == 0 else _meet_as_other(group, wait_log)

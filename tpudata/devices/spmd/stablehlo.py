@@ -98,7 +98,7 @@ def _find_updates(module: ir.Module) -> dict[int, int]:
     if "mhlo.input_output_alias" not in attributes:
         return {}
     updates = {}
-    aliases: Any = attributes["mhlo.input_output_alias"]  # An array of dicts, which jaxlib's types do not tell.
+    aliases: Any = attributes["mhlo.input_output_alias"]  # An array of dicts, which jaxlib's stubs do not declare.
     for entry in aliases:
         position = [int(number) for number in re.findall(r"-?\d+", str(entry["output_index"]).partition(":")[2])]
         argument = int(str(entry["alias"]["parameter_number"]).partition(" ")[0])

@@ -13,7 +13,7 @@ from tpudata.devices.spmd.lowering import ReplicaProgram, lower
 from tpudata.devices.spmd.mesh import AXIS, local_devices, local_parts, wait
 from tpudata.devices.spmd.programs import Layout, compile_call
 from tpudata.devices.spmd.variables import DeviceVariables
-from tpudata.devices.system.traced_function import NUMBERS, TracedFunction, find_function_name
+from tpudata.devices.system.traced_function import INDEX_SPECS, TracedFunction, find_function_name
 from tpudata.tensor_types import Array, Arrays, Tensors
 
 
@@ -66,7 +66,7 @@ class DeviceFunction:
             tensors_by_index = dict(zip(self._argument_order, tensors, strict=True))
             return traced(replica, call_index, *(tensors_by_index[index] for index in range(len(specs))))
 
-        replica_spec, call_spec = NUMBERS
+        replica_spec, call_spec = INDEX_SPECS
         inputs = [replica_spec, *(specs[index] for index in self._argument_order), call_spec]
         return lower(run, inputs, traced.variables)
 

@@ -19,7 +19,7 @@ from tpudata.errors import UsageError
 from tpudata.tensor_types import Tensors
 
 # Specs of the index of the replica and of the index of the call, which come before the function's tensors.
-NUMBERS = (tf.TensorSpec([], tf.int32), tf.TensorSpec([], tf.int64))
+INDEX_SPECS = (tf.TensorSpec([], tf.int32), tf.TensorSpec([], tf.int64))
 
 
 class TracedFunction:
@@ -59,7 +59,7 @@ class TracedFunction:
                 return [tf.convert_to_tensor(leaf) for leaf in leaves]
 
         try:
-            graph = tf.function(trace, autograph=False).get_concrete_function(*NUMBERS, *specs).graph
+            graph = tf.function(trace, autograph=False).get_concrete_function(*INDEX_SPECS, *specs).graph
         except Exception as error:
             # AutoGraph replaces an error by one with lines of the user's code.
             own_error = find_own(error)

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from tpudata.tensor_types import Array, Arrays, GraphElement
 
-# What a hook may fetch: a tensor or an operation of the graph, its name, or a variable.
+# Fetch of a hook: a tensor or an operation of the graph, its name, or a variable.
 Fetch: TypeAlias = Any
 
 

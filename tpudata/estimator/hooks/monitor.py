@@ -90,11 +90,11 @@ class Monitor:
         self._session = session
         self._original = _train.SessionRunArgs(original)
         self._context = _train.SessionRunContext(self._original, session)
-        # By index of the hook, those of this step.
+        # Fetches of this step, by index of the hook.
         self._hook_fetches: dict[int, Fetches] = {}
-        # By id of the tensor, which is kept so that no other gets its id.
+        # Fetches of single tensors, by the tensor's id; the tensor is kept so that no other gets its id.
         self._tensor_fetches: dict[int, tuple[tf.Tensor, Fetches]] = {}
-        # By the names of what is fetched and what is fed.
+        # Plans, by the names of the fetched elements and of the fed tensors.
         self._plans: dict[tuple[tuple[str, ...], frozenset[str]], FetchPlan] = {}
         self._request: Request | None = None
 

@@ -113,7 +113,7 @@ class Step:
     @property
     def record_name(self) -> str:
         """Name of the bool placeholder that makes tf.summary write."""
-        assert self._traced.record is not None  # There are writes only with it.
+        assert self._traced.record is not None  # Read only if there are summary writes, which need it.
         name: str = self._traced.record.name
         return name
 

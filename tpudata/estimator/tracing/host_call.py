@@ -78,8 +78,9 @@ class HostCall:
         """Run host_fn for a step, and return `result`.
 
         Args:
-            tensors: tensors of host_fn: NumPy arrays; or those of a tf.function that is being traced, which runs it at each call.
-            result: any tensor of the step; of a traced function, the returned one is available once host_fn has run.
+            tensors: arguments of host_fn: NumPy arrays, or tensors of the tf.function that is being traced, which then runs
+                host_fn at each call.
+            result: tensor to return; in a traced function, the returned tensor waits for host_fn.
         """
         if not tf.inside_function():
             self._run_step(tensors)

@@ -88,7 +88,8 @@ class CrossShardOptimizer(tf.compat.v1.train.Optimizer):  # type: ignore[misc]  
         """Apply the gradients, summed over the replicas; arguments as in v1 optimizers.
 
         Returns:
-            What a session runs for it, as in v1 optimizers; for a Keras optimizer with `global_step`, that variable's new value.
+            The operation that applies them, of a v1 optimizer. For a Keras optimizer, whose updates the step runs anyway,
+            `global_step` after its increment, or a no-op without one.
         """
         graph = tf.compat.v1.get_default_graph()
         pairs = self._reduce(list(grads_and_vars))

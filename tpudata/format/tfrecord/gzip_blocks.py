@@ -52,7 +52,7 @@ class GzipBlockWriter:
         self.size = self.crc32c = 0
         self._file = file
         self.offsets = [self.size]
-        self._make_packer = _make_packer()
+        self._packer = _make_packer()
         self._unpacked_size = self._unpacked_crc = 0
 
     def write(self, pieces: Iterable[bytes]) -> None:
@@ -62,13 +62,13 @@ class GzipBlockWriter:
                 self._write(HEADER)
             self._unpacked_size += len(piece)
             self._unpacked_crc = zlib.crc32(piece, self._unpacked_crc)
-            self._write(self._make_packer.compress(piece))
+            self._write(self._packer.compress(piece))
 
     def end_block(self) -> None:
         """End the current block, which must not be empty."""
-        self._write(self._make_packer.flush() + _TRAILER.pack(self._unpacked_crc, self._unpacked_size & 0xFFFFFFFF))
+        self._write(self._packer.flush() + _TRAILER.pack(self._unpacked_crc, self._unpacked_size & 0xFFFFFFFF))
         self.offsets.append(self.size)
-        self._make_packer = _make_packer()
+        self._packer = _make_packer()
         self._unpacked_size = self._unpacked_crc = 0
 
     def _write(self, data: bytes) -> None:

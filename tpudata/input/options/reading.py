@@ -29,8 +29,8 @@ class Reading:
             fetch many bytes twice.
         lanes: largest number of places of the permuted pieces from which a batch takes its rows. A divisor of the global batch, it
             is fewer if the split is small.
-        chunk_bytes: least bytes of a chunk, which is read at once if files are not read in pieces; it has less than twice as many.
-            Opening a file costs as much as reading 128 KiB, and larger chunks mix less.
+        chunk_bytes: least bytes of a read if files are not read in pieces; a read has less than twice as many. Opening a file costs
+            as much as reading 128 KiB, and larger reads mix less.
 
     Raises:
         UsageError: an attribute is out of range or of another type.

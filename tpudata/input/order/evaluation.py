@@ -82,7 +82,7 @@ class EvaluationOrder:
     def _make_batches(self, ranges: Ranges, part: HostPart) -> tf.data.Dataset:
         """Return a dataset of (records, extras) of exactly the rows of `part`.
 
-        `batches` slices them if the host reads whole batches.
+        `take_rows` asks for whole batches if the host reads these, and slices them.
         """
 
         def make_extras(batch_index: tf.Tensor) -> dict[str, tf.Tensor]:

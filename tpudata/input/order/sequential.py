@@ -37,13 +37,13 @@ class SequentialOrder:
         chunk_firsts, chunk_stops = tf.constant(self.chunks.firsts), tf.constant(self.chunks.stops)
         count = len(self.chunks.firsts)
 
-        def number(position: tf.Tensor) -> tf.Tensor:
+        def find_chunk_index(position: tf.Tensor) -> tf.Tensor:
             """Return the index of a position's chunk, counted through all epochs."""
             chunk = tf.squeeze(count_up_to(chunk_firsts, tf.expand_dims(position % self.records, 0))) - 1
             return position // self.records * count + chunk
 
         def list_ranges(begin: tf.Tensor, end: tf.Tensor) -> tf.data.Dataset:
-            numbers = tf.range(number(begin), number(end - 1) + 1)
+            numbers = tf.range(find_chunk_index(begin), find_chunk_index(end - 1) + 1)
             before, chunks = numbers // count * self.records, numbers % count
             firsts = tf.maximum(tf.gather(chunk_firsts, chunks), begin - before)
             stops = tf.minimum(tf.gather(chunk_stops, chunks), end - before)
@@ -52,8 +52,8 @@ class SequentialOrder:
         def list_epoch(epoch: tf.Tensor) -> tf.data.Dataset:
             return list_ranges(tf.maximum(epoch * self.records, step * self.batch_size), (epoch + 1) * self.records)
 
-        def list_step(step: tf.Tensor) -> tf.data.Dataset:
-            return list_ranges(step * self.batch_size + first, step * self.batch_size + stop)
+        def list_step(later_step: tf.Tensor) -> tf.data.Dataset:
+            return list_ranges(later_step * self.batch_size + first, later_step * self.batch_size + stop)
 
         if stop - first == self.batch_size:
             epochs = tf.data.Dataset.range(step * self.batch_size // self.records, tf.int64.max)
@@ -73,7 +73,7 @@ class SequentialOrder:
         return take_rows(lambda host_part: self._make_batches(ranges, host_part), ranges, part)
 
     def _make_batches(self, ranges: Ranges, part: HostPart) -> tf.data.Dataset:
-        """Return a dataset of (records, extras) of whole rows of a host; see `batches`."""
+        """Return an endless dataset of (records, extras) of exactly the rows of `part`; `take_rows` chooses them."""
         rows, order = part.rows, self
         if rows.count < rows.total:
             # The first record of a host among several changes in each epoch.

@@ -136,8 +136,8 @@ class TrainingOrder:
         def list_epoch(epoch: tf.Tensor) -> tf.data.Dataset:
             chunks = self._permute_chunks(epoch)
 
-            def list_block(block: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-                return self._list_spans(chunks, epoch, numbers, *self._find_turns(epoch, block, numbers))
+            def list_block(later_block: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+                return self._list_spans(chunks, epoch, numbers, *self._find_turns(epoch, later_block, numbers))
 
             low = tf.maximum(epoch * self.records // per_block, block)
             return tf.data.Dataset.range(low, ((epoch + 1) * self.records - 1) // per_block + 1).map(

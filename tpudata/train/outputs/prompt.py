@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tpudata.tokenizers import Tokenizer
 
 
-def prompt_input_fn(options: TrainOptions) -> Callable[[Mapping[str, Any]], tf.data.Dataset]:
+def prompt_input_fn(options: TrainOptions, prompt: str) -> Callable[[Mapping[str, Any]], tf.data.Dataset]:
     """Return an input_fn that yields the prompt once for each continuation.
 
     Its features are `input_ids` int32 [B, L], and `prompt_seed` int32 [B], which counts from 0.
@@ -29,14 +29,13 @@ def prompt_input_fn(options: TrainOptions) -> Callable[[Mapping[str, Any]], tf.d
         UsageError: the dataset's tokenizer cannot encode the prompt, or returns no token.
         DatasetError: the dataset has no tokenizer.
     """
-    assert options.prompt is not None  # Callers make this input for a prompt only.
     try:
-        ids = _open_tokenizer(options).encode_batch([options.prompt])[0]
+        ids = _open_tokenizer(options).encode_batch([prompt])[0]
     except ValueError as error:
-        raise UsageError(f"--prompt {options.prompt!r}: {sentence(str(error))} Pass another text.") from error
+        raise UsageError(f"--prompt {prompt!r}: {sentence(str(error))} Pass another text.") from error
     if len(ids) == 0:
         raise UsageError(
-            f"--prompt {options.prompt!r} gives no token with the dataset's tokenizer (expected 1 or more). Pass another text."
+            f"--prompt {prompt!r} gives no token with the dataset's tokenizer (expected 1 or more). Pass another text."
         )
     count = options.num_predictions or 1
 

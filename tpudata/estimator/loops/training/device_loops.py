@@ -92,10 +92,8 @@ class DeviceLoops:
         if not first_values.has_data or len(first_values.losses) < size - 1:
             return first_values
         last_values = self._run_steps(iteration, 1, fetches, feeds, summarises=True)
-        steps, losses = (
-            [*first_values.steps, *last_values.steps],
-            [*first_values.losses, *last_values.losses],
-        )
+        steps = [*first_values.steps, *last_values.steps]
+        losses = [*first_values.losses, *last_values.losses]
         return LoopValues(steps, losses, last_values.has_data, first_values.fetched | last_values.fetched)
 
     def _run_steps(

@@ -99,9 +99,9 @@ class PieceFiles:
         digest = hashlib.sha256(name.encode() + bounds.tobytes()).hexdigest()[:16]
         return cls(str(Path(folder, f"{name}-pieces-{digest}")), pieces, sizes, np.zeros(len(pieces.firsts), bool))
 
-    def keep(self, pieces: Integers) -> PieceFiles:
-        """Return these files, with these pieces saved once they are read."""
-        return dataclasses.replace(self, kept=np.isin(np.arange(len(self.kept)), pieces))
+    def keep(self, indices: Integers) -> PieceFiles:
+        """Return these files, with the pieces at `indices` saved once they are read."""
+        return dataclasses.replace(self, kept=np.isin(np.arange(len(self.kept)), indices))
 
     def prepare(self) -> None:
         """Make the folder, remove temporary files of killed processes, and check the disk space for missing pieces.
