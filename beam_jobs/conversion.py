@@ -47,7 +47,7 @@ class Conversion:
         estimate: function from a sample of references to the ratio of their bytes in a shard to those in the input.
         deciding_options: all options that determine the content of the shards, for the manifest: a JSON object.
         learn: function that makes the step from packs of references to the characters that the tokenizer is made of; or None.
-        omit: function that makes the step that omits duplicates, see steps/duplicates/texts.py; None keeps all.
+        omit_duplicates: function that makes the step that omits duplicates, see steps/duplicates/texts.py; None keeps all.
         files: names of the files that the converter keeps next to the shards.
         unit: noun for one input, for messages.
         unique_keys: whether the source cannot list two inputs of one key.
@@ -68,7 +68,7 @@ class Conversion:
     estimate: Estimate
     deciding_options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     learn: Callable[[RequestLimits], beam.PTransform] | None = None
-    omit: Callable[[RequestLimits], beam.PTransform] | None = None
+    omit_duplicates: Callable[[RequestLimits], beam.PTransform] | None = None
     files: tuple[str, ...] = ()
     unit: str = "file"
     unique_keys: bool = False

@@ -145,13 +145,13 @@ def _read_first(conversion: Conversion, packs: PCollection[bytes]) -> _ReadResul
     if not (conversion.options.shuffle or conversion.unique_keys):
         omitted.append(packs | "CheckDuplicates" >> CheckDuplicates())
     characters = None
-    if conversion.learn is not None or conversion.omit is not None:
+    if conversion.learn is not None or conversion.omit_duplicates is not None:
         # The listing wrote these documents aside, so they can be read once it has ended.
         ready = packs | "Listed" >> beam.Reshuffle()
         if conversion.learn is not None:
             characters = ready | "Learn" >> conversion.learn(limits)
-        if conversion.omit is not None:
-            omitted_and_kept = ready | "Omit" >> conversion.omit(limits)
+        if conversion.omit_duplicates is not None:
+            omitted_and_kept = ready | "Omit" >> conversion.omit_duplicates(limits)
             packs = omitted_and_kept[KEPT]
             omitted.append(omitted_and_kept[OMITTED])
     return _ReadResults(packs, characters, omitted)

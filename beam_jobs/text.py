@@ -178,7 +178,7 @@ def text_conversion(
             "tokenizer": tokenizer,
         },
         learn=functools.partial(CollectCharacters, text) if spec is not None and spec.collects_characters else None,
-        omit=functools.partial(OmitDuplicates, text) if text.dedup else None,
+        omit_duplicates=functools.partial(OmitDuplicates, text) if text.dedup else None,
         files=(*tokenizer_files, *((CHAT_TEMPLATE,) if text.template else ())),
         unit="document",
         facts=InputFacts.of(source, text.labels),

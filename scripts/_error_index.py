@@ -32,7 +32,7 @@ MAKERS = {
     "error": "BadRecordError",
     "Problem": "BadRecordError",
     "UnreadableValue": "BadRecordError",
-    "damage_error": "SourceError",
+    "make_damage_error": "SourceError",
     "reject_split_flag": "UsageError",
     "_describe_denial": "StorageUnavailableError",
     "SkippedRecords": "Defect",

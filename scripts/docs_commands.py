@@ -108,12 +108,12 @@ def main(argv: Sequence[str] | None = None) -> int:
             for page in names:
                 for outcome, command, why in run_page(page, data, Path(name, "work"), variables):
                     outcomes[outcome] += 1
-                    reasons[why] += outcome == "skipped"
+                    if outcome == "skipped":
+                        reasons[why] += 1
                     print(f"{outcome:8} {page}: {command}{f'  ({why})' if why else ''}", flush=True)
     print(", ".join(f"{outcomes[outcome]} {outcome}" for outcome in ("ran", "skipped", "failed")))
     for why, count in reasons.most_common():
-        if count:
-            print(f"{count:4} skipped: {why}")
+        print(f"{count:4} skipped: {why}")
     return int(outcomes["failed"] > 0)
 
 

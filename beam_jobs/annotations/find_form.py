@@ -50,7 +50,7 @@ def find_form(path: str) -> AnnotationForm:
     if not entry.is_folder:
         form = _find_form_of_file(path)
         if form is None:
-            raise _unknown_form_error(path)
+            raise _make_unknown_form_error(path)
         return form
     entries = list_first_entries(path)
     folder = pick_folder(entries, *_FOLDERS)
@@ -58,7 +58,7 @@ def find_form(path: str) -> AnnotationForm:
     form = _find_form_of_folder(folder, list_first_entries(folder)) if folder else None
     form = form or _find_form_of_folder(path, entries)
     if form is None:
-        raise _unknown_form_error(path)
+        raise _make_unknown_form_error(path)
     return form.within(entries)
 
 
@@ -80,7 +80,7 @@ def _find_form_of_folder(path: str, entries: list[Entry]) -> AnnotationForm | No
     return next(iter(forms.values()), None)
 
 
-def _unknown_form_error(path: str) -> SourceError:
+def _make_unknown_form_error(path: str) -> SourceError:
     titles = "; ".join(form.title for form in FORMS)
     return SourceError(
         f"{path}: no annotations of a known form (expected one of: {titles}). Pass another file or folder."

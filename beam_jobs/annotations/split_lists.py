@@ -52,7 +52,7 @@ class SplitLists:
 
     def find_split(self, picture: str) -> str | None:
         """Return the split of a picture by its path; an empty string without lists, None if no list has the picture."""
-        return self._read_names().get(_strip_name(picture)) if self.files else ""
+        return self._read_names().get(_find_stem(picture)) if self.files else ""
 
     def _read_names(self) -> Mapping[str, str]:
         return _read_lists(self.files, self.run)
@@ -61,7 +61,8 @@ class SplitLists:
 NO_LISTS = SplitLists()
 
 
-def _strip_name(path: str) -> str:
+def _find_stem(path: str) -> str:
+    """Return the name of a file, without folder and extension."""
     return drop_extension(path.rpartition("/")[2])
 
 
@@ -85,7 +86,7 @@ def _read_lists(files: tuple[tuple[str, str], ...], run: str) -> Mapping[str, st
                 raise SourceError(
                     f"{path} line {place.line}: no picture and its split, 0, 1 or 2: {text[:80]!r}. Fix it."
                 )
-            name = _strip_name(name)
+            name = _find_stem(name)
             if splits.setdefault(name, split) != split:
                 raise SourceError(
                     f"{path} line {place.line}: {name!r} is in {first_lines[splits[name]]}, too. Remove it from one of the two."

@@ -163,7 +163,7 @@ def run_conversion(
     """
     if run.dry_run:
         draws_bar = sys.stderr.isatty() and not printing.quiet
-        plan, has_duplicates = plan_conversion(conversion, draws_bar), conversion.omit is not None
+        plan, has_duplicates = plan_conversion(conversion, draws_bar), conversion.omit_duplicates is not None
         _print(
             printing,
             plan.warnings,

@@ -117,18 +117,18 @@ class ImageConverter(InputConverter):
         """
         maps = self._select_maps(reference) if self._map_features else {}
         # Rejected images do not count.
-        count_text = self.new_summary() if maps else summary
+        image_summary = self.new_summary() if maps else summary
         try:
             label = self._resolve_label(reference, labels)
             # First, for the same reason.
             extra = self._convert_extra(reference) if self.extra else {}
-            values = self._layout.values(reference, label, data, self.options, count_text) | extra
+            values = self._layout.values(reference, label, data, self.options, image_summary) | extra
             if maps:
                 values |= _place_maps(maps, make_frame(data, values["image/width"], values["image/height"]))
         except ValueError as error:
             raise BadRecordError(reference.origin, str(error)) from None
         if maps:
-            summary.merge(count_text)
+            summary.merge(image_summary)
         if self._lists:
             summary.add_lists(self._lists, values)
         return encode_example_parts(values)

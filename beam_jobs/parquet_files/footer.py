@@ -88,28 +88,28 @@ def read_footer(path: str, size: int) -> Footer:
     """
     storage = storage_for(path)
     if size < 2 * _TAIL.size:
-        raise damage_error(path, f"it has {size} bytes")
+        raise make_damage_error(path, f"it has {size} bytes")
     tail = storage.read_range(path, size - _TAIL.size, _TAIL.size)
     length, magic = _TAIL.unpack(tail) if len(tail) == _TAIL.size else (0, b"")
     if magic == _ENCRYPTED_MAGIC:
         raise SourceError(f"{path} is an encrypted Parquet file. {_DECRYPT}.")
     if magic != _MAGIC:
-        raise damage_error(path, f"it ends with {magic.hex(' ') or 'nothing'} (expected PAR1)")
+        raise make_damage_error(path, f"it ends with {magic.hex(' ') or 'nothing'} (expected PAR1)")
     if length > size - _TAIL.size - len(_MAGIC):
-        raise damage_error(path, f"its footer has {length:,} bytes, more than the file")
+        raise make_damage_error(path, f"its footer has {length:,} bytes, more than the file")
     data = storage.read_range(path, size - _TAIL.size - length, length)
     try:
         return _parse_footer(data, size)
     except ThriftError as error:
-        raise damage_error(path, f"its footer cannot be read: {error}") from None
+        raise make_damage_error(path, f"its footer cannot be read: {error}") from None
 
 
-def damage_error(path: str, reason: str) -> CorruptionError:
+def make_damage_error(path: str, reason: str) -> CorruptionError:
     """Return the error of a file that is damaged."""
     return CorruptionError(path, 0, f"the Parquet file is cut or damaged: {reason}")
 
 
-def encryption_error(path: str, name: str) -> SourceError:
+def make_encryption_error(path: str, name: str) -> SourceError:
     """Return the error of a column that cannot be read without a key."""
     return SourceError(f"{path}: column {name!r} is encrypted. {_DECRYPT}.")
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from beam_jobs.parquet_files.footer import ColumnChunk, damage_error
+from beam_jobs.parquet_files.footer import ColumnChunk, make_damage_error
 from beam_jobs.parquet_files.thrift import CutError, Struct, ThriftError, read_struct
 from beam_jobs.references.reading import MOST_INPUT_BYTES
 from tpudata.errors import SourceError
@@ -46,7 +46,9 @@ def value_bytes(path: str, chunk: ColumnChunk) -> int:
         head, after = heads.read(position)
         kind, size, packed = (head.get(number) for number in (1, 2, 3))
         if not isinstance(size, int) or not isinstance(packed, int) or size < 0 or packed < 0:
-            raise damage_error(path, f"column {chunk.column!r}: the header of the page at byte {position} has no sizes")
+            raise make_damage_error(
+                path, f"column {chunk.column!r}: the header of the page at byte {position} has no sizes"
+            )
         if size > MOST_INPUT_BYTES or (size > _LARGE_PAGE_BYTES and size > packed * _MOST_RATIO):
             raise SourceError(
                 f"{path}: a page of column {chunk.column!r} is too large (got {size:,} bytes packed to {packed:,}, expected at"
@@ -107,7 +109,7 @@ class _Heads:
                 raise self._describe_damage(position, error) from None
 
     def _describe_damage(self, position: int, error: ThriftError) -> Exception:
-        return damage_error(
+        return make_damage_error(
             self._path,
             f"column {self._chunk.column!r}: the header of the page at byte {position} cannot be read: {error}",
         )

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow  # type: ignore[import-untyped]
 from pyarrow import parquet
 
-from beam_jobs.parquet_files.footer import Footer, damage_error, encryption_error, read_footer
+from beam_jobs.parquet_files.footer import Footer, make_damage_error, make_encryption_error, read_footer
 from beam_jobs.parquet_files.pages import value_bytes
 from beam_jobs.references.ranged_file import open_ranged
 from tpudata.console.tables import count_text
@@ -60,7 +60,7 @@ class ParquetReader:
             yield batch
         if read != expected:
             got = "more rows" if read > expected else count_text(read, "row")
-            raise damage_error(self._path, f"row group {group} has {got} (expected {expected:,})")
+            raise make_damage_error(self._path, f"row group {group} has {got} (expected {expected:,})")
 
     def check(self, group: int, names: Sequence[str], most_rows: int) -> None:
         """Read the columns of a row group, and raise what `batches` would raise."""
@@ -74,7 +74,7 @@ class ParquetReader:
         for chunk in self.footer.groups[group].chunks:
             if chunk.column in names or chunk.column in structs:
                 if chunk.is_encrypted:
-                    raise encryption_error(self._path, chunk.column)
+                    raise make_encryption_error(self._path, chunk.column)
                 total += value_bytes(self._path, chunk)
         return max(1, min(most_rows, _BATCH_BYTES // max(1, total)))
 
@@ -117,7 +117,7 @@ def open_parquet(path: str, size: int) -> Iterator[ParquetReader]:
         except (pyarrow.ArrowException, OSError) as error:
             raise _read_error(path, error) from None
         if counts != (len(footer.groups), footer.rows):
-            raise damage_error(
+            raise make_damage_error(
                 path,
                 f"pyarrow finds {count_text(counts[0], 'row group')} of {count_text(counts[1], 'row')} in its footer",
             )
@@ -128,4 +128,4 @@ def _read_error(path: str, error: Exception, origin: str = "") -> Exception:
     reason = f"{origin}{one_line(error)}"
     if isinstance(error, pyarrow.ArrowNotImplementedError):
         return SourceError(f"{path} is of a form of Parquet that pyarrow does not read: {reason}. Write it again.")
-    return damage_error(path, reason)
+    return make_damage_error(path, reason)

@@ -31,7 +31,7 @@ def read_reference(reference: Reference) -> bytes:
         return _fetch(reference)
     # Spooled bytes have been in memory already.
     if reference.size > MOST_INPUT_BYTES and not reference.spool:
-        raise too_large_error(
+        raise make_too_large_error(
             reference.origin, reference.size, None if reference.offset == WHOLE_FILE else reference.offset
         )
     path = reference.spool or reference.path
@@ -72,7 +72,7 @@ def _fetch(reference: Reference) -> bytes:
     return data
 
 
-def too_large_error(source: str, size: int, offset: int | None = None) -> BadRecordError:
+def make_too_large_error(source: str, size: int, offset: int | None = None) -> BadRecordError:
     """Return the error of an input that is too large."""
     return BadRecordError(source, f"too large: {size} bytes; an input has {MOST_INPUT_BYTES} at most", offset)
 

@@ -212,7 +212,7 @@ def make_reference(
     """Return a reference.
 
     Args:
-        options: options of the conversion; assign splits.
+        options: options of the conversion, with the splits.
         key: the record's stable name, unique in the input.
         path: the file that holds it.
         size: bytes of the record in the file.

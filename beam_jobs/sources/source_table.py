@@ -20,9 +20,9 @@ from beam_jobs.sources.installed.installed_sources import (
     Installed,
     installed_names,
     load_source,
-    no_arguments_error,
+    make_no_arguments_error,
+    make_unknown_source_error,
     open_installed,
-    unknown_source_error,
 )
 from beam_jobs.sources.lists.lists import Lists
 from beam_jobs.sources.options import SourceOptions
@@ -46,7 +46,7 @@ def source_opener(name: str) -> OpenSource:
         return functools.partial(_open_without_arguments, name)
     installed = load_source(IMAGES, name)
     if installed is None:
-        raise unknown_source_error(IMAGES, name, source_names())
+        raise make_unknown_source_error(IMAGES, name, source_names())
     return functools.partial(_open_installed, name, installed)
 
 
@@ -57,7 +57,7 @@ def source_names() -> list[str]:
 
 def _open_without_arguments(name: str, options: ConvertOptions, source_options: SourceOptions) -> Source:
     if source_options.source_args:
-        raise no_arguments_error(name)
+        raise make_no_arguments_error(name)
     return SOURCES[name](options, source_options)
 
 

@@ -21,7 +21,7 @@ from beam_jobs.file_kinds import ZIP_MAGIC
 from beam_jobs.file_names import is_path_left_behind, member_path
 from beam_jobs.options import ConvertOptions
 from beam_jobs.references.ranged_file import file_size, open_ranged
-from beam_jobs.references.reading import MOST_INPUT_BYTES, too_large_error
+from beam_jobs.references.reading import MOST_INPUT_BYTES, make_too_large_error
 from beam_jobs.references.reference import NO_FEATURES, Reference
 from beam_jobs.references.rejection import Reject, add_key, raise_rejection
 from beam_jobs.sources.classes import Classes, ClassifiedSource
@@ -155,7 +155,7 @@ class Zips(ClassifiedSource):
         if member.flag_bits & _ENCRYPTED:
             raise BadRecordError(origin, "encrypted; pack the archive again without a password")
         if member.file_size > MOST_INPUT_BYTES:
-            raise too_large_error(origin, member.file_size)
+            raise make_too_large_error(origin, member.file_size)
         if not member.file_size:
             raise BadRecordError(origin, "the file is empty")
         folders = name.split("/")[:-1]

@@ -35,7 +35,7 @@ class StoredSummary:
     """Number of a shard's records by origin.
 
     Attributes:
-        decoded_bytes: decoded bytes of all records as tensors: the mean of their split for each.
+        decoded_bytes: bytes of all records as tensors; each record counts the mean of its split.
         records: by origin.
     """
 

@@ -166,7 +166,7 @@ def _find_problem(names: list[str], values: tuple[Any, ...]) -> str:
 
 
 def _encode_row(index: int, values: dict[str, Any], limit: int) -> Span:
-    """Return a row as JSON, whose number stands for its offset; without data if its texts exceed the limit."""
+    """Return a row as JSON, whose index is its offset; without data if its texts exceed the limit."""
     size = 0
     for value in values.values():
         if isinstance(value, str):

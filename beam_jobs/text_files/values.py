@@ -227,7 +227,7 @@ def _convert_value(field: TextField, values: dict[str, Any]) -> Value:
         if field.missing is not None:
             return field.missing
         if field.name not in values:
-            raise missing_field_error(field.name, values)
+            raise make_missing_field_error(field.name, values)
         example = "=" if not is_number else "=0" if field.kind == INT else "=nan"
         raise DocumentError(
             f"field {field.name!r} has no value: {abbreviate_json(value)}; to store another one there, pass --field"
@@ -256,7 +256,7 @@ def _list(field: TextField, value: Any) -> list[Any]:
     return [_convert_value(element_field, {field.name: element}) for element in items]
 
 
-def missing_field_error(name: str, values: Iterable[str]) -> DocumentError:
+def make_missing_field_error(name: str, values: Iterable[str]) -> DocumentError:
     """Return the error of a row that lacks a field."""
     return DocumentError(f"no field {name!r}: the row has {_list_names(values) or 'none'}")
 

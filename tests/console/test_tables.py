@@ -70,7 +70,7 @@ _COUNTED = re.compile(
 _ROOT = Path(__file__).parents[2]
 
 
-def test_only_counted_makes_plurals() -> None:
+def test_only_count_text_makes_plurals() -> None:
     found = []
     for path in sorted([*_ROOT.glob("tpudata/**/*.py"), *_ROOT.glob("beam_jobs/**/*.py")]):
         for text in ast.walk(ast.parse(path.read_text())):
@@ -81,10 +81,10 @@ def test_only_counted_makes_plurals() -> None:
                 is_argument = isinstance(before, ast.Constant) and str(before.value).endswith("=")
                 if not is_argument and _COUNTED.match(str(after.value)):
                     found.append(f"{path.relative_to(_ROOT)}:{value.lineno}: {ast.unparse(value)}{after.value!s}")
-    assert found == [], "pass the count to tpudata.console.tables.counted"
+    assert found == [], "pass the count to tpudata.console.tables.count_text"
 
 
-def test_counted_adds_plurals() -> None:
+def test_count_text_adds_plurals() -> None:
     texts = [
         count_text(1, "record"),
         count_text(0, "record"),

@@ -20,8 +20,8 @@ from beam_jobs.images import run as convert_images
 from beam_jobs.text import run as convert_text
 from scripts.fake_gcs import FakeGcs, Fault
 from tests.helpers.pictures import make_pictures
+from tests.helpers.stores import serve_gs
 from tpudata.errors import TpudataError
-from tpudata.storage.select import _storage
 
 KINDS = (
     *("reset", "lost", "truncated", "short", "empty", "html", "unsaid"),
@@ -59,16 +59,11 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
 
 @pytest.fixture
 def store(monkeypatch: pytest.MonkeyPatch, inputs: dict[str, bytes]) -> Iterator[FakeGcs]:
-    with FakeGcs() as server:
-        monkeypatch.setenv("STORAGE_EMULATOR_HOST", server.url)
-        monkeypatch.setenv("TPUDATA_GCS_RETRY", "first_wait=0.005,longest_wait=0.02,limit=3,answer_within=0.5")
-        # The previous test's client has another server.
-        _storage.cache_clear()
-        server.bucket("b")
+    monkeypatch.setenv("TPUDATA_GCS_RETRY", "first_wait=0.005,longest_wait=0.02,limit=3,answer_within=0.5")
+    with serve_gs() as server:
         for name, data in inputs.items():
             server.put("b", name, data)
         yield server
-        _storage.cache_clear()
 
 
 def outputs(store: FakeGcs) -> dict[str, str]:

@@ -85,8 +85,8 @@ def write_dataset(
     return folder
 
 
-def write_unfilled(folder: Path, shards: Sequence[npt.NDArray[np.int64]]) -> None:
-    """Writes a split "train" of strings "x" in shards of records of these sizes, of which a disk stores only the indexes."""
+def write_sparse_shards(folder: Path, shards: Sequence[npt.NDArray[np.int64]]) -> None:
+    """Write a split "train" of strings "x" whose shards are sparse files, with indexes for records of these sizes."""
     written = []
     for number, sizes in enumerate(shards):
         offsets = np.append(0, np.cumsum(sizes)).astype(np.uint64)

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pytest
 import tensorflow as tf
 
-from tests.helpers.datasets import write_dataset, write_unfilled
+from tests.helpers.datasets import write_dataset, write_sparse_shards
 from tests.helpers.hostile import write_json
 from tpudata import Reading, UsageError, make_input_fn
 from tpudata.format import Feature, open_dataset
@@ -198,7 +198,7 @@ def test_rejects_wrong_options() -> None:
 
 def test_reports_too_little_memory(tmp_path: Path) -> None:
     # Each piece is a record of 256 GiB; the first record of a shard is read before.
-    write_unfilled(tmp_path, [np.append(100, np.full(16, 1 << 38))] * 16)
+    write_sparse_shards(tmp_path, [np.append(100, np.full(16, 1 << 38))] * 16)
     reading = Reading(pieces=True, piece_bytes=1 << 38, lanes=4)
     input_fn = make_input_fn(str(tmp_path), "train", training=True, seed=4, shuffle=8, reading=reading)
     with pytest.raises(UsageError, match=r"4 streams of large pieces .* reading=tpudata.Reading\(lanes=1\)"):

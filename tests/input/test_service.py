@@ -283,8 +283,8 @@ def own_service() -> Iterator[Service]:
 def test_waits_for_a_late_worker_and_names_it(
     own_service: Service, raw_digits: Written, caplog: pytest.LogCaptureFixture
 ) -> None:
-    class Warned(logging.Handler):
-        """Starts the second worker once a warning names it."""
+    class WorkerStarter(logging.Handler):
+        """Handler that starts the second worker when a warning names it."""
 
         def emit(self, _: logging.LogRecord) -> None:
             if len(own_service.workers) == 1:
@@ -292,11 +292,13 @@ def test_waits_for_a_late_worker_and_names_it(
 
     own_service.start_worker()
     service = DataService(own_service.dispatcher.target, workers=2)
-    warned = Warned(logging.WARNING)
-    logging.getLogger("tpudata").addHandler(warned)
-    with caplog.at_level("WARNING", "tpudata"):
-        dataset = make_input_fn(raw_digits.path, "test", training=False, service=service)({"batch_size": 24})
-    logging.getLogger("tpudata").removeHandler(warned)
+    starter = WorkerStarter(logging.WARNING)
+    logging.getLogger("tpudata").addHandler(starter)
+    try:
+        with caplog.at_level("WARNING", "tpudata"):
+            dataset = make_input_fn(raw_digits.path, "test", training=False, service=service)({"batch_size": 24})
+    finally:
+        logging.getLogger("tpudata").removeHandler(starter)
     check_same(taken(dataset), taken(make_input_fn(raw_digits.path, "test", training=False)({"batch_size": 24})))
     first, second = [record.message for record in caplog.records if "tf.data service" in record.message]
     assert re.search(

@@ -1,4 +1,4 @@
-"""What `tpudata migrate` makes of programs."""
+"""The `tpudata migrate` command, run on programs of tests."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Note:
 
 
 @dataclasses.dataclass(frozen=True)
-class Migration:
+class CommandResult:
     """A file afterwards, the number of places that were rewritten in it, and what is left to do."""
 
     text: str
@@ -37,12 +37,12 @@ class Migration:
     notes: tuple[Note, ...]
 
 
-def migrate(text: str) -> Migration:
+def migrate(text: str) -> CommandResult:
     """Run the command on a program of one file."""
     return migrate_files({"a.py": text})["a.py"]
 
 
-def migrate_files(texts: Mapping[str, str]) -> dict[str, Migration]:
+def migrate_files(texts: Mapping[str, str]) -> dict[str, CommandResult]:
     """Run the command on the files of a program, by their names."""
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
         for name, text in texts.items():
@@ -56,7 +56,7 @@ def migrate_files(texts: Mapping[str, str]) -> dict[str, Migration]:
         for name in texts:
             lines = zip(_read_notes(name, before), _read_notes(name, after), strict=True)
             notes = tuple(Note(line, new_line, text) for (line, _), (new_line, text) in lines)
-            migrations[name] = Migration(Path(name).read_bytes().decode(), int(places[name]), notes)
+            migrations[name] = CommandResult(Path(name).read_bytes().decode(), int(places[name]), notes)
         assert code == int(any(migration.notes for migration in migrations.values()))
         return migrations
 

@@ -11,12 +11,12 @@ from types import ModuleType
 import pytest
 import tensorflow as tf
 
-from tests.migrate.command import Migration, migrate, run_command
+from tests.migrate.command import CommandResult, migrate, run_command
 from tpudata import estimator as tpudata_estimator
 from tpudata.migrate import names
 
 
-def migrated(before: str) -> Migration:
+def migrated(before: str) -> CommandResult:
     return migrate(textwrap.dedent(before))
 
 
@@ -262,7 +262,7 @@ def test_lists_names_without_a_counterpart() -> None:
     ],
 )
 def test_leaves_other_programs_unchanged(text: str) -> None:
-    assert migrate(text) == Migration(text, 0, ())
+    assert migrate(text) == CommandResult(text, 0, ())
 
 
 @pytest.mark.parametrize("text", ["print 'old'\n", "def f(:\n", "x = \0\n"])

@@ -11,7 +11,7 @@ import pytest
 
 from scripts.fake_gcs import FakeGcs
 from tests.helpers.datasets import Written, write_images
-from tpudata.storage.select import _storage
+from tests.helpers.stores import serve_gs
 
 
 @pytest.fixture(scope="module", params=[None, "gzip"])
@@ -25,13 +25,9 @@ def pictures(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 
 
 @pytest.fixture
-def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeGcs]:
+def store() -> Iterator[FakeGcs]:
     """A store that gs:// paths lead to."""
-    with FakeGcs() as store:
-        monkeypatch.setenv("STORAGE_EMULATOR_HOST", store.url)
-        # The client of the test before knows another server.
-        _storage.cache_clear()
-        store.bucket("data")
+    with serve_gs("data") as store:
         yield store
         # What is in flight would be tried again for minutes, next to other tests.
         store.faults.clear()
@@ -39,7 +35,6 @@ def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeGcs]:
         for thread in threading.enumerate():
             if thread.name.startswith("tpudata-source"):
                 thread.join(10)
-        _storage.cache_clear()
 
 
 @dataclasses.dataclass

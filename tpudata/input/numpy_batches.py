@@ -63,8 +63,7 @@ def as_numpy(
         )
     if size % count:
         raise UsageError(
-            f"batch_size: {count} processes cannot share the global batch evenly (got {size}, expected a multiple of"
-            f" {count}). Pass such a multiple."
+            f"batch_size: processes cannot share the global batch evenly (got {size}, expected a multiple of {count}). Choose one."
         )
     context = tf.distribute.InputContext(count, index, count)
     # The first call fills the cache, so it reads records too.

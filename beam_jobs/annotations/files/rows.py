@@ -22,7 +22,7 @@ class Line(NamedTuple):
     """One line that is not blank.
 
     Attributes:
-        place: place of the row.
+        place: place of the line.
         text: the line, without its end and without space around it.
     """
 

@@ -116,17 +116,17 @@ class AnnotatedConverter(ImageConverter):
         assert self.schema is not None
         annotation = _unwrap_annotation(reference)
         # Rejected images do not count.
-        counted = self.new_summary()
+        image_summary = self.new_summary()
         try:
-            values = self._layout.values(reference, None, data, self.options, counted)
+            values = self._layout.values(reference, None, data, self.options, image_summary)
             frame = make_frame(data, values["image/width"], values["image/height"])
         except ValueError as error:
             raise BadRecordError(reference.origin, str(error)) from None
         values |= list_annotation_values(self.schema, annotation, frame, _read_map(annotation))
         if self.schema.has_targets:
             values[TARGET.name] = self._read_target(annotation)
-        counted.add_lists(self._lists, values)
-        summary.merge(counted)
+        image_summary.add_lists(self._lists, values)
+        summary.merge(image_summary)
         return encode_example_parts(values)
 
     def content_size(self, reference: Reference, data: bytes) -> int:

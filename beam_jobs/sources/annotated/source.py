@@ -75,7 +75,7 @@ class AnnotatedImages(ScannedSource):
 
         Args:
             options: options of the conversion.
-            source_options: name the annotations.
+            source_options: options with the annotation files.
 
         Raises:
             SourceError: the input is not a folder, or the annotations have no known form.

@@ -56,7 +56,7 @@ def open_installed(name: str, installed: Installed, arguments: Mapping[str, str]
     if isinstance(installed, type):
         source = open_with_arguments(name, installed, arguments, options)
     elif arguments:
-        raise no_arguments_error(name)
+        raise make_no_arguments_error(name)
     else:
         source = installed(*options.values())
         if not isinstance(source, Source):
@@ -68,7 +68,7 @@ def open_installed(name: str, installed: Installed, arguments: Mapping[str, str]
     return source
 
 
-def unknown_source_error(group: str, name: str, names: Sequence[str]) -> UsageError:
+def make_unknown_source_error(group: str, name: str, names: Sequence[str]) -> UsageError:
     """Return the error of a source that is not installed.
 
     Args:
@@ -83,7 +83,7 @@ def unknown_source_error(group: str, name: str, names: Sequence[str]) -> UsageEr
     return UsageError(f"--source is {name!r} ({expected}){suggestion(name, names)}")
 
 
-def no_arguments_error(name: str) -> UsageError:
+def make_no_arguments_error(name: str) -> UsageError:
     """Return the error of arguments for a source that has none."""
     return UsageError(f"--source-arg: --source={name} takes no arguments. Omit the flag.")
 

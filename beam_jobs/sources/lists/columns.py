@@ -45,7 +45,7 @@ _LISTS = tuple(LIST_KINDS)
 
 
 class ListedImage(Payload):
-    """An image file that a list names. The text of its columns is not escaped in the entries of appends."""
+    """An image file that a list names; entries of appends hash the text of its columns as UTF-8, not as ASCII escapes."""
 
     is_escaped = False
 

@@ -183,9 +183,9 @@ class _LineAlignedPieces:
             raise StopIteration
         return self._join_held()
 
-    def _join_held(self, line_ends: bytes = b"", next_line: bytes = b"") -> bytes:
-        """Return the held bytes with the ends of lines, and hold the begin of the next line."""
-        lines = b"".join((*self._held, line_ends))
+    def _join_held(self, lines: bytes = b"", next_line: bytes = b"") -> bytes:
+        """Return the held bytes joined with `lines`, and hold the beginning of the next line."""
+        whole_lines = b"".join((*self._held, lines))
         self._held, self._held_bytes = [next_line], len(next_line)
-        self.end += len(lines)
-        return lines
+        self.end += len(whole_lines)
+        return whole_lines

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import BinaryIO, NamedTuple
 
 from beam_jobs.file_names import is_path_left_behind
-from beam_jobs.references.reading import MOST_INPUT_BYTES, too_large_error
+from beam_jobs.references.reading import MOST_INPUT_BYTES, make_too_large_error
 from beam_jobs.references.rejection import Reject, add_key
 from beam_jobs.sources.tars.members import Member, tar_members
 from tpudata.errors import BadRecordError
@@ -70,6 +70,6 @@ def tar_files(
             ignored.append(origin)
         elif member.size > most_bytes:
             # In a compressed tar, the member would be read here.
-            reject(add_key(too_large_error(origin, member.size), key))
+            reject(add_key(make_too_large_error(origin, member.size), key))
         else:
             yield member

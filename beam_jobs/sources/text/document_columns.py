@@ -23,7 +23,7 @@ from beam_jobs.text_files.document import DocumentBlock, TextFile
 from beam_jobs.text_files.documents import document_blocks, text_parts
 from beam_jobs.text_files.forms import look_at
 from beam_jobs.text_files.options import PARQUET, TextOptions
-from beam_jobs.text_files.values import DocumentError, missing_field_error, row_values
+from beam_jobs.text_files.values import DocumentError, make_missing_field_error, row_values
 from beam_jobs.values.column_kinds import INT
 from tpudata.errors import BadRecordError, CorruptionError, SourceError, TpudataError
 from tpudata.json_values import abbreviate_json
@@ -139,7 +139,7 @@ class DocumentColumns:
             values = row_values(data, block.form, self.text)
             missing = next((name for name in (label, key_field) if name is not None and name not in values), None)
             if missing is not None:
-                raise missing_field_error(missing, values)
+                raise make_missing_field_error(missing, values)
         except DocumentError as error:
             if block.is_addressed:
                 raise BadRecordError(path, str(error), offset + (error.at or 0)) from None

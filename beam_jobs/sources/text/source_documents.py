@@ -28,8 +28,8 @@ from beam_jobs.sources.installed.installed_sources import (
     DOCUMENTS,
     installed_names,
     load_source,
+    make_unknown_source_error,
     open_installed,
-    unknown_source_error,
 )
 from beam_jobs.sources.installed.source_checks import list_parts, list_references, list_units
 from beam_jobs.sources.options import TextSourceOptions
@@ -85,7 +85,7 @@ class SourceDocuments(PackSource):
         name = str(source_options.source)
         installed = load_source(DOCUMENTS, name)
         if installed is None:
-            raise unknown_source_error(DOCUMENTS, name, installed_names(DOCUMENTS))
+            raise make_unknown_source_error(DOCUMENTS, name, installed_names(DOCUMENTS))
         _reject_options_of_files(text, name)
         fields = {"options": options, "text_options": text}
         source = open_installed(name, installed, source_options.source_args, fields)

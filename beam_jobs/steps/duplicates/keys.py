@@ -31,7 +31,7 @@ class CheckDuplicates(beam.PTransform):  # type: ignore[misc]
         return packs | "ByKey" >> beam.ParDo(_ByKey()) | "Group" >> beam.GroupByKey() | beam.FlatMap(_check)
 
 
-def duplicate_keys_error(first: Reference, other: Reference) -> SourceError:
+def make_duplicate_keys_error(first: Reference, other: Reference) -> SourceError:
     """Return the error for two references of one key."""
     return SourceError(f"{first.origin} and {other.origin} have the same key {first.key!r}. Every input needs its own.")
 
@@ -70,6 +70,6 @@ def _check(group: tuple[int, Iterable[bytes]]) -> Iterator[InputCounts]:
         for reference in pack.references():
             if reference.key in first_references:
                 pair = first_references[reference.key], reference
-                raise duplicate_keys_error(*sorted(pair, key=lambda repeated: (repeated.path, repeated.offset)))
+                raise make_duplicate_keys_error(*sorted(pair, key=lambda repeated: (repeated.path, repeated.offset)))
             first_references[reference.key] = reference
     yield from ()

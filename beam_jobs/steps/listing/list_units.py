@@ -73,7 +73,7 @@ def list_scanned_units(parts: ScannedParts, source: Source, firsts: Mapping[int,
         source: the source, with its schema.
         firsts: by index of a scanned part of the input, the index of its first unit; None if the order does not matter.
     """
-    indices = [0 if firsts is None else firsts[scanned_index] + found_index for scanned_index, found_index, _ in parts]
+    indices = [0 if firsts is None else firsts[part_index] + index_in_part for part_index, index_in_part, _ in parts]
     units = (unit for _, _, part in parts for unit in list_units(source, part, []))
     return list(zip(indices, units, strict=True))
 

@@ -122,10 +122,10 @@ class _Scan(LimitedStep):
         self, indexed_parts: Sequence[tuple[int, Any]], aside: list[TaggedOutput]
     ) -> Iterator[tuple[int, int, Any]]:
         """Yield the scanned parts with their indices; append facts and compared rows to the side outputs in `aside`."""
-        for scanned_index, part in indexed_parts:
-            scan = self._source.scan(scanned_index, part)
-            for found_index, scanned_part in enumerate(scan.parts()):
-                yield scanned_index, found_index, scanned_part
+        for part_index, part in indexed_parts:
+            scan = self._source.scan(part_index, part)
+            for index_in_part, scanned_part in enumerate(scan.parts()):
+                yield part_index, index_in_part, scanned_part
                 if scan.held >= _HELD_ROWS:
                     aside += _tag_groups(scan)
             aside += _tag_groups(scan)

@@ -19,7 +19,7 @@ from beam_jobs.planning.plan import Plan
 from beam_jobs.references.packs.pack import Pack
 from beam_jobs.run.progress import ProgressReport
 from beam_jobs.steps.dataset_spec import DatasetSpec
-from beam_jobs.steps.duplicates.keys import duplicate_keys_error
+from beam_jobs.steps.duplicates.keys import make_duplicate_keys_error
 from beam_jobs.steps.limited_step import LimitedStep, holds_limits
 from beam_jobs.steps.shards.finished_shard import (
     INPUTS,
@@ -232,7 +232,7 @@ def _check_duplicates(packs: Sequence[Pack]) -> None:
     references = itertools.chain.from_iterable(pack.references() for pack in packs)
     for reference, other in itertools.pairwise(references):
         if reference.key == other.key and not other.payload.may_repeat:
-            raise duplicate_keys_error(reference, other)
+            raise make_duplicate_keys_error(reference, other)
 
 
 def _digest_inputs(entries: Entries, converter: Converter, context: ShardContext) -> str:

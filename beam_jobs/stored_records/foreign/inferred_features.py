@@ -111,7 +111,7 @@ class InferredSummary:
     """Statistics of some records' features; those of two shards can be merged in any order.
 
     Attributes:
-        decoded_bytes: decoded bytes of all records as tensors: pixels of images, 4 bytes a number, and the bytes of other values.
+        decoded_bytes: bytes of all records as tensors: pixels of images, 4 bytes a number, and the bytes of other values.
         records: number of records.
         features: by name.
     """

@@ -39,7 +39,7 @@ def array_spans(chunks: Iterable[bytes], limit: int, path: str) -> Iterator[Span
     offset = depth = 0
     quoted = escaped = False
     for chunk in chunks:
-        # From `taken` on, the bytes belong to an unfinished element.
+        # From `element_start` on, the bytes belong to an unfinished element.
         element_start = position = 0
         while position < len(chunk):
             if escaped:

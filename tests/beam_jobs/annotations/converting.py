@@ -1,4 +1,4 @@
-"""What a conversion makes of pictures with annotations, and of damaged rows."""
+"""Conversions of pictures with annotations, and of damaged rows."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ HEIGHT, WIDTH = 40, 50
 _EDGES = ("ymin", "xmin", "ymax", "xmax")
 
 
-class Converted(NamedTuple):
-    """What became of the pictures of an input.
+class AnnotatedOutcome(NamedTuple):
+    """Records, rejects and class names of a conversion.
 
     Attributes:
         records: the features of each by its name, without `image/` in front.
@@ -49,7 +49,7 @@ def convert_annotated(
     pictures: Iterable[str],
     annotations: str = ".",
     size: tuple[int, int] = (HEIGHT, WIDTH),
-) -> Converted:
+) -> AnnotatedOutcome:
     """Convert pictures in the folder `images` by annotations; what is bad is skipped.
 
     Args:
@@ -73,4 +73,4 @@ def convert_annotated(
         name: reason.removeprefix("bad annotation: ") for name, reason in read_rejects(root / "out", root).items()
     }
     labels = root / "out" / "labels.txt"
-    return Converted(records, rejects, labels.read_text().splitlines() if labels.exists() else [])
+    return AnnotatedOutcome(records, rejects, labels.read_text().splitlines() if labels.exists() else [])

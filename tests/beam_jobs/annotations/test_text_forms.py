@@ -370,19 +370,21 @@ class TestOxfordPets:
     NAMES = ("Abyssinian_100", "great_pyrenees_7", "Bombay_1", "Bombay_2")
 
     def test_takes_classes_from_names_and_finds_trimaps(self, tmp_path: Path) -> None:
-        bad = "Bombay_2 2 3 2\nAbyssinian_100 1 1 1\n"
         files: dict[str, str | bytes] = {
             "annotations/list.txt": self.LIST,
-            "annotations/trainval.txt": f"Bombay_1 2 1 2\n{bad}",
+            "annotations/trainval.txt": "Bombay_1 2 1 2\n",
             **{f"annotations/trimaps/{name}.png": MAP for name in self.NAMES},
             "annotations/trimaps/._Abyssinian_100.png": b"",
             "annotations/xmls/Abyssinian_100.xml": "<annotation><filename>Abyssinian_100.png</filename></annotation>",
         }
-        found = convert_annotated(tmp_path, files, [f"{name}.png" for name in self.NAMES], "annotations/list.txt")
+        pictures = [f"{name}.png" for name in self.NAMES]
+        found = convert_annotated(tmp_path / "whole", files, pictures, "annotations/list.txt")
         assert found.classes == ["Abyssinian", "Bombay", "great_pyrenees"]
         assert found.texts("Abyssinian_100.png", "class/text") == ["Abyssinian"]
         assert found.records["Abyssinian_100.png"]["segmentation/class/encoded"] == [MAP]
         assert found.records["great_pyrenees_7.png"]["species"] == [2]
+        for part, names in (("trainval.txt", ["Bombay_1.png"]), ("xmls", ["Abyssinian_100.png"])):
+            assert [*convert_annotated(tmp_path / part, files, pictures, f"annotations/{part}").records] == names
 
     def test_rejects_damaged_rows(self, tmp_path: Path) -> None:
         text = self.LIST + "Bombay_2 2 3 2\nBombay_1 2 1 2\n"

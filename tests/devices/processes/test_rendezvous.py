@@ -88,8 +88,8 @@ def test_ignores_strangers() -> None:
 
 
 def send_bytes_one_by_one(connection: socket.socket, waits: Future[Any]) -> None:
-    """Send a byte now and then until a meeting has ended, for 10 s at most."""
-    for _ in range(100):
+    """Send a byte now and then until a meeting has ended, for a minute at most."""
+    for _ in range(600):
         if waits.done():
             return
         with contextlib.suppress(OSError):
@@ -107,7 +107,7 @@ def test_a_slow_stranger_does_not_extend_the_wait() -> None:
         with socket.create_connection((host, int(port))) as stranger:
             send_bytes_one_by_one(stranger, waits)
         assert isinstance(failure(waits), ClusterError)
-        assert time.monotonic() - begin < 15
+        assert time.monotonic() - begin < 18
 
 
 def test_a_slow_server_does_not_extend_the_wait() -> None:
@@ -120,7 +120,7 @@ def test_a_slow_server_does_not_extend_the_wait() -> None:
         with connection:
             send_bytes_one_by_one(connection, waits)
         assert isinstance(failure(waits), ClusterError)
-        assert time.monotonic() - begin < 15
+        assert time.monotonic() - begin < 18
 
 
 def test_disconnects_a_silent_stranger() -> None:

@@ -18,6 +18,7 @@ from tpudata import (
     DatasetError,
     FeatureError,
     FixedLengthRecordFiles,
+    Reading,
     TextLineFiles,
     TFRecordFiles,
     TpudataError,
@@ -124,7 +125,8 @@ def test_evaluation_feeds_each_record_once_on_any_hosts(files: Any, hosts: int, 
 # Without a number the window holds all records, which tests/input/test_epochs.py tests.
 @pytest.mark.parametrize("buffer", [60, pytest.param(None, marks=pytest.mark.matrix)])
 def test_global_batches_do_not_depend_on_hosts_and_restarts(files: Any, buffer: int | None) -> None:
-    input_fn = make_input_fn(files, training=True, seed=3, shuffle=buffer)
+    # A chunk of one record or a few, as in files of real size.
+    input_fn = make_input_fn(files, training=True, seed=3, shuffle=buffer, reading=Reading(chunk_bytes=400))
 
     def batches(hosts: int, start: int = 0) -> list[list[int]]:
         by_host = host_batches(input_fn, 48, hosts, 25 - start, start)
@@ -482,13 +484,13 @@ def test_names_a_later_record_of_other_features_with_the_fix(
         path = next(tmp_path.glob("train-*.tfrecord"))
     with pytest.raises(FeatureError) as raised:
         list(as_numpy(input_fn, 2))
-    mend = (
+    fix = (
         "Correct features= of TFRecordFiles, or pass parse= to make_input_fn."
         if is_plain
         else "Convert the dataset again."
     )
     offset = len(encode_example(good)) + 16
-    assert str(raised.value) == f"{path} at byte {offset}: {message} {mend}"
+    assert str(raised.value) == f"{path} at byte {offset}: {message} {fix}"
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 """Sessions: a session program keeps TensorFlow 1's behaviour; sessions next to an estimator need a graph."""
 
-from tests.migrate.command import Migration, migrate, migrate_files
+from tests.migrate.command import CommandResult, migrate, migrate_files
 
 SESSIONS = """\
 import tensorflow as tf
@@ -50,7 +50,7 @@ if __name__ == "__main__":
 """
 
 
-def lines(found: Migration) -> list[tuple[int, str]]:
+def lines(found: CommandResult) -> list[tuple[int, str]]:
     return [(note.line, note.text.partition(" ")[0]) for note in found.notes]
 
 

@@ -34,7 +34,7 @@ def test_waits_twice_as_long_each_time_up_to_the_longest_wait_and_the_limit(wait
     assert isinstance(caught.value.__cause__, OSError)
 
 
-def test_raises_at_once_what_no_retry_mends(waits: list[float]) -> None:
+def test_raises_a_permanent_error_at_once(waits: list[float]) -> None:
     with pytest.raises(OSError, match="busy"):
         Retries("memory", RetryPolicy, lambda _: False)(fail)
     assert waits == []

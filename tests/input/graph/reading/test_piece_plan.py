@@ -15,7 +15,7 @@ import tensorflow as tf
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.helpers.datasets import write_dataset, write_unfilled
+from tests.helpers.datasets import write_dataset, write_sparse_shards
 from tpudata import Reading
 from tpudata.format import Feature, open_dataset
 from tpudata.input.graph.reading.piece_plan import PiecePlan, plan_reading
@@ -27,7 +27,7 @@ BLOCK = 64 * MEBIBYTE
 
 def piece_plan(folder: Path, shards: Sequence[npt.NDArray[np.int64]], **options: int) -> PiecePlan:
     """Return the plan in pieces for shards of records of these sizes, whose files are never read."""
-    write_unfilled(folder, shards)
+    write_sparse_shards(folder, shards)
     plan = plan_reading(open_dataset(str(folder)), "train", Reading(pieces=True, **options))
     assert isinstance(plan, PiecePlan)
     return plan

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pytest
 
 from tests.helpers import forked
-from tests.helpers.datasets import write_dataset, write_unfilled
+from tests.helpers.datasets import write_dataset, write_sparse_shards
 from tests.helpers.hostile import write_json
 from tpudata import Reading
 from tpudata.format import Feature, Manifest, Source, Split, open_dataset, shard_name, write_metadata, write_shard
@@ -31,7 +31,7 @@ FEATURES = [Feature("x", "bytes", "string")]
 
 def planned(folder: Path, shards: Sequence[npt.NDArray[np.int64]]) -> ReadPlan:
     """Return the plan for shards of records of these sizes, whose files are never read."""
-    write_unfilled(folder, shards)
+    write_sparse_shards(folder, shards)
     return plan_of(folder)
 
 
