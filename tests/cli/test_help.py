@@ -1,6 +1,6 @@
 """`tpudata help`, and the layout of the help of all commands.
 
-The table of commands tells which there are.
+Tests read the private table of commands, to cover each one.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The `tpudata` program: its help, its modules and its errors.
 
-The table of commands tells which there are; one test reads the parser that each makes.
+Tests read the private table of commands, to cover each one; one test reads the parser that each makes.
 """
 
 from __future__ import annotations

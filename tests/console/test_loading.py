@@ -1,6 +1,6 @@
 """The garbage collector while a command loads TensorFlow or Beam.
 
-A command shows nothing of it but its time.
+Tests call the private function: a command shows only the time that it saves.
 """
 
 import gc

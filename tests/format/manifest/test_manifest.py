@@ -1,6 +1,6 @@
 """The manifest: round trip, and everything it rejects.
 
-The check of the checksum is private: of a changed bit, readers may report the value that it is in.
+Tests call the private check of the checksum: for a flipped bit, readers may report the invalid value first.
 """
 
 from __future__ import annotations

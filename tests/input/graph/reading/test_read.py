@@ -90,6 +90,18 @@ def test_rejects_a_truncated_file(tmp_path: Path, kind: str) -> None:
             list(input_fn({"batch_size": len(expected)}))
 
 
+@pytest.mark.parametrize("kind", ["shards", "gzip", "tfrecord"])
+def test_rejects_a_flipped_bit(tmp_path: Path, kind: str) -> None:
+    data, expected = written(tmp_path, kind)
+    input_fn = make_input_fn(*data, training=False, parse=lambda records: {"record": records})
+    path = min(path for path in tmp_path.iterdir() if path.is_file() and path.suffix != ".json")
+    damaged = bytearray(path.read_bytes())
+    damaged[len(damaged) // 2] ^= 4
+    path.write_bytes(damaged)
+    with pytest.raises(tf.errors.OpError):
+        list(input_fn({"batch_size": len(expected)}))
+
+
 def numbered(folder: Path, compression: str | None) -> tuple[Dataset, ShardIndex]:
     """Return a dataset of 90 equally large records in one shard, and the shard's index."""
     records = [{"x": bytes([number]) * 20} for number in range(90)]
