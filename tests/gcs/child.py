@@ -190,6 +190,28 @@ def feed_on(batches: int) -> int:
     return sum(1 for _ in itertools.islice(_OPENED[0], batches))
 
 
+def restore_feed(folder: str, batches: int) -> list[str]:
+    """Save the iterator of an evaluation after some batches; return digests of what follows in it, and in a restored one."""
+    import tempfile
+
+    import tensorflow as tf
+
+    import tpudata
+
+    reading = tpudata.Reading(piece_bytes=1 << 20, streams=4)
+    dataset = tpudata.make_input_fn(folder, "train", training=False, reading=reading)({"batch_size": 64})
+    saved, restored = iter(dataset), iter(dataset)
+    for _ in range(batches):
+        next(saved)
+    with tempfile.TemporaryDirectory() as checkpoints:
+        path = tf.train.Checkpoint(iterator=saved).save(f"{checkpoints}/c")
+        tf.train.Checkpoint(iterator=restored).restore(path)
+    return [
+        digest(b"".join(features["image"].numpy().tobytes() for features, *_ in iterator))
+        for iterator in (saved, restored)
+    ]
+
+
 def export(model_dir: str, base: str) -> list[int]:
     """Exports the trained model, loads what was written, and asks it; shape of what it answers."""
     import tensorflow as tf
@@ -248,6 +270,7 @@ CALLS: dict[str, Callable[..., Any]] = {
         feed_files,
         open_feed,
         feed_on,
+        restore_feed,
         export,
         command,
     )

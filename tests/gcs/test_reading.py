@@ -168,6 +168,23 @@ def test_starting_in_the_middle_reads_no_more_than_starting_at_zero(filled_store
     assert sizes[1] <= 1.5 * sizes[0]
 
 
+def test_an_iterator_checkpoint_continues_an_evaluation(
+    filled_store: FakeGcs, child: Child, files: tuple[dict[str, bytes], list[bytes]]
+) -> None:
+    # In the middle of a shard of 160 records.
+    rest = [*files[1][20 * BATCH :], *[files[1][-1]] * (-RECORDS % BATCH)]
+    assert child("restore_feed", "gs://data/set", 20) == [digest(b"".join(rest))] * 2
+
+
+def test_training_reports_a_bit_changed_in_transit(filled_store: FakeGcs, child: Child) -> None:
+    child("open_feed", "gs://data/set", True)
+    assert child("feed_on", 1) == 1
+    filled_store.faults.add(Fault("corrupt", "read", SHARD.removeprefix("gs://")))
+    with pytest.raises(ChildError, match=r"TpudataError: gs://data/set: a record at byte .* was damaged in transit"):
+        child("feed_on", 2 * RECORDS // BATCH)
+    assert filled_store.faults.met == 1
+
+
 def test_requests_slow_down_while_the_store_rejects_them(filled_store: FakeGcs, child: Child) -> None:
     expected = child("feed_hosts", "gs://data/set", False, 1, None)
     filled_store.reads.clear()
