@@ -16,7 +16,7 @@ from tpudata.models.training.train_op import TrainingParams
 from tpudata.tensor_types import Tensors
 
 _ACTIVATIONS = {"sigmoid": tf.sigmoid, "relu": tf.nn.relu, "tanh": tf.tanh}
-# Names of the weights of rows and tokens.
+# Float features that are weights of rows and tokens, and no inputs.
 _WEIGHTS = ("weights", "token_weights")
 
 
@@ -79,7 +79,7 @@ def iris_mlp(
     for layer, units in enumerate(params.hidden_units):
         net = _ACTIVATIONS[params.activation](dense(net, units, f"hidden_{layer}", initializer))
         if training:
-            net = drop(net, params.dropout, dropout_seed, place=layer)
+            net = drop(net, params.dropout, dropout_seed, index=layer)
     return dense(net, params.num_classes, "logits", initializer)
 
 
@@ -107,11 +107,13 @@ def model_fn(features: Tensors, labels: Tensors, mode: str, params: Mapping[str,
 
 
 def _join_inputs(features: Tensors, params: IrisMlpParams) -> tf.Tensor:
+    """Return the input features side by side, float32 [batch, numbers]; the errors are those of `model_fn`."""
     if not isinstance(features, dict):
         features = {"features": features}
     names = params.feature_names
     if not names:
-        names = tuple(sorted(name for name, x in features.items() if name not in _WEIGHTS and x.dtype.is_floating))
+        floats = {name for name, tensor in features.items() if tensor.dtype.is_floating}
+        names = tuple(sorted(floats.difference(_WEIGHTS)))
     missing = [name for name in names if name not in features]
     if missing or not names:
         needed = f"contain {', '.join(missing)}" if missing else "contain floats"
