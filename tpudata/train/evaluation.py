@@ -13,7 +13,7 @@ from tpudata.estimator.loops.training.termination import handle_sigterm
 from tpudata.estimator.new_checkpoints import evaluate_new_checkpoints
 from tpudata.tensor_types import Array
 from tpudata.train.options.train_options import TrainOptions
-from tpudata.train.outputs.closing_table import Row, closing_row
+from tpudata.train.outputs.closing_table import Row, make_closing_row
 from tpudata.train.outputs.early_stopping import EarlyStopping
 from tpudata.train.outputs.record import write_json
 
@@ -55,7 +55,9 @@ class Evaluation:
         record = {**self.metrics, "split": split, "records": self._records}
         write_json(self._options.model_dir, EVALUATION_NAME, record)
         step, accuracy = self.metrics["global_step"], self.metrics.get("accuracy")
-        self.rows.append(closing_row("evaluate", split, self._records, step, seconds, self.metrics["loss"], accuracy))
+        self.rows.append(
+            make_closing_row("evaluate", split, self._records, step, seconds, self.metrics["loss"], accuracy)
+        )
 
     def run_continuously(self) -> None:
         """Evaluate each checkpoint as it appears, up to the last step or until a timeout without a new one.

@@ -61,7 +61,7 @@ def _make_key(params: Mapping[str, Any], context: tf.distribute.InputContext, st
     return (params["batch_size"], *hosts, start_step)
 
 
-def training_input(
+def make_training_input(
     options: TrainOptions, dataset: Dataset, section: Section, ranges: Sequence[ValueRange]
 ) -> CheckedInput:
     """Return the input of training.
@@ -108,8 +108,8 @@ def _make_training_input_fn(options: TrainOptions, dataset: Dataset) -> Callable
     )
 
 
-def evaluation_input(options: TrainOptions, dataset: Dataset, ranges: Sequence[ValueRange]) -> CheckedInput:
-    """Return the input of evaluation and prediction; it raises the errors of training_input."""
+def make_evaluation_input(options: TrainOptions, dataset: Dataset, ranges: Sequence[ValueRange]) -> CheckedInput:
+    """Return the input of evaluation and prediction; it raises the errors of make_training_input."""
     from tpudata.input import make_input_fn
 
     input_fn = make_input_fn(
@@ -125,8 +125,8 @@ def evaluation_input(options: TrainOptions, dataset: Dataset, ranges: Sequence[V
     return CheckedInput(RangeCheckedInput(input_fn, ranges))
 
 
-def serving_features(options: TrainOptions, dataset: Dataset) -> ServingFeatures:
-    """Return the steps from encoded images or records to the features of prediction; it raises the errors of training_input."""
+def make_serving_features(options: TrainOptions, dataset: Dataset) -> ServingFeatures:
+    """Return the steps from encoded images or records to the features of prediction; it raises the errors of make_training_input."""
     from tpudata.input.options.columns import FeatureOptions
     from tpudata.input.serving import ServingFeatures
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tpudata.estimator.api.user_functions import ModelFunction
 
 
-def model_params(options: TrainOptions, dataset: Dataset, label: Feature | None) -> dict[str, Any]:
+def make_model_params(options: TrainOptions, dataset: Dataset, label: Feature | None) -> dict[str, Any]:
     """Return the `params` of model_fn, without those that the estimator adds.
 
     Explicit parameters take precedence. For other parameters that the model has, values come from the dataset, the seed and the
@@ -207,7 +207,7 @@ def _check_task(options: TrainOptions, config: RunConfig) -> None:
 def find_label(options: TrainOptions, dataset: Dataset) -> Feature | None:
     """Return the feature that is the dataset's label, or None, also if the model learns label maps.
 
-    It raises the errors of training_input.
+    It raises the errors of make_training_input.
     """
     from tpudata.input.dataset.select_fields import select_fields
     from tpudata.input.options.columns import FeatureOptions

@@ -19,13 +19,13 @@ from tpudata.estimator.tpu_check.result import raise_if_rejected
 from tpudata.storage import storage_for
 from tpudata.train.evaluation import Evaluation
 from tpudata.train.feeding_rate import read_feeding_rate
-from tpudata.train.input import CheckedInput, remove_weights, serving_features
-from tpudata.train.job import Job, global_step
-from tpudata.train.outputs.closing_table import Row, closing_row
-from tpudata.train.outputs.cost_table import cost_table
+from tpudata.train.input import CheckedInput, make_serving_features, remove_weights
+from tpudata.train.job import Job, read_global_step
+from tpudata.train.outputs.closing_table import Row, make_closing_row
+from tpudata.train.outputs.cost_table import make_cost_table
 from tpudata.train.outputs.early_stopping import check_metric
 from tpudata.train.outputs.predictions import write_predictions
-from tpudata.train.outputs.prompt import prompt_input_fn, write_continuations
+from tpudata.train.outputs.prompt import make_prompt_input_fn, write_continuations
 
 PREDICTIONS_NAME = "predictions.jsonl"
 EXPORT_NAME = "export"
@@ -85,7 +85,7 @@ def predict(job: Job, checkpoint: str | None) -> Outcome:
     options = job.options
     path = options.output or storage_for(options.model_dir).join(options.model_dir, PREDICTIONS_NAME)
     predictions = job.estimator.predict(_inference_input_fn(job), checkpoint_path=checkpoint)
-    step = global_step(job.estimator, checkpoint)
+    step = read_global_step(job.estimator, checkpoint)
     written = f"\npredictions: {path}"
     started = time.monotonic()
     if options.prompt is not None:
@@ -93,14 +93,14 @@ def predict(job: Job, checkpoint: str | None) -> Outcome:
         seconds = time.monotonic() - started
         for text in texts:
             print(f"\n{options.prompt}{text}")
-        return Outcome([closing_row("predict", "-", len(texts), step, seconds)], written=written)
+        return Outcome([make_closing_row("predict", "-", len(texts), step, seconds)], written=written)
     count, right = write_predictions(
         path, predictions, job.dataset, options.eval_split, job.label, options.num_predictions
     )
     seconds = time.monotonic() - started
     accuracy = None if right is None else right / count
     return Outcome(
-        [closing_row("predict", options.eval_split, count, step, seconds, accuracy=accuracy)], written=written
+        [make_closing_row("predict", options.eval_split, count, step, seconds, accuracy=accuracy)], written=written
     )
 
 
@@ -110,7 +110,7 @@ def export_model(job: Job, checkpoint: str | None) -> Outcome:
     All take any number of rows.
     """
     options = job.options
-    serving = serving_features(options, job.dataset)
+    serving = make_serving_features(options, job.dataset)
     signatures: dict[str, dict[str, tf.Tensor]] = {}
 
     def receiver() -> NamedReceiver:
@@ -155,7 +155,7 @@ def rehearse(job: Job) -> None:
     if options.json:
         print(json.dumps(findings.to_json(feeding), indent=1))
     elif findings.costs:
-        print(cost_table(findings.costs, feeding))
+        print(make_cost_table(findings.costs, feeding))
     raise_if_rejected(findings, list(modes))
 
 
@@ -185,7 +185,7 @@ def _make_evaluation(job: Job) -> Evaluation:
 def _inference_input_fn(job: Job) -> InputFunction:
     """Return the input_fn of a mode that does not train."""
     prompt = job.options.prompt
-    return job.evaluation_input if prompt is None else prompt_input_fn(job.options, prompt)
+    return job.evaluation_input if prompt is None else make_prompt_input_fn(job.options, prompt)
 
 
 def _train(job: Job, evaluation: Evaluation | None) -> Row:
@@ -201,12 +201,12 @@ def _train(job: Job, evaluation: Evaluation | None) -> Row:
         started = time.monotonic()
         estimator.train(input_fn, max_steps=step)
         seconds += time.monotonic() - started
-        return global_step(estimator) or 0
+        return read_global_step(estimator) or 0
 
     if evaluation is None:
         train_to(options.train_steps)
     else:
         evaluation.train_until_no_better(train_to, before)
-    after = global_step(estimator) or 0
+    after = read_global_step(estimator) or 0
     records = (after - before) * options.batch_size
-    return closing_row("train", options.train_split, records, after, seconds, estimator.last_loss)
+    return make_closing_row("train", options.train_split, records, after, seconds, estimator.last_loss)

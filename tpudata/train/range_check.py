@@ -45,7 +45,7 @@ class ValueRange:
     ignored: int | None = None
 
 
-def value_ranges(
+def make_value_ranges(
     options: TrainOptions, dataset: Dataset, split: str, label: Feature | None, params: Mapping[str, object]
 ) -> list[ValueRange]:
     """Return the ranges of labels and token ids of a bundled model; [] for a user's model, whose ranges are unknown.
@@ -79,7 +79,7 @@ def value_ranges(
     return ranges
 
 
-def label_error(options: TrainOptions, error: BaseException) -> DatasetError | None:
+def explain_label_error(options: TrainOptions, error: BaseException) -> DatasetError | None:
     """Return a clear error if TensorFlow's error is about a label without an output; otherwise None."""
     match = LABEL_OUTSIDE.search(str(error))
     if match is None:

@@ -11,7 +11,7 @@ Row: TypeAlias = "tuple[str, ...]"
 _HEADING = ("", "split", "records", "step", "loss", "accuracy", "seconds", "records/s")
 
 
-def closing_row(
+def make_closing_row(
     action: str,
     split: str,
     records: int,
@@ -33,7 +33,7 @@ def closing_row(
     )
 
 
-def closing_table(rows: Sequence[Row], metrics: Mapping[str, Any]) -> str:
+def make_closing_table(rows: Sequence[Row], metrics: Mapping[str, Any]) -> str:
     """Return the rows under their heading, followed by the metrics that have no column; empty without rows."""
     if not rows:
         return ""

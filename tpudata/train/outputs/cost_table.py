@@ -24,7 +24,7 @@ _ROWS: Sequence[tuple[str, Callable[[StepCost], str]]] = (
 )
 
 
-def cost_table(costs: Sequence[StepCost], feeding: FeedingRate | None = None) -> str:
+def make_cost_table(costs: Sequence[StepCost], feeding: FeedingRate | None = None) -> str:
     """Return the costs of steps on one slice, a column for each mode; HBM, FLOPs and bytes are those of one device.
 
     Args:

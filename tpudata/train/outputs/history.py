@@ -102,7 +102,7 @@ class History:
         configuration = json.loads(json.dumps(configuration))
         present = next((section for section in reversed(self.sections) if section.first_step <= step), None)
         is_stale = any(section.first_step > step for section in self.sections)
-        if present is not None and not is_stale and not differences(present.configuration, configuration):
+        if present is not None and not is_stale and not list_differences(present.configuration, configuration):
             return present
         batch_size = int(configuration["options"]["batch_size"])
         before = self.find_previous_section(step)
@@ -149,7 +149,7 @@ def require_same_data(options: TrainOptions, before: Configuration, now: Configu
     )
 
 
-def differences(before: Configuration, now: Configuration) -> list[str]:
+def list_differences(before: Configuration, now: Configuration) -> list[str]:
     """Return a line for each setting that differs between two configurations: `NAME=BEFORE -> NOW`."""
     lines = []
     for group, prefix in (("options", ""), ("params", "params."), ("dataset", "dataset."), ("versions", "versions.")):
@@ -164,7 +164,7 @@ def differences(before: Configuration, now: Configuration) -> list[str]:
 
 def explain_differences(before: Section, now: Section) -> str:
     """Describe the settings that differ from the previous section, and the effect on the records; "" if none differ."""
-    lines = differences(before.configuration, now.configuration)
+    lines = list_differences(before.configuration, now.configuration)
     if not lines:
         return ""
     position = f"record {now.position:,} of its order" if now.position else "its first record"

@@ -39,7 +39,7 @@ def describe_configuration(options: TrainOptions, dataset: Dataset, params: Mapp
         "records": {name: split.records for name, split in manifest.splits.items()},
     }
     if options.trains:
-        facts["split_digest"] = _split_digest(manifest, options.train_split)
+        facts["split_digest"] = _hash_split(manifest, options.train_split)
         facts["kept_records"] = dataset.kept(options.train_split).records
     return {
         "options": options.to_json(),
@@ -82,7 +82,7 @@ def record_run(options: TrainOptions, record: Configuration, *, is_saved: bool) 
     print(f"  {', '.join(versions)} on {', '.join(record['devices'])}\n", flush=True)
 
 
-def _split_digest(manifest: Manifest, split: str) -> str:
+def _hash_split(manifest: Manifest, split: str) -> str:
     """Return a digest of a split's records, their order and their meaning."""
     shards = [(shard.records, shard.bytes, shard.crc32c) for shard in manifest.split(split).shards]
     features = [feature.to_json() for feature in manifest.features]
