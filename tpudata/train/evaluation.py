@@ -21,11 +21,15 @@ if TYPE_CHECKING:
     from tpudata.estimator import TPUEstimator
 
 EVALUATION_NAME = "evaluation.json"
-_TIMEOUT = 3600.0
+_TIMEOUT_SECONDS = 3600.0
 
 
 class Evaluation:
     """Exact evaluation of a split; the last result is in evaluation.json.
+
+    Attributes:
+        metrics: metrics of the last evaluation; empty before it.
+        rows: rows of the closing table, one for each evaluation.
 
     Args:
         estimator: estimator of the run.
@@ -35,7 +39,10 @@ class Evaluation:
     """
 
     def __init__(self, estimator: TPUEstimator, options: TrainOptions, input_fn: InputFunction, records: int) -> None:
-        self._estimator, self._options, self._input_fn, self._records = estimator, options, input_fn, records
+        self._estimator = estimator
+        self._options = options
+        self._input_fn = input_fn
+        self._records = records
         self.metrics: dict[str, Any] = {}
         self.rows: list[Row] = []
 
@@ -47,10 +54,11 @@ class Evaluation:
         started = time.monotonic()
         with contextlib.ExitStack() as stack:
             if self._options.trains:
-                stack.enter_context(stack.enter_context(handle_sigterm()).exit_at_once())
+                sigterm = stack.enter_context(handle_sigterm())
+                stack.enter_context(sigterm.exit_at_once())
             metrics = self._estimator.evaluate(self._input_fn, checkpoint_path=checkpoint)
         seconds = time.monotonic() - started
-        self.metrics = {name: _convert_number(metric) for name, metric in metrics.items()}
+        self.metrics = {name: _convert_to_python(metric) for name, metric in metrics.items()}
         split = self._options.eval_split
         record = {**self.metrics, "split": split, "records": self._records}
         write_json(self._options.model_dir, EVALUATION_NAME, record)
@@ -66,7 +74,7 @@ class Evaluation:
             TpudataError: no checkpoint appeared.
         """
         options = self._options
-        timeout = _TIMEOUT if options.continuous_timeout is None else options.continuous_timeout
+        timeout = _TIMEOUT_SECONDS if options.continuous_timeout is None else options.continuous_timeout
 
         def evaluate(checkpoint: str) -> bool:
             self.run(checkpoint)
@@ -108,6 +116,6 @@ class Evaluation:
         stopping.print_best(step)
 
 
-def _convert_number(metric: Array) -> Any:
-    """Return a metric as a Python number, or a list of them: JSON has no numpy values."""
+def _convert_to_python(metric: Array) -> Any:
+    """Return a metric as a Python number or a list of numbers, as JSON has no NumPy values."""
     return metric.tolist() if hasattr(metric, "tolist") else metric

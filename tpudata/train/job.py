@@ -53,7 +53,7 @@ class Job:
 
     @functools.cached_property
     def first_step(self) -> int:
-        """Steps that are done when the run begins."""
+        """Number of steps that are done when the run begins."""
         return read_global_step(self.estimator) or 0
 
     @functools.cached_property
@@ -123,7 +123,7 @@ def _make_warm_start(options: TrainOptions) -> WarmStart | None:
 
 
 def read_global_step(estimator: TPUEstimator, checkpoint: str | None = None) -> int | None:
-    """Return the step of a checkpoint, by default the newest, or None if there is none."""
+    """Return the global step in a checkpoint, by default the estimator's newest; None if it has no checkpoint."""
     from tpudata.estimator.state.checkpoint import Checkpoint
 
     path = checkpoint or estimator.latest_checkpoint()

@@ -40,9 +40,9 @@ def make_closing_table(rows: Sequence[Row], metrics: Mapping[str, Any]) -> str:
     other_metrics = {
         name: metric for name, metric in metrics.items() if name not in ("loss", "global_step", "accuracy")
     }
-    words = [
+    other_texts = [
         f"{name} {metric:.4f}" if isinstance(metric, float) else f"{name} {metric}"
         for name, metric in other_metrics.items()
     ]
-    text = f"\n{table([_HEADING, *rows], right=range(2, len(_HEADING)))}\n"
-    return f"{text}\nalso: {', '.join(words)}\n" if words else text
+    table_text = f"\n{table([_HEADING, *rows], right=range(2, len(_HEADING)))}\n"
+    return f"{table_text}\nalso: {', '.join(other_texts)}\n" if other_texts else table_text
