@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from jax.sharding import NamedSharding
 
 
-def global_array(
+def make_global_array(
     shape: Sequence[int],
     dtype: npt.DTypeLike,
     sharding: NamedSharding,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tpudata.devices.batches.global_arrays import global_array
+from tpudata.devices.batches.global_arrays import make_global_array
 from tpudata.tensor_types import Array
 
 if TYPE_CHECKING:
@@ -68,4 +68,4 @@ class StackLayout:
             return np.zeros(shape, dtype) if columns is None else columns[self._columns[replica]][index].reshape(shape)
 
         shape = (self._capacity, self._sharding.mesh.size, *spec.shape)
-        return global_array(shape, dtype, self._sharding, 1, make_part)
+        return make_global_array(shape, dtype, self._sharding, 1, make_part)

@@ -196,10 +196,10 @@ def mark_elements(dataset: tf.data.Dataset) -> tf.data.Dataset:
         dataset.element_spec,
     )
     endings = tf.data.Dataset.from_tensors((zeros, False)).repeat()
-    return dataset.map(lambda *element: (whole(element), True)).concatenate(endings)
+    return dataset.map(lambda *element: (repack_element(element), True)).concatenate(endings)
 
 
-def whole(element: tuple[Tensors, ...]) -> Tensors:
+def repack_element(element: tuple[Tensors, ...]) -> Tensors:
     """Return the element of a dataset whose tuple `map` has unpacked into arguments."""
     return element[0] if len(element) == 1 else element
 

@@ -32,7 +32,7 @@ class KerasConditions:
         pass  # The graph's constructor sets a default.
 
 
-def keras_effects(graph: tf.Graph, names: Iterable[str]) -> list[tf.Operation]:
+def find_keras_effects(graph: tf.Graph, names: Iterable[str]) -> list[tf.Operation]:
     """Return the operations with side effects that Keras 3 and tf_keras' optimizers added to a graph, in order.
 
     Args:

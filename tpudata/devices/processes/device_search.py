@@ -58,7 +58,7 @@ def make_cpu_devices(count: int) -> None:
         jax.config.update(_CPU_DEVICES, count)
 
 
-def local_devices(num_replicas: int) -> tuple["jax.Device", ...]:
+def find_local_devices(num_replicas: int) -> tuple["jax.Device", ...]:
     """Return `num_replicas` jax devices of this machine: GPUs if jax finds enough, else CPU devices.
 
     Raises:
@@ -71,7 +71,7 @@ def local_devices(num_replicas: int) -> tuple["jax.Device", ...]:
 
 
 def select_devices(per_process: int, processes: int) -> tuple["jax.Device", ...]:
-    """Return the first jax devices of each process, in the order of the processes, chosen as in `local_devices`.
+    """Return the first jax devices of each process, in the order of the processes, chosen as in `find_local_devices`.
 
     Raises:
         UsageError: jax has started with fewer CPU devices.
@@ -90,7 +90,7 @@ def select_devices(per_process: int, processes: int) -> tuple["jax.Device", ...]
     return selected
 
 
-def tpu_devices() -> tuple["jax.Device", ...]:
+def find_tpu_devices() -> tuple["jax.Device", ...]:
     """Return the cores of the TPU; those of all processes that have joined, in their order.
 
     Raises:

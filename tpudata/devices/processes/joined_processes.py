@@ -20,11 +20,11 @@ import numpy as np
 from tpudata.devices.errors import ClusterError
 from tpudata.devices.processes.cluster_peers import ClusterPeers
 from tpudata.devices.processes.device_search import (
+    find_tpu_devices,
     has_started,
     import_jax,
     make_cpu_devices,
     select_devices,
-    tpu_devices,
 )
 from tpudata.devices.processes.peers import Peers
 from tpudata.devices.processes.process_group import ProcessGroup
@@ -106,7 +106,9 @@ def join(group: ProcessGroup, devices_per_process: int | None, timeout_seconds: 
             _initialize(jax, group)
             with peers.translate_errors():
                 devices = (
-                    tpu_devices() if devices_per_process is None else select_devices(devices_per_process, group.count)
+                    find_tpu_devices()
+                    if devices_per_process is None
+                    else select_devices(devices_per_process, group.count)
                 )
                 devices = _finish_joining(jax, peers, group.origin, devices)
         except BaseException:

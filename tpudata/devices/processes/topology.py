@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tpudata.devices.errors import TPUConnectionError
 from tpudata.devices.processes.cluster_task import ClusterTask
-from tpudata.devices.processes.device_search import local_devices, tpu_devices
+from tpudata.devices.processes.device_search import find_local_devices, find_tpu_devices
 from tpudata.devices.processes.joined_processes import join
 from tpudata.devices.processes.peers import Peers
 from tpudata.devices.processes.process_group import ProcessGroup, make_process_group
@@ -79,7 +79,7 @@ def local_topology(num_replicas: int | None) -> Topology:
     """
     if num_replicas is None or num_replicas == 1:
         return Topology()
-    return Topology(num_replicas, local_devices(num_replicas))
+    return Topology(num_replicas, find_local_devices(num_replicas))
 
 
 def cluster_topology(
@@ -126,7 +126,7 @@ def tpu_topology(group: ProcessGroup | None, timeout_seconds: float = JOIN_TIMEO
         UsageError: jax has already started, on a pod.
     """
     if group is None:
-        devices = tpu_devices()
+        devices = find_tpu_devices()
         return Topology(len(devices), devices, is_tpu=True)
     joined = join(group, None, timeout_seconds)
     return Topology(len(joined.devices), joined.devices, is_tpu=True, peers=joined.peers)

@@ -31,7 +31,7 @@ def replicate(mesh: Mesh, value: Array) -> jax.Array:
     return jax.make_array_from_single_device_arrays(np.shape(value), sharding, copies)
 
 
-def split(mesh: Mesh, rows: Sequence[Array]) -> jax.Array:
+def split_rows(mesh: Mesh, rows: Sequence[Array]) -> jax.Array:
     """Return an array [replicas, ...] with a row on each device.
 
     Args:
@@ -50,7 +50,7 @@ def first_copy(array: jax.Array) -> jax.Array:
     return array.addressable_data(0)
 
 
-def wait(mesh: Mesh, *results: object) -> None:
+def wait_on_cpus(mesh: Mesh, *results: object) -> None:
     """Wait for the program with these results if devices are several CPUs, on which concurrent programs can deadlock."""
     if mesh.size > 1 and mesh.devices.flat[0].platform == "cpu":
         # All results are ready together; waiting for each of 1,800 variables on 8 devices takes 20 ms.

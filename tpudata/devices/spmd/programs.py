@@ -69,14 +69,14 @@ class LoopOutput(NamedTuple):
             long as 10 variables.
         finite: bool [checked], whether all values of each checked variable are finite; None if none is checked.
         fetched: values [replicas, ...] of the last step.
-        each: values [capacity, replicas, ...] of each step.
+        step_values: values [capacity, replicas, ...] of each step.
     """
 
     goes_on: jax.Array | None
     report: jax.Array
     finite: jax.Array | None
     fetched: DeviceArrays
-    each: DeviceArrays
+    step_values: DeviceArrays
 
     def read_report(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
         """Return the global step after each step that was done (NumPy, int64), and the mean loss of all replicas (float32)."""

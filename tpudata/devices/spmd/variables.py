@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 from jax.sharding import Mesh
 
-from tpudata.devices.spmd.mesh import first_copy, local_devices, local_parts, replicate, split, wait
+from tpudata.devices.spmd.mesh import first_copy, local_devices, local_parts, replicate, split_rows, wait_on_cpus
 from tpudata.devices.spmd.programs import DeviceArrays, Layout
 from tpudata.tensor_types import Array
 
@@ -104,7 +104,7 @@ class ReplicaVariables(DeviceVariables):
         # The replicas' sum must equal the value on the host.
         other_value = np.zeros_like(host_value) if variable.aggregation is _Aggregation.SUM else host_value
         with jax.enable_x64(True):
-            return split(self.mesh, [host_value, *[other_value] * (len(local_devices(self.mesh)) - 1)])
+            return split_rows(self.mesh, [host_value, *[other_value] * (len(local_devices(self.mesh)) - 1)])
 
     def _fetch(self, names: Sequence[str]) -> list[Array]:
         return [self._join(self._variables[name].aggregation, local_parts(self._arrays[name])) for name in names]
@@ -154,5 +154,5 @@ class DeviceState:
         written, per_replica_arrays, result = program(*arrays)
         shared.replace(layout.written, written)
         per_replica.replace(layout.per_replica, per_replica_arrays)
-        wait(self.mesh, result, per_replica_arrays, written)
+        wait_on_cpus(self.mesh, result, per_replica_arrays, written)
         return result

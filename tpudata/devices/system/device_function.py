@@ -7,10 +7,10 @@ import numpy as np
 import tensorflow as tf
 from jax.sharding import NamedSharding, PartitionSpec
 
-from tpudata.devices.batches.global_arrays import global_array
+from tpudata.devices.batches.global_arrays import make_global_array
 from tpudata.devices.graphs.traced_code import tracing_function
 from tpudata.devices.spmd.lowering import ReplicaProgram, lower
-from tpudata.devices.spmd.mesh import AXIS, local_devices, local_parts, wait
+from tpudata.devices.spmd.mesh import AXIS, local_devices, local_parts, wait_on_cpus
 from tpudata.devices.spmd.programs import Layout, compile_call
 from tpudata.devices.spmd.variables import DeviceVariables
 from tpudata.devices.system.traced_function import INDEX_SPECS, TracedFunction, find_function_name
@@ -92,7 +92,7 @@ class DeviceFunction:
             (*whole_arrays, np.int64(call_index)),
         )
         state.replace(layout.written, written)
-        wait(state.mesh, results, written)
+        wait_on_cpus(state.mesh, results, written)
         return jax.tree.unflatten(self._result_structure, [np.stack(local_parts(result)) for result in results])
 
     def _stack(self, rows: Array) -> jax.Array:
@@ -103,6 +103,6 @@ class DeviceFunction:
         parts = np.array(rows).reshape(1, len(process_devices), -1, *rows.shape[1:])
         shape = (1, mesh.size, *parts.shape[2:])
         sharding = NamedSharding(mesh, PartitionSpec(None, AXIS))
-        return global_array(
+        return make_global_array(
             shape, parts.dtype, sharding, 1, lambda begin, end: parts[:, begin - first_replica : end - first_replica]
         )

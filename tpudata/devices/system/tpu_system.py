@@ -14,7 +14,7 @@ import tensorflow as tf
 from tpudata.checks import require_positive_int
 from tpudata.console.tables import count_text
 from tpudata.devices.processes.cluster_task import ClusterTask
-from tpudata.devices.processes.device_search import local_devices
+from tpudata.devices.processes.device_search import find_local_devices
 from tpudata.devices.processes.peers import Peers
 from tpudata.devices.processes.topology import Topology, cluster_topology, require_own_tpu, tpu_group, tpu_topology
 from tpudata.errors import UsageError
@@ -65,7 +65,7 @@ def tpu_system(
     elif task.num_workers > 1:
         topology = cluster_topology(task, num_replicas)
     else:
-        topology = Topology(num_replicas, local_devices(num_replicas))
+        topology = Topology(num_replicas, find_local_devices(num_replicas))
     system = TPUSystem(topology.devices, topology.peers)
     try:
         yield system

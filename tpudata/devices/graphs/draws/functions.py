@@ -14,9 +14,9 @@ from tpudata.devices.graphs.draws.nodes import (
     KERAS_READ,
     Scope,
     derive_position,
-    is_shifted,
+    is_replaced,
     list_data_inputs,
-    needs_inputs,
+    reads_random_state,
     rewrite_node,
 )
 from tpudata.devices.graphs.keras_state import has_seed_name
@@ -73,7 +73,7 @@ class DrawRewriter:
         for name in self._called_names:
             function = self._functions[name]
             # Reads of the state become calls of a function, whose outputs have other names.
-            state_reads = [node.name for node in function.node_def if is_shifted(node)]
+            state_reads = [node.name for node in function.node_def if reads_random_state(node)]
             self._rewrite_nodes(function.node_def, _IN_FUNCTION)
             if name in self._drawing_functions:
                 _rename_values(function, state_reads)
@@ -132,7 +132,7 @@ class DrawRewriter:
             drawing = drawing_or_calling
 
     def _is_drawing(self, drawing: set[str], node: tf.compat.v1.NodeDef) -> bool:
-        return needs_inputs(node) or not drawing.isdisjoint(self._list_functions(node))
+        return is_replaced(node) or not drawing.isdisjoint(self._list_functions(node))
 
     def _rewrite_nodes(self, nodes: MutableSequence[tf.compat.v1.NodeDef], scope: Scope) -> None:
         # In the same position: nodes are imported in this order, which is also the order of effects.

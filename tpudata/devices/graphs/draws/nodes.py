@@ -55,12 +55,12 @@ class Scope:
         return f"{name}:{argument}:0" if self.is_function else name
 
 
-def needs_inputs(node: tf.compat.v1.NodeDef) -> bool:
+def is_replaced(node: tf.compat.v1.NodeDef) -> bool:
     """Return whether the replacement of a node takes the position or the replica."""
-    return node.op in STATEFUL or is_shifted(node)
+    return node.op in STATEFUL or reads_random_state(node)
 
 
-def is_shifted(node: tf.compat.v1.NodeDef) -> bool:
+def reads_random_state(node: tf.compat.v1.NodeDef) -> bool:
     """Return whether a node reads a random state that is shifted, so that it differs between replicas."""
     return node.op == "RngReadAndSkip" or KERAS_READ in node.attr
 
@@ -84,7 +84,7 @@ def rewrite_node(
         data = list_data_inputs(node)
         numbers = [scope.output(seeds.name), scope.position, *filter(None, [scope.replica])]
         return [seeds, _make_call(node, definition, [*data, *numbers, *node.input[len(data) :]])], (definition,)
-    if is_shifted(node):
+    if reads_random_state(node):
         assert scope.replica is not None  # A session's draws shift no state.
         stored = type(node).FromString(node.SerializeToString())
         stored.name = f"{node.name}/stored"
