@@ -5,17 +5,18 @@ from collections.abc import Iterator, MutableSequence, Sequence
 import tensorflow as tf
 
 from tpudata.devices.errors import ModelFnValueError
-from tpudata.devices.graphs.library import find_functions, rename_functions
+from tpudata.devices.graphs.library import find_functions, find_producer, rename_functions
 from tpudata.devices.graphs.traced_code import traced_code
 
 _SUM = "CrossReplicaSum"
-# XLA operation for most dtypes, and the one for the others, which always sums over all replicas.
+# XLA's form of a sum for most dtypes.
 _ALL_REDUCE = "XlaAllReduce"
-_WIDE_ALL_REDUCE = "CollectiveReduceV2"
+# The form for the dtypes that XlaAllReduce lacks; it always sums over all replicas.
+_COLLECTIVE_REDUCE = "CollectiveReduceV2"
 _SUMMED_DTYPES = (tf.float16, tf.bfloat16, tf.float32, tf.float64, tf.int32, tf.uint32)
 # Integers wrap around, so the low bits of a 32-bit sum are the sum in these dtypes.
 _NARROW_DTYPES = (tf.int8, tf.int16, tf.uint8, tf.uint16)
-# Groups that TensorFlow writes if a program passes neither groups nor the number of replicas.
+# Groups that TensorFlow writes if a program passes neither groups nor the number of replicas; they stand for all replicas.
 _DEFAULT_GROUPS = [[0]]
 
 
@@ -69,8 +70,9 @@ def gather_replicas(value: tf.Tensor, axis: int, replica: tf.Tensor, num_replica
     if tensor.dtype == tf.bool:
         return tf.cast(gather_replicas(tf.cast(tensor, tf.int32), axis, replica, num_replicas), tf.bool)
     # Each replica fills its slot and leaves zeros in the others, so the sum has all slots.
-    is_own = tf.reshape(tf.equal(tf.range(num_replicas), replica), [num_replicas, *[1] * tensor.shape.rank])
-    slots = tf.where(is_own, tensor[tf.newaxis], tf.zeros([], tensor.dtype))
+    is_this_replica = tf.equal(tf.range(num_replicas), replica)
+    is_filled = tf.reshape(is_this_replica, [num_replicas, *[1] * tensor.shape.rank])
+    slots = tf.where(is_filled, tensor[tf.newaxis], tf.zeros([], tensor.dtype))
     return tf.concat(tf.unstack(sum_replicas(slots, num_replicas), num_replicas), axis)
 
 
@@ -134,19 +136,19 @@ class _Lowering:
 
     def lower_all(self, nodes: Sequence[tf.compat.v1.NodeDef], *, is_function: bool) -> Iterator[tf.compat.v1.NodeDef]:
         """Yield the nodes of a graph or function body, with each sum replaced."""
-        by_name = {node.name: node for node in nodes}
+        nodes_by_name = {node.name: node for node in nodes}
         for node in nodes:
             if not _is_sum(node):
                 yield node
             elif self._num_replicas == 1:
                 yield _make_node(node, "Identity", node.name, [node.input[0], *node.input[2:]])
             else:
-                yield from self._lower(node, by_name.get(_find_producer(node.input[1])), is_function)
+                yield from self._lower(node, nodes_by_name.get(find_producer(node.input[1])), is_function)
 
     def _lower(
         self, node: tf.compat.v1.NodeDef, constant: tf.compat.v1.NodeDef | None, is_function: bool
     ) -> Iterator[tf.compat.v1.NodeDef]:
-        """Yield the nodes that replace a sum; the last keeps its name and output name.
+        """Yield the nodes that replace a sum; the last has the sum's name, and an output that is called like the sum's.
 
         Args:
             node: the sum.
@@ -155,7 +157,7 @@ class _Lowering:
         """
         tensor, _, *control_inputs = node.input
         groups = self._find_groups(node, constant)
-        # Inside functions, an input names the output of its producer as well.
+        # Inside functions, an input names not only its producer but also the producer's output.
         output_suffix = ":output:0" if is_function else ""
         # The control inputs keep the new constant in the same loop as the old one.
         controls = [] if constant is None else [name for name in constant.input if name.startswith("^")]
@@ -180,7 +182,7 @@ class _Lowering:
         ]
         yield from scalar_nodes
         inputs = [tensor, *(scalar_node.name + output_suffix for scalar_node in scalar_nodes), *control_inputs]
-        all_reduce = _make_node(node, _WIDE_ALL_REDUCE, f"{node.name}/sum", inputs)
+        all_reduce = _make_node(node, _COLLECTIVE_REDUCE, f"{node.name}/sum", inputs)
         all_reduce.attr["merge_op"].s = b"Add"
         all_reduce.attr["final_op"].s = b"Id"
         yield all_reduce
@@ -209,19 +211,15 @@ class _Lowering:
     def _find_constant_groups(self) -> Iterator[tf.compat.v1.NodeDef]:
         """Yield the constant nodes that hold the groups of sums."""
         for nodes in _list_bodies(self._graph_def):
-            names = {_find_producer(node.input[1]) for node in nodes if _is_sum(node)}
+            names = {find_producer(node.input[1]) for node in nodes if _is_sum(node)}
             yield from (node for node in nodes if node.name in names and node.op == "Const")
 
     def _covers_all_replicas(self, constant: tf.compat.v1.NodeDef) -> bool:
         return _read_constant(constant) in (self._all_groups, _DEFAULT_GROUPS)
 
 
-def _find_producer(name: str) -> str:
-    """Return the name of the node that makes a tensor."""
-    return name.partition(":")[0]
-
-
 def _read_constant(constant: tf.compat.v1.NodeDef) -> list[list[int]]:
+    """Return the lists of numbers that a node with replica groups holds."""
     groups: list[list[int]] = tf.make_ndarray(constant.attr["value"].tensor).tolist()
     return groups
 

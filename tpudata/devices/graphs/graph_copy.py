@@ -28,16 +28,17 @@ def copy_graph(
         The tensors, with control dependencies on the operations.
     """
     define_functions(graph_def.library.function, tf.compat.v1.get_default_graph())
-    fetched = [name for name in tensors if name not in feeds]
+    fetched_names = [name for name in tensors if name not in feeds]
     inputs = list_input_tensors(graph_def)
     imported = tf.import_graph_def(
         graph_def,
         input_map={name: tensor for name, tensor in feeds.items() if name in inputs},
-        return_elements=[*fetched, *operations],
+        return_elements=[*fetched_names, *operations],
         name=SCOPE,
     )
-    tensors_by_name = {**feeds, **dict(zip(fetched, imported, strict=False))}
-    with tf.control_dependencies(imported[len(fetched) :]):
+    fetched, imported_operations = imported[: len(fetched_names)], imported[len(fetched_names) :]
+    tensors_by_name = {**feeds, **dict(zip(fetched_names, fetched, strict=True))}
+    with tf.control_dependencies(imported_operations):
         return [tf.identity(tensors_by_name[name]) for name in tensors]
 
 

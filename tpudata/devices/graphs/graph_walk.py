@@ -8,7 +8,9 @@ import tensorflow as tf
 
 from tpudata.tensorflow_internals import op_def_registry
 
+# Operations that change nothing, although TensorFlow calls them stateful.
 _READS = ("VarHandleOp", "ReadVariableOp", "VarIsInitializedOp", "ResourceGather", "ResourceGatherNd", "VariableShape")
+# Operations that may have an effect without an input that is a resource.
 _EFFECTS_WITHOUT_RESOURCE = (
     "Assert",
     "Case",
@@ -46,7 +48,7 @@ def find_needed_operations(
     inputs: Collection[str] = (),
     waits_for: Callable[[tf.Operation], bool] | None = None,
 ) -> set[tf.Operation]:
-    """Return operations and all operations that they depend on.
+    """Return the operations of `operations` and all on which they depend.
 
     Args:
         operations: operations at which the walk begins.

@@ -22,7 +22,7 @@ class DeviceFunction:
 
     Attributes:
         variables: the `tf.Variable`s that it uses, by name.
-        writes: names of those that it changes.
+        writes: names of the variables that it changes.
 
     Args:
         function: a Python function or a `tf.function`.
@@ -75,7 +75,7 @@ class DeviceFunction:
 
         Args:
             call_index: index of this call.
-            tensors: arrays (NumPy) of this process: rows of its replicas together, or whole.
+            tensors: arrays (NumPy): the rows of all replicas of this process if the tensor is split, or what each replica gets.
 
         Returns:
             The results, in the structure that the function returns, as NumPy arrays [replicas of this process, ...].
@@ -96,7 +96,7 @@ class DeviceFunction:
         return jax.tree.unflatten(self._result_structure, [np.stack(local_parts(result)) for result in results])
 
     def _stack(self, rows: Array) -> jax.Array:
-        """Return an array [1, replicas, rows, ...] from the rows of this process's replicas."""
+        """Return a global array [1, replicas, rows of a replica, ...] from the rows of this process's replicas."""
         mesh = self._state.mesh
         process_devices = local_devices(mesh)
         first_replica = list(mesh.devices.flat).index(process_devices[0])
@@ -104,5 +104,9 @@ class DeviceFunction:
         shape = (1, mesh.size, *parts.shape[2:])
         sharding = NamedSharding(mesh, PartitionSpec(None, AXIS))
         return make_global_array(
-            shape, parts.dtype, sharding, 1, lambda begin, end: parts[:, begin - first_replica : end - first_replica]
+            shape,
+            parts.dtype,
+            sharding,
+            axis=1,
+            make_part=lambda first, stop: parts[:, first - first_replica : stop - first_replica],
         )
