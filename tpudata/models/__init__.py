@@ -42,9 +42,9 @@ def check_model_name(name: str) -> None:
     if ":" in name:
         _check_user_model_name(name)
     elif name.endswith(".py") or name.rpartition(".")[0]:
+        dotted_name = _guess_user_model_name(name)
         raise UsageError(
-            f"There is no model {name!r} (expected a bundled model, or package.module:function). Pass yours as "
-            f"{_guess_user_model_name(name)}."
+            f"There is no model {name!r} (expected a bundled model, or package.module:function). Pass yours as {dotted_name}."
         )
     elif name not in _MODULES:
         raise UsageError(
@@ -68,9 +68,9 @@ def _check_user_model_name(name: str) -> None:
     """Raise UsageError if a name with a colon does not have the form package.module:function, or names no package."""
     module, _, function = name.partition(":")
     if module.endswith(".py"):
+        dotted_name = f"{_convert_path_to_module(module)}:{function}"
         raise UsageError(
-            f"The model {name!r} names a file (expected package.module:function). Name the module: "
-            f"{_convert_path_to_module(module)}:{function}."
+            f"The model {name!r} names a file (expected package.module:function). Name the module: {dotted_name}."
         )
     if not function.isidentifier() or not all(part.isidentifier() for part in module.split(".")):
         raise UsageError(f"The model {name!r} must have the form package.module:function.")

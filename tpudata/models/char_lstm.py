@@ -8,10 +8,10 @@ import tensorflow as tf
 
 from tpudata.estimator import ModeKeys, TPUEstimatorSpec
 from tpudata.models.layers.dropout import dropout as drop
-from tpudata.models.layers.dropout import step_seed
+from tpudata.models.layers.dropout import make_step_seed
 from tpudata.models.layers.linear import variable
 from tpudata.models.layers.recurrence import lstm_cell, lstm_recurrence
-from tpudata.models.tasks.language import language_spec, pick_input_ids
+from tpudata.models.tasks.language import make_language_spec, pick_input_ids
 from tpudata.models.tasks.sampling import draw, draw_uniform, make_row_seeds
 from tpudata.models.training.train_op import TrainingParams
 from tpudata.tensor_types import Tensors
@@ -233,8 +233,8 @@ def model_fn(features: Tensors, labels: Tensors, mode: str, params: Mapping[str,
     settings = CharLstmParams.from_params(params)
     input_ids = pick_input_ids(features, settings.model)
     if mode != ModeKeys.PREDICT:
-        logits = char_lstm(input_ids, settings, mode == ModeKeys.TRAIN, step_seed(settings.seed))
-        return language_spec(features, labels, mode, logits, settings, "bits_per_character")
+        logits = char_lstm(input_ids, settings, mode == ModeKeys.TRAIN, make_step_seed(settings.seed))
+        return make_language_spec(features, labels, mode, logits, settings, "bits_per_character")
     feature_dict = features if isinstance(features, dict) else {}
     length = input_ids.shape[1]
     lengths = tf.clip_by_value(_count_prompt_lengths(feature_dict, input_ids), 1, length)

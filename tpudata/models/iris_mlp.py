@@ -9,9 +9,9 @@ import tensorflow as tf
 from tpudata.errors import UsageError
 from tpudata.estimator import ModeKeys, TPUEstimatorSpec
 from tpudata.models.layers.dropout import dropout as drop
-from tpudata.models.layers.dropout import step_seed
+from tpudata.models.layers.dropout import make_step_seed
 from tpudata.models.layers.linear import dense
-from tpudata.models.tasks.classification import classification_spec
+from tpudata.models.tasks.classification import make_classification_spec
 from tpudata.models.training.train_op import TrainingParams
 from tpudata.tensor_types import Tensors
 
@@ -102,8 +102,8 @@ def model_fn(features: Tensors, labels: Tensors, mode: str, params: Mapping[str,
     """
     settings = IrisMlpParams.from_params(params)
     inputs = _join_inputs(features, settings)
-    logits = iris_mlp(inputs, settings, mode == ModeKeys.TRAIN, step_seed(settings.seed))
-    return classification_spec(features, labels, mode, logits, settings, label_offset=settings.label_offset)
+    logits = iris_mlp(inputs, settings, mode == ModeKeys.TRAIN, make_step_seed(settings.seed))
+    return make_classification_spec(features, labels, mode, logits, settings, label_offset=settings.label_offset)
 
 
 def _join_inputs(features: Tensors, params: IrisMlpParams) -> tf.Tensor:

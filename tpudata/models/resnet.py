@@ -10,7 +10,7 @@ from tpudata.errors import UsageError
 from tpudata.estimator import ModeKeys, TPUEstimatorSpec
 from tpudata.models.layers.linear import conv, dense
 from tpudata.models.layers.normalization import batch_norm
-from tpudata.models.tasks.classification import classification_spec
+from tpudata.models.tasks.classification import make_classification_spec
 from tpudata.models.tasks.images import pick_images
 from tpudata.models.training.train_op import TrainingParams
 from tpudata.tensor_types import Tensors
@@ -177,7 +177,7 @@ def model_fn(features: Tensors, labels: Tensors, mode: str, params: Mapping[str,
         features, settings.model, mean=_MEAN, deviation=_DEVIATION, transposed=settings.transpose_input
     )
     logits = resnet(images, settings, mode == ModeKeys.TRAIN)
-    return classification_spec(
+    return make_classification_spec(
         features,
         labels,
         mode,

@@ -8,9 +8,9 @@ import tensorflow as tf
 
 from tpudata.estimator import ModeKeys, TPUEstimatorSpec
 from tpudata.models.layers.dropout import dropout as drop
-from tpudata.models.layers.dropout import step_seed
+from tpudata.models.layers.dropout import make_step_seed
 from tpudata.models.layers.linear import dense, variable
-from tpudata.models.tasks.classification import classification_spec
+from tpudata.models.tasks.classification import make_classification_spec
 from tpudata.models.tasks.language import pick_input_ids
 from tpudata.models.training.train_op import TrainingParams
 from tpudata.tensor_types import Tensors
@@ -115,6 +115,6 @@ def model_fn(features: Tensors, labels: Tensors, mode: str, params: Mapping[str,
     input_ids = pick_input_ids(features, settings.model)
     feature_dict = features if isinstance(features, dict) else {}
     mask = tf.cast(feature_dict.get("attention_mask", tf.ones_like(input_ids)), tf.float32)
-    seed = step_seed(settings.seed)
+    seed = make_step_seed(settings.seed)
     logits = text_classifier(input_ids, mask, settings, mode == ModeKeys.TRAIN, seed)
-    return classification_spec(features, labels, mode, logits, settings, label_offset=settings.label_offset)
+    return make_classification_spec(features, labels, mode, logits, settings, label_offset=settings.label_offset)

@@ -11,10 +11,10 @@ from tpudata.errors import UsageError
 from tpudata.estimator import ModeKeys, TPUEstimatorSpec
 from tpudata.models.layers.attention import attention, make_causal_mask, rotate
 from tpudata.models.layers.dropout import dropout as drop
-from tpudata.models.layers.dropout import step_seed
+from tpudata.models.layers.dropout import make_step_seed
 from tpudata.models.layers.linear import dense, variable
 from tpudata.models.layers.normalization import layer_norm
-from tpudata.models.tasks.language import language_spec, pick_input_ids
+from tpudata.models.tasks.language import make_language_spec, pick_input_ids
 from tpudata.models.training.train_op import TrainingParams
 from tpudata.tensor_types import Tensors
 
@@ -192,10 +192,10 @@ def model_fn(features: Tensors, labels: Tensors, mode: str, params: Mapping[str,
     if positions is None:
         positions = tf.zeros_like(input_ids) + tf.range(input_ids.shape[1])
     positions = tf.cast(positions, tf.int32)
-    seed = step_seed(settings.seed)
+    seed = make_step_seed(settings.seed)
     logits = tiny_lm(input_ids, segments, positions, settings, mode == ModeKeys.TRAIN, seed)
     if mode != ModeKeys.PREDICT:
-        return language_spec(features, labels, mode, logits, settings, "bits_per_token")
+        return make_language_spec(features, labels, mode, logits, settings, "bits_per_token")
     return TPUEstimatorSpec(mode, predictions=_make_predictions(input_ids, segments, logits))
 
 

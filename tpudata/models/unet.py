@@ -9,10 +9,10 @@ import tensorflow as tf
 from tpudata.errors import UsageError
 from tpudata.estimator import ModeKeys, TPUEstimatorSpec
 from tpudata.models.layers.dropout import dropout as drop
-from tpudata.models.layers.dropout import step_seed
+from tpudata.models.layers.dropout import make_step_seed
 from tpudata.models.layers.linear import conv, dense
 from tpudata.models.tasks.images import pick_images
-from tpudata.models.tasks.segmentation import segmentation_spec
+from tpudata.models.tasks.segmentation import make_segmentation_spec
 from tpudata.models.training.train_op import TrainingParams
 from tpudata.tensor_types import Tensors
 
@@ -117,8 +117,8 @@ def model_fn(features: Tensors, labels: Tensors, mode: str, params: Mapping[str,
     """
     settings = UnetParams.from_params(params)
     images = pick_images(features, settings.model, mean=0.5, deviation=0.5)
-    logits = unet(images, settings, mode == ModeKeys.TRAIN, step_seed(settings.seed))
-    return segmentation_spec(features, labels, mode, logits, settings, ignored_label=settings.ignored_label)
+    logits = unet(images, settings, mode == ModeKeys.TRAIN, make_step_seed(settings.seed))
+    return make_segmentation_spec(features, labels, mode, logits, settings, ignored_label=settings.ignored_label)
 
 
 def _convolve_twice(net: tf.Tensor, filters: int, name: str) -> tf.Tensor:

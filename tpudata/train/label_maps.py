@@ -23,7 +23,7 @@ class LabelMap:
 
     Attributes:
         feature: the feature in the manifest.
-        is_extra: whether the dataset's layout does not feed it, so that make_input_fn must be told to.
+        is_extra: whether the dataset's layout does not feed it, so that make_input_fn needs it in `extra_features`.
     """
 
     feature: Feature

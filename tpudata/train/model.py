@@ -97,10 +97,10 @@ def _check_sizes(
     user_params: Mapping[str, object],
 ) -> None:
     """Raise an error if the model has fewer outputs than the dataset has classes or tokens."""
-    offset = user_params.get("label_offset")
-    if label is not None and label.num_classes is not None and isinstance(offset, int) and offset > label.label_offset:
+    offset, first_label = user_params.get("label_offset"), 0 if label is None else label.label_offset
+    if label is not None and label.num_classes is not None and isinstance(offset, int) and offset > first_label:
         raise UsageError(
-            f"params: label_offset={offset} is above the first label of {dataset.path} ({label.label_offset}). Omit label_offset."
+            f"params: label_offset={offset} is above the first label of {dataset.path} ({first_label}). Omit label_offset."
         )
     for name, noun in (("num_classes", "labels"), ("vocab_size", "token ids")):
         min_size, user_size = derived.get(name), user_params.get(name)

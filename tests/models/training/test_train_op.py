@@ -16,7 +16,7 @@ from tests.models.programs import estimator, rows, variables
 from tpudata.estimator import TPUEstimatorSpec
 from tpudata.models.layers.linear import dense, variable
 from tpudata.models.training.train_op import TrainingParams, make_train_op
-from tpudata.models.training.weights import weighted_mean
+from tpudata.models.training.weights import compute_weighted_mean
 
 RNG = np.random.default_rng(5)
 X = RNG.normal(size=(12, 3)).astype(np.float32)
@@ -35,7 +35,7 @@ def model_fn(features: Any, labels: Any, mode: str, params: dict[str, Any]) -> T
     outputs = dense(features["x"], 2, "dense", tf.compat.v1.ones_initializer())
     variable("idle", [2, 2], tf.compat.v1.ones_initializer())
     losses = tf.reduce_sum((outputs - labels) ** 2, axis=1)
-    loss = weighted_mean(losses, features["weights"], training=True)
+    loss = compute_weighted_mean(losses, features["weights"], training=True)
     return TPUEstimatorSpec(mode, loss=loss, train_op=make_train_op(loss, settings))
 
 
@@ -138,4 +138,4 @@ def test_lars_uses_the_ratio_1_for_zero_weights() -> None:
 
 
 def test_a_weighted_mean_without_weight_is_0() -> None:
-    assert float(weighted_mean(tf.ones([3]), tf.zeros([3]), training=False)) == 0
+    assert float(compute_weighted_mean(tf.ones([3]), tf.zeros([3]), training=False)) == 0

@@ -11,7 +11,7 @@ from tpudata.devices.processes.device_search import find_local_devices, find_tpu
 from tpudata.devices.processes.joined_processes import join
 from tpudata.devices.processes.peers import Peers
 from tpudata.devices.processes.process_group import ProcessGroup, make_process_group
-from tpudata.devices.processes.tpu_pod import pod_group
+from tpudata.devices.processes.tpu_pod import find_pod_group
 
 if TYPE_CHECKING:
     import jax
@@ -82,7 +82,7 @@ def local_topology(num_replicas: int | None) -> Topology:
     return Topology(num_replicas, find_local_devices(num_replicas))
 
 
-def cluster_topology(
+def join_cluster(
     task: ClusterTask, num_replicas: int | None, timeout_seconds: float = JOIN_TIMEOUT_SECONDS
 ) -> Topology:
     """Join the processes of a task's cluster, and return the devices of all.
@@ -101,7 +101,7 @@ def cluster_topology(
     return Topology(len(joined.devices), joined.devices, peers=joined.peers)
 
 
-def tpu_group(task: ClusterTask) -> ProcessGroup | None:
+def find_tpu_group(task: ClusterTask) -> ProcessGroup | None:
     """Return the processes of the pod to which this machine's TPU belongs; None if the TPU has no other machine.
 
     Args:
@@ -110,14 +110,14 @@ def tpu_group(task: ClusterTask) -> ProcessGroup | None:
     Raises:
         UsageError: a job is not supported, or the TPU has several slices.
     """
-    return make_process_group(task) if task.num_workers > 1 else pod_group()
+    return make_process_group(task) if task.num_workers > 1 else find_pod_group()
 
 
-def tpu_topology(group: ProcessGroup | None, timeout_seconds: float = JOIN_TIMEOUT_SECONDS) -> Topology:
+def connect_tpu(group: ProcessGroup | None, timeout_seconds: float = JOIN_TIMEOUT_SECONDS) -> Topology:
     """Return the cores of this machine's TPU; on a pod, join its machines and return the cores of all.
 
     Args:
-        group: the processes of the pod, see `tpu_group`.
+        group: the processes of the pod, see `find_tpu_group`.
         timeout_seconds: largest number of seconds to wait for the others.
 
     Raises:

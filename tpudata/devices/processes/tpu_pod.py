@@ -24,7 +24,7 @@ def count_chips(devices: Path = Path("/sys/bus/pci/devices")) -> int:
     return sum((path / "device").read_text().strip() in _CHIPS for path in device_folders)
 
 
-def pod_group() -> ProcessGroup | None:
+def find_pod_group() -> ProcessGroup | None:
     """Return the workers of the pod to which this machine belongs; None without a TPU, or with a TPU of one host.
 
     Raises:

@@ -16,7 +16,7 @@ from tpudata.console.tables import count_text
 from tpudata.devices.processes.cluster_task import ClusterTask
 from tpudata.devices.processes.device_search import find_local_devices
 from tpudata.devices.processes.peers import Peers
-from tpudata.devices.processes.topology import Topology, cluster_topology, require_own_tpu, tpu_group, tpu_topology
+from tpudata.devices.processes.topology import Topology, connect_tpu, find_tpu_group, join_cluster, require_own_tpu
 from tpudata.errors import UsageError
 from tpudata.tensor_types import Array, Arrays, Tensors
 
@@ -61,9 +61,9 @@ def tpu_system(
     task = ClusterTask.find(_NAME, coordinator_address, num_processes, process_id)
     if num_replicas is None:
         require_own_tpu({f"{_NAME}(name=...)": name}, name)
-        topology = tpu_topology(tpu_group(task))
+        topology = connect_tpu(find_tpu_group(task))
     elif task.num_workers > 1:
-        topology = cluster_topology(task, num_replicas)
+        topology = join_cluster(task, num_replicas)
     else:
         topology = Topology(num_replicas, find_local_devices(num_replicas))
     system = TPUSystem(topology.devices, topology.peers)

@@ -6,7 +6,7 @@ import tensorflow as tf
 _REPLICA_STRIDE = 7919
 
 
-def step_seed(seed: int) -> tf.Tensor:
+def make_step_seed(seed: int) -> tf.Tensor:
     """Return a seed for stateless draws, int32 [2], which differs between training steps and replicas.
 
     It follows from `seed`, the global step and the replica alone, so a step that is run again draws the same.
@@ -23,7 +23,7 @@ def dropout(inputs: tf.Tensor, rate: float, seed: tf.Tensor | tuple[int, int], i
     Args:
         inputs: floats of any shape.
         rate: share of the values to drop, in [0, 1).
-        seed: int32 [2], from `step_seed`.
+        seed: int32 [2], from `make_step_seed`.
         index: index of this dropout in the model, so that two of them drop different values.
     """
     if rate == 0:

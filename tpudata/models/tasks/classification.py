@@ -5,13 +5,13 @@ import tensorflow as tf
 from tpudata.errors import UsageError
 from tpudata.estimator import ModeKeys, TPUEstimatorSpec
 from tpudata.models.training.train_op import TrainingParams, make_train_op
-from tpudata.models.training.weights import row_weights, weighted_mean
+from tpudata.models.training.weights import compute_weighted_mean, get_row_weights
 from tpudata.tensor_types import Tensors
 
 _v1 = tf.compat.v1
 
 
-def classification_spec(
+def make_classification_spec(
     features: Tensors,
     labels: tf.Tensor | None,
     mode: str,
@@ -47,7 +47,7 @@ def classification_spec(
         raise UsageError(
             f"{params.model}: labels must be integers [batch], one for each row, got {labels.dtype.name} {labels.shape}."
         )
-    weights = row_weights(features, classes)
+    weights = get_row_weights(features, classes)
     if mode == ModeKeys.TRAIN:
         if labels.dtype.is_floating:
             losses = _compute_soft_losses(labels, logits, params.model, label_offset)
@@ -56,7 +56,7 @@ def classification_spec(
         if label_smoothing:
             uniform_losses = -tf.reduce_mean(tf.nn.log_softmax(logits), axis=-1)
             losses = (1 - label_smoothing) * losses + label_smoothing * uniform_losses
-        loss = weighted_mean(losses, weights, training=True)
+        loss = compute_weighted_mean(losses, weights, training=True)
         return TPUEstimatorSpec(mode, loss=loss, train_op=make_train_op(loss, params))
     if labels.dtype.is_floating:
         raise UsageError(
@@ -69,7 +69,7 @@ def classification_spec(
         "cross_entropy": losses,
         **({"top_5_accuracy": _mark_top_rows(5, labels, logits)} if top_5 else {}),
     }
-    loss = weighted_mean(losses, weights, training=False)
+    loss = compute_weighted_mean(losses, weights, training=False)
     return TPUEstimatorSpec(mode, loss=loss, eval_metrics=(mean_metrics, {"weights": weights, **values}))
 
 

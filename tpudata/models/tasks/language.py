@@ -7,7 +7,7 @@ import tensorflow as tf
 from tpudata.errors import UsageError
 from tpudata.estimator import ModeKeys, TPUEstimatorSpec
 from tpudata.models.training.train_op import TrainingParams, make_train_op
-from tpudata.models.training.weights import row_weights, weighted_mean
+from tpudata.models.training.weights import compute_weighted_mean, get_row_weights
 from tpudata.tensor_types import Tensors
 
 _v1 = tf.compat.v1
@@ -34,7 +34,7 @@ def pick_input_ids(features: Tensors, model: str) -> tf.Tensor:
     return tf.cast(features, tf.int32)
 
 
-def language_spec(
+def make_language_spec(
     features: Tensors, labels: tf.Tensor | None, mode: str, logits: tf.Tensor, params: TrainingParams, bits_name: str
 ) -> TPUEstimatorSpec:
     """Return the spec of a language model's training or evaluation.
@@ -60,7 +60,7 @@ def language_spec(
     weights = _weigh_tokens(features, labels)
     labels = tf.where(weights > 0, tf.cast(labels, tf.int32), 0)
     losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
-    loss = weighted_mean(losses, weights, training=mode == ModeKeys.TRAIN)
+    loss = compute_weighted_mean(losses, weights, training=mode == ModeKeys.TRAIN)
     if mode == ModeKeys.TRAIN:
         return TPUEstimatorSpec(mode, loss=loss, train_op=make_train_op(loss, params))
     is_correct = tf.cast(tf.equal(tf.argmax(logits, axis=-1, output_type=tf.int32), labels), tf.float32)
@@ -83,4 +83,4 @@ def _weigh_tokens(features: Tensors, labels: tf.Tensor) -> tf.Tensor:
     """Return the weight of each token: its own, 1 by default, times the one of its row; float32 [batch, length]."""
     weights = features.get("token_weights") if isinstance(features, dict) else None
     weights = tf.ones_like(labels, tf.float32) if weights is None else tf.cast(weights, tf.float32)
-    return weights * row_weights(features, labels[:, 0])[:, None]
+    return weights * get_row_weights(features, labels[:, 0])[:, None]

@@ -6,13 +6,13 @@ from tpudata.errors import UsageError
 from tpudata.estimator import ModeKeys, TPUEstimatorSpec
 from tpudata.models.tasks.classification import mean_metrics
 from tpudata.models.training.train_op import TrainingParams, make_train_op
-from tpudata.models.training.weights import row_weights, weighted_mean
+from tpudata.models.training.weights import compute_weighted_mean, get_row_weights
 from tpudata.tensor_types import Tensors
 
 _v1 = tf.compat.v1
 
 
-def segmentation_spec(
+def make_segmentation_spec(
     features: Tensors,
     labels: tf.Tensor | None,
     mode: str,
@@ -39,11 +39,11 @@ def segmentation_spec(
         return TPUEstimatorSpec(mode, predictions={"classes": classes})
     labels = _prepare_maps(labels, mode, logits, params.model)
     pixel_weights = tf.cast(tf.not_equal(labels, ignored_label), tf.float32)
-    pixel_weights *= row_weights(features, labels[:, 0, 0])[:, None, None]
+    pixel_weights *= get_row_weights(features, labels[:, 0, 0])[:, None, None]
     # The loss has no class ignored_label.
     labels = tf.where(pixel_weights > 0, labels, 0)
     losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
-    loss = weighted_mean(losses, pixel_weights, training=mode == ModeKeys.TRAIN)
+    loss = compute_weighted_mean(losses, pixel_weights, training=mode == ModeKeys.TRAIN)
     if mode == ModeKeys.TRAIN:
         return TPUEstimatorSpec(mode, loss=loss, train_op=make_train_op(loss, params))
     row_pixels = tf.reduce_sum(pixel_weights, axis=[1, 2])

@@ -146,10 +146,10 @@ def _check_value(value: object, kind: str, location: str) -> Any:
         return None
     if type_name.startswith("tuple"):
         return _parse_size(value, location)
-    types, types_text = _KINDS[type_name]
+    types, expected = _KINDS[type_name]
     # In Python a bool is an int, too.
     if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
-        raise UsageError(f"{location} must be {types_text}, got {_format_value(value)}.")
+        raise UsageError(f"{location} must be {expected}, got {_format_value(value)}.")
     checked: Any = value
     try:
         return float(checked) if type_name == "float" else checked

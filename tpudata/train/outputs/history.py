@@ -143,10 +143,10 @@ def require_same_data(options: TrainOptions, before: Configuration, now: Configu
     """
     if options.allow_other_data or is_same_data(before, now):
         return
+    data_before, data_now = _describe_data(before), _describe_data(now)
     raise UsageError(
-        f"{options.model_dir}: up to step {step} it was trained on other records (got {_describe_data(now)}, expected "
-        f"{_describe_data(before)}). Pass the dataset of before, another --model-dir, or --allow-other-data to continue on this "
-        "one."
+        f"{options.model_dir}: up to step {step} it was trained on other records (got {data_now}, expected {data_before}). Pass "
+        "the dataset of before, another --model-dir, or --allow-other-data to continue on this one."
     )
 
 
