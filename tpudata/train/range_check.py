@@ -57,10 +57,9 @@ def make_value_ranges(
         label: the dataset's label, or None.
         params: params of the model.
     """
-    defaults = param_defaults(options.model)
-    if defaults is None:
+    if ":" in options.model:
         return []
-    settings = {**defaults, **params}
+    settings = {**(param_defaults(options.model) or {}), **params}
     source, ranges = f"{dataset.path}, split {split}", []
     classes, offset, tokens = (settings.get(name) for name in ("num_classes", "label_offset", "vocab_size"))
     if label is not None and isinstance(classes, int) and isinstance(offset, int):

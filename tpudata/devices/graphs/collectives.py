@@ -107,7 +107,7 @@ def lower_collectives(graph_def: tf.compat.v1.GraphDef, num_replicas: int) -> tf
     ):
         if any(map(_is_sum, nodes)):
             del lowered_nodes[:]
-            lowered_nodes.extend(lowering.lower_all(nodes, is_function=index > 0))
+            lowered_nodes.extend(lowering.lower_all(nodes, is_function=index > 0))  # The first body is the graph's.
     rename_functions(lowered_graph, {name: f"{name}_of_{num_replicas}_replicas" for name in summing_functions})
     return lowered_graph
 
@@ -143,34 +143,38 @@ class _Lowering:
             elif self._num_replicas == 1:
                 yield _make_node(node, "Identity", node.name, [node.input[0], *node.input[2:]])
             else:
-                yield from self._lower(node, nodes_by_name.get(find_producer(node.input[1])), is_function)
+                groups_node = nodes_by_name.get(find_producer(node.input[1]))
+                groups = self._find_groups(node, groups_node)
+                # The control inputs keep a new constant in the same loop as the groups.
+                controls = [] if groups_node is None else [name for name in groups_node.input if name.startswith("^")]
+                is_float64 = tf.as_dtype(node.attr["T"].type) == tf.float64
+                lower_sum = self._lower_float64_sum if is_float64 else self._lower_sum
+                yield from lower_sum(node, groups, controls, is_function)
 
-    def _lower(
-        self, node: tf.compat.v1.NodeDef, constant: tf.compat.v1.NodeDef | None, is_function: bool
+    def _lower_sum(
+        self, node: tf.compat.v1.NodeDef, groups: list[list[int]], controls: Sequence[str], is_function: bool
     ) -> Iterator[tf.compat.v1.NodeDef]:
         """Yield the nodes that replace a sum; the last has the sum's name, and an output that is called like the sum's.
 
         Args:
             node: the sum.
-            constant: node of its groups; None if they are a function argument.
-            is_function: whether the nodes are those of a function.
+            groups: its replica groups.
+            controls: control inputs of new constants.
+            is_function: whether the node is in a function.
         """
+        groups_node = _make_constant(node, f"{node.name}/groups", groups, controls)
+        yield groups_node
         tensor, _, *control_inputs = node.input
-        groups = self._find_groups(node, constant)
-        # Inside functions, an input names not only its producer but also the producer's output.
-        output_suffix = ":output:0" if is_function else ""
-        # The control inputs keep the new constant in the same loop as the old one.
-        controls = [] if constant is None else [name for name in constant.input if name.startswith("^")]
-        if tf.as_dtype(node.attr["T"].type) != tf.float64:
-            groups_node = _make_constant(node, f"{node.name}/groups", groups, controls)
-            yield groups_node
-            lowered = _make_node(
-                node, _ALL_REDUCE, node.name, [tensor, groups_node.name + output_suffix, *control_inputs]
-            )
-            lowered.attr["reduce_op"].s = b"Add"
-            lowered.attr["mode"].s = b"CrossReplica"
-            yield lowered
-            return
+        inputs = [tensor, _name_output(groups_node, is_function), *control_inputs]
+        all_reduce = _make_node(node, _ALL_REDUCE, node.name, inputs)
+        all_reduce.attr["reduce_op"].s = b"Add"
+        all_reduce.attr["mode"].s = b"CrossReplica"
+        yield all_reduce
+
+    def _lower_float64_sum(
+        self, node: tf.compat.v1.NodeDef, groups: list[list[int]], controls: Sequence[str], is_function: bool
+    ) -> Iterator[tf.compat.v1.NodeDef]:
+        """Yield the nodes that replace a sum of float64; the arguments are those of `_lower_sum`."""
         if len(groups) > 1:
             raise ModelFnValueError(
                 f"{traced_code()}: a sum of float64 is over all replicas (got {node.name!r} over {groups}, expected "
@@ -181,7 +185,8 @@ class _Lowering:
             _make_constant(node, f"{node.name}/{name}", scalar, controls) for name, scalar in scalars.items()
         ]
         yield from scalar_nodes
-        inputs = [tensor, *(scalar_node.name + output_suffix for scalar_node in scalar_nodes), *control_inputs]
+        tensor, _, *control_inputs = node.input
+        inputs = [tensor, *(_name_output(scalar_node, is_function) for scalar_node in scalar_nodes), *control_inputs]
         all_reduce = _make_node(node, _COLLECTIVE_REDUCE, f"{node.name}/sum", inputs)
         all_reduce.attr["merge_op"].s = b"Add"
         all_reduce.attr["final_op"].s = b"Id"
@@ -190,7 +195,7 @@ class _Lowering:
         yield _make_node(node, "Identity", node.name, [all_reduce.name + (":data:0" if is_function else "")])
 
     def _find_groups(self, node: tf.compat.v1.NodeDef, constant: tf.compat.v1.NodeDef | None) -> list[list[int]]:
-        """Return the replica groups of a sum; `constant` is their node, None for a function argument."""
+        """Return the replica groups of a sum; `constant` is the node that holds them, None if they are a function's argument."""
         if constant is None and all(self._covers_all_replicas(groups) for groups in self._find_constant_groups()):
             return self._all_groups  # A function's gradient gets its groups from that function.
         if constant is None or constant.op != "Const":
@@ -222,6 +227,11 @@ def _read_constant(constant: tf.compat.v1.NodeDef) -> list[list[int]]:
     """Return the lists of numbers that a node with replica groups holds."""
     groups: list[list[int]] = tf.make_ndarray(constant.attr["value"].tensor).tolist()
     return groups
+
+
+def _name_output(constant: tf.compat.v1.NodeDef, is_function: bool) -> str:
+    """Return the name by which an input refers to a constant; inside functions, it includes the name of the output."""
+    return f"{constant.name}:output:0" if is_function else constant.name
 
 
 def _make_node(node: tf.compat.v1.NodeDef, kind: str, name: str, inputs: Sequence[str]) -> tf.compat.v1.NodeDef:

@@ -109,10 +109,7 @@ def _meet_as_first(group: ProcessGroup, wait_log: _WaitLog) -> dict[int, socket.
                 else:  # A process sends nothing after its line, so its connection has ended.
                     arrived = {number: connection for number, connection in arrived.items() if connection is not ready}
                     ready.close()
-            earliest = time.monotonic() - _CONNECT_SECONDS
-            for newcomer in [connection for connection, came_at in newcomers.items() if came_at < earliest]:
-                newcomers.pop(newcomer)
-                newcomer.close()
+            _close_silent(newcomers)
             if set(arrived) != arrived_before:
                 _send_line(arrived, f"missing {group.describe(group.list_missing(arrived))}")
         _send_line(arrived, "go")
@@ -121,6 +118,14 @@ def _meet_as_first(group: ProcessGroup, wait_log: _WaitLog) -> dict[int, socket.
         connections.pop_all()  # They stay open.
     wait_log.end()
     return arrived
+
+
+def _close_silent(newcomers: dict[socket.socket, float]) -> None:
+    """Close and remove the connections that have sent no line for too long."""
+    earliest = time.monotonic() - _CONNECT_SECONDS
+    for connection in [connection for connection, came_at in newcomers.items() if came_at < earliest]:
+        newcomers.pop(connection)
+        connection.close()
 
 
 def _send_line(arrived: dict[int, socket.socket], text: str) -> None:

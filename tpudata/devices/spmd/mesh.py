@@ -17,7 +17,7 @@ def make_mesh(devices: Sequence[jax.Device]) -> Mesh:
     return Mesh(np.asarray(devices), (AXIS,))
 
 
-def local_devices(mesh: Mesh) -> list[jax.Device]:
+def list_local_devices(mesh: Mesh) -> list[jax.Device]:
     """Return the devices of this process, in the order of the replicas."""
     process_index = jax.process_index()
     return [device for device in mesh.devices.flat if device.process_index == process_index]
@@ -26,7 +26,7 @@ def local_devices(mesh: Mesh) -> list[jax.Device]:
 def replicate(mesh: Mesh, value: Array) -> jax.Array:
     """Return an array with a copy of `value` (NumPy) on every device; all processes must pass the same value."""
     # Copied: on CPUs jax may share the memory of an array, and a step writes to donated arrays.
-    copies = [jax.device_put(np.array(value), device) for device in local_devices(mesh)]
+    copies = [jax.device_put(np.array(value), device) for device in list_local_devices(mesh)]
     sharding = NamedSharding(mesh, PartitionSpec())
     return jax.make_array_from_single_device_arrays(np.shape(value), sharding, copies)
 
@@ -39,7 +39,8 @@ def split_rows(mesh: Mesh, rows: Sequence[Array]) -> jax.Array:
         rows: values (NumPy) of this process's replicas, in order.
     """
     parts = [
-        jax.device_put(np.array(row)[np.newaxis], device) for row, device in zip(rows, local_devices(mesh), strict=True)
+        jax.device_put(np.array(row)[np.newaxis], device)
+        for row, device in zip(rows, list_local_devices(mesh), strict=True)
     ]
     sharding = NamedSharding(mesh, PartitionSpec(AXIS))
     return jax.make_array_from_single_device_arrays((mesh.size, *np.shape(rows[0])), sharding, parts)

@@ -165,29 +165,30 @@ def compile_loop(
                 for stack, array in zip(state.step_values, values[num_fetched:], strict=True)
             )
             return _LoopState(
-                step_index + 1,
-                ~jnp.isnan(loss),
-                written,
-                per_replica,
-                state.losses.at[step_index].set(loss),
-                state.global_steps.at[step_index].set(jnp.asarray(global_step, jnp.int64)),
-                tuple(values[:num_fetched]),
-                step_values,
+                step_index=step_index + 1,
+                goes_on=~jnp.isnan(loss),
+                written=written,
+                per_replica=per_replica,
+                losses=state.losses.at[step_index].set(loss),
+                global_steps=state.global_steps.at[step_index].set(jnp.asarray(global_step, jnp.int64)),
+                fetched=tuple(values[:num_fetched]),
+                step_values=step_values,
             )
 
         def continues(state: _LoopState) -> jax.Array:
             return (state.step_index < count) & state.goes_on
 
-        _, *results = program.results
+        _, *specs = program.results  # The first is the loss.
+        max_steps = capacity or 1
         initial = _LoopState(
-            jnp.int32(0),
-            goes_on,
-            written,
-            tuple(array[0] for array in per_replica),
-            jnp.zeros([capacity or 1], jnp.float32),
-            jnp.full([capacity or 1], -1, jnp.int64),
-            tuple(jnp.zeros(array.shape, array.dtype) for array in results[:num_fetched]),
-            tuple(jnp.zeros((capacity or 1, *array.shape), array.dtype) for array in results[num_fetched:]),
+            step_index=jnp.int32(0),
+            goes_on=goes_on,
+            written=written,
+            per_replica=tuple(array[0] for array in per_replica),
+            losses=jnp.zeros([max_steps], jnp.float32),
+            global_steps=jnp.full([max_steps], -1, jnp.int64),
+            fetched=tuple(jnp.zeros(spec.shape, spec.dtype) for spec in specs[:num_fetched]),
+            step_values=tuple(jnp.zeros((max_steps, *spec.shape), spec.dtype) for spec in specs[num_fetched:]),
         )
         final = update(initial) if capacity is None else lax.while_loop(continues, update, initial)
         names, arrays = (*layout.written, *layout.per_replica), (*final.written, *final.per_replica)
@@ -196,21 +197,24 @@ def compile_loop(
         finite = [
             jnp.isfinite(final_values[name]).all() if name in final_values else jnp.asarray(True) for name in checked
         ]
+        loss_bits = lax.bitcast_convert_type(final.losses, jnp.int32).astype(jnp.int64)
         output = LoopOutput(
-            None if capacity is None else final.goes_on,
-            jnp.stack([final.global_steps, lax.bitcast_convert_type(final.losses, jnp.int32).astype(jnp.int64)]),
-            jnp.stack(finite) if finite else None,
-            tuple(array[jnp.newaxis] for array in final.fetched),
-            tuple(array[:, jnp.newaxis] for array in final.step_values),
+            goes_on=None if capacity is None else final.goes_on,
+            report=jnp.stack([final.global_steps, loss_bits]),
+            finite=jnp.stack(finite) if finite else None,
+            fetched=tuple(array[jnp.newaxis] for array in final.fetched),
+            step_values=tuple(array[:, jnp.newaxis] for array in final.step_values),
         )
         return final.written, tuple(array[jnp.newaxis] for array in final.per_replica), output
 
-    outputs = LoopOutput(_REPLICATED, _REPLICATED, _REPLICATED, _SPLIT, _STACKED)
+    output_specs = LoopOutput(
+        goes_on=_REPLICATED, report=_REPLICATED, finite=_REPLICATED, fetched=_SPLIT, step_values=_STACKED
+    )
     return _compile_on_mesh(
         run,
         mesh,
-        (_REPLICATED, _REPLICATED, _SPLIT, _REPLICATED, _REPLICATED, _STACKED, _REPLICATED),
-        (_REPLICATED, _SPLIT, outputs),
+        in_specs=(_REPLICATED, _REPLICATED, _SPLIT, _REPLICATED, _REPLICATED, _STACKED, _REPLICATED),
+        out_specs=(_REPLICATED, _SPLIT, output_specs),
         donated=(0, 2),
     )
 
@@ -253,8 +257,8 @@ def compile_call(
     return _compile_on_mesh(
         run,
         mesh,
-        (_REPLICATED, _REPLICATED, _SPLIT, _STACKED, _REPLICATED),
-        (_REPLICATED, _SPLIT, _SPLIT),
+        in_specs=(_REPLICATED, _REPLICATED, _SPLIT, _STACKED, _REPLICATED),
+        out_specs=(_REPLICATED, _SPLIT, _SPLIT),
         donated=(0, 2),
     )
 

@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 from jax.sharding import Mesh
 
-from tpudata.devices.spmd.mesh import first_copy, local_devices, local_parts, replicate, split_rows, wait_on_cpus
+from tpudata.devices.spmd.mesh import first_copy, list_local_devices, local_parts, replicate, split_rows, wait_on_cpus
 from tpudata.devices.spmd.programs import DeviceArrays, Layout
 from tpudata.tensor_types import Array
 
@@ -104,7 +104,7 @@ class ReplicaVariables(DeviceVariables):
         host_value = variable.numpy()
         # Reduced, the replicas' values must be the value on the host again.
         other_value = np.zeros_like(host_value) if variable.aggregation is _Aggregation.SUM else host_value
-        num_others = len(local_devices(self.mesh)) - 1
+        num_others = len(list_local_devices(self.mesh)) - 1
         with jax.enable_x64(True):
             return split_rows(self.mesh, [host_value, *[other_value] * num_others])
 

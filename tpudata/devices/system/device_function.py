@@ -10,7 +10,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from tpudata.devices.batches.global_arrays import make_global_array
 from tpudata.devices.graphs.traced_code import tracing_function
 from tpudata.devices.spmd.lowering import ReplicaProgram, lower
-from tpudata.devices.spmd.mesh import AXIS, local_devices, local_parts, wait_on_cpus
+from tpudata.devices.spmd.mesh import AXIS, list_local_devices, local_parts, wait_on_cpus
 from tpudata.devices.spmd.programs import Layout, compile_call
 from tpudata.devices.spmd.variables import DeviceVariables
 from tpudata.devices.system.traced_function import INDEX_SPECS, TracedFunction, find_function_name
@@ -98,7 +98,7 @@ class DeviceFunction:
     def _stack(self, rows: Array) -> jax.Array:
         """Return a global array [1, replicas, rows of a replica, ...] from the rows of this process's replicas."""
         mesh = self._state.mesh
-        process_devices = local_devices(mesh)
+        process_devices = list_local_devices(mesh)
         first_replica = list(mesh.devices.flat).index(process_devices[0])
         parts = np.array(rows).reshape(1, len(process_devices), -1, *rows.shape[1:])
         shape = (1, mesh.size, *parts.shape[2:])

@@ -78,10 +78,8 @@ def export_loop(
         portion = _Argument((2,), np.dtype(np.int32), _REPLICATED)
         loop_arguments = [goes_on, portion]
     specs = dict(zip(program.variables, program.exported.in_avals[len(program.inputs) :], strict=True))
-    written, read = (
-        tuple(_Argument(specs[name].shape, specs[name].dtype, _REPLICATED) for name in names)
-        for names in (layout.written, layout.read)
-    )
+    written = tuple(_Argument(specs[name].shape, specs[name].dtype, _REPLICATED) for name in layout.written)
+    read = tuple(_Argument(specs[name].shape, specs[name].dtype, _REPLICATED) for name in layout.read)
     per_replica = tuple(
         _Argument((replicas, *specs[name].shape), specs[name].dtype, _SPLIT) for name in layout.per_replica
     )

@@ -62,11 +62,13 @@ class DrawRewriter:
             lambda name: has_seed_name(find_producer(name)) or find_producer(name) in keras_seeds,
         )
         self._called_names = sorted({name for name, _ in self._calls})
-        self._drawing_functions = self._find_drawing()
+        self._drawing_functions = self._find_drawing_functions()
         self._replacements: dict[str, FunctionDef] = {}
 
     def rewrite(self, step: str, replica: str) -> tf.compat.v1.GraphDef:
-        """Return the graph in which all random operations draw by their seeds, the step and the replica. Called once.
+        """Return the graph in which all random operations draw by their seeds, the step and the replica.
+
+        It may be called only once, as it changes the graph of this object.
 
         Args:
             step: name of an int64 scalar, the number of steps done; it may be missing from the graph.
@@ -87,7 +89,8 @@ class DrawRewriter:
             if name in self._drawing_functions & loop_bodies:
                 self._return_arguments(function)
         library = self._graph_def.library.function
-        for name in self._drawing_functions.difference(self._called_names):  # These are never called.
+        # Functions that nothing calls still have operations that XLA would reject.
+        for name in self._drawing_functions.difference(self._called_names):
             library.remove(self._functions[name])
         library.extend(self._replacements.values())
         rename_functions(self._graph_def, {name: f"{name}_by_replica" for name in self._drawing_functions})
@@ -128,7 +131,7 @@ class DrawRewriter:
                     self._calls.add((function_name, seed_arguments))
                     self._collect_calls(function.node_def, seed_arguments.__contains__)
 
-    def _find_drawing(self) -> set[str]:
+    def _find_drawing_functions(self) -> set[str]:
         """Return the names of functions that draw, directly or by a call, and of the functions that a node may call in their place.
 
         All branches of a condition, and the condition and the body of a loop, take the same arguments.
@@ -165,7 +168,7 @@ class DrawRewriter:
             )
         position_nodes, inputs = self._derive_position(node, scope), list_data_inputs(node)
         control_inputs = node.input[len(inputs) :]
-        node.input[:] = [*inputs, scope.output(position_nodes[-1].name), scope.replica, *control_inputs]
+        node.input[:] = [*inputs, scope.name_output(position_nodes[-1].name), scope.replica, *control_inputs]
         node.attr[_TYPES_ATTRIBUTES[node.op]].list.type.extend(_ARGUMENT_TYPES.values())
         if node.op in _LOOPS and node.attr["output_shapes"].list.shape:
             node.attr["output_shapes"].list.shape.extend(tf.TensorShape([]).as_proto() for _ in _ARGUMENT_TYPES)
@@ -175,7 +178,7 @@ class DrawRewriter:
         """Return the replica and the next iteration's position from the body of a loop."""
         nodes = self._derive_position(tf.compat.v1.NodeDef(name="tpudata_next"), _IN_FUNCTION)
         function.node_def.extend(nodes)
-        for name, output in ((_POSITION, _IN_FUNCTION.output(nodes[-1].name)), (_REPLICA, _REPLICA)):
+        for name, output in ((_POSITION, _IN_FUNCTION.name_output(nodes[-1].name)), (_REPLICA, _REPLICA)):
             function.signature.output_arg.add(name=f"{name}_out", type=_ARGUMENT_TYPES[name])
             function.ret[f"{name}_out"] = output
 
@@ -196,7 +199,7 @@ def _add_arguments(function: FunctionDef) -> None:
 
 def _rename_read_outputs(function: FunctionDef, state_reads: Iterable[str]) -> None:
     """Rename the uses of states whose reads became calls of functions: a read calls its output "value", and a call "output"."""
-    new_names = {f"{node_name}:value:0": _IN_FUNCTION.output(node_name) for node_name in state_reads}
+    new_names = {f"{node_name}:value:0": _IN_FUNCTION.name_output(node_name) for node_name in state_reads}
     for node in function.node_def:
         node.input[:] = [new_names.get(name, name) for name in node.input]
     for result, name in function.ret.items():

@@ -13,7 +13,7 @@ from tpudata.devices.graphs.library import FunctionDef
 from tpudata.devices.graphs.traced_code import traced_code
 from tpudata.tensorflow_internals import op_def_registry
 
-# Mark of the nodes that read a random state of Keras 3.
+# Attribute that marks nodes that read a random state of Keras 3.
 KERAS_READ = "_tpudata_keras_read"
 # Index of the key in a tf.random.Generator's state, after the two halves of its counter.
 _KEY_OF_GENERATOR = 2
@@ -50,7 +50,7 @@ class Scope:
     replica: str | None
     is_function: bool
 
-    def output(self, name: str, argument: str = "output") -> str:
+    def name_output(self, name: str, argument: str = "output") -> str:
         """Return the name by which an input refers to the node `name`, whose output the operation's definition calls `argument`."""
         return f"{name}:{argument}:0" if self.is_function else name
 
@@ -94,7 +94,7 @@ def _replace_draw(node: tf.compat.v1.NodeDef, scope: Scope) -> tuple[list[tf.com
     seeds = _make_constant(f"{node.name}/seeds", _find_seeds(node), node)
     data = list_data_inputs(node)
     replica = [] if scope.replica is None else [scope.replica]
-    inputs = [*data, scope.output(seeds.name), scope.position, *replica, *node.input[len(data) :]]
+    inputs = [*data, scope.name_output(seeds.name), scope.position, *replica, *node.input[len(data) :]]
     return [seeds, _make_call(node, definition, inputs)], definition
 
 
@@ -106,7 +106,7 @@ def _shift_state(node: tf.compat.v1.NodeDef, scope: Scope) -> tuple[list[tf.comp
     stored_state.attr.pop(KERAS_READ, None)
     _, state_type = _find_types(node)
     definition = make_seed_shift(state_type, _KEY_OF_GENERATOR if node.op == "RngReadAndSkip" else 0)
-    inputs = [scope.output(stored_state.name, "value"), scope.replica]
+    inputs = [scope.name_output(stored_state.name, "value"), scope.replica]
     return [stored_state, _make_call(node, definition, inputs)], definition
 
 
@@ -117,7 +117,7 @@ def derive_position(node: tf.compat.v1.NodeDef, scope: Scope) -> tuple[list[tf.c
     """
     salt = _make_constant(f"{node.name}/salt", _hash_name(node.name)[0], node)
     definition = make_position()
-    position = _make_call(node, definition, [scope.position, scope.output(salt.name)])
+    position = _make_call(node, definition, [scope.position, scope.name_output(salt.name)])
     position.name = f"{node.name}/position"
     return [salt, position], definition
 
