@@ -90,8 +90,7 @@ def get_model(name: str) -> Callable[..., Any]:
         The model_fn, or a class for `make_model_fn`.
 
     Raises:
-        UsageError: there is no such model, module, or name in the module; the message names the nearest. Or the module is not
-            valid Python.
+        UsageError: there is no such model, module or function, or the module is not valid Python.
     """
     check_model_name(name)
     if ":" in name:

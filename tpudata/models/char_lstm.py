@@ -209,7 +209,7 @@ def _gather_step(values: tf.Tensor, positions: tf.Tensor) -> tf.Tensor:
 
 
 def model_fn(features: Tensors, labels: Tensors, mode: str, params: Mapping[str, object]) -> TPUEstimatorSpec:
-    """Describe training, evaluation and the generation of text to an estimator.
+    """Build the graph of one mode for an estimator: training, evaluation or the generation of text.
 
     Args:
         features: int32 [batch, length], or a dict with them as "input_ids"; in training and evaluation optionally with

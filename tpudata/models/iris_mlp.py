@@ -84,7 +84,7 @@ def iris_mlp(
 
 
 def model_fn(features: Tensors, labels: Tensors, mode: str, params: Mapping[str, object]) -> TPUEstimatorSpec:
-    """Describe training, evaluation and prediction to an estimator.
+    """Build the graph of one mode for an estimator: training, evaluation or prediction.
 
     Args:
         features: floats [batch, numbers]; or a dict with floats [batch] or [batch, numbers], which are concatenated, and

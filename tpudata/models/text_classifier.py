@@ -95,7 +95,7 @@ def text_classifier(
 
 
 def model_fn(features: Tensors, labels: Tensors, mode: str, params: Mapping[str, object]) -> TPUEstimatorSpec:
-    """Describe training, evaluation and prediction to an estimator.
+    """Build the graph of one mode for an estimator: training, evaluation or prediction.
 
     Args:
         features: int32 [batch, length], or a dict with them as "input_ids" and optionally "attention_mask" (int [batch, length], 0

@@ -137,13 +137,14 @@ def _make_initializer(num_summed: int) -> Callable[..., tf.Tensor]:
     """Return an initializer of normal values, smaller for a layer whose outputs are summed with others (Radford et al., 2019).
 
     Args:
-        num_summed: number of layers whose outputs are added up: 1, or all that add to the residual stream.
+        num_summed: number of layers whose outputs are added up: 1, or the two of each block that add to the residual stream.
     """
     initializer: Callable[..., tf.Tensor] = _v1.random_normal_initializer(stddev=0.02 * num_summed**-0.5)
     return initializer
 
 
 def _attend(net: tf.Tensor, mask: tf.Tensor, positions: tf.Tensor, params: TinyLmParams) -> tf.Tensor:
+    """Return the outputs of a block's attention, [batch, length, hidden_size]."""
     length, size = net.shape[1], params.hidden_size // params.num_heads
     projections = dense(net, 3 * params.hidden_size, "qkv", _make_initializer(1))
     # From [batch, length, 3, heads, size] to 3 times [batch, heads, length, size].
@@ -162,7 +163,7 @@ def _apply_mlp(net: tf.Tensor, params: TinyLmParams) -> tf.Tensor:
 
 
 def model_fn(features: Tensors, labels: Tensors, mode: str, params: Mapping[str, object]) -> TPUEstimatorSpec:
-    """Describe training, evaluation and prediction to an estimator.
+    """Build the graph of one mode for an estimator: training, evaluation or prediction.
 
     Args:
         features: int32 [batch, length], or a dict with them as "input_ids" and optionally, each [batch, length],

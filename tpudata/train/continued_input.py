@@ -46,6 +46,7 @@ class ContinuedInput:
         """Return this host's batches of the requested size, cut from batches of the order from the record `position` on."""
         import tensorflow as tf
 
+        from tpudata.devices.batches.step_reader import repack_element
         from tpudata.input.options.hosts import find_rows
 
         rows = find_rows(params["batch_size"], params, input_context)
@@ -57,8 +58,7 @@ class ContinuedInput:
             return tf.nest.map_structure(lambda tensor: tensor[begin:], batch)
 
         def take_host_rows(*batch: Tensors) -> Tensors:
-            batch = batch if len(batch) > 1 else batch[0]
-            return tf.nest.map_structure(lambda tensor: tensor[rows.first : rows.stop], batch)
+            return tf.nest.map_structure(lambda tensor: tensor[rows.first : rows.stop], repack_element(batch))
 
         if skipped_rows:
             dataset = dataset.enumerate().map(skip_rows)

@@ -82,10 +82,10 @@ def check_classes(label_map: LabelMap, dataset: Dataset, model: str, params: Map
 def _make_label_transform(name: str) -> Callable[..., tuple[dict[str, tf.Tensor], tf.Tensor]]:
     """Return a batch_transform that yields the feature `name` as the labels."""
 
-    def labels_from_map(
+    def move_map_to_labels(
         features: dict[str, tf.Tensor], labels: tf.Tensor | None = None
     ) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
         del labels  # The class of the whole picture, if it has one.
         return {key: feature for key, feature in features.items() if key != name}, features[name]
 
-    return labels_from_map
+    return move_map_to_labels

@@ -206,7 +206,7 @@ def _check_task(options: TrainOptions, config: RunConfig) -> None:
 
 
 def find_label(options: TrainOptions, dataset: Dataset) -> Feature | None:
-    """Return the feature that is the dataset's label; None if there is none, or if the model learns label maps.
+    """Return the feature that is the dataset's label; None if the dataset has no label, or the model learns label maps.
 
     It raises the errors of make_training_input.
     """

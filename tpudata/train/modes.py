@@ -53,7 +53,10 @@ def train(job: Job, checkpoint: str | None) -> Outcome:
 
 
 def train_and_eval(job: Job, checkpoint: str | None) -> Outcome:
-    """Train and then evaluate; with early stopping, evaluate each checkpoint until a metric stops improving."""
+    """Train and then evaluate; with early stopping, evaluate each checkpoint until a metric stops improving.
+
+    In a cluster, the evaluator evaluates each checkpoint as it appears; without an evaluator, the chief evaluates.
+    """
     evaluation = _make_evaluation(job)
     config = job.estimator.config
     if config.task_type == "evaluator":
@@ -143,7 +146,7 @@ def rehearse(job: Job) -> None:
     """
     options = job.options
     if options.tpu is not None:
-        find_slice(options.tpu, "--tpu")
+        find_slice(options.tpu, "--tpu")  # Raises the error of an unknown TPU before the model is built.
     feeding = None if options.feeding is None else read_feeding_rate(options.feeding, "--feeding")
     input_fns: dict[str, InputFunction] = {}
     if options.trains:

@@ -33,7 +33,7 @@ ENDS_WITHIN_STEP = (
 
 
 class ShortData(enum.Enum):
-    """Rule for processes whose data ends before that of others.
+    """Rule for processes whose data ends before the data of others.
 
     Attributes:
         STOP: all end together with the first, as in training.
@@ -142,7 +142,7 @@ class StackIteration:
         """Return the next steps, up to `max_steps` that lie in one stack; None at the end of the data, the same in all processes.
 
         Raises:
-            tf.errors.InvalidArgumentError: the data of some processes ends before that of others, and has no weights.
+            tf.errors.InvalidArgumentError: the data of some processes ends before the data of others, and has no weights.
             ClusterError: the data of another process failed.
             Exception: the error of this process's data, unchanged.
         """

@@ -165,7 +165,7 @@ def _place_all(
 def release_frames(error: BaseException) -> None:
     """Clear the frames that an error keeps alive, so that the iterator is deleted in the thread that made it.
 
-    TensorFlow drops frames from the traceback of its errors, but not from that of the errors before them.
+    TensorFlow drops frames from the traceback of its errors, but not from the tracebacks of the errors before them.
     """
     chain: BaseException | None = error
     while chain is not None:

@@ -117,7 +117,7 @@ def _is_sum(node: tf.compat.v1.NodeDef) -> bool:
 
 
 def _list_bodies(graph_def: tf.compat.v1.GraphDef) -> list[MutableSequence[tf.compat.v1.NodeDef]]:
-    """Return the nodes of the graph, and then those of each function."""
+    """Return the list of nodes of the graph, and then of each function."""
     return [graph_def.node, *(function.node_def for function in graph_def.library.function)]
 
 
@@ -194,18 +194,20 @@ class _Lowering:
         # Its output is called "data", while functions refer to the "output" of the sum.
         yield _make_node(node, "Identity", node.name, [all_reduce.name + (":data:0" if is_function else "")])
 
-    def _find_groups(self, node: tf.compat.v1.NodeDef, constant: tf.compat.v1.NodeDef | None) -> list[list[int]]:
-        """Return the replica groups of a sum; `constant` is the node that holds them, None if they are a function's argument."""
-        if constant is None and all(self._covers_all_replicas(groups) for groups in self._find_constant_groups()):
+    def _find_groups(self, node: tf.compat.v1.NodeDef, groups_node: tf.compat.v1.NodeDef | None) -> list[list[int]]:
+        """Return the replica groups of a sum; `groups_node` holds them, None if they are a function's argument."""
+        if groups_node is None and all(
+            self._covers_all_replicas(constant) for constant in self._find_constant_groups()
+        ):
             return self._all_groups  # A function's gradient gets its groups from that function.
-        if constant is None or constant.op != "Const":
+        if groups_node is None or groups_node.op != "Const":
             raise ModelFnValueError(
                 f"{traced_code()}: the groups of a sum over replicas must be constant (got a computed group_assignment of "
                 f"{node.name!r}, expected lists of numbers). Pass lists."
             )
-        if self._covers_all_replicas(constant):
+        if self._covers_all_replicas(groups_node):
             return self._all_groups
-        groups = _read_constant(constant)
+        groups = _read_constant(groups_node)
         if sorted(number for group in groups for number in group) != self._all_groups[0]:
             raise ModelFnValueError(
                 f"{traced_code()}: the groups of {node.name!r} must have each replica once (got {groups}, expected the numbers "

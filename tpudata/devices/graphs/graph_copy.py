@@ -1,4 +1,4 @@
-"""Copies of a `GraphDef` in the graph that is being built."""
+"""Copies of a `GraphDef` in TensorFlow's default graph."""
 
 from collections.abc import Mapping, Sequence
 
@@ -16,7 +16,7 @@ def copy_graph(
     tensors: Sequence[str],
     operations: Sequence[str] = (),
 ) -> list[tf.Tensor]:
-    """Copy a graph into the one that is being built.
+    """Copy a graph into TensorFlow's default graph.
 
     Args:
         graph_def: the `GraphDef`, with its library of functions.

@@ -27,6 +27,7 @@ def find_functions(graph_def: tf.compat.v1.GraphDef, is_match: Callable[[tf.comp
         calls[name] = {called for node in function.node_def for called in list_called_functions(node)}
         if any(map(is_match, function.node_def)):
             matching.add(name)
+    # Add the callers of matching functions, and then their callers, until nothing changes.
     last_count = -1
     while len(matching) > last_count:
         last_count = len(matching)
@@ -67,7 +68,7 @@ def rename_functions(graph_def: tf.compat.v1.GraphDef, names: Mapping[str, str])
 
 
 def prune_functions(graph_def: tf.compat.v1.GraphDef) -> tf.compat.v1.GraphDef:
-    """Return the graph without the nodes of functions that TensorFlow would not run, but XLA would if they have side effects.
+    """Return the graph without the nodes in functions that TensorFlow skips; XLA would run those that have side effects.
 
     A function keeps the nodes on which its results and control outputs depend.
 

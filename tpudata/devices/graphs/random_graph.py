@@ -43,9 +43,10 @@ def draw_by_step(
     definitions = {}
     for node in graph_def.node:
         is_seeded = node.op in COUNTED and (node.attr["seed"].i or node.attr["seed2"].i)
-        nodes, functions = rewrite_node(node, scope) if is_seeded else ([node], ())
+        nodes, definition = rewrite_node(node, scope) if is_seeded else ([node], None)
         # New nodes take the place of the old one: nodes are imported in this order, which is also the order of their effects.
         rewritten_graph.node.extend(nodes)
-        definitions.update({function.signature.name: function for function in functions})
+        if definition is not None:
+            definitions[definition.signature.name] = definition
     rewritten_graph.library.function.extend(definitions.values())
     return rewritten_graph

@@ -74,15 +74,15 @@ class ClusterPeers(Peers):
         atexit.register(self.close)
 
     def sum_numbers(self, numbers: Sequence[int]) -> list[int]:
-        """Return the sums of the numbers over the processes, each of which must call this."""
+        """Return the sums of the numbers over the processes; every process must call this."""
         return self._combine(_SUM, numbers, np.sum)
 
     def min_numbers(self, numbers: Sequence[int]) -> list[int]:
-        """Return the minimum of each number over the processes, each of which must call this."""
+        """Return the minimum of each number over the processes; every process must call this."""
         return self._combine(_MIN, numbers, np.min)
 
     def broadcast_bytes(self, data: bytes) -> bytes:
-        """Return the chief's bytes in every process, each of which must call this."""
+        """Return the chief's bytes in every process; every process must call this."""
         # The others send nothing; the chief replies with its bytes.
         return self._exchange(_BYTES, b"", lambda _: data)
 
@@ -169,8 +169,8 @@ class ClusterPeers(Peers):
         if received_kind != kind or size not in (None, len(data)):
             raise ClusterError(
                 f"{self._group.origin}: {self._group.name} and another process do different things (got a message "
-                f"{received_kind!r} of "
-                f"{len(data)} bytes, expected {kind!r}). Start the same program with the same options in all processes."
+                f"{received_kind!r} of {len(data)} bytes, expected {kind!r}). Start the same program with the same options in all "
+                "processes."
             )
         return data
 

@@ -94,7 +94,7 @@ def select_devices(per_process: int, processes: int) -> tuple["jax.Device", ...]
 
 
 def find_tpu_devices() -> tuple["jax.Device", ...]:
-    """Return the cores of the TPU; those of all processes that have joined, in their order.
+    """Return the cores of the TPU, of all processes that have joined, in the order of the processes.
 
     Raises:
         TPUConnectionError: jax finds no TPU here; the message says why.

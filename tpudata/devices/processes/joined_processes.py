@@ -144,6 +144,7 @@ def _initialize(jax: ModuleType, group: ProcessGroup) -> None:
             cluster_detection_method="deactivate",
             initialization_timeout=_JOIN_SECONDS,
             heartbeat_timeout_seconds=_HEARTBEAT_SECONDS,
+            # By default, the first process listens at [::], which needs IPv6.
             coordinator_bind_address=None if socket.has_dualstack_ipv6() else f"0.0.0.0:{port}",
         )
     except RuntimeError as error:

@@ -59,7 +59,7 @@ def cluster_from_slurm(*, evaluator: bool = False, port: int | None = None) -> d
     first_port = _choose_port() if port is None else port
     # Earlier tasks on the same node have the ports before a task's own.
     ports = [first_port + task_nodes[:task].count(node) for task, node in enumerate(task_nodes)]
-    addresses = [f"{hosts[node]}:{port}" for node, port in zip(task_nodes, ports, strict=True)]
+    addresses = [f"{hosts[node]}:{task_port}" for node, task_port in zip(task_nodes, ports, strict=True)]
     jobs = ["chief", *["worker"] * (tasks - 1)]
     if evaluator:
         jobs[-1] = "evaluator"

@@ -28,7 +28,7 @@ class Topology:
     Attributes:
         num_replicas: number of replicas of the model, in all processes.
         devices: the jax device of each replica, in the order of the processes, which have equal numbers of devices. Empty if plain
-            TensorFlow runs the one replica.
+            TensorFlow runs the only replica.
         is_tpu: whether the devices are cores of a TPU.
         peers: the processes that train together. Each is a host, which feeds its own devices.
     """
@@ -140,7 +140,7 @@ def require_own_tpu(names: Mapping[str, str | None], tpu_name: str | None = None
         tpu_name: name of the TPU for the message, or None if it is unknown.
 
     Raises:
-        TPUConnectionError: a name is that of another TPU.
+        TPUConnectionError: a name is none of these.
     """
     tpu_of_machine = os.environ.get("TPU_NAME", "")
     for argument, name in names.items():

@@ -135,6 +135,7 @@ def _describe_xla_error(error: str) -> str:
             f"{code}: the operation {texts.find_nodes(node_text, SCOPE)[0]!r} does not run on several devices or a TPU "
             f"(got {kind}, expected operations that XLA compiles). Compute it {code.before}, or {code.after}."
         )
-    name = "".join(f" at {name!r}" for name in texts.find_nodes(error, SCOPE)[:1])
+    nodes = texts.find_nodes(error, SCOPE)
+    location = f" at {nodes[0]!r}" if nodes else ""
     reason = texts.find_xla_reason(error, SCOPE)
-    return f"{code}: XLA cannot compile it{name} (got: {reason}). Use static shapes, or compute it {code.before}."
+    return f"{code}: XLA cannot compile it{location} (got: {reason}). Use static shapes, or compute it {code.before}."

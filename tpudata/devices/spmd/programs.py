@@ -29,7 +29,7 @@ class Layout:
         written: variables with one value for all replicas that the program writes; their arrays are donated.
         read: variables with one value that it only reads.
         per_replica: variables with a separate value on each replica; their arrays are donated.
-        diverging: those of `written` for which replicas compute different values; all take the first replica's.
+        diverging: variables of `written` for which replicas compute different values; all take the first replica's value.
     """
 
     written: tuple[str, ...]
@@ -244,6 +244,7 @@ def compile_call(
         replica = lax.axis_index(AXIS).astype(jnp.int32)
         inputs = [*(stack[0, 0] for stack in stacks), *shared_inputs]
         read_values = dict(zip(layout.read, read, strict=True))
+        # On its device, an array that is split over the replicas has an axis of length 1.
         per_replica = tuple(array[0] for array in per_replica)
         written, per_replica, results = _run_replica_step(
             program, layout, replica, inputs, read_values, written, per_replica
@@ -298,7 +299,7 @@ def _run_replica_step(
 
 
 def _take_first_replica(values: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
-    """Return the first replica's values on all replicas, by one sum for each dtype in which the others are 0."""
+    """Return the first replica's values on all replicas: one sum for each dtype, to which the other replicas add zeros."""
     if lax.axis_size(AXIS) == 1:
         return dict(values)
     first_values: dict[str, jax.Array] = {}

@@ -40,7 +40,7 @@ class ExportedModule:
         exported: the module; `exported.call` takes `arguments` and returns a tuple of `results`.
         arguments: shapes and dtypes of the arguments.
         results: shapes and dtypes of the results.
-        updates: for each result that is the new value of an argument, by result index, the argument's index.
+        updates: index of the argument whose new value a result is, by the result's index.
     """
 
     exported: export.Exported
@@ -94,7 +94,7 @@ def _join_version(version: Sequence[int]) -> str:
 
 
 def _find_updates(module: ir.Module) -> dict[int, int]:
-    """Return the index of the argument that each result updates, by result index."""
+    """Return the index of the argument whose new value a result is, by the result's index."""
     attributes = module.operation.attributes
     if "mhlo.input_output_alias" not in attributes:
         return {}

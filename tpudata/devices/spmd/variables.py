@@ -144,12 +144,12 @@ class DeviceState:
         self.shared = shared
 
     def run(self, layout: Layout, program: Callable[..., tuple[DeviceArrays, DeviceArrays, _T]]) -> _T:
-        """Run a program on the arrays of its layout, store those that it returns, and return its other result.
+        """Run a program on the arrays of its layout, store the arrays that it returns, and return its other result.
 
         Args:
             layout: layout of the program's variables.
-            program: function of the arrays of the layout's three groups that returns those of the first and the third group, and
-                another result.
+            program: function of the arrays of the layout's three groups that returns new arrays for the first and the third group,
+                and another result.
         """
         shared, per_replica = self.shared, self.per_replica
         written_arrays, per_replica_arrays, result = program(

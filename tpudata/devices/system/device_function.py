@@ -45,7 +45,7 @@ class DeviceFunction:
         state: DeviceVariables,
     ) -> None:
         self._splits = tuple(splits)
-        # A compiled call takes the split tensors before those that all replicas get.
+        # A compiled call takes the split tensors before the tensors that all replicas get.
         self._argument_order = sorted(range(len(specs)), key=lambda index: not splits[index])
         with tracing_function(find_function_name(function)):
             traced = TracedFunction(function, structure, specs, state.mesh.size)

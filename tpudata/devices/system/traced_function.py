@@ -98,7 +98,7 @@ class TracedFunction:
         self._graph_def = self._prepare_for_devices(graph.as_graph_def(), num_replicas)
 
     def __call__(self, *tensors: tf.Tensor) -> list[tf.Tensor]:
-        """Add the graph to the one that is being built, and return its results.
+        """Copy the graph into TensorFlow's default graph, and return its results.
 
         Args:
             tensors: the replica's index, the index of the call, and the tensors of the arguments.

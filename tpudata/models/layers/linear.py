@@ -76,7 +76,7 @@ def conv(
 
 
 def variable(name: str, shape: list[int], initializer: Callable[..., tf.Tensor], **kwargs: object) -> tf.Variable:
-    """Return the float32 variable of the current scope with a name, made by the first call; `kwargs` are those of get_variable."""
+    """Return the float32 variable `name` of the current scope, made by the first call; `kwargs` go to get_variable."""
     return _v1.get_variable(name, shape, tf.float32, initializer, **kwargs)
 
 

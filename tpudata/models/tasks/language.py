@@ -17,7 +17,7 @@ def pick_input_ids(features: Tensors, model: str) -> tf.Tensor:
     """Return the token ids, int32 [batch, length]: the features themselves, or their "input_ids".
 
     Raises:
-        UsageError: there are no token ids, or their shape is another or unknown.
+        UsageError: there are no token ids, or they are not integers of rank 2 with a known length.
     """
     if isinstance(features, dict):
         if "input_ids" not in features:
@@ -80,7 +80,7 @@ def make_language_spec(
 
 
 def _weigh_tokens(features: Tensors, labels: tf.Tensor) -> tf.Tensor:
-    """Return the weight of each token: its own, 1 by default, times the one of its row; float32 [batch, length]."""
+    """Return the product of each token's weight, 1 by default, and its row's weight: float32 [batch, length]."""
     weights = features.get("token_weights") if isinstance(features, dict) else None
     weights = tf.ones_like(labels, tf.float32) if weights is None else tf.cast(weights, tf.float32)
     return weights * get_row_weights(features, labels[:, 0])[:, None]

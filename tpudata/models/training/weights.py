@@ -27,6 +27,6 @@ def compute_weighted_mean(losses: tf.Tensor, weights: tf.Tensor, training: bool)
 
 
 def get_row_weights(features: Tensors, rows: tf.Tensor) -> tf.Tensor:
-    """Return features["weights"] as float32, or else ones for `rows`, a tensor with a value for each row."""
+    """Return features["weights"] as float32 [batch]; without them, ones in the shape of `rows`, which has a value for each row."""
     weights = features.get("weights") if isinstance(features, dict) else None
     return tf.ones_like(rows, tf.float32) if weights is None else tf.cast(weights, tf.float32)

@@ -1,4 +1,4 @@
-"""The flags of `tpudata train`, over those of a YAML file, over the defaults."""
+"""Parser of the options of `tpudata train`: flags override a YAML file, which overrides the defaults."""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ class History:
 
     def find_section(self, step: int, configuration: Configuration) -> Section:
         """Return the section that trains under a configuration after `step` steps: the current one if it fits, or a new one."""
-        # As a file has it, without tuples, to compare it with those of the file.
+        # As JSON has it, without tuples, like the configurations of the file.
         configuration = json.loads(json.dumps(configuration))
         current = next((section for section in reversed(self.sections) if section.first_step <= step), None)
         # Sections of later steps are from a training whose checkpoints are gone.
@@ -205,6 +205,7 @@ def _get_kept_records(configuration: Configuration) -> object:
 
 
 def _parse_sections(content: Any) -> tuple[Section, ...]:
+    """Return the sections of train_history.json; raise the errors of `_check_configuration` if it is malformed."""
     sections = []
     for entry in content["sections"]:
         section = Section(
@@ -221,6 +222,7 @@ def _parse_sections(content: Any) -> tuple[Section, ...]:
 
 
 def _parse_configuration(content: Any) -> tuple[Section, ...]:
+    """Return the one section of a train_config.json, for folders of versions that wrote no history."""
     configuration = _check_configuration(content)
     return (Section(0, 0, int(configuration["options"]["batch_size"]), configuration),)
 

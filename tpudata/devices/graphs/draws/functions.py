@@ -1,4 +1,4 @@
-"""Draws inside functions: those that conditions, loops and calls run.
+"""Draws inside the functions that conditions, loops and calls run.
 
 A function that draws gets two more arguments: a position, and the index of the replica. The position distinguishes the runs of the
 function: it follows from the caller's position and the name of the calling node. The body of a loop also returns the next
@@ -158,8 +158,9 @@ class DrawRewriter:
     def _rewrite_node(self, node: tf.compat.v1.NodeDef, scope: Scope) -> list[tf.compat.v1.NodeDef]:
         """Return the nodes that replace a random operation or a call of a drawing function; others are returned unchanged."""
         if self._drawing_functions.isdisjoint(self._list_functions(node)):
-            new_nodes, definitions = rewrite_node(node, scope)
-            self._replacements.update({definition.signature.name: definition for definition in definitions})
+            new_nodes, definition = rewrite_node(node, scope)
+            if definition is not None:
+                self._replacements[definition.signature.name] = definition
             return new_nodes
         if node.op not in _TYPES_ATTRIBUTES:
             raise ModelFnValueError(

@@ -43,7 +43,7 @@ class Scope:
     Attributes:
         position: int64 scalar that distinguishes the runs of the nodes.
         replica: int32 scalar, the index of the replica; None for a session's draws.
-        is_function: whether the nodes are those of a function, in which inputs name a producer's output argument.
+        is_function: whether the nodes are in a function, where an input also names the output of its producer.
     """
 
     position: str
@@ -65,10 +65,10 @@ def reads_random_state(node: tf.compat.v1.NodeDef) -> bool:
     return node.op == "RngReadAndSkip" or KERAS_READ in node.attr
 
 
-def rewrite_node(
-    node: tf.compat.v1.NodeDef, scope: Scope
-) -> tuple[list[tf.compat.v1.NodeDef], tuple[FunctionDef, ...]]:
-    """Return the nodes that replace a node, the last with its name, and the `FunctionDef`s that they call.
+def rewrite_node(node: tf.compat.v1.NodeDef, scope: Scope) -> tuple[list[tf.compat.v1.NodeDef], FunctionDef | None]:
+    """Return the nodes that replace a node, and the `FunctionDef` that the last of them calls, which has the node's name.
+
+    Other nodes than random operations are returned as they are, with None.
 
     Raises:
         ModelFnValueError: the node is a random operation without a replacement.
@@ -79,12 +79,10 @@ def rewrite_node(
             f"that XLA draws). {_FIX_BY_OPERATION[node.op].format(before=traced_code().before)}"
         )
     if node.op in STATEFUL:
-        nodes, definition = _replace_draw(node, scope)
-        return nodes, (definition,)
+        return _replace_draw(node, scope)
     if reads_random_state(node):
-        nodes, definition = _shift_state(node, scope)
-        return nodes, (definition,)
-    return [node], ()
+        return _shift_state(node, scope)
+    return [node], None
 
 
 def _replace_draw(node: tf.compat.v1.NodeDef, scope: Scope) -> tuple[list[tf.compat.v1.NodeDef], FunctionDef]:

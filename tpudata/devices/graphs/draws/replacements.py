@@ -22,7 +22,7 @@ from tpudata.devices.graphs.library import FunctionDef
 _SEED_STEP = 999983
 # 2**64 divided by the golden ratio: its multiples are far from each other.
 _GOLDEN = 0x9E3779B97F4A7C15
-# By so much a session's kernels advance the counter for each value.
+# Number by which a session's kernels advance the counter for each value.
 _COUNTS_PER_VALUE = 256
 _ops = tf.raw_ops
 
