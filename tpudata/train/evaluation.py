@@ -99,20 +99,20 @@ class Evaluation:
             step: step of the newest checkpoint, 0 if there is none.
         """
         options = self._options
-        every = options.save_checkpoints_steps or options.train_steps
+        interval = options.save_checkpoints_steps or options.train_steps
         stopping = EarlyStopping(options, self._records, step)
         while True:
             # Only at regular steps: an interrupted run must be evaluated at the same steps as an uninterrupted one.
-            is_due = step > 0 and (step % every == 0 or step >= options.train_steps)
+            is_due = step > 0 and (step % interval == 0 or step >= options.train_steps)
             if is_due and step not in stopping.values:
                 self.run()
                 metric = float(self.metrics[options.early_stop_metric or ""])
                 stopping.add(step, metric, self._estimator.latest_checkpoint() or "")
             if step >= options.train_steps or stopping.is_over:
                 break
-            step = train(min(options.train_steps, (step // every + 1) * every))
+            step = train(min(options.train_steps, (step // interval + 1) * interval))
         if not self.metrics:
-            self.run()
+            self.run()  # Earlier runs have evaluated all steps, but the closing table needs metrics.
         stopping.print_best(step)
 
 

@@ -53,7 +53,7 @@ def find_needed_operations(
     Args:
         operations: operations at which the walk begins.
         inputs: names of fed tensors; the operations that compute them are not needed.
-        waits_for: predicate of the operations whose control dependents need them; None for all operations.
+        waits_for: predicate of a control input: whether operations need it; None if they need all their control inputs.
     """
 
     def is_waited_for(operation: tf.Operation) -> bool:
