@@ -115,6 +115,7 @@ def export_model(job: Job, checkpoint: str | None) -> Outcome:
     """
     options = job.options
     serving = make_serving_features(options, job.dataset)
+    # Filled once the export calls make_receiver.
     signatures: dict[str, dict[str, tf.Tensor]] = {}
 
     def make_receiver() -> NamedReceiver:

@@ -165,7 +165,7 @@ class ClusterTask:
         if self.task_type == "evaluator":
             return None
         if self.coordinator_address is not None:
-            return self.task_id + (self.task_type == "worker")
+            return self.task_id + 1 if self.task_type == "worker" else 0  # The chief is the first.
         jobs = [job for job in _TRAINING_JOBS if job in self.cluster]
         jobs += sorted(self.cluster.keys() - {*jobs, "ps", "evaluator"})
         if "ps" in self.cluster:
