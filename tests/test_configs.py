@@ -16,7 +16,7 @@ from tests.helpers.sequences import write_sequences
 from tpudata.cli import main
 from tpudata.format import Feature, open_dataset
 from tpudata.models import model_names
-from tpudata.train.model import find_label, model_params
+from tpudata.train.model import find_label, make_model_params
 from tpudata.train.options.flags import parse_options
 
 CONFIGS = Path(__file__).parents[1] / "configs"
@@ -103,7 +103,7 @@ def test_decay_is_longer_than_a_warm_up_that_outlasts_the_run(text: Path, tmp_pa
         flags = [f"--data={text}", f"--model-dir={tmp_path}", f"--train-steps={steps}", *warmup]
         options = parse_options([f"--config={CONFIGS / 'char_lstm.yaml'}", *flags], "train")
         dataset = open_dataset(options.data)
-        return model_params(options, dataset, find_label(options, dataset))
+        return make_model_params(options, dataset, find_label(options, dataset))
 
     assert [params(steps)["decay_steps"] for steps in (5, 7)] == [6, 7]
     # Steps that the user set are not changed.

@@ -35,7 +35,7 @@ import tensorflow as tf
 from jax.sharding import PartitionSpec
 
 from tpudata.devices.batches.feeder import Portion, StackFeed, StackIteration
-from tpudata.devices.processes.device_search import local_devices, make_cpu_devices
+from tpudata.devices.processes.device_search import find_local_devices, make_cpu_devices
 from tpudata.devices.processes.peers import Peers
 from tpudata.devices.processes.topology import Topology
 from tpudata.devices.spmd.mesh import AXIS, make_mesh, replicate
@@ -151,7 +151,7 @@ def _engine(devices: int, arrays: int, loop: int, *, is_fed: bool) -> Callable[[
         step = v1.train.get_global_step().assign_add(1)
         return TPUEstimatorSpec(mode, loss=loss, train_op=tf.group(step, *changes))
 
-    topology = Topology(devices, local_devices(devices))
+    topology = Topology(devices, find_local_devices(devices))
     traced = trace_model(call_model, "train", (_SPEC, None), 1, None, devices)
     mesh = make_mesh(topology.devices)
     variables: dict[str, Any] = {}
@@ -169,7 +169,7 @@ def _feed(mesh: Any, devices: int, loop: int) -> StackFeed:
 
 
 def _jax(devices: int, arrays: int, loop: int, *, is_alike: bool, is_fed: bool = False) -> Callable[[], Any]:
-    mesh = make_mesh(local_devices(devices))
+    mesh = make_mesh(find_local_devices(devices))
     everywhere, rows = PartitionSpec(), PartitionSpec(None, AXIS)
 
     def steps(values: Any, stack: Any, count: Any) -> Any:

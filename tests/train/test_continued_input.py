@@ -193,6 +193,7 @@ def test_reports_a_damaged_history_in_one_line(data: Path, capsys: pytest.Captur
         {"sections": [{**first, "order_batch_size": 0}]},
         {"sections": [{**first, "first_step": "0"}]},
         {"sections": [{**first, "configuration": {"options": []}}]},
+        {"sections": [{**first, "configuration": {**first["configuration"], "params": []}}]},
     ]
     for damaged in damages:
         capsys.readouterr()

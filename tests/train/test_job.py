@@ -28,7 +28,7 @@ from tests.train.jobs import newest_step, read_json, train_job
 from tpudata.cli import main
 from tpudata.devices.processes.topology import local_topology
 from tpudata.format import Split, open_dataset, write_metadata
-from tpudata.train.model import find_label, model_params
+from tpudata.train.model import find_label, make_model_params
 from tpudata.train.options.flags import parse_options
 
 
@@ -149,7 +149,7 @@ def test_passes_the_label_offset_to_the_model(tmp_path: Path) -> None:
         words = ["--model=mnist_cnn", f"--data={tmp_path / 'd'}", f"--model-dir={tmp_path / 'none'}", *flags]
         options = parse_options(words, "train")
         dataset = open_dataset(options.data)
-        found = model_params(options, dataset, find_label(options, dataset))
+        found = make_model_params(options, dataset, find_label(options, dataset))
         return found["num_classes"], found["label_offset"]
 
     assert (params("--param=label_offset=0"), params("--param=num_classes=12")) == ((11, 0), (12, 1))

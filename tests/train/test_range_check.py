@@ -19,7 +19,7 @@ from tpudata.errors import FeatureError
 from tpudata.format import Dataset, Feature, open_dataset
 from tpudata.format.read_errors import translate_reader_error
 from tpudata.train.options.train_options import TrainOptions
-from tpudata.train.range_check import RangeCheckedInput, value_ranges
+from tpudata.train.range_check import RangeCheckedInput, make_value_ranges
 
 LABEL = Feature("image/class/label", "int64", "int64", num_classes=3, label_offset=1)
 
@@ -31,7 +31,7 @@ def dataset(digits_dataset: Path) -> Dataset:
 
 def _run(dataset: Dataset, model: str, params: dict[str, Any], *batch: Any) -> None:
     options = TrainOptions(model, "d", "m")
-    ranges = value_ranges(options, dataset, "train", None if "vocab_size" in params else LABEL, params)
+    ranges = make_value_ranges(options, dataset, "train", None if "vocab_size" in params else LABEL, params)
     element = tf.nest.map_structure(tf.constant, batch if len(batch) > 1 else batch[0])
     made = RangeCheckedInput(lambda *_: tf.data.Dataset.from_tensors(element), ranges)({})
     assert made.element_spec == tf.data.Dataset.from_tensors(element).element_spec

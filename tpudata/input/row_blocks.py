@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from tpudata.console.tables import count_text
-from tpudata.devices.batches.global_arrays import global_array
+from tpudata.devices.batches.global_arrays import make_global_array
 from tpudata.errors import UsageError
 
 
@@ -61,7 +61,7 @@ class RowBlocks:
 
         sharding = NamedSharding(self.mesh, PartitionSpec(*[None] * axis, self.axes or None))
         dtype = jax.dtypes.canonicalize_dtype(blocks[0].dtype)
-        return global_array((*shape[:axis], total, *shape[axis + 1 :]), dtype, sharding, axis, part)
+        return make_global_array((*shape[:axis], total, *shape[axis + 1 :]), dtype, sharding, axis, part)
 
     def split(self, name: str, local: Any, axis: int) -> list[Any]:
         """Return the blocks of an array that has all rows of this process."""

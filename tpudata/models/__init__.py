@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _NAMES = ("char_lstm", "iris_mlp", "mnist_cnn", "resnet", "text_classifier", "tiny_lm", "unet")
 _MODULES = {name: f"tpudata.models.{name}" for name in _NAMES}
-_PATH = "Run in the folder that has it, or set PYTHONPATH."
+_PATH_FIX = "Run in the folder that has it, or set PYTHONPATH."
 
 __all__ = ["check_model_name", "get_model", "learns_label_maps", "make_model_fn", "model_names", "param_defaults"]
 
@@ -39,26 +39,36 @@ def check_model_name(name: str) -> None:
     Raises:
         UsageError: the name is not a bundled model's (the message names the nearest), has another form, or names no package.
     """
-    if ":" not in name:
-        if name.endswith(".py") or name.rpartition(".")[0]:
-            module, _, function = name.removesuffix(".py").replace("/", ".").strip(".").rpartition(".")
-            dotted_name = (
-                f"{module}:{function}"
-                if module and not name.endswith(".py")
-                else f"{module}.{function}:model_fn".strip(".")
-            )
-            raise UsageError(
-                f"There is no model {name!r} (expected a bundled model, or package.module:function). Pass yours as {dotted_name}."
-            )
-        if name not in _MODULES:
-            raise UsageError(
-                f"There is no model {name!r} (expected {', '.join(model_names())}, or package.module:function of yours)."
-                f"{did_you_mean(name, _MODULES)}"
-            )
-        return
+    if ":" in name:
+        _check_user_model_name(name)
+    elif name.endswith(".py") or name.rpartition(".")[0]:
+        dotted_name = _guess_user_model_name(name)
+        raise UsageError(
+            f"There is no model {name!r} (expected a bundled model, or package.module:function). Pass yours as {dotted_name}."
+        )
+    elif name not in _MODULES:
+        raise UsageError(
+            f"There is no model {name!r} (expected {', '.join(model_names())}, or package.module:function of yours)."
+            f"{did_you_mean(name, _MODULES)}"
+        )
+
+
+def _guess_user_model_name(name: str) -> str:
+    """Return the form package.module:function of a file, such as package/module.py, or of a dotted name."""
+    dotted_name = _convert_path_to_module(name)
+    module, _, function = dotted_name.rpartition(".")
+    return f"{dotted_name}:model_fn" if name.endswith(".py") or not module else f"{module}:{function}"
+
+
+def _convert_path_to_module(path: str) -> str:
+    return path.removesuffix(".py").replace("/", ".").strip(".")
+
+
+def _check_user_model_name(name: str) -> None:
+    """Raise UsageError if a name with a colon does not have the form package.module:function, or names no package."""
     module, _, function = name.partition(":")
     if module.endswith(".py"):
-        dotted_name = f"{module.removesuffix('.py').replace('/', '.').strip('.')}:{function}"
+        dotted_name = f"{_convert_path_to_module(module)}:{function}"
         raise UsageError(
             f"The model {name!r} names a file (expected package.module:function). Name the module: {dotted_name}."
         )
@@ -67,11 +77,11 @@ def check_model_name(name: str) -> None:
     package = module.partition(".")[0]
     # Finding a submodule would import its package.
     if package not in sys.modules and importlib.util.find_spec(package) is None:
-        raise UsageError(f"The model {name!r}: there is no module {package!r} on Python's path. {_PATH}")
+        raise UsageError(f"The model {name!r}: there is no module {package!r} on Python's path. {_PATH_FIX}")
 
 
 def get_model(name: str) -> Callable[..., Any]:
-    """Return the model_fn of a bundled model, or the user's function or class of a name.
+    """Import a model: the model_fn of a bundled model, or a function or class of the user's.
 
     Args:
         name: a bundled model's name, or "package.module:function".
@@ -80,8 +90,7 @@ def get_model(name: str) -> Callable[..., Any]:
         The model_fn, or a class for `make_model_fn`.
 
     Raises:
-        UsageError: there is no such model, module, or name in the module; the message names the nearest. Or the module is not
-            valid Python.
+        UsageError: there is no such model, module or function, or the module is not valid Python.
     """
     check_model_name(name)
     if ":" in name:
@@ -94,8 +103,8 @@ def make_model_fn(model: Callable[..., Any], params: Mapping[str, object]) -> "M
     """Return the model_fn of a model; a function is its own model_fn.
 
     Args:
-        model: what `get_model` returned. A class is called with `params`; the object's `model_fn`, or else the
-            object itself, is the model_fn.
+        model: a function or class, from `get_model`. A class is called with `params`; the model_fn is the new object's method
+            `model_fn`, or else the object itself.
         params: the model's parameters, without those that the estimator adds.
 
     Raises:
@@ -103,33 +112,32 @@ def make_model_fn(model: Callable[..., Any], params: Mapping[str, object]) -> "M
     """
     if not inspect.isclass(model):
         return model
-    make: Callable[..., Any] = model
+    make_instance: Callable[..., Any] = model
     try:
         with contextlib.suppress(ValueError):  # A class written in C may have no signature.
-            inspect.signature(make).bind({})
+            inspect.signature(make_instance).bind({})
     except TypeError as error:
         raise UsageError(
             f"The model {model.__module__}:{model.__qualname__}: its __init__ must take params, a dict, and nothing else: {error}."
         ) from error
-    model_or_fn = make(dict(params))
-    model_fn = getattr(model_or_fn, "model_fn", model_or_fn)
+    instance = make_instance(dict(params))
+    model_fn: Callable[..., Any] | None = getattr(instance, "model_fn", instance)
     if not callable(model_fn):
         raise UsageError(
             f"The model {model.__module__}:{model.__qualname__}: its objects need a method model_fn(features, labels, "
             "mode, params), or __call__ with these."
         )
-    result: ModelFunction = model_fn
-    return result
+    return model_fn
 
 
 def param_defaults(name: str) -> dict[str, Any] | None:
-    """Return the params of a bundled model with their defaults; None for a user's model.
+    """Return the default of each param of a bundled model, MISSING of `dataclasses` if it has none; None for a user's model.
 
     Raises:
         UsageError: there is no such model.
     """
-    kind = _find_params_class(name)
-    return None if kind is None else {field.name: field.default for field in dataclasses.fields(kind)}
+    params_class = _find_params_class(name)
+    return None if params_class is None else {field.name: field.default for field in dataclasses.fields(params_class)}
 
 
 def learns_label_maps(name: str) -> bool:
@@ -142,20 +150,23 @@ def learns_label_maps(name: str) -> bool:
 
 
 def _find_params_class(name: str) -> Any:
-    """Return the dataclass of a bundled model's params; None for a user's model."""
+    """Return the dataclass of a bundled model's params, which its module defines; None for a user's model."""
     check_model_name(name)
     if ":" in name:
         return None
     base = importlib.import_module("tpudata.models.training.params").ModelParams
     module = importlib.import_module(_MODULES[name])
+    classes = [member for member in vars(module).values() if inspect.isclass(member)]
     return next(
-        value
-        for value in vars(module).values()
-        if inspect.isclass(value) and issubclass(value, base) and value.__module__ == module.__name__
+        candidate
+        for candidate in classes
+        # The module also imports base classes of its params.
+        if issubclass(candidate, base) and candidate.__module__ == module.__name__
     )
 
 
 def _import_user_model(name: str) -> Callable[..., Any]:
+    """Import the function or class of a name package.module:function; the errors are those of `get_model`."""
     module_name, _, function_name = name.partition(":")
     try:
         module = importlib.import_module(module_name)
@@ -163,17 +174,18 @@ def _import_user_model(name: str) -> Callable[..., Any]:
         # Only if the module itself is missing; a missing module that it imports is the user's error.
         if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
             raise
-        raise UsageError(f"The model {name!r}: there is no module {error.name!r} on Python's path. {_PATH}") from error
+        raise UsageError(
+            f"The model {name!r}: there is no module {error.name!r} on Python's path. {_PATH_FIX}"
+        ) from error
     except SyntaxError as error:
         raise UsageError(
             f"The model {name!r}: {error.filename}, line {error.lineno}: {error.msg}. Correct it."
         ) from error
-    model_fn = getattr(module, function_name, None)
-    if not callable(model_fn):
-        candidates = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
+    model: Callable[..., Any] | None = getattr(module, function_name, None)
+    if not callable(model):
+        candidates = [key for key, member in vars(module).items() if callable(member) and not key.startswith("_")]
         hint = did_you_mean(function_name, candidates)
         raise UsageError(
             f"The model {name!r}: {module_name} has no function {function_name!r}.{hint} Name one of its functions."
         )
-    result: Callable[..., Any] = model_fn
-    return result
+    return model

@@ -1,4 +1,4 @@
-"""A text generator: an LSTM that is trained to predict the next character, and then draws one after the other."""
+"""A text generator: an LSTM that is trained to predict the next character, and then draws characters one by one."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -8,11 +8,11 @@ import tensorflow as tf
 
 from tpudata.estimator import ModeKeys, TPUEstimatorSpec
 from tpudata.models.layers.dropout import dropout as drop
-from tpudata.models.layers.dropout import step_seed
+from tpudata.models.layers.dropout import make_step_seed
 from tpudata.models.layers.linear import variable
 from tpudata.models.layers.recurrence import lstm_cell, lstm_recurrence
-from tpudata.models.tasks.language import language_spec, pick_input_ids
-from tpudata.models.tasks.sampling import draw, row_seeds, uniform_draws
+from tpudata.models.tasks.language import make_language_spec, pick_input_ids
+from tpudata.models.tasks.sampling import draw, draw_uniform, make_row_seeds
 from tpudata.models.training.train_op import TrainingParams
 from tpudata.tensor_types import Tensors
 
@@ -58,16 +58,21 @@ class CharLstmParams(TrainingParams):
 
 @dataclasses.dataclass(frozen=True)
 class _Layer:
+    """Weights of one LSTM layer."""
+
     kernel: tf.Tensor
     recurrent_kernel: tf.Tensor
     bias: tf.Tensor
 
     def project(self, inputs: tf.Tensor) -> tf.Tensor:
+        """Return the inputs' part of the gates, [rows, 4 * units]; the previous output's part is added in each step."""
         return tf.matmul(inputs, self.kernel) + self.bias
 
 
 @dataclasses.dataclass(frozen=True)
 class _Weights:
+    """Weights of the network; `kernel` and `bias` are those of the logits."""
+
     embedding: tf.Tensor
     layers: tuple[_Layer, ...]
     kernel: tf.Tensor
@@ -75,11 +80,12 @@ class _Weights:
 
     @classmethod
     def make(cls, params: CharLstmParams) -> "_Weights":
+        """Get the variables of the current variable scope, made by the first call."""
         embedding = variable(
             "embedding", [params.vocab_size, params.embedding_size], _v1.random_uniform_initializer(-0.05, 0.05)
         )
-        sizes = [params.embedding_size] + [params.hidden_units] * (params.num_layers - 1)
-        layers = tuple(_make_layer(i, size, params.hidden_units) for i, size in enumerate(sizes))
+        input_sizes = [params.embedding_size] + [params.hidden_units] * (params.num_layers - 1)
+        layers = tuple(_make_layer(index, size, params.hidden_units) for index, size in enumerate(input_sizes))
         with _v1.variable_scope("logits"):
             shape = [params.hidden_units, params.vocab_size]
             kernel = variable("kernel", shape, _v1.glorot_uniform_initializer())
@@ -91,14 +97,14 @@ class _Weights:
         return tf.matmul(outputs, self.kernel) + self.bias
 
 
-def _make_layer(index: int, size: int, units: int) -> _Layer:
+def _make_layer(index: int, input_size: int, units: int) -> _Layer:
     def make_bias(_: object, **__: object) -> tf.Tensor:
-        # The forget gate begins open: 1.
+        # The gates are input, forget, candidate and output; the forget gate begins open.
         return tf.concat([tf.zeros([units]), tf.ones([units]), tf.zeros([2 * units])], axis=0)
 
     with _v1.variable_scope(f"lstm_{index}"):
         return _Layer(
-            tf.convert_to_tensor(variable("kernel", [size, 4 * units], _v1.glorot_uniform_initializer())),
+            tf.convert_to_tensor(variable("kernel", [input_size, 4 * units], _v1.glorot_uniform_initializer())),
             tf.convert_to_tensor(variable("recurrent_kernel", [units, 4 * units], _v1.orthogonal_initializer())),
             tf.convert_to_tensor(variable("bias", [4 * units], make_bias)),
         )
@@ -124,7 +130,7 @@ def char_lstm(
         float32 logits of the next tokens, [batch, length, vocab_size].
     """
     weights = _Weights.make(params)
-    outputs, _ = _run(weights, input_ids, params.dropout if training else 0.0, dropout_seed)
+    outputs, _ = _run_layers(weights, input_ids, params.dropout if training else 0.0, dropout_seed)
     rows = tf.reshape(tf.transpose(outputs[-1], [1, 0, 2]), [-1, params.hidden_units])
     return tf.reshape(weights.logits(rows), [-1, input_ids.shape[1], params.vocab_size])
 
@@ -144,9 +150,10 @@ def generate(
         The tokens, int32 [batch, max_new_tokens], and their log-probabilities at temperature 1, float32 of the same shape.
     """
     weights = _Weights.make(params)
-    uniform = uniform_draws(params.seed, seeds, params.max_new_tokens)
-    states = _run(weights, prompts, 0.0, (0, 0))
-    outputs, cells = (tuple(_gather_step(state, lengths - 1) for state in layer_states) for layer_states in states)
+    uniform = draw_uniform(params.seed, seeds, params.max_new_tokens)
+    prompt_outputs, prompt_cells = _run_layers(weights, prompts, dropout_rate=0.0, dropout_seed=(0, 0))
+    outputs = tuple(_gather_step(layer_outputs, lengths - 1) for layer_outputs in prompt_outputs)
+    cells = tuple(_gather_step(layer_cells, lengths - 1) for layer_cells in prompt_cells)
     tokens = tf.TensorArray(tf.int32, params.max_new_tokens, element_shape=prompts.shape[:1])
     scores = tf.TensorArray(tf.float32, params.max_new_tokens, element_shape=prompts.shape[:1])
 
@@ -160,7 +167,8 @@ def generate(
         logits = weights.logits(outputs[-1])
         token = draw(logits, tf.gather(uniform, t, axis=1), params.temperature)
         score = tf.gather(tf.nn.log_softmax(logits), token, axis=1, batch_dims=1)
-        net, next_outputs, next_cells = tf.gather(weights.embedding, token), [], []
+        net = tf.gather(weights.embedding, token)
+        next_outputs, next_cells = [], []
         for layer, output, cell in zip(weights.layers, outputs, cells, strict=True):
             gates = layer.project(net) + tf.matmul(output, layer.recurrent_kernel)
             net, cell, _ = lstm_cell(gates, cell)
@@ -177,18 +185,19 @@ def generate(
     return tf.transpose(tokens.stack()), tf.transpose(scores.stack())
 
 
-def _run(
-    weights: _Weights, input_ids: tf.Tensor, rate: float, seed: tf.Tensor | tuple[int, int]
+def _run_layers(
+    weights: _Weights, input_ids: tf.Tensor, dropout_rate: float, dropout_seed: tf.Tensor | tuple[int, int]
 ) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
-    """Return the outputs and the cells of each layer, [length, batch, hidden_units]."""
+    """Run all layers over whole rows; return each layer's outputs and each layer's cell states, [length, batch, hidden_units]."""
     net = tf.gather(weights.embedding, tf.transpose(input_ids))
     outputs, cells = [], []
     for index, layer in enumerate(weights.layers):
         units = layer.recurrent_kernel.shape[0]
+        # One matrix product for the inputs of all steps.
         gates = layer.project(tf.reshape(net, [-1, net.shape[2]]))
         gates = tf.reshape(gates, [net.shape[0], -1 if net.shape[1] is None else net.shape[1], 4 * units])
         net, cell = lstm_recurrence(gates, layer.recurrent_kernel)
-        net = drop(net, rate, seed, index)
+        net = drop(net, dropout_rate, dropout_seed, index)
         outputs.append(net)
         cells.append(cell)
     return outputs, cells
@@ -200,7 +209,7 @@ def _gather_step(values: tf.Tensor, positions: tf.Tensor) -> tf.Tensor:
 
 
 def model_fn(features: Tensors, labels: Tensors, mode: str, params: Mapping[str, object]) -> TPUEstimatorSpec:
-    """Describe training, evaluation and the generation of text to an estimator.
+    """Build the graph of one mode for an estimator: training, evaluation or the generation of text.
 
     Args:
         features: int32 [batch, length], or a dict with them as "input_ids"; in training and evaluation optionally with
@@ -224,19 +233,20 @@ def model_fn(features: Tensors, labels: Tensors, mode: str, params: Mapping[str,
     settings = CharLstmParams.from_params(params)
     input_ids = pick_input_ids(features, settings.model)
     if mode != ModeKeys.PREDICT:
-        logits = char_lstm(input_ids, settings, mode == ModeKeys.TRAIN, step_seed(settings.seed))
-        return language_spec(features, labels, mode, logits, settings, "bits_per_character")
+        logits = char_lstm(input_ids, settings, mode == ModeKeys.TRAIN, make_step_seed(settings.seed))
+        return make_language_spec(features, labels, mode, logits, settings, "bits_per_character")
     feature_dict = features if isinstance(features, dict) else {}
     length = input_ids.shape[1]
     lengths = tf.clip_by_value(_count_prompt_lengths(feature_dict, input_ids), 1, length)
-    seeds = row_seeds(input_ids, lengths, feature_dict.get("prompt_seed"))
+    seeds = make_row_seeds(input_ids, lengths, feature_dict.get("prompt_seed"))
     tokens, scores = generate(input_ids, lengths, seeds, settings)
     predictions = {"input_ids": input_ids, "generated_ids": tokens, "log_probabilities": scores}
     return TPUEstimatorSpec(mode, predictions=predictions)
 
 
 def _count_prompt_lengths(feature_dict: Mapping[str, tf.Tensor], input_ids: tf.Tensor) -> tf.Tensor:
+    """Return the number of ids of each prompt, int32 [batch]: as given, or without padding."""
     if "prompt_length" in feature_dict:
         return tf.cast(feature_dict["prompt_length"], tf.int32)
-    is_real = feature_dict.get("attention_mask", feature_dict.get("segment_ids", tf.ones_like(input_ids)))
-    return tf.reduce_sum(tf.cast(is_real > 0, tf.int32), axis=1)
+    mask = feature_dict.get("attention_mask", feature_dict.get("segment_ids", tf.ones_like(input_ids)))
+    return tf.reduce_sum(tf.cast(mask > 0, tf.int32), axis=1)

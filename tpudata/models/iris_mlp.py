@@ -9,14 +9,14 @@ import tensorflow as tf
 from tpudata.errors import UsageError
 from tpudata.estimator import ModeKeys, TPUEstimatorSpec
 from tpudata.models.layers.dropout import dropout as drop
-from tpudata.models.layers.dropout import step_seed
+from tpudata.models.layers.dropout import make_step_seed
 from tpudata.models.layers.linear import dense
-from tpudata.models.tasks.classification import classification_spec
+from tpudata.models.tasks.classification import make_classification_spec
 from tpudata.models.training.train_op import TrainingParams
 from tpudata.tensor_types import Tensors
 
 _ACTIVATIONS = {"sigmoid": tf.sigmoid, "relu": tf.nn.relu, "tanh": tf.tanh}
-# Names of the weights of rows and tokens.
+# Float features that are weights of rows and tokens, and no inputs.
 _WEIGHTS = ("weights", "token_weights")
 
 
@@ -79,12 +79,12 @@ def iris_mlp(
     for layer, units in enumerate(params.hidden_units):
         net = _ACTIVATIONS[params.activation](dense(net, units, f"hidden_{layer}", initializer))
         if training:
-            net = drop(net, params.dropout, dropout_seed, place=layer)
+            net = drop(net, params.dropout, dropout_seed, index=layer)
     return dense(net, params.num_classes, "logits", initializer)
 
 
 def model_fn(features: Tensors, labels: Tensors, mode: str, params: Mapping[str, object]) -> TPUEstimatorSpec:
-    """Describe training, evaluation and prediction to an estimator.
+    """Build the graph of one mode for an estimator: training, evaluation or prediction.
 
     Args:
         features: floats [batch, numbers]; or a dict with floats [batch] or [batch, numbers], which are concatenated, and
@@ -102,16 +102,18 @@ def model_fn(features: Tensors, labels: Tensors, mode: str, params: Mapping[str,
     """
     settings = IrisMlpParams.from_params(params)
     inputs = _join_inputs(features, settings)
-    logits = iris_mlp(inputs, settings, mode == ModeKeys.TRAIN, step_seed(settings.seed))
-    return classification_spec(features, labels, mode, logits, settings, label_offset=settings.label_offset)
+    logits = iris_mlp(inputs, settings, mode == ModeKeys.TRAIN, make_step_seed(settings.seed))
+    return make_classification_spec(features, labels, mode, logits, settings, label_offset=settings.label_offset)
 
 
 def _join_inputs(features: Tensors, params: IrisMlpParams) -> tf.Tensor:
+    """Return the input features side by side, float32 [batch, numbers]; the errors are those of `model_fn`."""
     if not isinstance(features, dict):
         features = {"features": features}
     names = params.feature_names
     if not names:
-        names = tuple(sorted(name for name, x in features.items() if name not in _WEIGHTS and x.dtype.is_floating))
+        floats = {name for name, tensor in features.items() if tensor.dtype.is_floating}
+        names = tuple(sorted(floats.difference(_WEIGHTS)))
     missing = [name for name in names if name not in features]
     if missing or not names:
         needed = f"contain {', '.join(missing)}" if missing else "contain floats"

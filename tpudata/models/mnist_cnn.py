@@ -9,9 +9,9 @@ import tensorflow as tf
 from tpudata.errors import UsageError
 from tpudata.estimator import ModeKeys, TPUEstimatorSpec
 from tpudata.models.layers.dropout import dropout as drop
-from tpudata.models.layers.dropout import step_seed
+from tpudata.models.layers.dropout import make_step_seed
 from tpudata.models.layers.linear import conv, dense
-from tpudata.models.tasks.classification import classification_spec
+from tpudata.models.tasks.classification import make_classification_spec
 from tpudata.models.tasks.images import pick_images
 from tpudata.models.training.train_op import TrainingParams
 from tpudata.tensor_types import Tensors
@@ -87,7 +87,7 @@ def mnist_cnn(
 
 
 def model_fn(features: Tensors, labels: Tensors, mode: str, params: Mapping[str, object]) -> TPUEstimatorSpec:
-    """Describe training, evaluation and prediction to an estimator.
+    """Build the graph of one mode for an estimator: training, evaluation or prediction.
 
     Args:
         features: images, or a dict with them as "image" and optionally "weights" (float32 [batch], 0 for rows that do
@@ -106,6 +106,6 @@ def model_fn(features: Tensors, labels: Tensors, mode: str, params: Mapping[str,
     """
     settings = MnistCnnParams.from_params(params)
     images = pick_images(features, settings.model, mean=0.5, deviation=1.0, shape=settings.image_shape)
-    seed = step_seed(settings.seed)
+    seed = make_step_seed(settings.seed)
     logits = mnist_cnn(images, settings.num_classes, mode == ModeKeys.TRAIN, settings.dropout, seed)
-    return classification_spec(features, labels, mode, logits, settings, label_offset=settings.label_offset)
+    return make_classification_spec(features, labels, mode, logits, settings, label_offset=settings.label_offset)

@@ -10,7 +10,7 @@ from tpudata.errors import UsageError
 from tpudata.estimator import ModeKeys, TPUEstimatorSpec
 from tpudata.models.layers.linear import conv, dense
 from tpudata.models.layers.normalization import batch_norm
-from tpudata.models.tasks.classification import classification_spec
+from tpudata.models.tasks.classification import make_classification_spec
 from tpudata.models.tasks.images import pick_images
 from tpudata.models.training.train_op import TrainingParams
 from tpudata.tensor_types import Tensors
@@ -101,8 +101,8 @@ def resnet(images: tf.Tensor, params: ResNetParams, training: bool) -> tf.Tensor
     net = tf.cast(images, _PRECISIONS[params.precision])
     with _v1.variable_scope("stem"):
         net = network.stem(net)
-    for group, count in enumerate(params.blocks or depth_blocks):
-        for block in range(count):
+    for group, num_blocks in enumerate(params.blocks or depth_blocks):
+        for block in range(num_blocks):
             stride = 2 if group > 0 and block == 0 else 1
             with _v1.variable_scope(f"group_{group}/block_{block}"):
                 build = network.bottleneck if is_bottleneck else network.basic
@@ -113,6 +113,8 @@ def resnet(images: tf.Tensor, params: ResNetParams, training: bool) -> tf.Tensor
 
 @dataclasses.dataclass(frozen=True)
 class _Network:
+    """Parts of the network: the stem, and the two kinds of residual blocks."""
+
     params: ResNetParams
     training: bool
 
@@ -122,7 +124,7 @@ class _Network:
         )
         if is_small:
             return tf.nn.relu(self._normalized_conv(net, 64, 3, "conv"))
-        net = tf.nn.relu(self._normalized_conv(net, 64, 7, "conv", 2))
+        net = tf.nn.relu(self._normalized_conv(net, 64, 7, "conv", stride=2))
         # After a relu, zeros have the same effect as the padding of max pooling.
         return tf.nn.max_pool2d(tf.pad(net, [[0, 0], [1, 1], [1, 1], [0, 0]]), ksize=3, strides=2, padding="VALID")
 
@@ -140,6 +142,7 @@ class _Network:
     def _shortcut(self, inputs: tf.Tensor, filters: int, stride: int) -> tf.Tensor:
         if stride == 1 and inputs.shape[3] == filters:
             return inputs
+        # The shapes differ, so the shortcut is a projection.
         return self._normalized_conv(inputs, filters, 1, "shortcut", stride)
 
     def _normalized_conv(
@@ -151,7 +154,7 @@ class _Network:
 
 
 def model_fn(features: Tensors, labels: Tensors, mode: str, params: Mapping[str, object]) -> TPUEstimatorSpec:
-    """Describe training, evaluation and prediction to an estimator.
+    """Build the graph of one mode for an estimator: training, evaluation or prediction.
 
     Args:
         features: images, or a dict with them as "image" and optionally "weights" (float32 [batch], 0 for rows that do
@@ -174,7 +177,7 @@ def model_fn(features: Tensors, labels: Tensors, mode: str, params: Mapping[str,
         features, settings.model, mean=_MEAN, deviation=_DEVIATION, transposed=settings.transpose_input
     )
     logits = resnet(images, settings, mode == ModeKeys.TRAIN)
-    return classification_spec(
+    return make_classification_spec(
         features,
         labels,
         mode,

@@ -1,4 +1,4 @@
-"""A convolutional network that classifies texts by the runs of tokens in them, of any tokenizer."""
+"""A convolutional network that classifies texts by the runs of tokens in them, with any tokenizer."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -8,9 +8,9 @@ import tensorflow as tf
 
 from tpudata.estimator import ModeKeys, TPUEstimatorSpec
 from tpudata.models.layers.dropout import dropout as drop
-from tpudata.models.layers.dropout import step_seed
+from tpudata.models.layers.dropout import make_step_seed
 from tpudata.models.layers.linear import dense, variable
-from tpudata.models.tasks.classification import classification_spec
+from tpudata.models.tasks.classification import make_classification_spec
 from tpudata.models.tasks.language import pick_input_ids
 from tpudata.models.training.train_op import TrainingParams
 from tpudata.tensor_types import Tensors
@@ -77,9 +77,9 @@ def text_classifier(
         float32 logits [batch, num_classes].
     """
     table = variable("embedding", [params.vocab_size, params.embedding_size], _v1.random_normal_initializer(stddev=0.1))
-    # Padding is 0 here and below, as what lies beyond the end of a row.
+    # Padding tokens are 0, here and after each convolution, like the zeros by which a convolution extends a row.
     tokens = tf.gather(table, input_ids) * mask[:, :, None]
-    count = tf.reduce_sum(mask, axis=1, keepdims=True)
+    num_tokens = tf.reduce_sum(mask, axis=1, keepdims=True)
     pooled = []
     for size in params.kernel_sizes:
         with _v1.variable_scope(f"conv_{size}"):
@@ -87,7 +87,7 @@ def text_classifier(
             kernel = variable("kernel", shape, _v1.glorot_uniform_initializer())
             bias = variable("bias", [params.filters], _v1.zeros_initializer())
         outputs = tf.nn.relu(tf.nn.conv1d(tokens, kernel, stride=1, padding="SAME") + bias) * mask[:, :, None]
-        pooled += [tf.reduce_max(outputs, axis=1), tf.math.divide_no_nan(tf.reduce_sum(outputs, axis=1), count)]
+        pooled += [tf.reduce_max(outputs, axis=1), tf.math.divide_no_nan(tf.reduce_sum(outputs, axis=1), num_tokens)]
     net = tf.concat(pooled, axis=1)
     if training:
         net = drop(net, params.dropout, dropout_seed)
@@ -95,7 +95,7 @@ def text_classifier(
 
 
 def model_fn(features: Tensors, labels: Tensors, mode: str, params: Mapping[str, object]) -> TPUEstimatorSpec:
-    """Describe training, evaluation and prediction to an estimator.
+    """Build the graph of one mode for an estimator: training, evaluation or prediction.
 
     Args:
         features: int32 [batch, length], or a dict with them as "input_ids" and optionally "attention_mask" (int [batch, length], 0
@@ -115,6 +115,6 @@ def model_fn(features: Tensors, labels: Tensors, mode: str, params: Mapping[str,
     input_ids = pick_input_ids(features, settings.model)
     feature_dict = features if isinstance(features, dict) else {}
     mask = tf.cast(feature_dict.get("attention_mask", tf.ones_like(input_ids)), tf.float32)
-    seed = step_seed(settings.seed)
+    seed = make_step_seed(settings.seed)
     logits = text_classifier(input_ids, mask, settings, mode == ModeKeys.TRAIN, seed)
-    return classification_spec(features, labels, mode, logits, settings, label_offset=settings.label_offset)
+    return make_classification_spec(features, labels, mode, logits, settings, label_offset=settings.label_offset)

@@ -9,12 +9,12 @@ import tensorflow as tf
 from tpudata.console.tables import count_text
 from tpudata.errors import UsageError
 from tpudata.estimator import ModeKeys, TPUEstimatorSpec
-from tpudata.models.layers.attention import attention, rotate, visible
+from tpudata.models.layers.attention import attention, make_causal_mask, rotate
 from tpudata.models.layers.dropout import dropout as drop
-from tpudata.models.layers.dropout import step_seed
+from tpudata.models.layers.dropout import make_step_seed
 from tpudata.models.layers.linear import dense, variable
 from tpudata.models.layers.normalization import layer_norm
-from tpudata.models.tasks.language import language_spec, pick_input_ids
+from tpudata.models.tasks.language import make_language_spec, pick_input_ids
 from tpudata.models.training.train_op import TrainingParams
 from tpudata.tensor_types import Tensors
 
@@ -67,8 +67,8 @@ class TinyLmParams(TrainingParams):
         self.require("mlp_size", self.mlp_size is None or self.mlp_size >= 1, "None, or 1 or more")
         self.require_one_of("position_embedding", _POSITIONS)
         self.require_one_of("precision", tuple(_PRECISIONS))
-        divides = self.hidden_size % self.num_heads == 0
-        self.require("num_heads", divides, f"a divisor of hidden_size {self.hidden_size}")
+        is_divisor = self.hidden_size % self.num_heads == 0
+        self.require("num_heads", is_divisor, f"a divisor of hidden_size {self.hidden_size}")
         is_even = self.hidden_size // self.num_heads % 2 == 0
         self.require(
             "num_heads",
@@ -117,12 +117,12 @@ def tiny_lm(
         shape = [params.max_positions, params.hidden_size]
         net += tf.gather(variable("positions", shape, _v1.random_normal_initializer(stddev=0.02)), positions)
     net = drop(tf.cast(net, _PRECISIONS[params.precision]), rate, dropout_seed)
-    mask = visible(segment_ids)
+    mask = make_causal_mask(segment_ids)
     for block in range(params.num_layers):
         with _v1.variable_scope(f"block_{block}"):
             attended = _attend(layer_norm(net, "attention_norm"), mask, positions, params)
             net += drop(attended, rate, dropout_seed, 2 * block + 1)
-            net += drop(_mlp(layer_norm(net, "mlp_norm"), params), rate, dropout_seed, 2 * block + 2)
+            net += drop(_apply_mlp(layer_norm(net, "mlp_norm"), params), rate, dropout_seed, 2 * block + 2)
     net = layer_norm(net, "norm")
     if params.tie_embeddings:
         rows = tf.reshape(net, [-1, params.hidden_size])
@@ -133,17 +133,23 @@ def tiny_lm(
     return tf.cast(logits, tf.float32)
 
 
-def _make_initializer(parts: int) -> Callable[..., tf.Tensor]:
-    """Return an initializer of small normal values, smaller if `parts` layers add to one sum (Radford et al., 2019)."""
-    initializer: Callable[..., tf.Tensor] = _v1.random_normal_initializer(stddev=0.02 * parts**-0.5)
+def _make_initializer(num_summed: int) -> Callable[..., tf.Tensor]:
+    """Return an initializer of normal values, smaller for a layer whose outputs are summed with others (Radford et al., 2019).
+
+    Args:
+        num_summed: number of layers whose outputs are added up: 1, or the two of each block that add to the residual stream.
+    """
+    initializer: Callable[..., tf.Tensor] = _v1.random_normal_initializer(stddev=0.02 * num_summed**-0.5)
     return initializer
 
 
 def _attend(net: tf.Tensor, mask: tf.Tensor, positions: tf.Tensor, params: TinyLmParams) -> tf.Tensor:
+    """Return the outputs of a block's attention, [batch, length, hidden_size]."""
     length, size = net.shape[1], params.hidden_size // params.num_heads
-    parts = dense(net, 3 * params.hidden_size, "qkv", _make_initializer(1))
-    parts = tf.transpose(tf.reshape(parts, [-1, length, 3, params.num_heads, size]), [2, 0, 3, 1, 4])
-    queries, keys, values = tf.unstack(parts)
+    projections = dense(net, 3 * params.hidden_size, "qkv", _make_initializer(1))
+    # From [batch, length, 3, heads, size] to 3 times [batch, heads, length, size].
+    projections = tf.transpose(tf.reshape(projections, [-1, length, 3, params.num_heads, size]), [2, 0, 3, 1, 4])
+    queries, keys, values = tf.unstack(projections)
     if params.position_embedding == "rotary":
         queries, keys = rotate(queries, positions), rotate(keys, positions)
     heads = tf.transpose(attention(queries, keys, values, mask), [0, 2, 1, 3])
@@ -151,13 +157,13 @@ def _attend(net: tf.Tensor, mask: tf.Tensor, positions: tf.Tensor, params: TinyL
     return dense(heads, params.hidden_size, "attended", _make_initializer(2 * params.num_layers))
 
 
-def _mlp(net: tf.Tensor, params: TinyLmParams) -> tf.Tensor:
+def _apply_mlp(net: tf.Tensor, params: TinyLmParams) -> tf.Tensor:
     net = tf.nn.gelu(dense(net, params.mlp_size or 4 * params.hidden_size, "mlp_in", _make_initializer(1)))
     return dense(net, params.hidden_size, "mlp_out", _make_initializer(2 * params.num_layers))
 
 
 def model_fn(features: Tensors, labels: Tensors, mode: str, params: Mapping[str, object]) -> TPUEstimatorSpec:
-    """Describe training, evaluation and prediction to an estimator.
+    """Build the graph of one mode for an estimator: training, evaluation or prediction.
 
     Args:
         features: int32 [batch, length], or a dict with them as "input_ids" and optionally, each [batch, length],
@@ -187,21 +193,22 @@ def model_fn(features: Tensors, labels: Tensors, mode: str, params: Mapping[str,
     if positions is None:
         positions = tf.zeros_like(input_ids) + tf.range(input_ids.shape[1])
     positions = tf.cast(positions, tf.int32)
-    seed = step_seed(settings.seed)
+    seed = make_step_seed(settings.seed)
     logits = tiny_lm(input_ids, segments, positions, settings, mode == ModeKeys.TRAIN, seed)
     if mode != ModeKeys.PREDICT:
-        return language_spec(features, labels, mode, logits, settings, "bits_per_token")
+        return make_language_spec(features, labels, mode, logits, settings, "bits_per_token")
     return TPUEstimatorSpec(mode, predictions=_make_predictions(input_ids, segments, logits))
 
 
 def _make_predictions(input_ids: tf.Tensor, segments: tf.Tensor, logits: tf.Tensor) -> dict[str, tf.Tensor]:
+    """Return the predictions that `model_fn` describes."""
     scores = tf.nn.log_softmax(logits)
-    following = tf.gather(scores[:, :-1], input_ids[:, 1:], axis=2, batch_dims=2)
-    continues = tf.equal(segments[:, 1:], segments[:, :-1]) & (segments[:, 1:] > 0)
-    places = tf.range(input_ids.shape[1])
-    last_places = tf.reduce_max(tf.where(segments > 0, places, 0), axis=1)
+    token_scores = tf.gather(scores[:, :-1], input_ids[:, 1:], axis=2, batch_dims=2)
+    continues_segment = tf.equal(segments[:, 1:], segments[:, :-1]) & (segments[:, 1:] > 0)
+    indices = tf.range(input_ids.shape[1])
+    last_indices = tf.reduce_max(tf.where(segments > 0, indices, 0), axis=1)
     return {
-        "log_probabilities": tf.where(continues, following, 0.0),
+        "log_probabilities": tf.where(continues_segment, token_scores, 0.0),
         "next_ids": tf.argmax(logits, axis=-1, output_type=tf.int32),
-        "next_log_probabilities": tf.gather(scores, last_places, axis=1, batch_dims=1),
+        "next_log_probabilities": tf.gather(scores, last_indices, axis=1, batch_dims=1),
     }

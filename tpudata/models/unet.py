@@ -9,10 +9,10 @@ import tensorflow as tf
 from tpudata.errors import UsageError
 from tpudata.estimator import ModeKeys, TPUEstimatorSpec
 from tpudata.models.layers.dropout import dropout as drop
-from tpudata.models.layers.dropout import step_seed
+from tpudata.models.layers.dropout import make_step_seed
 from tpudata.models.layers.linear import conv, dense
 from tpudata.models.tasks.images import pick_images
-from tpudata.models.tasks.segmentation import segmentation_spec
+from tpudata.models.tasks.segmentation import make_segmentation_spec
 from tpudata.models.training.train_op import TrainingParams
 from tpudata.tensor_types import Tensors
 
@@ -61,7 +61,7 @@ def unet(
 ) -> tf.Tensor:
     """Build the network: pairs of 3x3 convolutions, pools between them down to the lowest resolution, and the way back up.
 
-    As the original, it normalizes nothing, so that rows and replicas do not depend on each other. Its variables are made by
+    Like the original network, it normalizes nothing, so rows and replicas do not depend on each other. Its variables are made by
     `tf.compat.v1.get_variable`.
 
     Args:
@@ -76,29 +76,30 @@ def unet(
     Raises:
         UsageError: images are not of rank 4, or their height or width is unknown or not a multiple of 2**depth.
     """
-    shape, least = images.shape, 2**params.depth
-    if shape.rank != 4 or None in shape[1:] or shape[1] % least or shape[2] % least:
+    shape, factor = images.shape, 2**params.depth
+    if shape.rank != 4 or None in shape[1:] or shape[1] % factor or shape[2] % factor:
         raise UsageError(
-            f"unet: images must be [batch, height, width, channels] with height and width multiples of {least}, got {shape}. "
+            f"unet: images must be [batch, height, width, channels] with height and width multiples of {factor}, got {shape}. "
             "Resize or crop them with images=tpudata.Images(...) of make_input_fn, or with --image-size or --crop, or set depth."
         )
-    net, levels = tf.cast(images, _PRECISIONS[params.precision]), []
+    net = tf.cast(images, _PRECISIONS[params.precision])
+    skipped = []  # For each level, what the way up takes over from the way down.
     for level in range(params.depth):
-        net = _block(net, params.filters * 2**level, f"down_{level}")
-        levels.append(net)
+        net = _convolve_twice(net, params.filters * 2**level, f"down_{level}")
+        skipped.append(net)
         net = tf.nn.max_pool2d(net, ksize=2, strides=2, padding="VALID")
-    net = _block(net, params.filters * 2**params.depth, "lowest")
+    net = _convolve_twice(net, params.filters * 2**params.depth, "lowest")
     if training:
         net = drop(net, params.dropout, dropout_seed)
     for level in reversed(range(params.depth)):
         filters = params.filters * 2**level
-        net = tf.concat([levels[level], dense(_double(net), filters, f"up_{level}/reduce")], axis=-1)
-        net = _block(net, filters, f"up_{level}")
+        net = tf.concat([skipped[level], dense(_upsample(net), filters, f"up_{level}/reduce")], axis=-1)
+        net = _convolve_twice(net, filters, f"up_{level}")
     return dense(tf.cast(net, tf.float32), params.num_classes, "logits")
 
 
 def model_fn(features: Tensors, labels: Tensors, mode: str, params: Mapping[str, object]) -> TPUEstimatorSpec:
-    """Describe training, evaluation and prediction to an estimator.
+    """Build the graph of one mode for an estimator: training, evaluation or prediction.
 
     Args:
         features: images, or a dict with them as "image" and optionally "weights" (float32 [batch], 0 for rows that do not
@@ -116,17 +117,17 @@ def model_fn(features: Tensors, labels: Tensors, mode: str, params: Mapping[str,
     """
     settings = UnetParams.from_params(params)
     images = pick_images(features, settings.model, mean=0.5, deviation=0.5)
-    logits = unet(images, settings, mode == ModeKeys.TRAIN, step_seed(settings.seed))
-    return segmentation_spec(features, labels, mode, logits, settings, ignored_label=settings.ignored_label)
+    logits = unet(images, settings, mode == ModeKeys.TRAIN, make_step_seed(settings.seed))
+    return make_segmentation_spec(features, labels, mode, logits, settings, ignored_label=settings.ignored_label)
 
 
-def _block(net: tf.Tensor, filters: int, name: str) -> tf.Tensor:
+def _convolve_twice(net: tf.Tensor, filters: int, name: str) -> tf.Tensor:
     initializer = _v1.variance_scaling_initializer(2.0, "fan_in", "untruncated_normal")
     for index in range(2):
         net = tf.nn.relu(conv(net, filters, 3, f"{name}/{index}", kernel_initializer=initializer))
     return net
 
 
-def _double(net: tf.Tensor) -> tf.Tensor:
+def _upsample(net: tf.Tensor) -> tf.Tensor:
     """Return images of twice the height and width: each pixel four times."""
     return tf.repeat(tf.repeat(net, 2, axis=1), 2, axis=2)

@@ -22,14 +22,14 @@ from typing import Any
 
 from tpudata.errors import TpudataError, UsageError
 from tpudata.format.read_errors import translate_reader_error
-from tpudata.train.job import global_step, prepare
+from tpudata.train.job import prepare_job, read_global_step
 from tpudata.train.options.flags import parse_options
 from tpudata.train.options.train_options import TrainOptions
-from tpudata.train.outputs.closing_table import closing_table
+from tpudata.train.outputs.closing_table import make_closing_table
 from tpudata.train.outputs.history import explain_differences, require_same_data
 from tpudata.train.outputs.places import find_requested_checkpoint, writes_model_dir
 from tpudata.train.outputs.record import record_run
-from tpudata.train.range_check import label_error
+from tpudata.train.range_check import explain_label_error
 
 
 def run(argv: Sequence[str], prog: str = "tpudata train") -> int:
@@ -54,7 +54,7 @@ def run(argv: Sequence[str], prog: str = "tpudata train") -> int:
         raise
     except Exception as error:
         # TensorFlow wraps the message of a damaged record, or of a label without an output, in pages of text.
-        explained_error = translate_reader_error(error) or label_error(options, error)
+        explained_error = translate_reader_error(error) or explain_label_error(options, error)
         if explained_error is None:
             raise
         raise explained_error from error
@@ -84,7 +84,7 @@ def run_options(options: TrainOptions) -> dict[str, Any]:
         RehearsalError: the rehearsal found something that a TPU would reject.
         MissingExtraError: TensorFlow is not installed.
     """
-    job = prepare(options)
+    job = prepare_job(options)
     # Imported late, as it loads TensorFlow.
     from tpudata.estimator.state.claim import claim_model_dir
     from tpudata.train.modes import MODE_FUNCTIONS, check_model, rehearse
@@ -93,7 +93,7 @@ def run_options(options: TrainOptions) -> dict[str, Any]:
         rehearse(job)
         return {}
     checkpoint = find_requested_checkpoint(options)
-    if not options.trains and not options.continuous and checkpoint is None and global_step(job.estimator) is None:
+    if not options.trains and not options.continuous and checkpoint is None and read_global_step(job.estimator) is None:
         raise UsageError(
             f"--mode {options.mode}: {options.model_dir} has no checkpoint. Train first, with --mode train or train_and_eval."
         )
@@ -108,13 +108,13 @@ def run_options(options: TrainOptions) -> dict[str, Any]:
         check_model(job)
         if job.estimator.config.is_chief:
             # A run without steps to train must not replace the record of the run that trained.
-            is_saved = will_train if options.trains else writes_model_dir(options)
-            record_run(options, job.configuration, is_saved=is_saved)
+            save = will_train if options.trains else writes_model_dir(options)
+            record_run(options, job.configuration, save=save)
             if will_train:
                 changes = "" if previous is None else explain_differences(previous, job.section)
                 if changes:
                     print(f"{changes}\n", flush=True)
                 job.history.write(options.model_dir, job.section)
         outcome = MODE_FUNCTIONS[options.mode](job, checkpoint)
-    print(f"{closing_table(outcome.rows, outcome.metrics)}\nmodel: {options.model_dir}{outcome.written}")
+    print(f"{make_closing_table(outcome.rows, outcome.metrics)}\nmodel: {options.model_dir}{outcome.written}")
     return dict(outcome.metrics)

@@ -13,7 +13,7 @@ from tpudata.estimator.loops.training.termination import handle_sigterm
 from tpudata.estimator.new_checkpoints import evaluate_new_checkpoints
 from tpudata.tensor_types import Array
 from tpudata.train.options.train_options import TrainOptions
-from tpudata.train.outputs.closing_table import Row, closing_row
+from tpudata.train.outputs.closing_table import Row, make_closing_row
 from tpudata.train.outputs.early_stopping import EarlyStopping
 from tpudata.train.outputs.record import write_json
 
@@ -21,11 +21,15 @@ if TYPE_CHECKING:
     from tpudata.estimator import TPUEstimator
 
 EVALUATION_NAME = "evaluation.json"
-_TIMEOUT = 3600.0
+_TIMEOUT_SECONDS = 3600.0
 
 
 class Evaluation:
     """Exact evaluation of a split; the last result is in evaluation.json.
+
+    Attributes:
+        metrics: metrics of the last evaluation; empty before it.
+        rows: rows of the closing table, one for each evaluation.
 
     Args:
         estimator: estimator of the run.
@@ -35,7 +39,10 @@ class Evaluation:
     """
 
     def __init__(self, estimator: TPUEstimator, options: TrainOptions, input_fn: InputFunction, records: int) -> None:
-        self._estimator, self._options, self._input_fn, self._records = estimator, options, input_fn, records
+        self._estimator = estimator
+        self._options = options
+        self._input_fn = input_fn
+        self._records = records
         self.metrics: dict[str, Any] = {}
         self.rows: list[Row] = []
 
@@ -47,15 +54,18 @@ class Evaluation:
         started = time.monotonic()
         with contextlib.ExitStack() as stack:
             if self._options.trains:
-                stack.enter_context(stack.enter_context(handle_sigterm()).exit_at_once())
+                sigterm = stack.enter_context(handle_sigterm())
+                stack.enter_context(sigterm.exit_at_once())
             metrics = self._estimator.evaluate(self._input_fn, checkpoint_path=checkpoint)
         seconds = time.monotonic() - started
-        self.metrics = {name: _convert_number(metric) for name, metric in metrics.items()}
+        self.metrics = {name: _convert_to_python(metric) for name, metric in metrics.items()}
         split = self._options.eval_split
         record = {**self.metrics, "split": split, "records": self._records}
         write_json(self._options.model_dir, EVALUATION_NAME, record)
         step, accuracy = self.metrics["global_step"], self.metrics.get("accuracy")
-        self.rows.append(closing_row("evaluate", split, self._records, step, seconds, self.metrics["loss"], accuracy))
+        self.rows.append(
+            make_closing_row("evaluate", split, self._records, step, seconds, self.metrics["loss"], accuracy)
+        )
 
     def run_continuously(self) -> None:
         """Evaluate each checkpoint as it appears, up to the last step or until a timeout without a new one.
@@ -64,7 +74,7 @@ class Evaluation:
             TpudataError: no checkpoint appeared.
         """
         options = self._options
-        timeout = _TIMEOUT if options.continuous_timeout is None else options.continuous_timeout
+        timeout = _TIMEOUT_SECONDS if options.continuous_timeout is None else options.continuous_timeout
 
         def evaluate(checkpoint: str) -> bool:
             self.run(checkpoint)
@@ -89,23 +99,23 @@ class Evaluation:
             step: step of the newest checkpoint, 0 if there is none.
         """
         options = self._options
-        every = options.save_checkpoints_steps or options.train_steps
+        interval = options.save_checkpoints_steps or options.train_steps
         stopping = EarlyStopping(options, self._records, step)
         while True:
             # Only at regular steps: an interrupted run must be evaluated at the same steps as an uninterrupted one.
-            is_due = step > 0 and (step % every == 0 or step >= options.train_steps)
+            is_due = step > 0 and (step % interval == 0 or step >= options.train_steps)
             if is_due and step not in stopping.values:
                 self.run()
                 metric = float(self.metrics[options.early_stop_metric or ""])
                 stopping.add(step, metric, self._estimator.latest_checkpoint() or "")
             if step >= options.train_steps or stopping.is_over:
                 break
-            step = train(min(options.train_steps, (step // every + 1) * every))
+            step = train(min(options.train_steps, (step // interval + 1) * interval))
         if not self.metrics:
-            self.run()
+            self.run()  # Earlier runs have evaluated all steps, but the closing table needs metrics.
         stopping.print_best(step)
 
 
-def _convert_number(metric: Array) -> Any:
-    """Return a metric as a Python number, or a list of them: JSON has no numpy values."""
+def _convert_to_python(metric: Array) -> Any:
+    """Return a metric as a Python number or a list of numbers, as JSON has no NumPy values."""
     return metric.tolist() if hasattr(metric, "tolist") else metric

@@ -31,6 +31,7 @@ def read_feeding_rate(text: str, flag: str) -> FeedingRate:
 
 
 def _read_report(path: str, flag: str) -> FeedingRate:
+    """Return the rate of the last stage, which includes all others, in a report of `tpudata bench`."""
     content = storage_for(path).read(path)
     try:
         report = json.loads(content)

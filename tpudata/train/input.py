@@ -28,30 +28,30 @@ class CheckedInput:
     Each dataset is reused once: keeping it afterwards would keep its cache in memory.
 
     Args:
-        input_fn: the input function.
+        input_fn: input_fn that makes the datasets.
     """
 
     def __init__(self, input_fn: Callable[..., tf.data.Dataset]) -> None:
         self._input_fn = input_fn
-        self._checked: dict[tuple[int, ...], tf.data.Dataset] = {}
+        self._checked_datasets: dict[tuple[int, ...], tf.data.Dataset] = {}
 
     def check(
         self, params: Mapping[str, Any], input_context: tf.distribute.InputContext, start_step: int = 0
     ) -> tf.data.Dataset:
-        """Return the dataset from a step on, and keep it for the run. Pass this as the input_fn of the check."""
+        """Return the dataset from a step on, and keep it for the run. The check of the model gets this method as its input_fn."""
         dataset = self._input_fn(params, input_context, start_step)
-        self._checked[_make_key(params, input_context, start_step)] = dataset
+        self._checked_datasets[_make_key(params, input_context, start_step)] = dataset
         return dataset
 
     def __call__(
         self, params: Mapping[str, Any], input_context: tf.distribute.InputContext, start_step: int = 0
     ) -> tf.data.Dataset:
         """Return the dataset from a step on."""
-        checked = self._checked.pop(_make_key(params, input_context, start_step), None)
-        return self._input_fn(params, input_context, start_step) if checked is None else checked
+        dataset = self._checked_datasets.pop(_make_key(params, input_context, start_step), None)
+        return self._input_fn(params, input_context, start_step) if dataset is None else dataset
 
     def element_spec(self) -> Specs:
-        """Return the spec of batches of one row."""
+        """Return the spec of the dataset's elements in batches of one row."""
         return self._input_fn({"batch_size": 1}).element_spec
 
 
@@ -61,7 +61,7 @@ def _make_key(params: Mapping[str, Any], context: tf.distribute.InputContext, st
     return (params["batch_size"], *hosts, start_step)
 
 
-def training_input(
+def make_training_input(
     options: TrainOptions, dataset: Dataset, section: Section, ranges: Sequence[ValueRange]
 ) -> CheckedInput:
     """Return the input of training.
@@ -81,9 +81,9 @@ def training_input(
 
 
 def remove_weights(spec: Specs) -> dict[str, tf.TypeSpec]:
-    """Return the features of an element's spec without the row and token weights that feeding adds."""
+    """Return the specs of an element's features by name, without the row and token weights that feeding adds."""
     features = spec[0] if isinstance(spec, tuple) else spec
-    return {name: tensor for name, tensor in features.items() if name not in ("weights", "token_weights")}
+    return {name: feature for name, feature in features.items() if name not in ("weights", "token_weights")}
 
 
 def _make_training_input_fn(options: TrainOptions, dataset: Dataset) -> Callable[..., tf.data.Dataset]:
@@ -108,8 +108,8 @@ def _make_training_input_fn(options: TrainOptions, dataset: Dataset) -> Callable
     )
 
 
-def evaluation_input(options: TrainOptions, dataset: Dataset, ranges: Sequence[ValueRange]) -> CheckedInput:
-    """Return the input of evaluation and prediction; it raises the errors of training_input."""
+def make_evaluation_input(options: TrainOptions, dataset: Dataset, ranges: Sequence[ValueRange]) -> CheckedInput:
+    """Return the input of evaluation and prediction; it raises the errors of make_training_input."""
     from tpudata.input import make_input_fn
 
     input_fn = make_input_fn(
@@ -125,8 +125,8 @@ def evaluation_input(options: TrainOptions, dataset: Dataset, ranges: Sequence[V
     return CheckedInput(RangeCheckedInput(input_fn, ranges))
 
 
-def serving_features(options: TrainOptions, dataset: Dataset) -> ServingFeatures:
-    """Return the steps from encoded images or records to the features of prediction; it raises the errors of training_input."""
+def make_serving_features(options: TrainOptions, dataset: Dataset) -> ServingFeatures:
+    """Return the features of an exported model, from encoded images or records; it raises the errors of make_training_input."""
     from tpudata.input.options.columns import FeatureOptions
     from tpudata.input.serving import ServingFeatures
 

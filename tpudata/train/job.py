@@ -13,13 +13,13 @@ from tpudata.console.loading import uncollected_loading
 from tpudata.console.quiet import quiet_loading
 from tpudata.format import Dataset, Feature, open_dataset
 from tpudata.models import check_model_name, get_model, make_model_fn
-from tpudata.train.input import CheckedInput, evaluation_input, serving_features, training_input
-from tpudata.train.model import find_label, make_estimator, model_params
+from tpudata.train.input import CheckedInput, make_evaluation_input, make_serving_features, make_training_input
+from tpudata.train.model import find_label, make_estimator, make_model_params
 from tpudata.train.options.train_options import TrainOptions
 from tpudata.train.outputs.history import History, Section
 from tpudata.train.outputs.places import check_places, check_splits
 from tpudata.train.outputs.record import Configuration, describe_configuration
-from tpudata.train.range_check import value_ranges
+from tpudata.train.range_check import make_value_ranges
 
 if TYPE_CHECKING:
     from tpudata.estimator import TPUEstimator
@@ -53,8 +53,8 @@ class Job:
 
     @functools.cached_property
     def first_step(self) -> int:
-        """Steps that are done when the run begins."""
-        return global_step(self.estimator) or 0
+        """Number of steps that are done when the run begins."""
+        return read_global_step(self.estimator) or 0
 
     @functools.cached_property
     def history(self) -> History:
@@ -69,20 +69,20 @@ class Job:
     @functools.cached_property
     def training_input(self) -> CheckedInput:
         """Input of training."""
-        ranges = value_ranges(self.options, self.dataset, self.options.train_split, self.label, self.params)
-        return training_input(self.options, self.dataset, self.section, ranges)
+        ranges = make_value_ranges(self.options, self.dataset, self.options.train_split, self.label, self.params)
+        return make_training_input(self.options, self.dataset, self.section, ranges)
 
     @functools.cached_property
     def evaluation_input(self) -> CheckedInput:
         """Input of evaluation and prediction."""
-        ranges = value_ranges(self.options, self.dataset, self.options.eval_split, self.label, self.params)
+        ranges = make_value_ranges(self.options, self.dataset, self.options.eval_split, self.label, self.params)
         if self.options.mode == "predict":
             # Labels are not used, and may be unknown.
             ranges = [value_range for value_range in ranges if not value_range.is_label]
-        return evaluation_input(self.options, self.dataset, ranges)
+        return make_evaluation_input(self.options, self.dataset, ranges)
 
 
-def prepare(options: TrainOptions) -> Job:
+def prepare_job(options: TrainOptions) -> Job:
     """Open the dataset and make the estimator, without running or writing anything.
 
     Raises:
@@ -99,12 +99,12 @@ def prepare(options: TrainOptions) -> Job:
         require_tensorflow("tpudata train")
     model = get_model(options.model)
     label = find_label(options, dataset)
-    params = model_params(options, dataset, label)
+    params = make_model_params(options, dataset, label)
     model_fn = make_model_fn(model, params)
     warm_start = _make_warm_start(options)
     estimator = make_estimator(options, model_fn, params, None if warm_start is None else warm_start.settings)
     if warm_start is not None:
-        warm_start.choose(model_fn, params, serving_features(options, dataset))
+        warm_start.choose(model_fn, params, make_serving_features(options, dataset))
     return Job(options, dataset, label, params, estimator)
 
 
@@ -122,8 +122,8 @@ def _make_warm_start(options: TrainOptions) -> WarmStart | None:
     return None
 
 
-def global_step(estimator: TPUEstimator, checkpoint: str | None = None) -> int | None:
-    """Return the step of a checkpoint, by default the newest, or None if there is none."""
+def read_global_step(estimator: TPUEstimator, checkpoint: str | None = None) -> int | None:
+    """Return the global step in a checkpoint, by default the estimator's newest; None if it has no checkpoint."""
     from tpudata.estimator.state.checkpoint import Checkpoint
 
     path = checkpoint or estimator.latest_checkpoint()

@@ -23,7 +23,7 @@ class LabelMap:
 
     Attributes:
         feature: the feature in the manifest.
-        is_extra: whether it is not among the features that the layout feeds.
+        is_extra: whether the dataset's layout does not feed it, so that make_input_fn needs it in `extra_features`.
     """
 
     feature: Feature
@@ -44,18 +44,23 @@ class LabelMap:
                 f"{model} learns one label map of each image, and {dataset.path} has {len(maps) or 'none'} (got {got}). Use another"
                 " model, or a dataset of `tpudata convert images` with --masks."
             )
-        fed = FED_BY_LAYOUT.get(dataset.manifest.layout)
-        return cls(maps[0], fed is not None and maps[0].name not in fed)
+        fed_names = FED_BY_LAYOUT.get(dataset.manifest.layout)
+        return cls(maps[0], is_extra=fed_names is not None and maps[0].name not in fed_names)
 
     @property
     def input_options(self) -> dict[str, Any]:
         """The arguments of make_input_fn that yield the map as the labels."""
-        extra = (self.feature.name,) if self.is_extra else ()
-        name = self.feature.name if self.is_extra else short_name(self.feature)
-        return {"extra_features": extra, "batch_transform": _make_label_transform(name)}
+        if self.is_extra:
+            name = self.feature.name
+            return {"extra_features": (name,), "batch_transform": _make_label_transform(name)}
+        return {"extra_features": (), "batch_transform": _make_label_transform(short_name(self.feature))}
 
     def derive_params(self, dataset: Dataset) -> dict[str, int]:
-        """Return the params of a model that follow from the dataset: its classes, if objects have them, and what to ignore."""
+        """Return the model's params that follow from the dataset.
+
+        Returns:
+            `ignored_label`, the largest value of the map's dtype, and `num_classes` if the dataset's objects have labels.
+        """
         params = {"ignored_label": int(np.iinfo(self.feature.dtype).max)}
         label = next(
             (table.label for table in object_tables(dataset.manifest.features) if table.label is not None), None
@@ -75,10 +80,12 @@ def check_classes(label_map: LabelMap, dataset: Dataset, model: str, params: Map
 
 
 def _make_label_transform(name: str) -> Callable[..., tuple[dict[str, tf.Tensor], tf.Tensor]]:
-    def labels_from_map(
+    """Return a batch_transform that yields the feature `name` as the labels."""
+
+    def move_map_to_labels(
         features: dict[str, tf.Tensor], labels: tf.Tensor | None = None
     ) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
         del labels  # The class of the whole picture, if it has one.
         return {key: feature for key, feature in features.items() if key != name}, features[name]
 
-    return labels_from_map
+    return move_map_to_labels

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tpudata.estimator.api.user_functions import ModelFunction
 
 
-def model_params(options: TrainOptions, dataset: Dataset, label: Feature | None) -> dict[str, Any]:
+def make_model_params(options: TrainOptions, dataset: Dataset, label: Feature | None) -> dict[str, Any]:
     """Return the `params` of model_fn, without those that the estimator adds.
 
     Explicit parameters take precedence. For other parameters that the model has, values come from the dataset, the seed and the
@@ -52,19 +52,19 @@ def model_params(options: TrainOptions, dataset: Dataset, label: Feature | None)
     _check_label(options, dataset, label)
     derived = {name: value for name, value in derived.items() if name in defaults}
     _check_sizes(options, dataset, label, derived, user_params)
-    if "vocab_size" in defaults and not {"vocab_size"} & {*derived, *user_params}:
-        _reject_textless(options, dataset)
+    if "vocab_size" in defaults and "vocab_size" not in {**derived, **user_params}:
+        _reject_unknown_vocabulary(options, dataset)
     if "decay_steps" in defaults and user_params.get("schedule", defaults.get("schedule")) == "cosine":
-        # Cosine ends after warm-up, also in a trial of a few steps that ends within warm-up.
+        # The model rejects a cosine that ends before warm-up does, so a trial of fewer steps gets one that ends after it.
         warmup = user_params.get("warmup_steps", defaults.get("warmup_steps"))
         derived["decay_steps"] = max(options.train_steps, warmup + 1 if isinstance(warmup, int) else 0)
     return {**derived, **user_params}
 
 
 def _derive_class_params(label: Feature, user_params: Mapping[str, object], *, has_offset: bool) -> dict[str, int]:
-    """Return the parameters for a label.
+    """Return `num_classes`, and `label_offset` if the model has it, for a label.
 
-    Labels are fed as stored, so the model gets the offset, or else outputs for the numbers below it, too.
+    Labels are fed as stored, so a model without the parameter `label_offset` also has outputs for the numbers below the offset.
 
     Args:
         label: label of the dataset.
@@ -75,8 +75,9 @@ def _derive_class_params(label: Feature, user_params: Mapping[str, object], *, h
     if not has_offset or not label.label_offset:
         return {"num_classes": label.num_classes + label.label_offset}
     offset = user_params.get("label_offset", label.label_offset)
-    before = label.label_offset - offset if isinstance(offset, int) and 0 <= offset < label.label_offset else 0
-    return {"num_classes": label.num_classes + before, "label_offset": label.label_offset}
+    # With a lower offset from the user, the model also has outputs for the numbers between the two.
+    extra_classes = label.label_offset - offset if isinstance(offset, int) and 0 <= offset < label.label_offset else 0
+    return {"num_classes": label.num_classes + extra_classes, "label_offset": label.label_offset}
 
 
 def _check_label(options: TrainOptions, dataset: Dataset, label: Feature | None) -> None:
@@ -96,10 +97,10 @@ def _check_sizes(
     user_params: Mapping[str, object],
 ) -> None:
     """Raise an error if the model has fewer outputs than the dataset has classes or tokens."""
-    offset, first = user_params.get("label_offset"), 0 if label is None else label.label_offset
-    if label is not None and label.num_classes is not None and isinstance(offset, int) and offset > first:
+    offset, first_label = user_params.get("label_offset"), 0 if label is None else label.label_offset
+    if label is not None and label.num_classes is not None and isinstance(offset, int) and offset > first_label:
         raise UsageError(
-            f"params: label_offset={offset} is above the first label of {dataset.path} ({first}). Omit label_offset."
+            f"params: label_offset={offset} is above the first label of {dataset.path} ({first_label}). Omit label_offset."
         )
     for name, noun in (("num_classes", "labels"), ("vocab_size", "token ids")):
         min_size, user_size = derived.get(name), user_params.get(name)
@@ -118,8 +119,8 @@ def _check_sizes(
             )
 
 
-def _reject_textless(options: TrainOptions, dataset: Dataset) -> None:
-    """Raise the error of a token model whose vocabulary size is unknown."""
+def _reject_unknown_vocabulary(options: TrainOptions, dataset: Dataset) -> None:
+    """Raise the error for a model that reads tokens if the size of the vocabulary is unknown."""
     names = [feature.name for feature in dataset.manifest.features]
     if "input_ids" in names:
         raise UsageError(
@@ -179,35 +180,35 @@ def make_estimator(
 
 
 def _check_task(options: TrainOptions, config: RunConfig) -> None:
-    """Check that this process's task of a cluster supports the mode.
+    """Check that the cluster's task of this process supports the mode.
 
     Raises:
-        UsageError: it does not support the mode, or early stopping.
+        UsageError: the task does not support the mode, or early stopping.
     """
     if options.use_tpu or options.rehearse:
         return
     if config.task_type == "evaluator":
-        allowed = ["train_and_eval", "eval"]
+        allowed_modes = ["train_and_eval", "eval"]
     elif config.num_worker_replicas > 1:
-        allowed = ["train", "train_and_eval"]
+        allowed_modes = ["train", "train_and_eval"]
     else:
         return
     origin = "TF_CONFIG" if options.cluster is None else f"--cluster {options.cluster}"
     if options.process_id is not None:
         origin = "--process-id"
     task = f"{origin}: this process is {config.task_type} {config.task_id} of a cluster"
-    if options.mode not in allowed:
+    if options.mode not in allowed_modes:
         raise UsageError(
-            f"{task} (got --mode {options.mode}, expected {' or '.join(allowed)}). Run it in one process, without a cluster."
+            f"{task} (got --mode {options.mode}, expected {' or '.join(allowed_modes)}). Run it in one process, without a cluster."
         )
     if options.early_stop_metric is not None:
         raise UsageError(f"{task}, which does not support --early-stop-metric. Omit it, or train in one process.")
 
 
 def find_label(options: TrainOptions, dataset: Dataset) -> Feature | None:
-    """Return the feature that is the dataset's label, or None, also if the model learns label maps.
+    """Return the feature that is the dataset's label; None if the dataset has no label, or the model learns label maps.
 
-    It raises the errors of training_input.
+    It raises the errors of make_training_input.
     """
     from tpudata.input.dataset.select_fields import select_fields
     from tpudata.input.options.columns import FeatureOptions

@@ -19,13 +19,13 @@ from tpudata.estimator.tpu_check.result import raise_if_rejected
 from tpudata.storage import storage_for
 from tpudata.train.evaluation import Evaluation
 from tpudata.train.feeding_rate import read_feeding_rate
-from tpudata.train.input import CheckedInput, remove_weights, serving_features
-from tpudata.train.job import Job, global_step
-from tpudata.train.outputs.closing_table import Row, closing_row
-from tpudata.train.outputs.cost_table import cost_table
+from tpudata.train.input import CheckedInput, make_serving_features, remove_weights
+from tpudata.train.job import Job, read_global_step
+from tpudata.train.outputs.closing_table import Row, make_closing_row
+from tpudata.train.outputs.cost_table import make_cost_table
 from tpudata.train.outputs.early_stopping import check_metric
 from tpudata.train.outputs.predictions import write_predictions
-from tpudata.train.outputs.prompt import prompt_input_fn, write_continuations
+from tpudata.train.outputs.prompt import make_prompt_input_fn, write_continuations
 
 PREDICTIONS_NAME = "predictions.jsonl"
 EXPORT_NAME = "export"
@@ -38,7 +38,7 @@ class Outcome:
     Attributes:
         rows: rows of the closing table.
         metrics: metrics of the evaluation with `loss` and `global_step`; empty if nothing was evaluated.
-        written: lines that name files written in addition to the model.
+        written: lines that name files written in addition to the model, each after a line break.
     """
 
     rows: Sequence[Row] = ()
@@ -49,11 +49,14 @@ class Outcome:
 def train(job: Job, checkpoint: str | None) -> Outcome:
     """Train up to the last step."""
     del checkpoint  # Training continues from the newest checkpoint.
-    return Outcome([_train(job, None)])
+    return Outcome([_train(job, evaluation=None)])
 
 
 def train_and_eval(job: Job, checkpoint: str | None) -> Outcome:
-    """Train and then evaluate; with early stopping, evaluate each checkpoint until a metric stops improving."""
+    """Train and then evaluate; with early stopping, evaluate each checkpoint until a metric stops improving.
+
+    In a cluster, the evaluator evaluates each checkpoint as it appears; without an evaluator, the chief evaluates.
+    """
     evaluation = _make_evaluation(job)
     config = job.estimator.config
     if config.task_type == "evaluator":
@@ -61,9 +64,9 @@ def train_and_eval(job: Job, checkpoint: str | None) -> Outcome:
         return Outcome(evaluation.rows, evaluation.metrics)
     has_evaluator = "evaluator" in config.cluster_spec.jobs and not job.options.use_tpu
     if has_evaluator or (config.num_worker_replicas > 1 and not config.is_chief):
-        return Outcome([_train(job, None)])
+        return Outcome([_train(job, evaluation=None)])
     if job.options.early_stop_metric is None:
-        row = _train(job, None)
+        row = _train(job, evaluation=None)
         evaluation.run(checkpoint)
     else:
         row = _train(job, evaluation)
@@ -84,8 +87,8 @@ def predict(job: Job, checkpoint: str | None) -> Outcome:
     """Write the predictions for a split, or the continuations of a prompt."""
     options = job.options
     path = options.output or storage_for(options.model_dir).join(options.model_dir, PREDICTIONS_NAME)
-    predictions = job.estimator.predict(_inference_input_fn(job), checkpoint_path=checkpoint)
-    step = global_step(job.estimator, checkpoint)
+    predictions = job.estimator.predict(_make_inference_input_fn(job), checkpoint_path=checkpoint)
+    step = read_global_step(job.estimator, checkpoint)
     written = f"\npredictions: {path}"
     started = time.monotonic()
     if options.prompt is not None:
@@ -93,27 +96,29 @@ def predict(job: Job, checkpoint: str | None) -> Outcome:
         seconds = time.monotonic() - started
         for text in texts:
             print(f"\n{options.prompt}{text}")
-        return Outcome([closing_row("predict", "-", len(texts), step, seconds)], written=written)
-    count, right = write_predictions(
+        return Outcome([make_closing_row("predict", "-", len(texts), step, seconds)], written=written)
+    num_written, num_correct = write_predictions(
         path, predictions, job.dataset, options.eval_split, job.label, options.num_predictions
     )
     seconds = time.monotonic() - started
-    accuracy = None if right is None else right / count
+    accuracy = None if num_correct is None else num_correct / num_written
     return Outcome(
-        [closing_row("predict", options.eval_split, count, step, seconds, accuracy=accuracy)], written=written
+        [make_closing_row("predict", options.eval_split, num_written, step, seconds, accuracy=accuracy)],
+        written=written,
     )
 
 
 def export_model(job: Job, checkpoint: str | None) -> Outcome:
     """Write the SavedModel, with a signature each for the features of prediction, encoded images and records.
 
-    All take any number of rows.
+    Each signature takes any number of rows.
     """
     options = job.options
-    serving = serving_features(options, job.dataset)
+    serving = make_serving_features(options, job.dataset)
+    # Filled once the export calls make_receiver.
     signatures: dict[str, dict[str, tf.Tensor]] = {}
 
-    def receiver() -> NamedReceiver:
+    def make_receiver() -> NamedReceiver:
         tensors = serving.build()
         if tensors.encoded_images is not None:
             signatures["encoded_images"] = {"encoded_images": tensors.encoded_images}
@@ -122,7 +127,7 @@ def export_model(job: Job, checkpoint: str | None) -> Outcome:
 
     inputs = remove_weights(job.evaluation_input.element_spec())
     folder = options.output or storage_for(options.model_dir).join(options.model_dir, EXPORT_NAME)
-    path = job.estimator.export_saved_model(folder, receiver, checkpoint_path=checkpoint).decode()
+    path = job.estimator.export_saved_model(folder, make_receiver, checkpoint_path=checkpoint).decode()
     shapes = [f"{name} {spec.dtype.name} {[None, *spec.shape[1:]]}" for name, spec in inputs.items()]
     other_signatures = f"other signatures: {', '.join(signatures)}"
     return Outcome(written=f"\nexported: {path}, with inputs {', '.join(shapes)}\n{other_signatures}")
@@ -142,21 +147,23 @@ def rehearse(job: Job) -> None:
     """
     options = job.options
     if options.tpu is not None:
-        find_slice(options.tpu, "--tpu")
+        find_slice(options.tpu, "--tpu")  # Raises the error of an unknown TPU before the model is built.
     feeding = None if options.feeding is None else read_feeding_rate(options.feeding, "--feeding")
-    modes: dict[str, InputFunction] = {}
+    input_fns: dict[str, InputFunction] = {}
     if options.trains:
-        modes[ModeKeys.TRAIN] = job.training_input
+        input_fns[ModeKeys.TRAIN] = job.training_input
     if options.evaluates:
-        modes[ModeKeys.EVAL] = job.evaluation_input
+        input_fns[ModeKeys.EVAL] = job.evaluation_input
     if options.mode == "predict":
-        modes[ModeKeys.PREDICT] = _inference_input_fn(job)
-    findings = check_tpu_compatibility(job.estimator, modes, tpu=options.tpu, tpu_effort=options.tpu_effort or "quick")
+        input_fns[ModeKeys.PREDICT] = _make_inference_input_fn(job)
+    findings = check_tpu_compatibility(
+        job.estimator, input_fns, tpu=options.tpu, tpu_effort=options.tpu_effort or "quick"
+    )
     if options.json:
         print(json.dumps(findings.to_json(feeding), indent=1))
     elif findings.costs:
-        print(cost_table(findings.costs, feeding))
-    raise_if_rejected(findings, list(modes))
+        print(make_cost_table(findings.costs, feeding))
+    raise_if_rejected(findings, list(input_fns))
 
 
 def check_model(job: Job) -> None:
@@ -172,9 +179,9 @@ def check_model(job: Job) -> None:
             check_metric(options, estimator.check_model(job.evaluation_input.check, ModeKeys.EVAL))
     # An export has no batch size, and checks the model itself.
     elif options.mode != "export":
-        input_fn = _inference_input_fn(job)
-        checked = input_fn.check if isinstance(input_fn, CheckedInput) else input_fn
-        estimator.check_model(checked, ModeKeys.EVAL if options.evaluates else ModeKeys.PREDICT)
+        input_fn = _make_inference_input_fn(job)
+        check_input_fn = input_fn.check if isinstance(input_fn, CheckedInput) else input_fn
+        estimator.check_model(check_input_fn, ModeKeys.EVAL if options.evaluates else ModeKeys.PREDICT)
 
 
 def _make_evaluation(job: Job) -> Evaluation:
@@ -182,18 +189,25 @@ def _make_evaluation(job: Job) -> Evaluation:
     return Evaluation(job.estimator, job.options, job.evaluation_input, records)
 
 
-def _inference_input_fn(job: Job) -> InputFunction:
+def _make_inference_input_fn(job: Job) -> InputFunction:
     """Return the input_fn of a mode that does not train."""
     prompt = job.options.prompt
-    return job.evaluation_input if prompt is None else prompt_input_fn(job.options, prompt)
+    return job.evaluation_input if prompt is None else make_prompt_input_fn(job.options, prompt)
 
 
 def _train(job: Job, evaluation: Evaluation | None) -> Row:
-    """Train up to the last step, or with evaluations until they stop improving; the row covers only the training."""
+    """Train up to the last step, and return the training's row of the closing table.
+
+    Args:
+        job: the run.
+        evaluation: evaluation of early stopping, which may end the training earlier; None without early stopping.
+    """
     options, estimator = job.options, job.estimator
-    input_fn, before = job.training_input, job.first_step
-    if before >= options.train_steps:
-        print(f"nothing to train: {options.model_dir} is at step {before}, and --train-steps is {options.train_steps}")
+    input_fn, first_step = job.training_input, job.first_step
+    if first_step >= options.train_steps:
+        print(
+            f"nothing to train: {options.model_dir} is at step {first_step}, and --train-steps is {options.train_steps}"
+        )
     seconds = 0.0
 
     def train_to(step: int) -> int:
@@ -201,12 +215,12 @@ def _train(job: Job, evaluation: Evaluation | None) -> Row:
         started = time.monotonic()
         estimator.train(input_fn, max_steps=step)
         seconds += time.monotonic() - started
-        return global_step(estimator) or 0
+        return read_global_step(estimator) or 0
 
     if evaluation is None:
         train_to(options.train_steps)
     else:
-        evaluation.train_until_no_better(train_to, before)
-    after = global_step(estimator) or 0
-    records = (after - before) * options.batch_size
-    return closing_row("train", options.train_split, records, after, seconds, estimator.last_loss)
+        evaluation.train_until_no_better(train_to, first_step)
+    last_step = read_global_step(estimator) or 0
+    records = (last_step - first_step) * options.batch_size
+    return make_closing_row("train", options.train_split, records, last_step, seconds, estimator.last_loss)

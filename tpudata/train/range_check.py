@@ -1,6 +1,6 @@
 """Check that a batch's labels and token ids are within the range of a bundled model's outputs.
 
-TensorFlow's own error names neither the dataset nor the feature, and on a GPU or a TPU there is none: the loss is NaN, or wrong.
+TensorFlow's error names neither the dataset nor the feature. On a GPU or a TPU it raises no error: the loss is NaN, or wrong.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class ValueRange:
         feature: name of the feature.
         is_label: whether it is fed as the label, rather than in the features under its name.
         first, last: the least and the largest value.
-        ignored: an additional value that the model ignores; None without one.
+        ignored: a value that the model ignores, so that it may be outside the range; None without one.
         source: dataset and split, for errors.
         model: the model and the parameters that decide the range, for errors.
         fix: advice for a value outside the range.
@@ -45,7 +45,7 @@ class ValueRange:
     ignored: int | None = None
 
 
-def value_ranges(
+def make_value_ranges(
     options: TrainOptions, dataset: Dataset, split: str, label: Feature | None, params: Mapping[str, object]
 ) -> list[ValueRange]:
     """Return the ranges of labels and token ids of a bundled model; [] for a user's model, whose ranges are unknown.
@@ -57,29 +57,32 @@ def value_ranges(
         label: the dataset's label, or None.
         params: params of the model.
     """
-    settings = {**(param_defaults(options.model) or {}), **params} if ":" not in options.model else {}
+    if ":" in options.model:
+        return []
+    settings = {**(param_defaults(options.model) or {}), **params}
     source, ranges = f"{dataset.path}, split {split}", []
     classes, offset, tokens = (settings.get(name) for name in ("num_classes", "label_offset", "vocab_size"))
     if label is not None and isinstance(classes, int) and isinstance(offset, int):
         model = f"{options.model} with num_classes={classes} and label_offset={offset}"
         fix = "Pass --param num_classes=N or --param label_offset=N, or convert the dataset again with --label-offset."
-        ranges.append(ValueRange(label.name, True, offset, offset + classes - 1, source, model, fix))
+        last = offset + classes - 1
+        ranges.append(
+            ValueRange(label.name, is_label=True, first=offset, last=last, source=source, model=model, fix=fix)
+        )
     if learns_label_maps(options.model) and isinstance(classes, int):
         name, ignored = LabelMap.find(dataset, options.model).feature.name, settings["ignored_label"]
         model = f"{options.model} with num_classes={classes} and ignored_label={ignored}"
         fix = "Pass --param num_classes=N, one more than the highest class, or --param ignored_label=N."
-        ranges.append(ValueRange(name, True, 0, classes - 1, source, model, fix, ignored))
+        last = classes - 1
+        ranges.append(ValueRange(name, True, 0, last, source=source, model=model, fix=fix, ignored=ignored))
     if isinstance(tokens, int):
         model = f"{options.model} with vocab_size={tokens}"
-        ranges.append(
-            ValueRange(
-                "input_ids", False, 0, tokens - 1, source, model, "Pass --param vocab_size=N for more token ids."
-            )
-        )
+        fix = "Pass --param vocab_size=N for more token ids."
+        ranges.append(ValueRange("input_ids", False, 0, tokens - 1, source=source, model=model, fix=fix))
     return ranges
 
 
-def label_error(options: TrainOptions, error: BaseException) -> DatasetError | None:
+def explain_label_error(options: TrainOptions, error: BaseException) -> DatasetError | None:
     """Return a clear error if TensorFlow's error is about a label without an output; otherwise None."""
     match = LABEL_OUTSIDE.search(str(error))
     if match is None:
@@ -118,28 +121,29 @@ class RangeCheckedInput:
         import tensorflow as tf
 
         features = element[0]
+        labels = element[1] if len(element) > 1 else None
         checks = []
         for value_range in self._ranges:
-            values = (
-                features.get(value_range.feature)
-                if not value_range.is_label
-                else element[1]
-                if len(element) > 1
-                else None
-            )
+            values = labels if value_range.is_label else features.get(value_range.feature)
             if values is not None and values.dtype.is_integer:
                 weights = features.get("weights")
-                # Rows of padding may have any label.
+                # Rows of padding may have any label; shaped [batch, 1, ...] like the values.
                 is_real = None if weights is None else tf.reshape(weights > 0, [-1] + [1] * (values.shape.rank - 1))
                 checks.append(_assert_range(value_range, values, is_real))
             elif values is not None and values.dtype.is_floating:
                 checks.append(_assert_shares(value_range, values))
         with tf.control_dependencies(checks):
-            return tf.nest.map_structure(tf.identity, element if len(element) > 1 else element[0])
+            return tf.nest.map_structure(tf.identity, element if len(element) > 1 else features)
 
 
 def _assert_range(value_range: ValueRange, values: tf.Tensor, is_real: tf.Tensor | None) -> tf.Operation:
-    """Check that integers are in the range; those that are ignored, or whose row `is_real` marks as padding, may be any."""
+    """Return an operation that fails if an integer is outside the range, unless it is ignored or in a padding row.
+
+    Args:
+        value_range: the range.
+        values: integers [batch, ...].
+        is_real: bool [batch, 1, ...], False for padding rows; None if there is no padding.
+    """
     import tensorflow as tf
 
     values = tf.cast(values, tf.int32)
@@ -155,11 +159,14 @@ def _assert_range(value_range: ValueRange, values: tf.Tensor, is_real: tf.Tensor
 
 
 def _assert_shares(value_range: ValueRange, shares: tf.Tensor) -> tf.Operation:
-    """Check mixed labels: a class outside the range has no share, so the shares of its row add up to less than 1."""
+    """Return an operation that fails if a row of mixed labels [batch, values] has a share of a class outside the range.
+
+    The shares inside the range then add up to less than 1; rounding alone takes less than 0.01 from their sum.
+    """
     import tensorflow as tf
 
-    least = tf.reduce_min(tf.reduce_sum(tf.cast(shares[:, value_range.first :], tf.float32), axis=1))
-    return tf.debugging.Assert(least > 0.99, [_make_message(value_range, tf.constant("another label"))])
+    sums = tf.reduce_sum(tf.cast(shares[:, value_range.first :], tf.float32), axis=1)
+    return tf.debugging.Assert(tf.reduce_min(sums) > 0.99, [_make_message(value_range, tf.constant("another label"))])
 
 
 def _make_message(value_range: ValueRange, outside: tf.Tensor) -> tf.Tensor:

@@ -32,8 +32,8 @@ _log = logging.getLogger("tpudata")
 class WarmStart:
     """Choice of the variables that start from another run's checkpoint.
 
-    The estimator is made before the variables are chosen: the model shows them, and a cluster's process must not start TensorFlow
-    before its estimator joins the others.
+    The variables are chosen after the estimator is made: the model must be built to list them, and a process of a cluster must not
+    start TensorFlow before its estimator joins the others.
 
     Attributes:
         settings: settings for the estimator, whose list of variables `choose` fills.
@@ -55,7 +55,7 @@ class WarmStart:
             )
         self._options = options
         self._path = path
-        # A list of patterns matches all variables, and not only the trainable ones.
+        # Given as a list, patterns also match variables that are not trainable.
         self._patterns: list[str] = []
         self.settings = WarmStartSettings(path, self._patterns)
 
@@ -71,7 +71,7 @@ class WarmStart:
             UsageError: the checkpoint does not fit the model.
         """
         model, path = self._options.model, self._path
-        variables, last_layer = _model_variables(self._options, model_fn, params, serving)
+        variables, last_layer = _find_model_variables(self._options, model_fn, params, serving)
         reader = Checkpoint.open(path).reader()
         shapes, dtypes = reader.get_variable_to_shape_map(), reader.get_variable_to_dtype_map()
         omitted = []
@@ -95,16 +95,17 @@ class WarmStart:
         if not self._patterns:
             raise UsageError(f"--warm-start {path}: no variable of {model} fits. Pass a checkpoint of the same model.")
         omitted_text = f"; the last layer starts anew, as its size differs: {', '.join(omitted)}" if omitted else ""
-        count, total = len(self._patterns), count_text(len(variables), "variable")
-        _log.info("--warm-start: %d of the model's %s from %s%s.", count, total, path, omitted_text)
+        num_chosen, num_variables = len(self._patterns), count_text(len(variables), "variable")
+        _log.info("--warm-start: %d of the model's %s from %s%s.", num_chosen, num_variables, path, omitted_text)
 
 
-def _model_variables(
+def _find_model_variables(
     options: TrainOptions, model_fn: ModelFunction, params: Mapping[str, object], serving: ServingFeatures
 ) -> tuple[dict[str, tf.Variable], list[str]]:
-    """Return the model's variables by name, without the optimizer's, and the names of those of the last layer.
+    """Return the model's variables by name, without those of the optimizer, and the names of the last layer's variables.
 
-    The model is built for prediction in a scratch graph, as predictions need no optimizer.
+    The model is built for prediction in a scratch graph, as prediction needs no optimizer. The last layer has the scope of the last
+    trainable variable.
     """
     call = tf.autograph.experimental.do_not_convert(call_model_fn)
     with tf.Graph().as_default():

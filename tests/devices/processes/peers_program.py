@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from tpudata.devices.processes.cluster_task import ClusterTask
-from tpudata.devices.processes.topology import Topology, cluster_topology
+from tpudata.devices.processes.topology import Topology, join_cluster
 
 
 def sum_of_devices(topology: Topology) -> Any:
@@ -43,7 +43,7 @@ def main(options: dict[str, Any]) -> None:
     terminated: list[int] = []
     found = options["task"]
     task = ClusterTask.from_numbers("RunConfig", *found) if isinstance(found, list) else ClusterTask.from_config(found)
-    topology = cluster_topology(task, options.get("num_replicas"))
+    topology = join_cluster(task, options.get("num_replicas"))
     signal.signal(signal.SIGTERM, lambda number, _: terminated.append(number))
     peers, add = topology.peers, sum_of_devices(topology)
     own = peers.index + 1

@@ -10,7 +10,7 @@ import pytest
 from tests.helpers.forked import run
 from tpudata.devices.errors import TPUConnectionError
 from tpudata.devices.processes import device_search
-from tpudata.devices.processes.device_search import local_devices, tpu_devices
+from tpudata.devices.processes.device_search import find_local_devices, find_tpu_devices
 from tpudata.errors import MissingExtraError
 
 
@@ -22,9 +22,9 @@ def found_without(monkeypatch: pytest.MonkeyPatch, *missing: str) -> None:
 def test_names_the_extra_if_jax_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     found_without(monkeypatch, "jax", "libtpu")
     with pytest.raises(TPUConnectionError, match=r"^use_tpu=True: jax is not installed\. Run: pip install .*tpu"):
-        tpu_devices()
+        find_tpu_devices()
     with pytest.raises(MissingExtraError, match=r"^TPUConfig\(num_replicas=2\) needs the \[tpu\] extra"):
-        local_devices(2)
+        find_local_devices(2)
 
 
 def test_says_that_libtpu_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -32,7 +32,7 @@ def test_says_that_libtpu_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> N
     with pytest.raises(
         TPUConnectionError, match=r"^use_tpu=True: libtpu \(the driver of TPUs\) is not installed\. Run:"
     ):
-        tpu_devices()
+        find_tpu_devices()
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_explains_why_jax_finds_no_tpu(
     monkeypatch.setitem(sys.modules, "jax", jax)
     monkeypatch.setattr(device_search, "count_chips", lambda: chips)
     with pytest.raises(TPUConnectionError) as caught:
-        tpu_devices()
+        find_tpu_devices()
     assert str(caught.value).startswith(f"use_tpu=True: {expected}")
     assert "\n" not in str(caught.value)
 
@@ -86,8 +86,8 @@ import sys
 sys.path.insert(0, {str(tmp_path)!r})
 import jax
 jax.config.update("jax_platforms", None)
-from tpudata.devices.processes.device_search import tpu_devices
-tpu_devices()
+from tpudata.devices.processes.device_search import find_tpu_devices
+find_tpu_devices()
 """
     error = run("-c", code).stderr
     assert "TPUConnectionError: use_tpu=True: this machine has no TPU chip." in error

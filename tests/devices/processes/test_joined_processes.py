@@ -116,11 +116,11 @@ def test_rejects_processes_with_different_numbers_of_devices(stack: ExitStack) -
 
 JOIN = """
 from tpudata.devices.processes.cluster_task import ClusterTask
-from tpudata.devices.processes.topology import cluster_topology
+from tpudata.devices.processes.topology import join_cluster
 import jax
 {before}
 task = ClusterTask.from_numbers("RunConfig", "127.0.0.1:{port}", {count}, 0)
-topology = cluster_topology(task, None, 1)
+topology = join_cluster(task, None, 1)
 {after}
 """
 
@@ -134,8 +134,8 @@ def test_rejects_a_program_whose_jax_has_started() -> None:
 
 def test_rejects_a_second_join_with_other_devices() -> None:
     after = """
-assert cluster_topology(task, 1).devices is topology.devices
-cluster_topology(task, 2)
+assert join_cluster(task, 1).devices is topology.devices
+join_cluster(task, 2)
 """
     code = JOIN.format(before="", after=after, port=free_ports(1)[0], count=1)
     error = run("-c", code).stderr

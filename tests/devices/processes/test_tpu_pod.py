@@ -9,7 +9,7 @@ import pytest
 
 from tpudata.devices.processes import tpu_pod
 from tpudata.devices.processes.process_group import ProcessGroup
-from tpudata.devices.processes.tpu_pod import count_chips, pod_group
+from tpudata.devices.processes.tpu_pod import count_chips, find_pod_group
 from tpudata.errors import UsageError
 
 VARIABLES = (
@@ -57,19 +57,21 @@ def metadata(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, str]]:
 def test_finds_the_workers_by_variables(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in TWO.items():
         monkeypatch.setenv(name, value)
-    assert pod_group() == ProcessGroup("TPU pod", "host-a:8482", ("worker 0 (host-a)", "worker 1 (host-b)"), 1)
+    assert find_pod_group() == ProcessGroup("TPU pod", "host-a:8482", ("worker 0 (host-a)", "worker 1 (host-b)"), 1)
 
 
 @pytest.mark.parametrize("endpoints", ["10.0.0.1,10.0.0.2", "w0:0:10.0.0.1,w1:1:10.0.0.2"], ids=["hosts", "triples"])
 def test_finds_the_workers_by_metadata(endpoints: str, metadata: dict[str, str]) -> None:
     metadata |= {"worker-network-endpoints": endpoints, "agent-worker-number": "0"}
-    assert pod_group() == ProcessGroup("TPU pod", "10.0.0.1:8482", ("worker 0 (10.0.0.1)", "worker 1 (10.0.0.2)"), 0)
+    assert find_pod_group() == ProcessGroup(
+        "TPU pod", "10.0.0.1:8482", ("worker 0 (10.0.0.1)", "worker 1 (10.0.0.2)"), 0
+    )
 
 
 @pytest.mark.parametrize("attributes", [{}, {"worker-network-endpoints": "10.0.0.1", "agent-worker-number": "0"}])
 def test_metadata_of_one_host_give_no_pod(attributes: dict[str, str], metadata: dict[str, str]) -> None:
     metadata |= attributes
-    assert pod_group() is None
+    assert find_pod_group() is None
 
 
 @pytest.mark.parametrize(
@@ -81,7 +83,7 @@ def test_variables_of_one_host_give_no_pod(variables: dict[str, str], monkeypatc
     monkeypatch.setenv("GCE_METADATA_IP", "127.0.0.1:1")  # which must not be contacted
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    assert pod_group() is None
+    assert find_pod_group() is None
 
 
 def test_rejects_several_slices(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,7 +91,7 @@ def test_rejects_several_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(
         UsageError, match=r"several slices are not supported \(got MEGASCALE_NUM_SLICES=2, expected 1\)"
     ):
-        pod_group()
+        find_pod_group()
 
 
 def test_counts_chips_but_no_other_devices(tmp_path: Path) -> None:

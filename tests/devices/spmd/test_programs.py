@@ -12,7 +12,7 @@ import tensorflow as tf
 from tests.estimator.programs import v1
 from tpudata.devices.graphs.collectives import lower_collectives
 from tpudata.devices.spmd.lowering import ReplicaProgram, lower
-from tpudata.devices.spmd.mesh import make_mesh, replicate, split
+from tpudata.devices.spmd.mesh import make_mesh, replicate, split_rows
 from tpudata.devices.spmd.programs import Layout, LoopOutput, compile_call, compile_loop
 
 REPLICAS = 4
@@ -57,7 +57,7 @@ class Loop:
             written, own, output = self._compiled(
                 tuple(replicate(MESH, of[name]) for name in self.layout.written),
                 tuple(replicate(MESH, of[name]) for name in self.layout.read),
-                tuple(split(MESH, [of[name]] * REPLICAS) for name in self.layout.per_replica),
+                tuple(split_rows(MESH, [of[name]] * REPLICAS) for name in self.layout.per_replica),
                 None if self._capacity is None else np.asarray(goes_on),
                 np.asarray([first, count], np.int32),
                 (jax.device_put(rows, sharding),),
@@ -79,7 +79,7 @@ def test_a_loop_runs_the_requested_steps_of_a_stack() -> None:
     assert steps.tolist() == [11, 12, 13]
     assert losses.tolist() == [*(2 * ROWS[1:4].mean(1))]  # The mean of the replicas' losses.
     assert output.fetched[0].tolist() == [[replica, 7] for replica in range(REPLICAS)]
-    assert output.each[0][:3].tolist() == (-ROWS[1:4]).tolist()
+    assert output.step_values[0][:3].tolist() == (-ROWS[1:4]).tolist()
     assert np.asarray(output.finite).tolist() == [True, True]
     assert values["global_step"] == 13
     assert values["differs"] == ROWS[3, 0]  # The first replica's.
@@ -98,7 +98,7 @@ def test_a_single_step_equals_a_loop_of_one() -> None:
         == [row.tolist() for row in expected.read_report()]
         == [[11], [2 * ROWS[2].mean()]]
     )
-    assert output.each[0].tolist() == expected.each[0][:1].tolist()
+    assert output.step_values[0].tolist() == expected.step_values[0][:1].tolist()
     assert output.fetched[0].tolist() == expected.fetched[0].tolist()
 
 

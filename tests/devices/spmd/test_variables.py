@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tpudata.devices.spmd.mesh import AXIS, make_mesh, replicate, split
+from tpudata.devices.spmd.mesh import AXIS, make_mesh, replicate, split_rows
 from tpudata.devices.spmd.programs import Layout
 from tpudata.devices.spmd.variables import DeviceState, DeviceVariables, ReplicaVariables
 
@@ -70,7 +70,7 @@ def test_replica_values_are_joined_by_their_aggregation(aggregation: Any, expect
     own = {"sum": tf.Variable(10.0, aggregation=aggregation)}
     replicas = ReplicaVariables(MESH, own)
     (array,) = replicas.arrays(["sum"])
-    steps = split(MESH, [np.float32(number) for number in range(REPLICAS)])
+    steps = split_rows(MESH, [np.float32(number) for number in range(REPLICAS)])
     replicas.replace(["sum"], [array + steps])
     replicas.copy_to_host(["sum"])
     assert value(own["sum"]) == expected

@@ -22,7 +22,7 @@ from tests.estimator import programs
 from tests.estimator.programs import Program, make_estimator, own_variables, side_by_side, v1
 from tests.estimator.tracing.test_custom_optimizers import custom
 from tests.helpers.forked import Forked
-from tpudata.devices.processes.device_search import local_devices
+from tpudata.devices.processes.device_search import find_local_devices
 from tpudata.devices.processes.topology import Topology
 from tpudata.estimator import CrossShardOptimizer, tpu_estimator
 from tpudata.models.training.update_rules import Lars
@@ -155,7 +155,7 @@ def test_devices_train_as_plain_tensorflow(
 ) -> None:
     one = folder_of(1)
     if replicas == 1:  # One CPU device, which only a test uses.
-        monkeypatch.setattr(tpu_estimator, "local_topology", lambda _: Topology(1, local_devices(1)))
+        monkeypatch.setattr(tpu_estimator, "local_topology", lambda _: Topology(1, find_local_devices(1)))
         estimator_of(tmp_path, 1).train(input_fn, max_steps=STEPS)
     found, expected = tmp_path if replicas == 1 else folder_of(replicas), variables_of(one)
     assert_equal(variables_of(found), expected)

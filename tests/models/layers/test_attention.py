@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 import tf_keras
 
-from tpudata.models.layers.attention import attention, rotate, visible
+from tpudata.models.layers.attention import attention, make_causal_mask, rotate
 
 RNG = np.random.default_rng(6)
 SEGMENTS = np.array([[1, 1, 1, 2, 2, 0], [1, 2, 2, 2, 3, 3]], np.int32)
@@ -21,7 +21,7 @@ def drawn(*shape: int) -> Any:
 
 
 def test_tokens_see_only_earlier_tokens_of_their_segment() -> None:
-    found = visible(tf.constant(SEGMENTS)).numpy()
+    found = make_causal_mask(tf.constant(SEGMENTS)).numpy()
     assert found.shape == (2, 1, 6, 6)
     for row, segments in enumerate(SEGMENTS):
         for i in range(6):
@@ -33,7 +33,7 @@ def test_attention_equals_keras() -> None:
     heads, size = 3, 4
     layer = tf_keras.layers.MultiHeadAttention(heads, size, use_bias=False)
     inputs = drawn(2, 6, 5)
-    mask = visible(tf.constant(SEGMENTS))
+    mask = make_causal_mask(tf.constant(SEGMENTS))
     expected = layer(inputs, inputs, attention_mask=mask[:, 0])
     query, key, value, output = layer.get_weights()
     queries, keys, values = (tf.einsum("bld,dhs->bhls", inputs, kernel) for kernel in (query, key, value))
@@ -63,7 +63,7 @@ def test_products_of_rotated_vectors_depend_only_on_distances() -> None:
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_attention_to_large_scores_is_finite(dtype: str) -> None:
     values = tf.cast(drawn(1, 1, 6, 4), dtype)
-    mask = visible(tf.ones([1, 6], tf.int32))
+    mask = make_causal_mask(tf.ones([1, 6], tf.int32))
     # Scores beyond what exp takes.
     found = attention(values * 30, values * 30, values, mask)
     assert found.dtype == values.dtype

@@ -14,7 +14,7 @@ from tests.models.programs import estimator, rows
 from tpudata.errors import UsageError
 from tpudata.estimator import ModeKeys, TPUEstimatorSpec
 from tpudata.models.layers.linear import variable
-from tpudata.models.tasks.classification import _mark_top_rows, classification_spec
+from tpudata.models.tasks.classification import _mark_top_rows, make_classification_spec
 from tpudata.models.training.train_op import TrainingParams
 
 RNG = np.random.default_rng(3)
@@ -31,7 +31,7 @@ class Params(TrainingParams):
 
 def model_fn(features: Any, labels: Any, mode: str, params: dict[str, Any]) -> TPUEstimatorSpec:
     logits = features["logits"] + variable("bias", [CLASSES], tf.compat.v1.zeros_initializer())
-    return classification_spec(features, labels, mode, logits, Params(), top_5=True, **params["head"])
+    return make_classification_spec(features, labels, mode, logits, Params(), top_5=True, **params["head"])
 
 
 def log_probabilities(logits: Any) -> Any:
@@ -93,13 +93,13 @@ def test_top_5_equals_tensorflow_and_counts_nan_as_wrong() -> None:
 def test_rejects_labels_that_do_not_match_the_logits() -> None:
     logits = tf.zeros([2, CLASSES])
     with pytest.raises(UsageError, match="a_classifier: mode 'eval' needs labels"):
-        classification_spec({}, None, ModeKeys.EVAL, logits, Params())
+        make_classification_spec({}, None, ModeKeys.EVAL, logits, Params())
     with pytest.raises(UsageError, match="labels of evaluation must be integers"):
-        classification_spec({}, tf.zeros([2, CLASSES]), ModeKeys.EVAL, logits, Params())
+        make_classification_spec({}, tf.zeros([2, CLASSES]), ModeKeys.EVAL, logits, Params())
     with pytest.raises(UsageError, match=r"must be \[batch, 10\].*Set num_classes \(it is 9\)"):
-        classification_spec({}, tf.zeros([2, CLASSES]), ModeKeys.TRAIN, logits, Params(), label_offset=1)
+        make_classification_spec({}, tf.zeros([2, CLASSES]), ModeKeys.TRAIN, logits, Params(), label_offset=1)
     for mode in (ModeKeys.TRAIN, ModeKeys.EVAL):
         with pytest.raises(
             UsageError, match=r"labels must be integers \[batch\], one for each row, got int32 \(2, 3\)"
         ):
-            classification_spec({}, tf.zeros([2, 3], tf.int32), mode, logits, Params())
+            make_classification_spec({}, tf.zeros([2, 3], tf.int32), mode, logits, Params())

@@ -15,8 +15,8 @@ import tensorflow as tf
 from tests.models.programs import estimator, rows, variables
 from tpudata.estimator import TPUEstimatorSpec
 from tpudata.models.layers.linear import dense, variable
-from tpudata.models.training.train_op import TrainingParams, train_op
-from tpudata.models.training.weights import weighted_mean
+from tpudata.models.training.train_op import TrainingParams, make_train_op
+from tpudata.models.training.weights import compute_weighted_mean
 
 RNG = np.random.default_rng(5)
 X = RNG.normal(size=(12, 3)).astype(np.float32)
@@ -35,8 +35,8 @@ def model_fn(features: Any, labels: Any, mode: str, params: dict[str, Any]) -> T
     outputs = dense(features["x"], 2, "dense", tf.compat.v1.ones_initializer())
     variable("idle", [2, 2], tf.compat.v1.ones_initializer())
     losses = tf.reduce_sum((outputs - labels) ** 2, axis=1)
-    loss = weighted_mean(losses, features["weights"], training=True)
-    return TPUEstimatorSpec(mode, loss=loss, train_op=train_op(loss, settings))
+    loss = compute_weighted_mean(losses, features["weights"], training=True)
+    return TPUEstimatorSpec(mode, loss=loss, train_op=make_train_op(loss, settings))
 
 
 def gradients(kernel: Any, bias: Any) -> tuple[Any, Any]:
@@ -126,7 +126,9 @@ def test_lars_uses_the_ratio_1_for_zero_weights() -> None:
     def build() -> Any:
         weights = variable("w", [2, 2], tf.compat.v1.zeros_initializer())
         loss = tf.reduce_sum(weights * [[1.0, 2.0], [3.0, 4.0]])
-        with tf.control_dependencies([train_op(loss, Params(optimizer="lars", learning_rate=0.5, weight_decay=0.1))]):
+        with tf.control_dependencies(
+            [make_train_op(loss, Params(optimizer="lars", learning_rate=0.5, weight_decay=0.1))]
+        ):
             return tf.identity(weights.read_value())
 
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
@@ -136,4 +138,4 @@ def test_lars_uses_the_ratio_1_for_zero_weights() -> None:
 
 
 def test_a_weighted_mean_without_weight_is_0() -> None:
-    assert float(weighted_mean(tf.ones([3]), tf.zeros([3]), training=False)) == 0
+    assert float(compute_weighted_mean(tf.ones([3]), tf.zeros([3]), training=False)) == 0

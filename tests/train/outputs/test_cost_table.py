@@ -7,11 +7,11 @@ import re
 
 from tests.devices.tpu_compiler.made import make_cost
 from tpudata.devices.tpu_compiler.step_cost import FeedingRate
-from tpudata.train.outputs.cost_table import cost_table
+from tpudata.train.outputs.cost_table import make_cost_table
 
 
 def test_has_a_column_for_each_mode() -> None:
-    text = cost_table([make_cost(), make_cost(mode="eval", batch_size=512)], FeedingRate(12_800.0, 0.001, 16))
+    text = make_cost_table([make_cost(), make_cost(mode="eval", batch_size=512)], FeedingRate(12_800.0, 0.001, 16))
     head, compiler, *lines = text.splitlines()
     assert head == "v5e-16: 16 chips, 4 hosts; 16 devices, each with 16.00 GiB HBM, 197 TFLOP/s, 819 GB/s"
     assert compiler == "compiled by libtpu 1.2.3, quick effort"

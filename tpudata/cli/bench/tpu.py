@@ -25,13 +25,13 @@ def compile_step(flags: argparse.Namespace) -> StepCost:
     from tpudata.devices.tpu_compiler.compiler import missing_compiler
     from tpudata.estimator import ModeKeys, check_tpu_compatibility
     from tpudata.estimator.tpu_check.result import raise_if_rejected
-    from tpudata.train.job import prepare
+    from tpudata.train.job import prepare_job
     from tpudata.train.options.flags import parse_options
 
     if (missing := missing_compiler()) is not None:
         raise TpudataError(f"--tpu {flags.tpu.name}: {missing}")
     with tempfile.TemporaryDirectory(prefix="tpudata-bench-") as folder:
-        job = prepare(parse_options([*_train_flags(flags), f"--model-dir={folder}/model"], "tpudata bench"))
+        job = prepare_job(parse_options([*_train_flags(flags), f"--model-dir={folder}/model"], "tpudata bench"))
         findings = check_tpu_compatibility(job.estimator, {ModeKeys.TRAIN: job.training_input}, tpu=flags.tpu.name)
         raise_if_rejected(findings, [ModeKeys.TRAIN])
     if not findings.costs:

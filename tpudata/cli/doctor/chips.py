@@ -27,14 +27,14 @@ def find_chips() -> str:
         NoTPUError: there are none; the message says what runs replicas instead.
         TpudataError: they cannot be used; the message says why.
     """
-    from tpudata.devices.processes.device_search import import_jax, tpu_devices
+    from tpudata.devices.processes.device_search import find_tpu_devices, import_jax
     from tpudata.devices.processes.tpu_pod import count_chips
 
     jax = None
     try:
         jax = import_jax("A TPU")
         _check_version()
-        devices = tpu_devices()
+        devices = find_tpu_devices()
     except TpudataError as error:
         if count_chips():
             raise

@@ -1,7 +1,7 @@
-"""Stacks of batches on the devices: the elements of the replicas for some steps, read while the previous loop runs.
+"""Stacks of batches on the devices: the replicas' elements of several steps, read while the previous loop runs.
 
-A stack has for each tensor of an element a global array [capacity, replicas, ...], sharded over the replicas. While a loop takes
-steps of one stack, the next is on the devices, and the one after it is read on the host.
+A stack holds a global array [capacity, replicas, ...] for each tensor of an element, sharded over the replicas. While a loop takes
+steps of one stack, the next stack is on the devices, and the one after it is read on the host.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import jax
     from jax.sharding import Mesh
 
-# Two stacks are on a device: 128 MiB of the 16 GB of the smallest TPU. Sending one takes 10 ms, far longer than starting a loop.
+# A device holds two stacks: 128 MiB of the 16 GB of the smallest TPU. Sending one takes 10 ms, far longer than starting a loop.
 STACK_BYTES = 64 * 2**20
 ENDS_WITHIN_STEP = (
     "evaluate: the data ends within a step, in which some replicas get no batch. Provide features['weights'] (0 for "
@@ -33,7 +33,7 @@ ENDS_WITHIN_STEP = (
 
 
 class ShortData(enum.Enum):
-    """Rule for processes whose data ends before that of others.
+    """Rule for processes whose data ends before the data of others.
 
     Attributes:
         STOP: all end together with the first, as in training.
@@ -68,16 +68,17 @@ class StackFeed:
         element_spec: structure of one replica's element.
         capacity: number of steps in a stack.
         layout: layout of the stacks on the devices.
+        endless, peers, short_data: as the arguments.
 
     Args:
         dataset: `tf.data.Dataset` of the elements of this process's replicas in turn: numbers of static shapes.
         mesh: `jax.sharding.Mesh` of the devices in the order of the replicas, with one axis.
         local_replicas: number of this process's replicas.
-        capacity: largest number of steps in a stack.
+        capacity: largest number of steps in a stack, which has fewer if they exceed `stack_bytes`.
         endless: whether the data of all processes repeats without end; with several processes, an end is then an error.
         peers: the processes that train together.
         short_data: rule for processes whose data ends first.
-        stack_bytes: largest size of a stack on one device, if it has more than one step.
+        stack_bytes: largest size of a stack on one device, unless a single step is larger.
 
     Raises:
         ValueError: the mesh has a different number of this process's devices.
@@ -97,8 +98,8 @@ class StackFeed:
     ) -> None:
         self.element_spec = dataset.element_spec
         specs = [spec for spec in tf.nest.flatten(self.element_spec) if isinstance(spec, tf.TensorSpec)]
-        size = sum(spec.dtype.size * math.prod(spec.shape) for spec in specs)
-        self.capacity = max(1, min(capacity, stack_bytes // max(size, 1)))
+        step_bytes = sum(spec.dtype.size * math.prod(spec.shape) for spec in specs)
+        self.capacity: int = max(1, min(capacity, stack_bytes // max(step_bytes, 1)))
         self.endless = endless
         self.short_data = short_data
         self.peers = peers
@@ -109,20 +110,19 @@ class StackFeed:
         """Begin a pass over the data, which a thread reads ahead.
 
         Args:
-            steps: largest number of steps that the pass reads; None for all. The caller gets no error and no wait from data after
-                them.
+            steps: largest number of steps that the pass reads; None for all. Data after them causes neither an error nor a wait.
         """
         return StackIteration(self, steps)
 
     def prefetch(self, steps: int | None) -> Prefetcher[Steps, Portion]:
         """Start the thread that reads the stacks of a pass and places them on the devices."""
-        open_pass = self._reader.open_pass()
+        current_pass = self._reader.open_pass()
         return Prefetcher(
-            lambda: self._reader.read(open_pass, steps),
+            lambda: self._reader.read(current_pass, steps),
             lambda steps_read: Portion(self.layout.place(steps_read.columns), 0, steps_read.count),
             ahead=1,
             name="tpudata-stacks",
-            cancel=open_pass.end,
+            cancel=current_pass.end,
         )
 
 
@@ -142,7 +142,7 @@ class StackIteration:
         """Return the next steps, up to `max_steps` that lie in one stack; None at the end of the data, the same in all processes.
 
         Raises:
-            tf.errors.InvalidArgumentError: the data of some processes ends before that of others, and has no weights.
+            tf.errors.InvalidArgumentError: the data of some processes ends before the data of others, and has no weights.
             ClusterError: the data of another process failed.
             Exception: the error of this process's data, unchanged.
         """
@@ -160,11 +160,10 @@ class StackIteration:
     @property
     def capacity(self) -> int:
         """Largest number of steps in a stack."""
-        capacity: int = self._feed.capacity
-        return capacity
+        return self._feed.capacity
 
     def next(self) -> Tensors:
-        """Return the next step's element, whose tensors are stacks [1, replicas, ...]; None at the end.
+        """Return the next step's element, in which each tensor is a stack [1, replicas, ...]; None at the end.
 
         The feed must have a capacity of 1. The errors are those of `take`.
         """
@@ -183,34 +182,51 @@ class StackIteration:
         self._stacks.close()
 
     def _next_stack(self) -> Portion | None:
-        """Return the next stack, with as many steps as all processes agree on; None at the end."""
-        if self._failure is not None:
-            failure, self._failure = self._failure, None
-            raise failure
+        """Return the next stack, with as many steps as all processes agree on; None at the end.
+
+        If the data fails, the call after the last common step raises the error.
+        """
+        self._raise_failure()
         if self._is_over or self._remaining_steps == 0:
             return None
         requested = (
             self._feed.capacity if self._remaining_steps is None else min(self._feed.capacity, self._remaining_steps)
         )
         stack, error = self._read(requested)
-        own_count = 0 if stack is None else stack.count
-        min_count, max_count, failed = own_count, own_count, error is not None
-        if not self._feed.endless:
-            min_count, minus_max, minus_failed = self._feed.peers.min_numbers([own_count, -own_count, -int(failed)])
-            max_count, failed = -minus_max, bool(minus_failed)
-        count = max_count if self._feed.short_data is ShortData.FILL and not failed else min_count
+        count, self._failure = self._agree(0 if stack is None else stack.count, error)
         self._is_over = count < requested
         if self._remaining_steps is not None:
             self._remaining_steps -= count
-        if failed:
-            self._failure = error or ClusterError(
+        if count:
+            return Portion(self._make_zeros() if stack is None else stack.arrays, 0, count)
+        self._raise_failure()
+        return None
+
+    def _raise_failure(self) -> None:
+        """Raise the error that ended the data, once."""
+        if self._failure is not None:
+            failure, self._failure = self._failure, None
+            raise failure
+
+    def _agree(self, local_count: int, error: Exception | None) -> tuple[int, Exception | None]:
+        """Return the number of steps that all processes take from this stack, and the error to raise after them, if any.
+
+        Args:
+            local_count: number of steps in this process's stack.
+            error: the error that ended this process's data, if any.
+        """
+        min_count, max_count, has_failed = local_count, local_count, error is not None
+        if not self._feed.endless:
+            # In one exchange: a maximum is the minimum of the negative numbers.
+            minima = self._feed.peers.min_numbers([local_count, -local_count, -int(has_failed)])
+            min_count, max_count, has_failed = minima[0], -minima[1], minima[2] < 0
+        if has_failed:
+            return min_count, error or ClusterError(
                 "input_fn: another process cannot read its data (got an error there, expected batches). See its log."
             )
-        elif self._feed.short_data is ShortData.REJECT and min_count != max_count:
-            self._failure = tf.errors.InvalidArgumentError(None, None, ENDS_WITHIN_STEP)
-        if not count:
-            return None if self._failure is None else self._next_stack()
-        return Portion(self._make_zeros() if stack is None else stack.arrays, 0, count)
+        if self._feed.short_data is ShortData.REJECT and min_count != max_count:
+            return min_count, tf.errors.InvalidArgumentError(None, None, ENDS_WITHIN_STEP)
+        return max_count if self._feed.short_data is ShortData.FILL else min_count, None
 
     def _read(self, requested: int) -> tuple[Portion | None, Exception | None]:
         """Return this process's next stack, and the error that ended its data if it has fewer than `requested` steps."""
@@ -218,16 +234,17 @@ class StackIteration:
         try:
             stack = next(self._stacks, None)
             if stack is not None and stack.count < requested:
+                # A short stack is the last one: the end of the data comes after it, or the error.
                 next(self._stacks, None)
         except tf.errors.OutOfRangeError as error:
-            # For example repeat() of no data. One process ends here; several report it, as others would wait for the next step.
+            # For example repeat() of no data. For one process this is the end; with several, the others would wait for its steps.
             return stack, None if self._feed.peers.count == 1 else error
         except Exception as error:
             return stack, error
         return stack, None
 
     def _make_zeros(self) -> list[jax.Array]:
-        """Return the arrays of a stack of zeros, which are kept for further calls."""
+        """Return the arrays of a stack of zeros, made by the first call."""
         if self._zeros is None:
             self._zeros = self._feed.layout.place(None)
         return self._zeros

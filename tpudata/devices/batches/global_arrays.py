@@ -14,14 +14,14 @@ if TYPE_CHECKING:
     from jax.sharding import NamedSharding
 
 
-def global_array(
+def make_global_array(
     shape: Sequence[int],
     dtype: npt.DTypeLike,
     sharding: NamedSharding,
     axis: int,
     make_part: Callable[[int, int], Array],
 ) -> jax.Array:
-    """Return a global array that is sharded along one axis; each process places its own parts.
+    """Return a global array that is sharded along one axis, of which each process makes the parts of its devices.
 
     On CPU devices the array may share the memory of the parts, so they must not be written to afterwards.
 
@@ -30,7 +30,7 @@ def global_array(
         dtype: NumPy dtype of the parts.
         sharding: the `jax.sharding.NamedSharding`, by which each device of this process gets a part.
         axis: the sharded axis.
-        make_part: function that returns the NumPy array of the global range [first, stop) of the axis.
+        make_part: function of the first and the stop index of a device's range on the axis that returns its NumPy array.
     """
     import jax
 

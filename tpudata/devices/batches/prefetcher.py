@@ -2,7 +2,7 @@
 
 The thread makes, uses and deletes the iterator over the data: TensorFlow's deletion may wait for up to a minute for the thread that
 tunes the input. The thread is a daemon, so that a slow read does not keep the interpreter from ending; but C++ aborts the process
-if its code calls an interpreter that has ended, so at exit the interpreter asks the thread to end and waits up to 2 s.
+if its code calls an interpreter that has ended, so an exit handler asks the thread to end and waits up to 2 s.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _WAIT_SECONDS_AT_EXIT = 2.0
 
 
 class _End:
-    """Last entry of the ready items: the data has ended, or an error ended the reading."""
+    """Last entry of the queue of ready items: the data has ended, or an error ended the reading."""
 
     def __init__(self, error: BaseException | None = None) -> None:
         self.error = error
@@ -33,6 +33,12 @@ class _End:
 class _Shared(Generic[_Placed]):
     """State of a prefetcher and its thread, which must not keep the prefetcher alive.
 
+    Attributes:
+        ready: placed items, and the end.
+        room: an entry for each further item that may be placed.
+        is_closed: set once the thread has to end.
+        has_ended: set by the thread at its end.
+
     Args:
         ahead: number of placed items that may wait.
         cancel: function that makes a running read end early.
@@ -40,7 +46,7 @@ class _Shared(Generic[_Placed]):
 
     def __init__(self, ahead: int, cancel: Callable[[], None]) -> None:
         self.ready: queue.SimpleQueue[_Placed | _End] = queue.SimpleQueue()
-        # Has an entry for each item that may be placed; a Semaphore takes ten times as long.
+        # A queue, as a Semaphore takes ten times as long.
         self.room: queue.SimpleQueue[None] = queue.SimpleQueue()
         for _ in range(ahead):
             self.room.put(None)
@@ -53,7 +59,7 @@ class _Shared(Generic[_Placed]):
         if self.is_closed.is_set():
             return
         self.is_closed.set()
-        self.room.put(None)
+        self.room.put(None)  # Wakes the thread if it waits for room.
         self._cancel()
         with contextlib.suppress(queue.Empty):
             while True:
@@ -113,7 +119,7 @@ class Prefetcher(Generic[_Host, _Placed]):
             try:
                 raise StopIteration if item.error is None else item.error
             finally:
-                del item  # Otherwise the error and this frame would refer to each other.
+                del item  # Otherwise the error and this frame would keep each other alive.
         self._shared.room.put(None)
         return item
 
@@ -126,7 +132,7 @@ class Prefetcher(Generic[_Host, _Placed]):
 def _run_thread(
     read: Callable[[], Iterator[_Host]], place: Callable[[_Host], _Placed], shared: _Shared[_Placed]
 ) -> None:
-    """Place all items, and pass the end or the error on as the last one."""
+    """Place all items, and put the end of the data or the error after them."""
     end = _End()
     try:
         _place_all(read, place, shared)
@@ -159,13 +165,13 @@ def _place_all(
 def release_frames(error: BaseException) -> None:
     """Clear the frames that an error keeps alive, so that the iterator is deleted in the thread that made it.
 
-    TensorFlow drops frames from the traceback of its errors, but not from that of the errors before them.
+    TensorFlow drops frames from the traceback of its errors, but not from the tracebacks of the errors before them.
     """
     chain: BaseException | None = error
     while chain is not None:
         for frame, _ in traceback.walk_tb(chain.__traceback__):
             caller: FrameType | None = frame
-            with contextlib.suppress(RuntimeError):  # A frame that still runs, as its callers do.
+            with contextlib.suppress(RuntimeError):  # The frame still runs, and so do its callers.
                 while caller is not None:
                     caller.clear()
                     caller = caller.f_back

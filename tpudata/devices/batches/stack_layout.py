@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tpudata.devices.batches.global_arrays import global_array
+from tpudata.devices.batches.global_arrays import make_global_array
 from tpudata.tensor_types import Array
 
 if TYPE_CHECKING:
@@ -38,8 +38,8 @@ class StackLayout:
         self._sharding = NamedSharding(mesh, PartitionSpec(None, mesh.axis_names[0]))
         devices = enumerate(mesh.devices.flat)
         process_replicas = [replica for replica, device in devices if device.process_index == jax.process_index()]
-        # The local index of each replica of this process.
-        self._columns = {replica: column for column, replica in enumerate(process_replicas)}
+        # The index of each replica of this process among its replicas.
+        self._local_indices = {replica: index for index, replica in enumerate(process_replicas)}
         if len(process_replicas) != local_replicas:
             raise ValueError(
                 f"StackFeed: the mesh has other devices of this process (got {len(process_replicas)}, expected {local_replicas}). "
@@ -50,7 +50,7 @@ class StackLayout:
         """Return the global arrays of a stack.
 
         Args:
-            columns: for each replica of this process its arrays [capacity, ...], which must not be written to afterwards; None for
+            columns: the arrays [capacity, ...] of each replica of this process, which must not be written to afterwards; None for
                 zeros.
         """
         import jax
@@ -65,7 +65,9 @@ class StackLayout:
 
         def make_part(replica: int, _: int) -> Array:
             shape = (self._capacity, 1, *spec.shape)
-            return np.zeros(shape, dtype) if columns is None else columns[self._columns[replica]][index].reshape(shape)
+            if columns is None:
+                return np.zeros(shape, dtype)
+            return columns[self._local_indices[replica]][index].reshape(shape)
 
         shape = (self._capacity, self._sharding.mesh.size, *spec.shape)
-        return global_array(shape, dtype, self._sharding, 1, make_part)
+        return make_global_array(shape, dtype, self._sharding, axis=1, make_part=make_part)

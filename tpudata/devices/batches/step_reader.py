@@ -22,7 +22,7 @@ class Steps:
 
     Attributes:
         count: number of steps.
-        columns: for each replica its arrays, one for each tensor of an element, [capacity, ...]; zeros after the last step.
+        columns: for each replica an array [capacity, ...] for each tensor of an element, with zeros after the last step.
     """
 
     count: int
@@ -40,7 +40,7 @@ class StepReader:
     """
 
     def __init__(self, dataset: tf.data.Dataset, replicas: int, capacity: int, *, endless: bool) -> None:
-        # TensorFlow logs a line to stderr when an iterator ends, so an endless padding marks the end.
+        # TensorFlow logs a line to stderr when an iterator ends, so endless zeros follow the data and mark its end.
         self._dataset = dataset if endless else mark_elements(dataset)
         self._replicas = replicas
         self._capacity = capacity
@@ -53,30 +53,31 @@ class StepReader:
     def open_pass(self) -> "Pass":
         """Return the queues of one pass over the data."""
         dtypes, shapes = [spec.dtype for spec in self._specs], [spec.shape for spec in self._specs]
-        count = 0 if self._capacity == 1 else self._replicas
+        # Single steps are read without queues, see `_read_step`.
+        num_queues = 0 if self._capacity == 1 else self._replicas
         with tf.device(_HOST):
             return Pass(
-                [tf.queue.FIFOQueue(self._capacity, dtypes, shapes) for _ in range(count)],
+                [tf.queue.FIFOQueue(self._capacity, dtypes, shapes) for _ in range(num_queues)],
                 tf.queue.FIFOQueue(1, [tf.bool], [[]]),
             )
 
-    def read(self, queues: "Pass", limit: int | None) -> Iterator[Steps]:
+    def read(self, current_pass: "Pass", max_steps: int | None) -> Iterator[Steps]:
         """Yield Steps of at most `capacity` steps each, until the data of this pass ends.
 
         Args:
-            queues: queues of this pass, from `open_pass`.
-            limit: largest number of steps to read.
+            current_pass: queues of this pass, from `open_pass`.
+            max_steps: largest number of steps to read; None for all.
 
         Raises:
             tf.errors.OutOfRangeError: the data ended although `endless` is set.
             Exception: the error of the dataset, raised after the steps before it.
         """
-        remaining = limit
+        remaining = max_steps
         with tf.device(_HOST):
             iterator = iter(self._dataset)
             while remaining is None or remaining > 0:
                 count = self._capacity if remaining is None else min(self._capacity, remaining)
-                steps, error = self._read_chunk(iterator, queues, count)
+                steps, error = self._read_chunk(iterator, current_pass, count)
                 if steps.count:
                     yield steps
                 if error is not None:
@@ -85,19 +86,20 @@ class StepReader:
                     return
                 remaining = None if remaining is None else remaining - steps.count
 
-    def _read_chunk(self, iterator: tf.data.Iterator, queues: "Pass", count: int) -> tuple[Steps, BaseException | None]:
+    def _read_chunk(
+        self, iterator: tf.data.Iterator, current_pass: "Pass", count: int
+    ) -> tuple[Steps, BaseException | None]:
         """Return up to `count` steps, and the error that ended them early, if any."""
-        handles = [queue.queue_ref for queue in queues.queues]
+        handles = [queue.queue_ref for queue in current_pass.queues]
         try:
             if not handles:
                 return self._read_step(iterator), None
-            return self._make_steps(
-                *self._read_function(iterator, handles, queues.stop.queue_ref, tf.constant(count))
-            ), None
+            stop = current_pass.stop.queue_ref
+            return self._make_steps(*self._read_function(iterator, handles, stop, tf.constant(count))), None
         except Exception as error:
             release_frames(error)
             steps = self._make_steps(*self._drain_function(handles)) if handles else Steps(0, [])
-            # With its traceback, the error would be in a circle with the frames of this thread.
+            # Without its traceback: the error and the frames of this thread would keep each other alive.
             return steps, error.with_traceback(None)
 
     def _make_steps(self, tensors: list[list[tf.Tensor]], count: tf.Tensor) -> Steps:
@@ -114,7 +116,10 @@ class StepReader:
         return padded
 
     def _read_step(self, iterator: tf.data.Iterator) -> Steps:
-        """Return one step, read eagerly: its tensors are not copied, and a function call would take 0.3 ms longer."""
+        """Return one step, or no step at the end of the data.
+
+        It is read eagerly: its tensors are not copied, and a function call would take 0.3 ms longer.
+        """
         elements = [self._read_element(iterator) for _ in range(self._replicas)]
         columns = [[np.asarray(tensor)[np.newaxis] for tensor in tensors] for tensors, _ in elements]
         return Steps(int(all(is_real for _, is_real in elements)), columns)
@@ -122,34 +127,36 @@ class StepReader:
     def _read_steps(
         self, iterator: tf.data.Iterator, handles: Sequence[tf.Tensor], stop: tf.Tensor, count: tf.Tensor
     ) -> tuple[list[list[tf.Tensor]], tf.Tensor]:
-        """Return up to `count` steps, stacked, and their number."""
+        """Return up to `count` steps, stacked for each replica, and their number."""
 
-        def read_step(num_done: tf.Tensor, is_real: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-            last: list[tf.Operation] = []
-            marks: list[tf.Tensor | bool] = []
+        def read_step(num_done: tf.Tensor, _: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+            # Elements are read one after the other, in the order of the replicas.
+            previous_enqueue: list[tf.Operation] = []
+            are_real: list[tf.Tensor | bool] = []
             for handle in handles:
-                with tf.control_dependencies(last):
-                    parts, is_real = self._read_element(iterator)
-                    last = [tf.raw_ops.QueueEnqueueV2(handle=handle, components=parts)]
-                    marks.append(is_real)
-            with tf.control_dependencies(last):
-                is_real = _all_real(marks)
-                return num_done + tf.cast(is_real, tf.int32), is_real
+                with tf.control_dependencies(previous_enqueue):
+                    tensors, is_real = self._read_element(iterator)
+                    previous_enqueue = [tf.raw_ops.QueueEnqueueV2(handle=handle, components=tensors)]
+                    are_real.append(is_real)
+            with tf.control_dependencies(previous_enqueue):
+                is_real_step = tf.reduce_all(tf.stack(are_real))
+                return num_done + tf.cast(is_real_step, tf.int32), is_real_step
 
-        def goes_on(num_done: tf.Tensor, is_real: tf.Tensor) -> tf.Tensor:
-            return is_real & (num_done < count) & ~tf.raw_ops.QueueIsClosedV2(handle=stop)
+        def goes_on(num_done: tf.Tensor, is_real_step: tf.Tensor) -> tf.Tensor:
+            return is_real_step & (num_done < count) & ~tf.raw_ops.QueueIsClosedV2(handle=stop)
 
         num_done, _ = tf.while_loop(goes_on, read_step, [tf.constant(0), tf.constant(True)], parallel_iterations=1)
         return self._dequeue(handles, num_done), num_done
 
     def _read_element(self, iterator: tf.data.Iterator) -> tuple[list[tf.Tensor], tf.Tensor | bool]:
-        """Return the tensors of the next element, and whether it is real."""
-        element = iterator.get_next()
-        element, is_real = (element, True) if self._endless else element
+        """Return the tensors of the next element, and whether it is real; zeros after the end of the data are not."""
+        element, is_real = iterator.get_next(), True
+        if not self._endless:
+            element, is_real = element
         return [tensor for tensor in tf.nest.flatten(element) if tensor is not None], is_real
 
     def _dequeue_whole_steps(self, handles: Sequence[tf.Tensor]) -> tuple[list[list[tf.Tensor]], tf.Tensor]:
-        """Return the whole steps that an error left in the queues, stacked, and their number."""
+        """Return the complete steps that an error left in the queues, stacked for each replica, and their number."""
         count = tf.reduce_min(tf.stack([tf.raw_ops.QueueSizeV2(handle=handle) for handle in handles]))
         return self._dequeue(handles, count), count
 
@@ -159,7 +166,7 @@ class StepReader:
 
 
 class _TracedOnce:
-    """Function that is traced at its first call only; the dtypes and shapes of its arguments never change."""
+    """Function that only its first call traces; the dtypes and shapes of its arguments never change."""
 
     def __init__(self, function: Callable[..., Tensors]) -> None:
         self._function = tf.function(function, autograph=False)
@@ -176,8 +183,8 @@ class Pass:
     """Queues of one pass over the data.
 
     Attributes:
-        queues: for each replica the elements of the steps that are being read.
-        stop: a queue that is closed to end the reading.
+        queues: for each replica a queue of the elements of the steps that are being read; empty if steps are read one by one.
+        stop: a queue that is closed to end the reading; a function of TensorFlow can test this.
     """
 
     queues: list[tf.queue.FIFOQueue]
@@ -196,13 +203,9 @@ def mark_elements(dataset: tf.data.Dataset) -> tf.data.Dataset:
         dataset.element_spec,
     )
     endings = tf.data.Dataset.from_tensors((zeros, False)).repeat()
-    return dataset.map(lambda *element: (whole(element), True)).concatenate(endings)
+    return dataset.map(lambda *element: (repack_element(element), True)).concatenate(endings)
 
 
-def whole(element: tuple[Tensors, ...]) -> Tensors:
+def repack_element(element: tuple[Tensors, ...]) -> Tensors:
     """Return the element of a dataset whose tuple `map` has unpacked into arguments."""
     return element[0] if len(element) == 1 else element
-
-
-def _all_real(marks: list[tf.Tensor | bool]) -> tf.Tensor:
-    return tf.reduce_all(tf.stack(marks))

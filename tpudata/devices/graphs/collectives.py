@@ -5,17 +5,18 @@ from collections.abc import Iterator, MutableSequence, Sequence
 import tensorflow as tf
 
 from tpudata.devices.errors import ModelFnValueError
-from tpudata.devices.graphs.library import find_functions, rename_functions
+from tpudata.devices.graphs.library import find_functions, find_producer, rename_functions
 from tpudata.devices.graphs.traced_code import traced_code
 
 _SUM = "CrossReplicaSum"
-# XLA operation for most dtypes, and the one for the others, which always sums over all replicas.
+# XLA's form of a sum for most dtypes.
 _ALL_REDUCE = "XlaAllReduce"
-_WIDE_ALL_REDUCE = "CollectiveReduceV2"
+# The form for the dtypes that XlaAllReduce lacks; it always sums over all replicas.
+_COLLECTIVE_REDUCE = "CollectiveReduceV2"
 _SUMMED_DTYPES = (tf.float16, tf.bfloat16, tf.float32, tf.float64, tf.int32, tf.uint32)
 # Integers wrap around, so the low bits of a 32-bit sum are the sum in these dtypes.
 _NARROW_DTYPES = (tf.int8, tf.int16, tf.uint8, tf.uint16)
-# Groups that TensorFlow writes if a program passes neither groups nor the number of replicas.
+# Groups that TensorFlow writes if a program passes neither groups nor the number of replicas; they stand for all replicas.
 _DEFAULT_GROUPS = [[0]]
 
 
@@ -69,8 +70,9 @@ def gather_replicas(value: tf.Tensor, axis: int, replica: tf.Tensor, num_replica
     if tensor.dtype == tf.bool:
         return tf.cast(gather_replicas(tf.cast(tensor, tf.int32), axis, replica, num_replicas), tf.bool)
     # Each replica fills its slot and leaves zeros in the others, so the sum has all slots.
-    is_own = tf.reshape(tf.equal(tf.range(num_replicas), replica), [num_replicas, *[1] * tensor.shape.rank])
-    slots = tf.where(is_own, tensor[tf.newaxis], tf.zeros([], tensor.dtype))
+    is_this_replica = tf.equal(tf.range(num_replicas), replica)
+    is_filled = tf.reshape(is_this_replica, [num_replicas, *[1] * tensor.shape.rank])
+    slots = tf.where(is_filled, tensor[tf.newaxis], tf.zeros([], tensor.dtype))
     return tf.concat(tf.unstack(sum_replicas(slots, num_replicas), num_replicas), axis)
 
 
@@ -105,7 +107,7 @@ def lower_collectives(graph_def: tf.compat.v1.GraphDef, num_replicas: int) -> tf
     ):
         if any(map(_is_sum, nodes)):
             del lowered_nodes[:]
-            lowered_nodes.extend(lowering.lower_all(nodes, is_function=index > 0))
+            lowered_nodes.extend(lowering.lower_all(nodes, is_function=index > 0))  # The first body is the graph's.
     rename_functions(lowered_graph, {name: f"{name}_of_{num_replicas}_replicas" for name in summing_functions})
     return lowered_graph
 
@@ -115,7 +117,7 @@ def _is_sum(node: tf.compat.v1.NodeDef) -> bool:
 
 
 def _list_bodies(graph_def: tf.compat.v1.GraphDef) -> list[MutableSequence[tf.compat.v1.NodeDef]]:
-    """Return the nodes of the graph, and then those of each function."""
+    """Return the list of nodes of the graph, and then of each function."""
     return [graph_def.node, *(function.node_def for function in graph_def.library.function)]
 
 
@@ -134,41 +136,45 @@ class _Lowering:
 
     def lower_all(self, nodes: Sequence[tf.compat.v1.NodeDef], *, is_function: bool) -> Iterator[tf.compat.v1.NodeDef]:
         """Yield the nodes of a graph or function body, with each sum replaced."""
-        by_name = {node.name: node for node in nodes}
+        nodes_by_name = {node.name: node for node in nodes}
         for node in nodes:
             if not _is_sum(node):
                 yield node
             elif self._num_replicas == 1:
                 yield _make_node(node, "Identity", node.name, [node.input[0], *node.input[2:]])
             else:
-                yield from self._lower(node, by_name.get(_find_producer(node.input[1])), is_function)
+                groups_node = nodes_by_name.get(find_producer(node.input[1]))
+                groups = self._find_groups(node, groups_node)
+                # The control inputs keep a new constant in the same loop as the groups.
+                controls = [] if groups_node is None else [name for name in groups_node.input if name.startswith("^")]
+                is_float64 = tf.as_dtype(node.attr["T"].type) == tf.float64
+                lower_sum = self._lower_float64_sum if is_float64 else self._lower_sum
+                yield from lower_sum(node, groups, controls, is_function)
 
-    def _lower(
-        self, node: tf.compat.v1.NodeDef, constant: tf.compat.v1.NodeDef | None, is_function: bool
+    def _lower_sum(
+        self, node: tf.compat.v1.NodeDef, groups: list[list[int]], controls: Sequence[str], is_function: bool
     ) -> Iterator[tf.compat.v1.NodeDef]:
-        """Yield the nodes that replace a sum; the last keeps its name and output name.
+        """Yield the nodes that replace a sum; the last has the sum's name, and an output that is called like the sum's.
 
         Args:
             node: the sum.
-            constant: node of its groups; None if they are a function argument.
-            is_function: whether the nodes are those of a function.
+            groups: its replica groups.
+            controls: control inputs of new constants.
+            is_function: whether the node is in a function.
         """
+        groups_node = _make_constant(node, f"{node.name}/groups", groups, controls)
+        yield groups_node
         tensor, _, *control_inputs = node.input
-        groups = self._find_groups(node, constant)
-        # Inside functions, an input names the output of its producer as well.
-        output_suffix = ":output:0" if is_function else ""
-        # The control inputs keep the new constant in the same loop as the old one.
-        controls = [] if constant is None else [name for name in constant.input if name.startswith("^")]
-        if tf.as_dtype(node.attr["T"].type) != tf.float64:
-            groups_node = _make_constant(node, f"{node.name}/groups", groups, controls)
-            yield groups_node
-            lowered = _make_node(
-                node, _ALL_REDUCE, node.name, [tensor, groups_node.name + output_suffix, *control_inputs]
-            )
-            lowered.attr["reduce_op"].s = b"Add"
-            lowered.attr["mode"].s = b"CrossReplica"
-            yield lowered
-            return
+        inputs = [tensor, _name_output(groups_node, is_function), *control_inputs]
+        all_reduce = _make_node(node, _ALL_REDUCE, node.name, inputs)
+        all_reduce.attr["reduce_op"].s = b"Add"
+        all_reduce.attr["mode"].s = b"CrossReplica"
+        yield all_reduce
+
+    def _lower_float64_sum(
+        self, node: tf.compat.v1.NodeDef, groups: list[list[int]], controls: Sequence[str], is_function: bool
+    ) -> Iterator[tf.compat.v1.NodeDef]:
+        """Yield the nodes that replace a sum of float64; the arguments are those of `_lower_sum`."""
         if len(groups) > 1:
             raise ModelFnValueError(
                 f"{traced_code()}: a sum of float64 is over all replicas (got {node.name!r} over {groups}, expected "
@@ -179,26 +185,29 @@ class _Lowering:
             _make_constant(node, f"{node.name}/{name}", scalar, controls) for name, scalar in scalars.items()
         ]
         yield from scalar_nodes
-        inputs = [tensor, *(scalar_node.name + output_suffix for scalar_node in scalar_nodes), *control_inputs]
-        all_reduce = _make_node(node, _WIDE_ALL_REDUCE, f"{node.name}/sum", inputs)
+        tensor, _, *control_inputs = node.input
+        inputs = [tensor, *(_name_output(scalar_node, is_function) for scalar_node in scalar_nodes), *control_inputs]
+        all_reduce = _make_node(node, _COLLECTIVE_REDUCE, f"{node.name}/sum", inputs)
         all_reduce.attr["merge_op"].s = b"Add"
         all_reduce.attr["final_op"].s = b"Id"
         yield all_reduce
         # Its output is called "data", while functions refer to the "output" of the sum.
         yield _make_node(node, "Identity", node.name, [all_reduce.name + (":data:0" if is_function else "")])
 
-    def _find_groups(self, node: tf.compat.v1.NodeDef, constant: tf.compat.v1.NodeDef | None) -> list[list[int]]:
-        """Return the replica groups of a sum; `constant` is their node, None for a function argument."""
-        if constant is None and all(self._covers_all_replicas(groups) for groups in self._find_constant_groups()):
+    def _find_groups(self, node: tf.compat.v1.NodeDef, groups_node: tf.compat.v1.NodeDef | None) -> list[list[int]]:
+        """Return the replica groups of a sum; `groups_node` holds them, None if they are a function's argument."""
+        if groups_node is None and all(
+            self._covers_all_replicas(constant) for constant in self._find_constant_groups()
+        ):
             return self._all_groups  # A function's gradient gets its groups from that function.
-        if constant is None or constant.op != "Const":
+        if groups_node is None or groups_node.op != "Const":
             raise ModelFnValueError(
                 f"{traced_code()}: the groups of a sum over replicas must be constant (got a computed group_assignment of "
                 f"{node.name!r}, expected lists of numbers). Pass lists."
             )
-        if self._covers_all_replicas(constant):
+        if self._covers_all_replicas(groups_node):
             return self._all_groups
-        groups = _read_constant(constant)
+        groups = _read_constant(groups_node)
         if sorted(number for group in groups for number in group) != self._all_groups[0]:
             raise ModelFnValueError(
                 f"{traced_code()}: the groups of {node.name!r} must have each replica once (got {groups}, expected the numbers "
@@ -209,21 +218,22 @@ class _Lowering:
     def _find_constant_groups(self) -> Iterator[tf.compat.v1.NodeDef]:
         """Yield the constant nodes that hold the groups of sums."""
         for nodes in _list_bodies(self._graph_def):
-            names = {_find_producer(node.input[1]) for node in nodes if _is_sum(node)}
+            names = {find_producer(node.input[1]) for node in nodes if _is_sum(node)}
             yield from (node for node in nodes if node.name in names and node.op == "Const")
 
     def _covers_all_replicas(self, constant: tf.compat.v1.NodeDef) -> bool:
         return _read_constant(constant) in (self._all_groups, _DEFAULT_GROUPS)
 
 
-def _find_producer(name: str) -> str:
-    """Return the name of the node that makes a tensor."""
-    return name.partition(":")[0]
-
-
 def _read_constant(constant: tf.compat.v1.NodeDef) -> list[list[int]]:
+    """Return the lists of numbers that a node with replica groups holds."""
     groups: list[list[int]] = tf.make_ndarray(constant.attr["value"].tensor).tolist()
     return groups
+
+
+def _name_output(constant: tf.compat.v1.NodeDef, is_function: bool) -> str:
+    """Return the name by which an input refers to a constant; inside functions, it includes the name of the output."""
+    return f"{constant.name}:output:0" if is_function else constant.name
 
 
 def _make_node(node: tf.compat.v1.NodeDef, kind: str, name: str, inputs: Sequence[str]) -> tf.compat.v1.NodeDef:

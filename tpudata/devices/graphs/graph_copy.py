@@ -1,4 +1,4 @@
-"""Copies of a `GraphDef` in the graph that is being built."""
+"""Copies of a `GraphDef` in TensorFlow's default graph."""
 
 from collections.abc import Mapping, Sequence
 
@@ -16,7 +16,7 @@ def copy_graph(
     tensors: Sequence[str],
     operations: Sequence[str] = (),
 ) -> list[tf.Tensor]:
-    """Copy a graph into the one that is being built.
+    """Copy a graph into TensorFlow's default graph.
 
     Args:
         graph_def: the `GraphDef`, with its library of functions.
@@ -28,16 +28,17 @@ def copy_graph(
         The tensors, with control dependencies on the operations.
     """
     define_functions(graph_def.library.function, tf.compat.v1.get_default_graph())
-    fetched = [name for name in tensors if name not in feeds]
+    fetched_names = [name for name in tensors if name not in feeds]
     inputs = list_input_tensors(graph_def)
     imported = tf.import_graph_def(
         graph_def,
         input_map={name: tensor for name, tensor in feeds.items() if name in inputs},
-        return_elements=[*fetched, *operations],
+        return_elements=[*fetched_names, *operations],
         name=SCOPE,
     )
-    tensors_by_name = {**feeds, **dict(zip(fetched, imported, strict=False))}
-    with tf.control_dependencies(imported[len(fetched) :]):
+    fetched, imported_operations = imported[: len(fetched_names)], imported[len(fetched_names) :]
+    tensors_by_name = {**feeds, **dict(zip(fetched_names, fetched, strict=True))}
+    with tf.control_dependencies(imported_operations):
         return [tf.identity(tensors_by_name[name]) for name in tensors]
 
 

@@ -8,7 +8,9 @@ import tensorflow as tf
 
 from tpudata.tensorflow_internals import op_def_registry
 
+# Operations that change nothing, although TensorFlow calls them stateful.
 _READS = ("VarHandleOp", "ReadVariableOp", "VarIsInitializedOp", "ResourceGather", "ResourceGatherNd", "VariableShape")
+# Operations that may have an effect without an input that is a resource.
 _EFFECTS_WITHOUT_RESOURCE = (
     "Assert",
     "Case",
@@ -46,12 +48,12 @@ def find_needed_operations(
     inputs: Collection[str] = (),
     waits_for: Callable[[tf.Operation], bool] | None = None,
 ) -> set[tf.Operation]:
-    """Return operations and all operations that they depend on.
+    """Return the operations of `operations` and all on which they depend.
 
     Args:
         operations: operations at which the walk begins.
         inputs: names of fed tensors; the operations that compute them are not needed.
-        waits_for: predicate of the operations whose control dependents need them; None for all operations.
+        waits_for: predicate of a control input: whether operations need it; None if they need all their control inputs.
     """
 
     def is_waited_for(operation: tf.Operation) -> bool:

@@ -15,12 +15,12 @@ from tpudata.devices.graphs.graph_walk import is_effect
 # Collection of the names of operations that Keras makes for CrossShardOptimizer. A merge of the replicas runs in another thread, so
 # that the traceback of its operations does not show Keras.
 KERAS_UPDATES = "tpudata_keras_updates"
-_MAKERS = ("/keras/src/", "/tf_keras/src/optimizers/")
-_METRICS = ("/keras/src/metrics/",)
+_KERAS_FOLDERS = ("/keras/src/", "/tf_keras/src/optimizers/")
+_METRIC_FOLDERS = ("/keras/src/metrics/",)
 
 
 class KerasConditions:
-    """Base of graphs in which conditions and loops of Keras run all effects inside them; others run what they return."""
+    """Base of graphs in which conditions and loops made by Keras run all effects inside them; others run what they return."""
 
     @property
     def _add_control_dependencies(self) -> bool:
@@ -32,7 +32,7 @@ class KerasConditions:
         pass  # The graph's constructor sets a default.
 
 
-def keras_effects(graph: tf.Graph, names: Iterable[str]) -> list[tf.Operation]:
+def find_keras_effects(graph: tf.Graph, names: Iterable[str]) -> list[tf.Operation]:
     """Return the operations with side effects that Keras 3 and tf_keras' optimizers added to a graph, in order.
 
     Args:
@@ -49,20 +49,20 @@ def keras_effects(graph: tf.Graph, names: Iterable[str]) -> list[tf.Operation]:
 
 def is_called_by_keras() -> bool:
     """Return whether Keras 3 or an optimizer of tf_keras is among the callers."""
-    return _is_caller(_MAKERS)
+    return _has_caller_in(_KERAS_FOLDERS)
 
 
 def is_called_by_keras_metric() -> bool:
     """Return whether a metric of Keras 3 is among the callers."""
-    return _is_caller(_METRICS)
+    return _has_caller_in(_METRIC_FOLDERS)
 
 
-def _is_caller(folders: Collection[str]) -> bool:
+def _has_caller_in(folders: Collection[str]) -> bool:
     return any(_is_in(frame.f_code.co_filename, folders) for frame, _ in traceback.walk_stack(None))
 
 
 def _is_made_by_keras(operation: tf.Operation) -> bool:
-    return any(_is_in(frame.filename, _MAKERS) for frame in operation.traceback)
+    return any(_is_in(frame.filename, _KERAS_FOLDERS) for frame in operation.traceback)
 
 
 def _is_in(path: str, folders: Collection[str]) -> bool:

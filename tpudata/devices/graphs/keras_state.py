@@ -10,20 +10,20 @@ and each trace has a new graph; its initializers draw in the same way, or from a
 import contextlib
 import random
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import tensorflow as tf
 
 _MODULE = "keras.src.backend.common.global_state"
-# The counts of names, and the generator of random ops without a seed, a variable that must not outlive its graph.
+# The numbers of layer names, and the generator for random operations without a seed, a variable that must not outlive its graph.
 _ATTRIBUTES = ("object_name_uids", "global_seed_generator")
 _TF_KERAS_MODULE = "tf_keras.src.backend"
-_SEED = "seed_generator_state"
+_SEED_NAME = "seed_generator_state"
 
 
 def has_seed_name(name: str) -> bool:
     """Return whether a variable is named like a Keras 3 seed generator's state."""
-    return name.rpartition("/")[2].startswith(_SEED)
+    return name.rpartition("/")[2].startswith(_SEED_NAME)
 
 
 def is_keras_seed(name: str, dtype: tf.DType) -> bool:
@@ -33,40 +33,42 @@ def is_keras_seed(name: str, dtype: tf.DType) -> bool:
 
 @contextlib.contextmanager
 def fresh_keras_state(seed: int | None) -> Iterator[None]:
-    """Reset Keras' counts and random draws inside the context, and restore them afterwards.
+    """Reset Keras' numbers of names and its random draws inside the context, and restore them afterwards.
 
     The state of a Keras that is not imported, or whose version stores it elsewhere, is not changed.
 
     Args:
         seed: seed of draws inside the context, of Python's `random` as well; None leaves the generators unchanged.
     """
-    before = [_get(name) for name in _ATTRIBUTES]
-    _set([None] * len(_ATTRIBUTES))
+    keras_state = {name: _get_attribute(name) for name in _ATTRIBUTES}
+    _set_attributes(dict.fromkeys(_ATTRIBUTES))
     python_state = random.getstate()
-    seeds = getattr(sys.modules.get(_TF_KERAS_MODULE), "_SEED_GENERATOR", None)
-    generator = getattr(seeds, "generator", None)
+    # tf_keras draws seeds from this holder's generator, which is missing before `set_random_seed`.
+    tf_keras_seeds = getattr(sys.modules.get(_TF_KERAS_MODULE), "_SEED_GENERATOR", None)
+    generator = getattr(tf_keras_seeds, "generator", None)
     if seed is not None:
         random.seed(seed)
-        if seeds is not None and generator is not None:
-            seeds.generator = random.Random(seed)
+        if tf_keras_seeds is not None and generator is not None:
+            tf_keras_seeds.generator = random.Random(seed)
     try:
         yield
     finally:
-        # If model_fn was the first to import Keras, there is no state to restore.
-        _set(before)
+        # If model_fn was the first to import Keras, the attributes were None.
+        _set_attributes(keras_state)
         if seed is not None:
             random.setstate(python_state)
-            if seeds is not None and generator is not None:
-                seeds.generator = generator
+            if tf_keras_seeds is not None and generator is not None:
+                tf_keras_seeds.generator = generator
 
 
-def _get(name: str) -> object:
-    get = getattr(sys.modules.get(_MODULE), "get_global_attribute", None)
-    return None if get is None else get(name)
+def _get_attribute(name: str) -> object:
+    """Return an attribute of Keras 3's global state; None if it is unset, or Keras is not imported."""
+    get_global_attribute = getattr(sys.modules.get(_MODULE), "get_global_attribute", None)
+    return None if get_global_attribute is None else get_global_attribute(name)
 
 
-def _set(values: list[object]) -> None:
-    set_ = getattr(sys.modules.get(_MODULE), "set_global_attribute", None)
-    if set_ is not None:
-        for name, value in zip(_ATTRIBUTES, values, strict=True):
-            set_(name, value)
+def _set_attributes(attributes: Mapping[str, object]) -> None:
+    set_global_attribute = getattr(sys.modules.get(_MODULE), "set_global_attribute", None)
+    if set_global_attribute is not None:
+        for name, state in attributes.items():
+            set_global_attribute(name, state)

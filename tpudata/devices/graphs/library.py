@@ -27,11 +27,17 @@ def find_functions(graph_def: tf.compat.v1.GraphDef, is_match: Callable[[tf.comp
         calls[name] = {called for node in function.node_def for called in list_called_functions(node)}
         if any(map(is_match, function.node_def)):
             matching.add(name)
+    # Add the callers of matching functions, and then their callers, until nothing changes.
     last_count = -1
     while len(matching) > last_count:
         last_count = len(matching)
         matching.update(name for name, called in calls.items() if not called.isdisjoint(matching))
     return matching
+
+
+def find_producer(tensor: str) -> str:
+    """Return the name of the node that an input names: the producer of a tensor, or a control input."""
+    return tensor.removeprefix("^").partition(":")[0]
 
 
 def list_called_functions(node: tf.compat.v1.NodeDef) -> Iterator[str]:
@@ -62,25 +68,25 @@ def rename_functions(graph_def: tf.compat.v1.GraphDef, names: Mapping[str, str])
 
 
 def prune_functions(graph_def: tf.compat.v1.GraphDef) -> tf.compat.v1.GraphDef:
-    """Return the graph without the nodes of functions that TensorFlow does not run; XLA would run those with side effects.
+    """Return the graph without the nodes in functions that TensorFlow skips; XLA would run those that have side effects.
 
-    The remaining nodes are those that a function's results and control outputs depend on.
+    A function keeps the nodes on which its results and control outputs depend.
 
     Args:
         graph_def: the `GraphDef`, which is not changed.
     """
-    needed = {function.signature.name: _find_needed_nodes(function) for function in graph_def.library.function}
+    needed_nodes = {function.signature.name: _find_needed_nodes(function) for function in graph_def.library.function}
     pruned = {
         function.signature.name
         for function in graph_def.library.function
-        if len(function.node_def) > len(needed[function.signature.name])
+        if len(function.node_def) > len(needed_nodes[function.signature.name])
     }
     if not pruned:
         return graph_def
     pruned_graph = type(graph_def)()
     pruned_graph.CopyFrom(graph_def)
     for function in pruned_graph.library.function:
-        names = needed[function.signature.name]
+        names = needed_nodes[function.signature.name]
         nodes = [node for node in function.node_def if node.name in names]
         del function.node_def[:]
         function.node_def.extend(nodes)
@@ -94,10 +100,10 @@ def _find_needed_nodes(function: FunctionDef) -> set[str]:
     nodes = {node.name: node for node in function.node_def}
 
     def list_inputs(name: str) -> Iterator[str]:
-        producers = (tensor.lstrip("^").partition(":")[0] for tensor in nodes[name].input)
-        return (producer for producer in producers if producer in nodes)
+        producers = map(find_producer, nodes[name].input)
+        return (producer for producer in producers if producer in nodes)  # Others are the function's arguments.
 
-    outputs = [tensor.partition(":")[0] for tensor in (*function.ret.values(), *function.control_ret.values())]
+    outputs = map(find_producer, (*function.ret.values(), *function.control_ret.values()))
     return {*walk_graph((name for name in outputs if name in nodes), list_inputs)}
 
 
@@ -106,7 +112,7 @@ def define_functions(functions: Iterable[FunctionDef], graph: tf.Graph) -> None:
 
     Args:
         functions: all `FunctionDef`s of the library; the runtime counts registrations of equal ones.
-        graph: graph that calls them. They are removed when its outermost enclosing traced function is garbage collected.
+        graph: graph that calls them. They are removed once the outermost traced function around it is garbage collected.
     """
     while isinstance(getattr(graph, "outer_graph", None), FuncGraph):
         graph = graph.outer_graph
@@ -122,6 +128,7 @@ def _forget_function(runtime: Any, name: str) -> None:
 
 
 def _list_references(node: tf.compat.v1.NodeDef) -> Iterator[tf.compat.v1.NameAttrList]:
+    """Yield the references to functions in a node's attributes."""
     for attribute in node.attr.values():
         if attribute.HasField("func"):
             yield attribute.func

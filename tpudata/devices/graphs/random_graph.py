@@ -36,16 +36,17 @@ def draw_by_step(
     """
     if replica is not None:
         return DrawRewriter(graph_def, keras_seeds).rewrite(step, replica)
-    rewritten = type(graph_def)()
-    rewritten.CopyFrom(graph_def)
-    del rewritten.node[:]
+    rewritten_graph = type(graph_def)()
+    rewritten_graph.CopyFrom(graph_def)
+    del rewritten_graph.node[:]
     scope = Scope(step, None, is_function=False)
     definitions = {}
     for node in graph_def.node:
         is_seeded = node.op in COUNTED and (node.attr["seed"].i or node.attr["seed2"].i)
-        nodes, functions = rewrite_node(node, scope) if is_seeded else ([node], ())
-        # In the same position: nodes are imported in this order, which is also the order of effects.
-        rewritten.node.extend(nodes)
-        definitions.update({function.signature.name: function for function in functions})
-    rewritten.library.function.extend(definitions.values())
-    return rewritten
+        nodes, definition = rewrite_node(node, scope) if is_seeded else ([node], None)
+        # New nodes take the place of the old one: nodes are imported in this order, which is also the order of their effects.
+        rewritten_graph.node.extend(nodes)
+        if definition is not None:
+            definitions[definition.signature.name] = definition
+    rewritten_graph.library.function.extend(definitions.values())
+    return rewritten_graph

@@ -1,4 +1,4 @@
-"""Variables whose assignments by replicas are reduced as their aggregation says, as by tf.distribute."""
+"""Variables whose assignments are reduced over the replicas by the variable's aggregation, as tf.distribute does."""
 
 from collections.abc import Callable
 from typing import Any
@@ -18,7 +18,7 @@ _ASSIGNMENTS = ("assign", "assign_add", "assign_sub")
 
 
 def make_variable(create: Callable[..., tf.Variable], **kwargs: Any) -> tf.Variable:
-    """Make a variable whose assignments by replicas are reduced as its aggregation says."""
+    """Make a variable whose assignments are reduced over the replicas by its aggregation; for `tf.variable_creator_scope`."""
     variable = create(**kwargs)
     reduction = find_reduction(variable)
     # A metric of Keras counts the rows of its replica, and its counts are added up when they are read.
@@ -29,14 +29,14 @@ def make_variable(create: Callable[..., tf.Variable], **kwargs: Any) -> tf.Varia
 
 
 def find_reduction(variable: object) -> tf.distribute.ReduceOp | None:
-    """Return how assignments to a variable are reduced, a `tf.distribute.ReduceOp`, or None.
+    """Return the reduction of a variable's assignments over the replicas; None if each replica assigns its own values.
 
-    Variables that are synchronized when they are read (batch norm's moving averages) keep each replica's values.
+    Replicas assign their own values to variables that are synchronized when they are read, such as batch norm's moving averages.
     """
     if getattr(variable, "synchronization", None) is tf.VariableSynchronization.ON_READ:
         return None
     aggregation = getattr(variable, "aggregation", None)
-    # v1 code has a separate enumeration.
+    # tf.compat.v1.VariableAggregation is a separate enumeration.
     return None if aggregation is None else _REDUCTIONS.get(tf.VariableAggregation(aggregation.value))
 
 

@@ -22,7 +22,7 @@ _ReduceOp = tf.distribute.ReduceOp
 
 @contextlib.contextmanager
 def replica_context(num_replicas: int, replica: tf.Tensor, *, reduces_assignments: bool = True) -> Iterator[None]:
-    """Trace code inside the context as that of one of several replicas; does nothing for one replica.
+    """Trace the code inside the context as the code of one of several replicas; do nothing for one replica.
 
     Args:
         num_replicas: number of replicas.
@@ -33,8 +33,8 @@ def replica_context(num_replicas: int, replica: tf.Tensor, *, reduces_assignment
         yield
         return
     context = _ReplicaContext(_ReplicaStrategy(num_replicas, replica), replica)
-    variables = tf.variable_creator_scope(make_variable) if reduces_assignments else contextlib.nullcontext()
-    with context, tpu_shard_context(num_replicas), variables:
+    creator_scope = tf.variable_creator_scope(make_variable) if reduces_assignments else contextlib.nullcontext()
+    with context, tpu_shard_context(num_replicas), creator_scope:
         yield
 
 
@@ -45,7 +45,7 @@ def hide_replicas() -> Iterator[None]:
     if not isinstance(strategy, _ReplicaStrategy):
         yield
         return
-    with tf.distribute.ReplicaContext(strategy.around, 0):
+    with tf.distribute.ReplicaContext(strategy.outer_strategy, 0):
         yield
 
 
@@ -76,7 +76,7 @@ class _ReplicaContext(tf.distribute.ReplicaContext):  # type: ignore[misc]  # Te
     ) -> Tensors:
         """Call `merge_fn` with the strategy and this replica's arguments, outside of the replica's context."""
         if getattr(merge_fn, "__module__", None) in MERGING_MODULES and not (args and find_reduction(args[0])):
-            # As in the original, which had no strategy.
+            # These modules reduce values only under a strategy; the original TPUEstimator had none.
             with hide_replicas():
                 return tf.distribute.get_replica_context().merge_call(merge_fn, args, kwargs)
         return super().merge_call(merge_fn, args, kwargs)
@@ -96,10 +96,10 @@ def _forbid(method: str) -> Callable[..., NoReturn]:
 
 
 class _ReplicaStrategy(tf.distribute.Strategy):  # type: ignore[misc]  # TensorFlow is untyped
-    """Strategy of the replicas, for code that asks for it.
+    """Strategy that code of a replica gets from `tf.distribute.get_strategy()`.
 
     Attributes:
-        around: strategy outside of the replicas.
+        outer_strategy: strategy outside of the replicas.
 
     Args:
         count: number of replicas.
@@ -107,7 +107,7 @@ class _ReplicaStrategy(tf.distribute.Strategy):  # type: ignore[misc]  # TensorF
     """
 
     def __init__(self, count: int, replica: tf.Tensor) -> None:
-        self.around = tf.distribute.get_strategy()
+        self.outer_strategy = tf.distribute.get_strategy()
         super().__init__(_ReplicaExtended(self, count, replica))
 
     def scope(self) -> contextlib.AbstractContextManager[tf.distribute.Strategy]:
@@ -240,4 +240,5 @@ def _reduce(reduce_op: tf.distribute.ReduceOp | str, value: tf.Tensor | tf.Index
 
 
 def _group_results(results: Tensors, group: bool) -> Tensors:
+    """Return the results of an update: as they are if grouped, else each as a tuple of one replica's result."""
     return results if group else tf.nest.map_structure(lambda tensor: (tensor,), results)

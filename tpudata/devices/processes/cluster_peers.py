@@ -1,6 +1,6 @@
-"""Several processes, and how they agree: each is connected with the first, which combines what they send and answers.
+"""Several processes, and how they agree: each is connected to the first, which combines what they send and answers.
 
-Numbers are exchanged apart from the devices, so an exchange neither waits for a loop that runs nor needs a compiled program.
+Numbers are exchanged without the devices, so an exchange neither waits for a loop that runs nor needs a compiled program.
 
 jax offers nothing that fits (0.10.2 and 0.12.0, processes with CPU devices):
 
@@ -35,10 +35,11 @@ from tpudata.error_text import libraries as texts
 from tpudata.tensor_types import Tensors
 
 _log = logging.getLogger("tpudata")
+# Kinds of messages.
 _SUM, _MIN, _BYTES = b"s", b"m", b"b"
-# Largest message that the first process gets (numbers), and the others (also values of variables).
+# Largest message that the first process gets, which has numbers, and that the others get, which may have values of variables.
 _MOST_BYTES_OF_NUMBERS, _MOST_BYTES_OF_VALUES = 1 << 20, 1 << 36
-# Devices may notice the end of a process this much earlier than the connections.
+# The devices may notice the end of a process earlier than the connections, by up to this time.
 _NOTICE_SECONDS = 3.0
 STUCK_SECONDS = 5.0
 
@@ -73,15 +74,16 @@ class ClusterPeers(Peers):
         atexit.register(self.close)
 
     def sum_numbers(self, numbers: Sequence[int]) -> list[int]:
-        """Return the sums of the numbers over the processes, each of which must call this."""
+        """Return the sums of the numbers over the processes; every process must call this."""
         return self._combine(_SUM, numbers, np.sum)
 
     def min_numbers(self, numbers: Sequence[int]) -> list[int]:
-        """Return the minimum of each number over the processes, each of which must call this."""
+        """Return the minimum of each number over the processes; every process must call this."""
         return self._combine(_MIN, numbers, np.min)
 
     def broadcast_bytes(self, data: bytes) -> bytes:
-        """Return the chief's bytes in every process, each of which must call this."""
+        """Return the chief's bytes in every process; every process must call this."""
+        # The others send nothing; the chief replies with its bytes.
         return self._exchange(_BYTES, b"", lambda _: data)
 
     def broadcast_values(self, values: Mapping[str, Tensors]) -> dict[str, Tensors]:
@@ -124,55 +126,67 @@ class ClusterPeers(Peers):
             self._wait_start = None
 
     def close(self) -> None:
-        """Announce to the others that this process ends; does nothing in a forked child."""
-        for link in self._links.values() if os.getpid() == self._pid else ():
-            link.close()
+        """Announce to the others that this process ends; do nothing in a forked child."""
+        if os.getpid() == self._pid:
+            for link in self._links.values():
+                link.close()
 
     def _combine(self, kind: bytes, numbers: Sequence[int], combine: Callable[..., npt.NDArray[np.int64]]) -> list[int]:
         """Return the numbers of all processes, reduced elementwise by `combine` (a NumPy reduction)."""
 
-        def reply(sent: list[bytes]) -> bytes:
-            return bytes(combine([np.frombuffer(data, np.int64) for data in sent], axis=0))
+        def make_reply(all_data: list[bytes]) -> bytes:
+            return bytes(combine([np.frombuffer(data, np.int64) for data in all_data], axis=0))
 
-        data = self._exchange(kind, np.asarray(numbers, np.int64).tobytes(), reply)
-        return list(map(int, np.frombuffer(data, np.int64)))
+        reply = self._exchange(kind, np.asarray(numbers, np.int64).tobytes(), make_reply)
+        return list(map(int, np.frombuffer(reply, np.int64)))
 
-    def _exchange(self, kind: bytes, data: bytes, reply: Callable[[list[bytes]], bytes]) -> bytes:
-        """Send bytes to the first process, which computes `reply` of the bytes of all, and return the reply."""
+    def _exchange(self, kind: bytes, data: bytes, make_reply: Callable[[list[bytes]], bytes]) -> bytes:
+        """Send bytes to the first process, which sends the same reply to all, and return the reply.
+
+        Args:
+            kind: kind of the messages.
+            data: bytes of this process.
+            make_reply: function that the first process calls with the bytes of all processes.
+
+        Raises:
+            ClusterError: a process has ended, or sent a message of another kind or size.
+        """
         try:
             if not self.is_chief:
                 link = self._links[0]
                 link.send(kind, data)
                 return self._receive(link, kind)
-            combined = reply([data, *(self._receive(link, kind, len(data)) for link in self._links.values())])
+            reply = make_reply([data, *(self._receive(link, kind, len(data)) for link in self._links.values())])
             for link in self._links.values():
-                link.send(kind, combined)
-            return combined
+                link.send(kind, reply)
+            return reply
         except LinkEndedError:
             raise ClusterError(self._describe_error()) from None
 
     def _receive(self, link: Link, kind: bytes, size: int | None = None) -> bytes:
-        """Return the bytes of the next message; ClusterError if its kind or size does not fit this call."""
+        """Return the bytes of the next message; raise ClusterError if it has another kind, or another size than a given one."""
         received_kind, data = link.receive()
         if received_kind != kind or size not in (None, len(data)):
             raise ClusterError(
                 f"{self._group.origin}: {self._group.name} and another process do different things (got a message "
-                f"{received_kind!r} of "
-                f"{len(data)} bytes, expected {kind!r}). Start the same program with the same options in all processes."
+                f"{received_kind!r} of {len(data)} bytes, expected {kind!r}). Start the same program with the same options in all "
+                "processes."
             )
         return data
 
     def _handle_end(self, process: int, has_announced: bool) -> None:
-        """Record the end of a process, and notify the other processes."""
+        """Record the end of a process; the first process also notifies the others."""
         ending = "has ended" if has_announced else "was killed or cannot be reached"
         description = f"{self._group.names[process]} {ending}".encode()
         self._record_end(description)
-        for other, link in self._links.items() if self.is_chief else ():
+        if not self.is_chief:
+            return
+        for other, link in self._links.items():
             if other != process:
                 link.notify(description)
 
     def _record_end(self, description: bytes) -> None:
-        """Record the end of a process, and start the thread that ends this one if it waits for devices."""
+        """Record the first end of a process, and start the thread that ends this one if it waits for devices."""
         if not self._peer_ended.is_set():
             self._end_description = description.decode(errors="replace")
             self._peer_ended.set()
@@ -180,11 +194,11 @@ class ClusterPeers(Peers):
 
     def _end_if_stuck(self) -> None:
         """End this process once it has waited for devices for too long since another process ended."""
-        begin = time.monotonic()
+        peer_end = time.monotonic()
         while True:
             time.sleep(min(1.0, self._stuck_seconds / 4))
-            since = self._wait_start
-            if since is not None and time.monotonic() - max(since, begin) > self._stuck_seconds:
+            wait_start = self._wait_start
+            if wait_start is not None and time.monotonic() - max(wait_start, peer_end) > self._stuck_seconds:
                 _log.critical("ClusterError: %s", self._describe_error())
                 logging.shutdown()
                 sys.stdout.flush()
@@ -199,6 +213,7 @@ class ClusterPeers(Peers):
         )
 
     def _describe_error(self) -> str:
+        """Return the message of a lost process, with its name if the connections notice its end in time."""
         self._peer_ended.wait(_NOTICE_SECONDS)
         description = self._end_description or "which ended or cannot be reached"
         return (
@@ -208,5 +223,5 @@ class ClusterPeers(Peers):
 
 
 def _forget_frames(error: Exception) -> None:
-    """Clear the frames of an error: an iterator over data in them would deadlock at exit if the input calls Python."""
+    """Clear the frames of an error: if they hold an iterator over data whose input calls Python, it would deadlock at exit."""
     traceback.clear_frames(error.__traceback__)

@@ -10,7 +10,7 @@ from tpudata.checks import is_integer
 from tpudata.console.tables import count_text
 from tpudata.devices.errors import ClusterConfigError
 
-_ROLES_WITH_MODEL = ("chief", "master", "worker")
+_TRAINING_JOBS = ("chief", "master", "worker")
 _WHERE = "TF_CONFIG in the environment"
 
 
@@ -23,8 +23,8 @@ class ClusterTask:
         task_type: job of this process: "chief", "worker", "evaluator", ...
         task_id: index of this process within the job.
         service: value of TF_CONFIG's "service".
-        coordinator_address: HOST:PORT of the first process, if numbers instead of addresses describe the cluster; otherwise None.
-        num_processes: number of processes that train, in this case.
+        coordinator_address: HOST:PORT of the first process if the number of processes describes the cluster; None if addresses do.
+        num_processes: number of processes that train; used only with a coordinator_address.
     """
 
     cluster: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
@@ -46,7 +46,7 @@ class ClusterTask:
 
     @classmethod
     def from_numbers(cls, owner: str, address: Any, num_processes: Any, process_id: Any) -> "ClusterTask":
-        """Return the task of a process among several that meet at the address of the first: the chief, or a worker.
+        """Return the task of one of several processes that meet at the address of the first: the chief, or a worker.
 
         Args:
             owner: name of the class or function with these arguments, for messages.
@@ -73,8 +73,8 @@ class ClusterTask:
                 f"{owner}(process_id={process_id}): got {process_id} of {count_text(num_processes, 'process', 'processes')} "
                 f"(expected 0 to {num_processes - 1}). Pass each process another number."
             )
-        kind = "worker" if process_id else "chief"
-        return cls({}, kind, max(process_id - 1, 0), None, address, num_processes)
+        task_type, task_id = ("chief", 0) if process_id == 0 else ("worker", process_id - 1)
+        return cls(task_type=task_type, task_id=task_id, coordinator_address=address, num_processes=num_processes)
 
     @classmethod
     def from_environment(cls) -> "ClusterTask":
@@ -108,27 +108,27 @@ class ClusterTask:
             raise ClusterConfigError(
                 f"{_WHERE}: got the task {_shorten(task)} (expected an object with type and index). Fix it."
             )
-        kind, index = task.get("type", "worker"), _parse_index(task.get("index", 0))
-        if not isinstance(kind, str):
+        task_type, index = task.get("type", "worker"), _parse_index(task.get("index", 0))
+        if not isinstance(task_type, str):
             raise ClusterConfigError(
-                f"{_WHERE}: got the task type {_shorten(kind)} (expected the name of a job). Fix it."
+                f"{_WHERE}: got the task type {_shorten(task_type)} (expected the name of a job). Fix it."
             )
-        if kind == "evaluator":
-            return cls({}, kind, index, config.get("service"))
-        if not cluster and kind != "worker":
+        if task_type == "evaluator":
+            return cls({}, task_type, index, config.get("service"))
+        if not cluster and task_type != "worker":
             raise ClusterConfigError(
-                f"{_WHERE} has the task type {kind!r} (expected worker, as it has no cluster). Add the cluster."
+                f"{_WHERE} has the task type {task_type!r} (expected worker, as it has no cluster). Add the cluster."
             )
         if cluster and "type" not in task:
             raise ClusterConfigError(
                 f"{_WHERE} has a cluster, but no task type (expected one of {', '.join(cluster)}). Add it."
             )
-        if cluster and index >= len(cluster.get(kind, ())):
+        if cluster and index >= len(cluster.get(task_type, ())):
             raise ClusterConfigError(
-                f"{_WHERE}: the cluster has no task {kind} {index} (it has "
+                f"{_WHERE}: the cluster has no task {task_type} {index} (it has "
                 f"{', '.join(f'{name}: {len(tasks)}' for name, tasks in cluster.items())}). Fix the task or the cluster."
             )
-        return cls(cluster, kind, index, config.get("service"))
+        return cls(cluster, task_type, index, config.get("service"))
 
     @property
     def is_in_cluster(self) -> bool:
@@ -142,8 +142,8 @@ class ClusterTask:
             return False
         if self.coordinator_address is not None:
             return self.task_type == "chief"
-        chief = next((name for name in ("chief", "master") if name in self.cluster), "worker")
-        return self.task_type == chief and self.task_id == 0
+        chief_job = next((job for job in ("chief", "master") if job in self.cluster), "worker")
+        return self.task_type == chief_job and self.task_id == 0
 
     @property
     def num_workers(self) -> int:
@@ -152,7 +152,7 @@ class ClusterTask:
             return 0
         if self.coordinator_address is not None:
             return self.num_processes
-        return sum(len(self.cluster.get(name, ())) for name in _ROLES_WITH_MODEL) or 1
+        return sum(len(self.cluster.get(job, ())) for job in _TRAINING_JOBS) or 1
 
     @property
     def num_parameter_servers(self) -> int:
@@ -165,12 +165,13 @@ class ClusterTask:
         if self.task_type == "evaluator":
             return None
         if self.coordinator_address is not None:
-            return self.task_id + (self.task_type == "worker")
-        jobs = [name for name in ("chief", "master", "worker") if name in self.cluster]
-        jobs += sorted(name for name in self.cluster if name not in (*jobs, "ps", "evaluator"))
-        jobs += [name for name in ("ps",) if name in self.cluster]
-        before = jobs[: jobs.index(self.task_type)] if self.task_type in jobs else []
-        return sum(len(self.cluster[name]) for name in before) + self.task_id
+            return self.task_id + 1 if self.task_type == "worker" else 0  # The chief is the first.
+        jobs = [job for job in _TRAINING_JOBS if job in self.cluster]
+        jobs += sorted(self.cluster.keys() - {*jobs, "ps", "evaluator"})
+        if "ps" in self.cluster:
+            jobs.append("ps")
+        earlier_jobs = jobs[: jobs.index(self.task_type)] if self.task_type in jobs else []
+        return sum(len(self.cluster[job]) for job in earlier_jobs) + self.task_id
 
 
 def _parse_cluster(jobs: object) -> dict[str, tuple[str, ...]]:
@@ -204,6 +205,7 @@ def _parse_cluster(jobs: object) -> dict[str, tuple[str, ...]]:
 
 
 def _is_address(text: str) -> bool:
+    """Return whether a text is HOST:PORT, which may follow grpc://."""
     host, _, port = text.removeprefix("grpc://").rpartition(":")
     return bool(host) and port.isdecimal() and 0 < int(port) < 1 << 16
 

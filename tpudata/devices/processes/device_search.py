@@ -1,6 +1,6 @@
 """The devices that jax finds: cores of a TPU, GPUs, or any number of CPU devices.
 
-jax starts all its devices at the first call that needs one; the number of CPU devices must be set before, by the process-wide
+jax starts all its devices at the first call that needs one. The number of CPU devices must be set before that, by the process-wide
 option `jax_num_cpu_devices`.
 """
 
@@ -23,10 +23,13 @@ _CPU_DEVICES = "jax_num_cpu_devices"
 
 
 def import_jax(feature: str) -> ModuleType:
-    """Return the module jax.
+    """Import jax, and return the module.
+
+    Args:
+        feature: the feature that needs it, for the message.
 
     Raises:
-        MissingExtraError: it is not installed; the message names the feature that needs it.
+        MissingExtraError: jax is not installed.
     """
     if importlib.util.find_spec("jax") is None:
         raise MissingExtraError(feature, "tpu")
@@ -40,13 +43,13 @@ def has_started() -> bool:
     """Return whether jax has started its devices, without starting them."""
     import jax
 
-    number = getattr(jax.config, _CPU_DEVICES)
+    num_cpu_devices = getattr(jax.config, _CPU_DEVICES)
     try:
         # jax rejects a change once its devices have started.
-        jax.config.update(_CPU_DEVICES, number + 1)
+        jax.config.update(_CPU_DEVICES, num_cpu_devices + 1)
     except RuntimeError:
         return True
-    jax.config.update(_CPU_DEVICES, number)
+    jax.config.update(_CPU_DEVICES, num_cpu_devices)
     return False
 
 
@@ -58,7 +61,7 @@ def make_cpu_devices(count: int) -> None:
         jax.config.update(_CPU_DEVICES, count)
 
 
-def local_devices(num_replicas: int) -> tuple["jax.Device", ...]:
+def find_local_devices(num_replicas: int) -> tuple["jax.Device", ...]:
     """Return `num_replicas` jax devices of this machine: GPUs if jax finds enough, else CPU devices.
 
     Raises:
@@ -67,11 +70,11 @@ def local_devices(num_replicas: int) -> tuple["jax.Device", ...]:
     """
     import_jax(f"TPUConfig(num_replicas={num_replicas})")
     make_cpu_devices(num_replicas)
-    return select_devices(num_replicas, 1)
+    return select_devices(per_process=num_replicas, processes=1)
 
 
 def select_devices(per_process: int, processes: int) -> tuple["jax.Device", ...]:
-    """Return the first jax devices of each process, in the order of the processes, chosen as in `local_devices`.
+    """Return the first jax devices of each process, in the order of the processes, chosen as in `find_local_devices`.
 
     Raises:
         UsageError: jax has started with fewer CPU devices.
@@ -90,8 +93,8 @@ def select_devices(per_process: int, processes: int) -> tuple["jax.Device", ...]
     return selected
 
 
-def tpu_devices() -> tuple["jax.Device", ...]:
-    """Return the cores of the TPU; those of all processes that have joined, in their order.
+def find_tpu_devices() -> tuple["jax.Device", ...]:
+    """Return the cores of the TPU, of all processes that have joined, in the order of the processes.
 
     Raises:
         TPUConnectionError: jax finds no TPU here; the message says why.
@@ -104,11 +107,13 @@ def tpu_devices() -> tuple["jax.Device", ...]:
     try:
         return _sort_devices(jax.devices("tpu"))
     except RuntimeError as error:
-        raise TPUConnectionError(f"use_tpu=True: {_explain(str(error), jax.config.jax_platforms)}") from error
+        raise TPUConnectionError(
+            f"use_tpu=True: {_explain_missing_tpu(str(error), jax.config.jax_platforms)}"
+        ) from error
 
 
-def _explain(reason: str, platforms: str | None) -> str:
-    """Return the reason why there is no TPU, and the fix."""
+def _explain_missing_tpu(reason: str, platforms: str | None) -> str:
+    """Return why jax has no TPU, and the fix, from the text of its error and the platforms that it may use."""
     in_use = TPU_IN_USE.search(reason)
     if in_use:
         holder = f"the process {in_use[1]}" if in_use[1] else "another process"
@@ -140,7 +145,7 @@ def _select_first(devices: Iterable["jax.Device"], count: int, processes: int) -
     by_process: dict[int, list[jax.Device]] = {}
     for device in _sort_devices(devices):
         by_process.setdefault(device.process_index, []).append(device)
-    if len(by_process) < processes or any(len(devices) < count for devices in by_process.values()):
+    if len(by_process) < processes or min(map(len, by_process.values())) < count:
         return ()
     return tuple(device for process_devices in by_process.values() for device in process_devices[:count])
 

@@ -1,12 +1,12 @@
-"""Joining the processes of a run: they meet, and jax makes the devices of all known to each by `jax.distributed`.
+"""Joining the processes of a run: they meet, and `jax.distributed` makes the devices of all processes known to each.
 
-jax's own service would end all processes by an abort, with a stack trace, once the first has ended; and each process would wait for
-all at its exit. On CPUs and TPUs it is needed only until the devices have met, so it is shut down then, and `ClusterPeers` notices
-the end of a process. GPUs need it for each new group of devices. CPU devices cannot form new groups afterwards: their collectives
-are among all devices of the run.
+With jax's service, all processes would abort with a stack trace once the first has ended, and each would wait for all others at its
+exit. CPUs and TPUs need the service only until the devices are connected, so it is shut down then, and `ClusterPeers` notices if a
+process ends. GPUs need it for each new group of devices. CPU devices cannot form new groups afterwards: their collectives are among
+all devices of the run.
 
-Two options of jax are changed, as there is no other way: `jax_cpu_collectives_implementation` (gloo, by which CPU devices of
-several processes exchange values), and, while jax joins, `jax_enable_preemption_service` (it takes SIGTERM from the program).
+Two process-wide options of jax have to be changed: `jax_cpu_collectives_implementation` (gloo, by which CPU devices of several
+processes exchange values), and, while jax joins, `jax_enable_preemption_service` (it takes SIGTERM from the program).
 """
 
 import dataclasses
@@ -20,11 +20,11 @@ import numpy as np
 from tpudata.devices.errors import ClusterError
 from tpudata.devices.processes.cluster_peers import ClusterPeers
 from tpudata.devices.processes.device_search import (
+    find_tpu_devices,
     has_started,
     import_jax,
     make_cpu_devices,
     select_devices,
-    tpu_devices,
 )
 from tpudata.devices.processes.peers import Peers
 from tpudata.devices.processes.process_group import ProcessGroup
@@ -39,10 +39,10 @@ _STARTED = (
     "{}: jax has started before this process joined the cluster. Make the estimator, or call tpu_system, before the first use of "
     "jax."
 )
-# Short, as all processes run when jax begins to join them.
+# Short, as all processes already run when jax joins them.
 _JOIN_SECONDS = 120
 _HEARTBEAT_SECONDS = 30
-_NEED_SERVICE = ("gpu", "cuda", "rocm")
+_PLATFORMS_WITH_SERVICE = ("gpu", "cuda", "rocm")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,7 +106,9 @@ def join(group: ProcessGroup, devices_per_process: int | None, timeout_seconds: 
             _initialize(jax, group)
             with peers.translate_errors():
                 devices = (
-                    tpu_devices() if devices_per_process is None else select_devices(devices_per_process, group.count)
+                    find_tpu_devices()
+                    if devices_per_process is None
+                    else select_devices(devices_per_process, group.count)
                 )
                 devices = _finish_joining(jax, peers, group.origin, devices)
         except BaseException:
@@ -118,11 +120,11 @@ def join(group: ProcessGroup, devices_per_process: int | None, timeout_seconds: 
 
 def _check_same_device_count(peers: Peers, devices_per_process: int) -> None:
     """Raise UsageError if processes request different numbers of devices; called before jax makes them."""
-    least, most = peers.min_numbers([devices_per_process, -devices_per_process])
-    if least != -most:
+    least, minus_most = peers.min_numbers([devices_per_process, -devices_per_process])
+    if least != -minus_most:
         raise UsageError(
             f"TPUConfig(num_replicas={devices_per_process}): all processes of a cluster have as many devices (got {least} to "
-            f"{-most}). Pass the same number in all."
+            f"{-minus_most}). Pass the same number in all."
         )
 
 
@@ -131,7 +133,7 @@ def _initialize(jax: ModuleType, group: ProcessGroup) -> None:
     options = jax.config
     if options.jax_cpu_collectives_implementation is None:
         options.update("jax_cpu_collectives_implementation", "gloo")
-    preemption = options.jax_enable_preemption_service
+    enables_preemption = options.jax_enable_preemption_service
     options.update("jax_enable_preemption_service", False)
     host, port = split_address(group.coordinator)
     try:
@@ -142,6 +144,7 @@ def _initialize(jax: ModuleType, group: ProcessGroup) -> None:
             cluster_detection_method="deactivate",
             initialization_timeout=_JOIN_SECONDS,
             heartbeat_timeout_seconds=_HEARTBEAT_SECONDS,
+            # By default, the first process listens at [::], which needs IPv6.
             coordinator_bind_address=None if socket.has_dualstack_ipv6() else f"0.0.0.0:{port}",
         )
     except RuntimeError as error:
@@ -149,7 +152,7 @@ def _initialize(jax: ModuleType, group: ProcessGroup) -> None:
             f"{group.origin}: {group.name} could not join the cluster: {first_line(error)}. Start all processes again."
         ) from error
     finally:
-        options.update("jax_enable_preemption_service", preemption)
+        options.update("jax_enable_preemption_service", enables_preemption)
 
 
 def _finish_joining(
@@ -157,9 +160,10 @@ def _finish_joining(
 ) -> tuple["jax.Device", ...]:
     """Connect the devices, shut down jax's service if they do not need it, and return them in the order of the processes."""
     platform = devices[0].platform
-    process_index = jax.local_devices(backend=platform)[0].process_index
-    order = peers.sum_numbers([process_index if index == peers.index else 0 for index in range(peers.count)])
-    device_counts = [sum(device.process_index == index for device in devices) for index in order]
+    # jax may number the processes in another order. Each process adds its number there at its own index, and 0 elsewhere.
+    jax_index = jax.local_devices(backend=platform)[0].process_index
+    jax_indices = peers.sum_numbers([jax_index if index == peers.index else 0 for index in range(peers.count)])
+    device_counts = [sum(device.process_index == index for device in devices) for index in jax_indices]
     if len(set(device_counts)) > 1:
         raise UsageError(
             f"{origin}: processes have different numbers of devices (got {', '.join(map(str, device_counts))}, expected equal "
@@ -169,11 +173,9 @@ def _finish_joining(
         # CPU devices connect at their first collective: a sum over all of them, while all processes are here.
         mesh = jax.sharding.Mesh(devices, ("replicas",))
         split = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("replicas"))
-        everywhere = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
-        device_ones = jax.make_array_from_process_local_data(
-            split, np.ones(device_counts[0], np.int32), (len(devices),)
-        )
-        jax.block_until_ready(jax.jit(jax.numpy.sum, out_shardings=everywhere)(device_ones))
-    if platform not in _NEED_SERVICE:
+        replicated = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
+        ones = jax.make_array_from_process_local_data(split, np.ones(device_counts[0], np.int32), (len(devices),))
+        jax.block_until_ready(jax.jit(jax.numpy.sum, out_shardings=replicated)(ones))
+    if platform not in _PLATFORMS_WITH_SERVICE:
         jax.distributed.shutdown()
-    return tuple(sorted(devices, key=lambda device: (order.index(device.process_index), device.id)))
+    return tuple(sorted(devices, key=lambda device: (jax_indices.index(device.process_index), device.id)))

@@ -1,9 +1,9 @@
 """Connections between the processes of a run: messages of bytes, and the detection of the other process's end.
 
-`multiprocessing.connection` frames the messages, which are bytes and never pickles: bytes of a stranger are at worst a message of
-an unknown kind, or end the connection. A thread for each connection reads them as they arrive, so sending never waits, and the end
-of a process is noticed while this one is busy. A process announces its end in its last message; the connection of a killed process
-ends without one, and that of a machine that is switched off times out after 25 s.
+`multiprocessing.connection` frames the messages, which are bytes and never pickles: at worst, bytes of a stranger are a message of
+an unknown kind, or end the connection. A thread for each connection reads messages as they arrive, so the sender never waits, and
+the end of a process is noticed while this one is busy. A process announces its end in its last message. The connection of a killed
+process ends without that message, and the connection of a machine that is switched off times out after 25 s.
 """
 
 import contextlib
@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 
+# Kinds of messages that `receive` does not return.
 _END, _NOTICE = b"l", b"x"
 _IDLE_SECONDS, _PROBE_SECONDS, _PROBES = 10, 5, 3
 
@@ -68,7 +69,7 @@ class Link:
             raise LinkEndedError from error
 
     def notify(self, data: bytes) -> None:
-        """Send an out-of-band notice; ignored if the peer has ended."""
+        """Send bytes to the other side's `on_notice` instead of its `receive`; do nothing if the other process has ended."""
         with contextlib.suppress(LinkEndedError):
             self.send(_NOTICE, data)
 
@@ -80,12 +81,12 @@ class Link:
         """
         message = self._inbox.get()
         if message is None:
-            self._inbox.put(None)
+            self._inbox.put(None)  # For further calls.
             raise LinkEndedError
         return message
 
     def close(self) -> None:
-        """Announce to the peer that this process ends."""
+        """Announce to the other process that this one ends."""
         with contextlib.suppress(LinkEndedError):
             self.send(_END, b"")
 
@@ -94,7 +95,8 @@ class Link:
         is_announced = False
         with contextlib.suppress(OSError, EOFError):
             while not is_announced:
-                kind, data = (self._connection.recv_bytes(self._most_bytes) for _ in range(2))
+                kind = self._connection.recv_bytes(self._most_bytes)
+                data = self._connection.recv_bytes(self._most_bytes)
                 if kind == _END:
                     is_announced = True
                 elif kind == _NOTICE:

@@ -6,12 +6,12 @@ from contextlib import AbstractContextManager
 
 from tpudata.tensor_types import Tensors
 
-# Entered before each loop: making one takes as long as entering it.
+# Made once, as each loop enters it, and making it takes as long as entering it.
 _NO_WAIT = contextlib.nullcontext()
 
 
 class Peers:
-    """The processes of a training in one process: itself.
+    """The processes of a run. This class is for a run of a single process, and the base for several.
 
     Attributes:
         index: index of this process, from 0; 0 is the chief.
@@ -27,11 +27,11 @@ class Peers:
         return self.index == 0
 
     def sum_numbers(self, numbers: Sequence[int]) -> list[int]:
-        """Return the sums of the numbers over the processes, each of which must call this."""
+        """Return the sums of the numbers over the processes; every process must call this."""
         return list(numbers)
 
     def min_numbers(self, numbers: Sequence[int]) -> list[int]:
-        """Return the minimum of each number over the processes, each of which must call this."""
+        """Return the minimum of each number over the processes; every process must call this."""
         return list(numbers)
 
     def any(self, flag: bool) -> bool:
@@ -39,11 +39,11 @@ class Peers:
         return bool(self.sum_numbers([int(flag)])[0])
 
     def broadcast_number(self, number: int) -> int:
-        """Return the number that the chief passes in every process, each of which must call this."""
+        """Return the chief's number in every process; every process must call this."""
         return self.sum_numbers([number if self.is_chief else 0])[0]
 
     def broadcast_bytes(self, data: bytes) -> bytes:
-        """Return the chief's bytes in every process, each of which must call this."""
+        """Return the chief's bytes in every process; every process must call this."""
         return data
 
     def broadcast_values(self, values: Mapping[str, Tensors]) -> dict[str, Tensors]:

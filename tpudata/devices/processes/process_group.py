@@ -40,7 +40,7 @@ class ProcessGroup:
         return [process for process in range(self.count) if process != self.index and process not in arrived]
 
     def describe(self, indices: Sequence[int]) -> str:
-        """Return the name of the first of `indices`, and the count of the rest."""
+        """Return the name of the first process of `indices`, and how many more there are."""
         more = f" and {len(indices) - 1} more" if len(indices) > 1 else ""
         return f"{self.names[indices[0]]}{more}" if indices else "no other process"
 
@@ -68,8 +68,9 @@ def make_process_group(task: ClusterTask) -> ProcessGroup:
         names = [f"process {task_index}" for task_index in range(task.num_workers)]
         names[0] += f" ({task.coordinator_address})"
         return ProcessGroup("num_processes=...", task.coordinator_address, tuple(names), index)
-    tasks = [
-        (job, task_index, address) for job in _SUPPORTED_JOBS for task_index, address in enumerate(jobs.get(job, ()))
-    ]
-    names = [f"{job} {task_index} ({address})" for job, task_index, address in tasks]
-    return ProcessGroup("TF_CONFIG", tasks[0][2].removeprefix("grpc://"), tuple(names), index)
+    names, addresses = [], []
+    for job in _SUPPORTED_JOBS:
+        for task_index, address in enumerate(jobs.get(job, ())):
+            names.append(f"{job} {task_index} ({address})")
+            addresses.append(address)
+    return ProcessGroup("TF_CONFIG", addresses[0].removeprefix("grpc://"), tuple(names), index)

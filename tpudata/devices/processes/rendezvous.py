@@ -27,6 +27,7 @@ from tpudata.devices.processes.process_group import ProcessGroup
 from tpudata.errors import UsageError
 
 _log = logging.getLogger("tpudata")
+# Longest wait in the operating system: Python handles signals after each.
 _TRY_SECONDS = 0.2
 _CONNECT_SECONDS = 2.0
 # Processes that are started together meet without a message.
@@ -88,16 +89,16 @@ class _WaitLog:
 def _meet_as_first(group: ProcessGroup, wait_log: _WaitLog) -> dict[int, socket.socket]:
     """Listen until all other processes have arrived, send them `go`, and return their connections by index."""
     arrived: dict[int, socket.socket] = {}
-    newcomers: dict[socket.socket, float] = {}  # connections without a line yet, and when they came
+    newcomers: dict[socket.socket, float] = {}  # Connections that have sent no line yet, and the time of each.
     with _listen(group) as server, contextlib.ExitStack() as connections:
         while len(arrived) < group.count - 1:
             wait_log.check(group.describe(group.list_missing(arrived)))
-            before = set(arrived)
-            # A short wait, after which Python handles signals. Ends come first: a process that starts again takes its place.
+            arrived_before = set(arrived)
             ready_sockets: list[Any] = wait([server, *newcomers, *arrived.values()], _TRY_SECONDS)
+            # Newcomers come last: a process that was started again takes the place of its connection that has ended.
             for ready in sorted(ready_sockets, key=lambda ready: ready in newcomers):
                 if ready is server:
-                    with contextlib.suppress(OSError):  # It has gone again.
+                    with contextlib.suppress(OSError):  # The connection has already ended.
                         connection = connections.enter_context(server.accept()[0])
                         connection.settimeout(_TRY_SECONDS)
                         newcomers[connection] = time.monotonic()
@@ -105,20 +106,26 @@ def _meet_as_first(group: ProcessGroup, wait_log: _WaitLog) -> dict[int, socket.
                     newcomers.pop(ready)
                     if not _admit(group, ready, arrived):
                         ready.close()
-                else:  # It has ended.
+                else:  # A process sends nothing after its line, so its connection has ended.
                     arrived = {number: connection for number, connection in arrived.items() if connection is not ready}
                     ready.close()
-            for newcomer in [new for new, since in newcomers.items() if time.monotonic() - since > _CONNECT_SECONDS]:
-                newcomers.pop(newcomer)
-                newcomer.close()
-            if set(arrived) != before:
+            _close_silent(newcomers)
+            if set(arrived) != arrived_before:
                 _send_line(arrived, f"missing {group.describe(group.list_missing(arrived))}")
         _send_line(arrived, "go")
         for newcomer in newcomers:
             newcomer.close()
-        connections.pop_all()
+        connections.pop_all()  # They stay open.
     wait_log.end()
     return arrived
+
+
+def _close_silent(newcomers: dict[socket.socket, float]) -> None:
+    """Close and remove the connections that have sent no line for too long."""
+    earliest = time.monotonic() - _CONNECT_SECONDS
+    for connection in [connection for connection, came_at in newcomers.items() if came_at < earliest]:
+        newcomers.pop(connection)
+        connection.close()
 
 
 def _send_line(arrived: dict[int, socket.socket], text: str) -> None:
@@ -156,7 +163,7 @@ def _admit(group: ProcessGroup, connection: socket.socket, arrived: dict[int, so
 
 
 def _meet_as_other(group: ProcessGroup, wait_log: _WaitLog) -> dict[int, socket.socket]:
-    """Connect to the first process until it sends `go`, and return the connection."""
+    """Connect to the first process, again until it sends `go`, and return the connection as {0: connection}."""
     while True:
         connection = _connect(group, wait_log)
         try:
@@ -172,20 +179,20 @@ def _meet_as_other(group: ProcessGroup, wait_log: _WaitLog) -> dict[int, socket.
 
 
 def _connect(group: ProcessGroup, wait_log: _WaitLog) -> socket.socket:
-    """Connect to the first process, in a thread, because a host lookup may block for long."""
+    """Return a connection to the first process, made by a thread, as the look-up of a host may block for long."""
     connected: queue.SimpleQueue[socket.socket] = queue.SimpleQueue()
-    ended = threading.Event()
+    has_ended = threading.Event()
 
     def attempt() -> None:
-        while not ended.is_set():
+        while not has_ended.is_set():
             with contextlib.suppress(OSError):
                 connection = socket.create_connection(split_address(group.coordinator), _CONNECT_SECONDS)
-                # Without a listener, a socket of this machine may be given the port that it connects to.
+                # Without a listener on this machine, a socket may get the very port that it connects to, and meet itself.
                 if connection.getsockname() != connection.getpeername():
-                    return connected.put(connection)
+                    connected.put(connection)
+                    return
                 connection.close()
-            ended.wait(_TRY_SECONDS)
-        return None
+            has_ended.wait(_TRY_SECONDS)
 
     threading.Thread(target=attempt, name="tpudata-rendezvous", daemon=True).start()
     try:
@@ -194,11 +201,15 @@ def _connect(group: ProcessGroup, wait_log: _WaitLog) -> socket.socket:
             with contextlib.suppress(queue.Empty):
                 return connected.get(timeout=_TRY_SECONDS)
     finally:
-        ended.set()
+        has_ended.set()
 
 
 def _await_go(group: ProcessGroup, connection: socket.socket, wait_log: _WaitLog) -> bool:
-    """Wait until the first process sends `go`; return False if the connection ends or speaks another protocol."""
+    """Wait until the first process sends `go`; return False if the connection ends or speaks another protocol.
+
+    Raises:
+        UsageError: the first process rejects this one.
+    """
     missing, line = group.describe([0]), b""
     connection.settimeout(_TRY_SECONDS)
     try:
@@ -233,7 +244,7 @@ def _await_go(group: ProcessGroup, connection: socket.socket, wait_log: _WaitLog
 
 @contextlib.contextmanager
 def _listen(group: ProcessGroup) -> Iterator[socket.socket]:
-    """Listen at the coordinator's port."""
+    """Listen at the coordinator's port inside the context; raise ClusterError if it is in use."""
     try:
         server = _create_server(split_address(group.coordinator)[1])
     except OSError as error:

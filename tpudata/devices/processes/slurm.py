@@ -7,10 +7,10 @@ from typing import Any
 from tpudata.errors import UsageError
 
 _FIRST_PORT = 12000
-_TASKS_OF_A_NODE = 64
+_PORTS_OF_A_STEP = 64
 # Ports up to 32000; Linux assigns higher ones to clients.
-_RANGES = 20000 // _TASKS_OF_A_NODE
-# Assumed limit of steps that one job runs at a time.
+_PORT_RANGES = 20000 // _PORTS_OF_A_STEP
+# Number of steps of one job that get different ports.
 _STEPS_OF_A_JOB = 8
 _NODES = "Slurm: got the list of nodes {!r} (expected one such as gpu[01-03,7]). Set SLURM_STEP_NODELIST."
 # More than Slurm starts in one step.
@@ -34,52 +34,56 @@ def cluster_from_slurm(*, evaluator: bool = False, port: int | None = None) -> d
     """
     rank, tasks = _read_number("PROCID"), _read_number("STEP_NUM_TASKS", "NTASKS")
     hosts = _parse_hosts(_read_variable("STEP_NODELIST", "JOB_NODELIST"))
-    per_node = _parse_tasks_per_node(_read_variable("STEP_TASKS_PER_NODE", "TASKS_PER_NODE"))
-    nodes = [node for node, count in enumerate(per_node) for _ in range(count)]
-    if len(hosts) != len(per_node) or len(nodes) != tasks:
+    tasks_per_node = _parse_tasks_per_node(_read_variable("STEP_TASKS_PER_NODE", "TASKS_PER_NODE"))
+    # The index of each task's node.
+    task_nodes = [node for node, count in enumerate(tasks_per_node) for _ in range(count)]
+    if len(hosts) != len(tasks_per_node) or len(task_nodes) != tasks:
         raise UsageError(
-            f"Slurm: got {len(hosts)} nodes with {per_node} tasks (expected {tasks} tasks together). Start the program with srun."
+            f"Slurm: got {len(hosts)} nodes with {tasks_per_node} tasks (expected {tasks} tasks together). Start the program with "
+            "srun."
         )
     if rank >= tasks:
         raise UsageError(
             f"Slurm: SLURM_PROCID is {rank} (expected 0 to {tasks - 1}, as the step has {tasks} tasks). Start the program with "
             "srun."
         )
-    if "SLURM_NODEID" in os.environ and nodes[rank] != _read_number("NODEID"):
+    if "SLURM_NODEID" in os.environ and task_nodes[rank] != _read_number("NODEID"):
         raise UsageError(
-            f"Slurm: task {rank} is on node {os.environ['SLURM_NODEID']} (expected {nodes[rank]}). Use srun --distribution=block."
+            f"Slurm: task {rank} is on node {os.environ['SLURM_NODEID']} (expected {task_nodes[rank]}). Use srun "
+            "--distribution=block."
         )
     if tasks < (3 if evaluator else 1):
         raise UsageError(
             f"Slurm: got {tasks} tasks (expected 3 or more: a chief, workers and an evaluator). Use srun --ntasks."
         )
-    first = _choose_port() if port is None else port
-    before = [nodes[:task].count(node) for task, node in enumerate(nodes)]
-    addresses = [f"{hosts[node]}:{first + number}" for node, number in zip(nodes, before, strict=True)]
+    first_port = _choose_port() if port is None else port
+    # Earlier tasks on the same node have the ports before a task's own.
+    ports = [first_port + task_nodes[:task].count(node) for task, node in enumerate(task_nodes)]
+    addresses = [f"{hosts[node]}:{task_port}" for node, task_port in zip(task_nodes, ports, strict=True)]
     jobs = ["chief", *["worker"] * (tasks - 1)]
     if evaluator:
         jobs[-1] = "evaluator"
     cluster: dict[str, list[str]] = {}
-    for name, address in zip(jobs, addresses, strict=True):
-        cluster.setdefault(name, []).append(address)
+    for job, address in zip(jobs, addresses, strict=True):
+        cluster.setdefault(job, []).append(address)
     return {"cluster": cluster, "task": {"type": jobs[rank], "index": jobs[:rank].count(jobs[rank])}}
 
 
 def _choose_port() -> int:
     """Return the first of 64 consecutive ports, derived from the job and step so that concurrent steps on a node differ."""
     job, step = (_read_number(f"{name}_ID") if f"SLURM_{name}_ID" in os.environ else 0 for name in ("JOB", "STEP"))
-    return _FIRST_PORT + (job * _STEPS_OF_A_JOB + step) % _RANGES * _TASKS_OF_A_NODE
+    return _FIRST_PORT + (job * _STEPS_OF_A_JOB + step) % _PORT_RANGES * _PORTS_OF_A_STEP
 
 
 def _read_variable(*names: str) -> str:
-    """Return the first of some SLURM_ variables that is set."""
-    settings = [os.environ[f"SLURM_{name}"] for name in names if f"SLURM_{name}" in os.environ]
-    if not settings:
-        raise UsageError(
-            f"Slurm: SLURM_{names[0]} is not set (expected a task of a job step). Start the program with srun, in an allocation of "
-            "sbatch or salloc."
-        )
-    return settings[0]
+    """Return the text of the first of some SLURM_ variables that is set."""
+    for name in names:
+        if f"SLURM_{name}" in os.environ:
+            return os.environ[f"SLURM_{name}"]
+    raise UsageError(
+        f"Slurm: SLURM_{names[0]} is not set (expected a task of a job step). Start the program with srun, in an allocation of "
+        "sbatch or salloc."
+    )
 
 
 def _read_number(*names: str) -> int:
@@ -98,28 +102,33 @@ def _parse_hosts(text: str) -> list[str]:
     if not re.fullmatch(r"(?:[^\[\]]|\[[^\[\]]+\])+", text):
         raise UsageError(_NODES.format(text[:80]))
     hosts = []
+    # Commas between entries are outside of brackets.
     for entry in re.findall(r"(?:[^,\[]|\[[^\]]*\])+", text):
         names = [""]
         for plain, ranges in re.findall(r"([^\[]+)|\[([^\]]*)\]", entry):
-            endings = (
-                [plain] if plain else [number for piece in ranges.split(",") for number in _expand_range(piece, text)]
-            )
+            endings = [plain] if plain else _expand_ranges(ranges, text)
             names = [name + ending for name in names for ending in endings]
         hosts += names
     return hosts
 
 
+def _expand_ranges(ranges: str, text: str) -> list[str]:
+    """Return the zero-padded numbers of ranges such as "01-03,7" in the node list `text`."""
+    return [number for piece in ranges.split(",") for number in _expand_range(piece, text)]
+
+
 def _expand_range(piece: str, text: str) -> list[str]:
-    """Return the zero-padded numbers of a range such as "01-03" of the node list `text`."""
+    """Return the zero-padded numbers of one range, such as "01-03" or "7", in the node list `text`."""
     match = re.fullmatch(r"([0-9]{1,9})(?:-([0-9]{1,9}))?", piece)
-    first, last = (match[1], match[2] or match[1]) if match else ("0", "")
-    if match is None or int(last) - int(first) >= _MOST_TASKS:
-        raise UsageError(_NODES.format(text[:80]))
-    return [str(number).zfill(len(first)) for number in range(int(first), int(last) + 1)]
+    if match is not None:
+        first, last = match[1], match[2] or match[1]
+        if int(last) - int(first) < _MOST_TASKS:
+            return [str(number).zfill(len(first)) for number in range(int(first), int(last) + 1)]
+    raise UsageError(_NODES.format(text[:80]))
 
 
 def _parse_tasks_per_node(text: str) -> list[int]:
-    """Return the numbers of a list such as "2(x3),1"."""
+    """Return the number of tasks on each node from a list such as "2(x3),1", which stands for [2, 2, 2, 1]."""
     tasks: list[int] = []
     for piece in text.split(","):
         match = re.fullmatch(r"([0-9]{1,9})(?:\(x([0-9]{1,9})\))?", piece)

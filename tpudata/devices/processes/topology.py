@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 
 from tpudata.devices.errors import TPUConnectionError
 from tpudata.devices.processes.cluster_task import ClusterTask
-from tpudata.devices.processes.device_search import local_devices, tpu_devices
+from tpudata.devices.processes.device_search import find_local_devices, find_tpu_devices
 from tpudata.devices.processes.joined_processes import join
 from tpudata.devices.processes.peers import Peers
 from tpudata.devices.processes.process_group import ProcessGroup, make_process_group
-from tpudata.devices.processes.tpu_pod import pod_group
+from tpudata.devices.processes.tpu_pod import find_pod_group
 
 if TYPE_CHECKING:
     import jax
 
-_LOCAL = ("", "local")
+_LOCAL = "local"
 # Seconds that a process waits for others.
 JOIN_TIMEOUT_SECONDS = 7200
 
@@ -27,8 +27,8 @@ class Topology:
 
     Attributes:
         num_replicas: number of replicas of the model, in all processes.
-        devices: the jax device of each replica, first those of process 0, then those of process 1, and so on, as many of each.
-            Empty if plain TensorFlow runs the one replica.
+        devices: the jax device of each replica, in the order of the processes, which have equal numbers of devices. Empty if plain
+            TensorFlow runs the only replica.
         is_tpu: whether the devices are cores of a TPU.
         peers: the processes that train together. Each is a host, which feeds its own devices.
     """
@@ -45,12 +45,12 @@ class Topology:
 
     @property
     def local_replicas(self) -> int:
-        """Number of replicas that this process feeds, and whose values it has."""
+        """Number of replicas that this process feeds and runs."""
         return self.num_replicas // self.peers.count
 
     @property
     def first_replica(self) -> int:
-        """Number of the first replica of this process."""
+        """Index of the first replica of this process."""
         return self.peers.index * self.local_replicas
 
     @property
@@ -64,7 +64,7 @@ class Topology:
         return self.is_tpu or self.num_replicas > 1
 
     def select_this_process(self) -> "Topology":
-        """Return this process's own devices, on which it evaluates and predicts: its chips, or plain TensorFlow."""
+        """Return the topology on which this process evaluates and predicts alone: its chips, or plain TensorFlow."""
         if not self.is_tpu:
             return Topology()
         return Topology(self.local_replicas, self.local_devices, is_tpu=True)
@@ -79,10 +79,10 @@ def local_topology(num_replicas: int | None) -> Topology:
     """
     if num_replicas is None or num_replicas == 1:
         return Topology()
-    return Topology(num_replicas, local_devices(num_replicas))
+    return Topology(num_replicas, find_local_devices(num_replicas))
 
 
-def cluster_topology(
+def join_cluster(
     task: ClusterTask, num_replicas: int | None, timeout_seconds: float = JOIN_TIMEOUT_SECONDS
 ) -> Topology:
     """Join the processes of a task's cluster, and return the devices of all.
@@ -101,23 +101,23 @@ def cluster_topology(
     return Topology(len(joined.devices), joined.devices, peers=joined.peers)
 
 
-def tpu_group(task: ClusterTask) -> ProcessGroup | None:
-    """Return the processes of the pod that this machine's TPU belongs to, or None if the TPU is this machine's alone.
+def find_tpu_group(task: ClusterTask) -> ProcessGroup | None:
+    """Return the processes of the pod to which this machine's TPU belongs; None if the TPU has no other machine.
 
     Args:
-        task: the task of this process. The workers of a pod also find each other without a cluster.
+        task: the task of this process. Without a cluster in it, the workers of a pod find each other by the TPU VM's metadata.
 
     Raises:
         UsageError: a job is not supported, or the TPU has several slices.
     """
-    return make_process_group(task) if task.num_workers > 1 else pod_group()
+    return make_process_group(task) if task.num_workers > 1 else find_pod_group()
 
 
-def tpu_topology(group: ProcessGroup | None, timeout_seconds: float = JOIN_TIMEOUT_SECONDS) -> Topology:
+def connect_tpu(group: ProcessGroup | None, timeout_seconds: float = JOIN_TIMEOUT_SECONDS) -> Topology:
     """Return the cores of this machine's TPU; on a pod, join its machines and return the cores of all.
 
     Args:
-        group: the processes of the pod, see `tpu_group`.
+        group: the processes of the pod, see `find_tpu_group`.
         timeout_seconds: largest number of seconds to wait for the others.
 
     Raises:
@@ -126,25 +126,25 @@ def tpu_topology(group: ProcessGroup | None, timeout_seconds: float = JOIN_TIMEO
         UsageError: jax has already started, on a pod.
     """
     if group is None:
-        devices = tpu_devices()
+        devices = find_tpu_devices()
         return Topology(len(devices), devices, is_tpu=True)
     joined = join(group, None, timeout_seconds)
     return Topology(len(joined.devices), joined.devices, is_tpu=True, peers=joined.peers)
 
 
 def require_own_tpu(names: Mapping[str, str | None], tpu_name: str | None = None) -> None:
-    """Raise TPUConnectionError if a name is neither empty, "local", nor TPU_NAME of the environment.
+    """Check that each name is empty, "local", or TPU_NAME of the environment, and not an address.
 
     Args:
         names: TPU names, by the argument that passes them, such as "RunConfig(master=...)".
         tpu_name: name of the TPU for the message, or None if it is unknown.
 
     Raises:
-        TPUConnectionError: a name is that of another TPU.
+        TPUConnectionError: a name is none of these.
     """
     tpu_of_machine = os.environ.get("TPU_NAME", "")
     for argument, name in names.items():
-        if (name or "") in (*_LOCAL, tpu_of_machine) and "://" not in (name or ""):
+        if not name or (name in (_LOCAL, tpu_of_machine) and "://" not in name):
             continue
         raise TPUConnectionError(
             f"{argument}: programs run on the machine of their TPU (got {name!r}, expected 'local' or nothing). "

@@ -1,4 +1,4 @@
-"""The workers of the TPU pod that this machine belongs to, from the variables or the metadata of a TPU VM, as jax finds them."""
+"""The workers of the TPU pod to which this machine belongs, found as jax does: by variables or the metadata of a TPU VM."""
 
 import os
 import urllib.error
@@ -24,8 +24,8 @@ def count_chips(devices: Path = Path("/sys/bus/pci/devices")) -> int:
     return sum((path / "device").read_text().strip() in _CHIPS for path in device_folders)
 
 
-def pod_group() -> ProcessGroup | None:
-    """Return the workers of the pod that this machine belongs to, or None without a TPU or with a TPU of one host.
+def find_pod_group() -> ProcessGroup | None:
+    """Return the workers of the pod to which this machine belongs; None without a TPU, or with a TPU of one host.
 
     Raises:
         UsageError: the pod has several slices.
@@ -37,18 +37,21 @@ def pod_group() -> ProcessGroup | None:
             f"TPU pod: several slices are not supported (got MEGASCALE_NUM_SLICES={os.environ['MEGASCALE_NUM_SLICES']}, expected "
             "1). Use one slice."
         )
-    hosts = os.environ.get("TPU_PROCESS_ADDRESSES") or os.environ.get("TPU_WORKER_HOSTNAMES")
-    number = os.environ.get("TPU_WORKER_ID")
-    if not hosts and count_chips() and "TPU_SKIP_MDS_QUERY" not in os.environ:
-        hosts, number = _fetch_metadata("worker-network-endpoints"), _fetch_metadata("agent-worker-number")
-    # An entry is HOST, HOST:PORT or, in the metadata, NAME:NUMBER:HOST.
-    names = [
-        parts[2] if len(parts) == 3 else parts[0] for parts in (entry.split(":") for entry in (hosts or "").split(","))
-    ]
-    if len(names) < 2 or not number or not number.isdecimal() or int(number) >= len(names):
+    endpoints = os.environ.get("TPU_PROCESS_ADDRESSES") or os.environ.get("TPU_WORKER_HOSTNAMES")
+    worker_id = os.environ.get("TPU_WORKER_ID")
+    if not endpoints and count_chips() and "TPU_SKIP_MDS_QUERY" not in os.environ:
+        endpoints, worker_id = _fetch_metadata("worker-network-endpoints"), _fetch_metadata("agent-worker-number")
+    hosts = [_parse_host(endpoint) for endpoint in (endpoints or "").split(",")]
+    if len(hosts) < 2 or not worker_id or not worker_id.isdecimal() or int(worker_id) >= len(hosts):
         return None
-    workers = tuple(f"worker {index} ({name})" for index, name in enumerate(names))
-    return ProcessGroup("TPU pod", f"{names[0]}:{_PORT}", workers, int(number))
+    names = tuple(f"worker {index} ({host})" for index, host in enumerate(hosts))
+    return ProcessGroup("TPU pod", f"{hosts[0]}:{_PORT}", names, int(worker_id))
+
+
+def _parse_host(endpoint: str) -> str:
+    """Return the host of HOST, HOST:PORT or, in the metadata, NAME:NUMBER:HOST."""
+    parts = endpoint.split(":")
+    return parts[2] if len(parts) == 3 else parts[0]
 
 
 def _fetch_metadata(key: str) -> str | None:

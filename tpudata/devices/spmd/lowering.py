@@ -13,9 +13,9 @@ from tpudata.devices.graphs.traced_code import traced_code
 from tpudata.devices.spmd.stablehlo import export_module
 from tpudata.error_text import libraries as texts
 
-# The operation that gives a tensor a size known only at run time, in StableHLO and in XLA's text.
-_DYNAMIC = b"set_dimension_size"
-_DYNAMIC_NODE = re.compile(r'set-dimension-size\(.*op_name="(?:model/)?([^"]+)"')
+# The operation for a size that is known only at run time: its name in StableHLO, and a pattern for it with its node in XLA's text.
+_DYNAMIC_SIZE = b"set_dimension_size"
+_DYNAMIC_SIZE_NODE = re.compile(r'set-dimension-size\(.*op_name="(?:model/)?([^"]+)"')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,12 +23,12 @@ class ReplicaProgram:
     """A function of one replica, with collectives over all replicas.
 
     Attributes:
-        exported: the program as a `jax.export.Exported`: a function of `inputs`, then of the variables, that returns `results`,
-            then the new values of `updates`.
+        exported: the program as a `jax.export.Exported`: a function of the inputs, followed by the variables, that returns the
+            results, followed by the new values of `updates`.
         inputs: shapes and dtypes of the inputs.
         results: shapes and dtypes of the results.
         variables: names of the variables that it reads or writes.
-        updates: names of those that it writes, in the order of their new values.
+        updates: names of the variables that it writes, in the order of their new values.
     """
 
     exported: jax.export.Exported
@@ -40,18 +40,18 @@ class ReplicaProgram:
     def __call__(
         self, inputs: Sequence[jax.Array], variables: Mapping[str, jax.Array]
     ) -> tuple[list[jax.Array], dict[str, jax.Array]]:
-        """Run the program on one replica, inside of jax's `shard_map`.
+        """Run the program on one replica, inside jax's `shard_map`.
 
         Args:
-            inputs: arrays of this device.
+            inputs: inputs of this replica.
             variables: values of the variables (arrays of their shapes and dtypes), by name.
 
         Returns:
             The results, and the new values of the written variables by name.
         """
-        returned = self.exported.call(*inputs, *(variables[name] for name in self.variables))
-        count = len(self.results)
-        return list(returned[:count]), dict(zip(self.updates, returned[count:], strict=True))
+        outputs = self.exported.call(*inputs, *(variables[name] for name in self.variables))
+        num_results = len(self.results)
+        return list(outputs[:num_results]), dict(zip(self.updates, outputs[num_results:], strict=True))
 
 
 def lower(
@@ -90,28 +90,32 @@ def lower(
             lowered = compiled.experimental_get_compiler_ir(*specs)
             serialized = lowered(stage="stablehlo_serialized")
     except (ValueError, tf.errors.OpError) as error:
-        # An operation without a kernel, such as tf.py_function, often causes the missing shape: report it instead.
-        shape = "" if texts.NO_KERNEL.search(str(error)) else _explain_shape(graph.outputs)
-        raise ModelFnValueError(shape or _explain(str(error))) from None
-    shape = _explain_shape(graph.outputs)
-    if shape:
-        raise ModelFnValueError(shape)
-    if _DYNAMIC in serialized:
-        match = _DYNAMIC_NODE.search(lowered(stage="hlo"))
+        # An operation without a kernel, such as tf.py_function, often causes the missing shape: report the operation instead.
+        shape_message = "" if texts.NO_KERNEL.search(str(error)) else _describe_dynamic_shape(graph.outputs)
+        raise ModelFnValueError(shape_message or _describe_xla_error(str(error))) from None
+    shape_message = _describe_dynamic_shape(graph.outputs)
+    if shape_message:
+        raise ModelFnValueError(shape_message)
+    if _DYNAMIC_SIZE in serialized:
+        match = _DYNAMIC_SIZE_NODE.search(lowered(stage="hlo"))
         name = "" if match is None else f" of {match[1]!r}"
         raise ModelFnValueError(
             f"{code}: the shape{name} depends on values (expected static shapes on several devices and a TPU). Keep all rows and "
             "mask them: tf.where(condition, x, 0), or weights of 0."
         )
     module = export_module(serialized)
-    inputs, count = len(specs), len(module.results) - len(module.updates)
-    captured_names = tuple(names[id(external)] for external, _ in captures)
-    updates = tuple(captured_names[module.updates[index] - inputs] for index in range(count, len(module.results)))
-    return ReplicaProgram(module.exported, module.arguments[:inputs], module.results[:count], captured_names, updates)
+    # The module's arguments are the inputs and then the variables; its results end with the variables' new values.
+    num_inputs, num_results = len(specs), len(module.results) - len(module.updates)
+    variable_names = tuple(names[id(external)] for external, _ in captures)
+    updates = tuple(
+        variable_names[module.updates[index] - num_inputs] for index in range(num_results, len(module.results))
+    )
+    inputs, results = module.arguments[:num_inputs], module.results[:num_results]
+    return ReplicaProgram(module.exported, inputs, results, variable_names, updates)
 
 
-def _explain_shape(outputs: Sequence[tf.Tensor]) -> str:
-    """Return an error message for the first result without a static shape; "" if all have one."""
+def _describe_dynamic_shape(outputs: Sequence[tf.Tensor]) -> str:
+    """Return the error message for the first result without a static shape; "" if all have one."""
     for tensor in outputs:
         if not tensor.shape.is_fully_defined():
             return (
@@ -121,8 +125,8 @@ def _explain_shape(outputs: Sequence[tf.Tensor]) -> str:
     return ""
 
 
-def _explain(error: str) -> str:
-    """Return the error message for XLA's text."""
+def _describe_xla_error(error: str) -> str:
+    """Return the error message for the text of XLA's error."""
     code = traced_code()
     match = texts.NO_KERNEL.search(error)
     if match is not None:
@@ -131,6 +135,7 @@ def _explain(error: str) -> str:
             f"{code}: the operation {texts.find_nodes(node_text, SCOPE)[0]!r} does not run on several devices or a TPU "
             f"(got {kind}, expected operations that XLA compiles). Compute it {code.before}, or {code.after}."
         )
-    name = "".join(f" at {name!r}" for name in texts.find_nodes(error, SCOPE)[:1])
+    nodes = texts.find_nodes(error, SCOPE)
+    location = f" at {nodes[0]!r}" if nodes else ""
     reason = texts.find_xla_reason(error, SCOPE)
-    return f"{code}: XLA cannot compile it{name} (got: {reason}). Use static shapes, or compute it {code.before}."
+    return f"{code}: XLA cannot compile it{location} (got: {reason}). Use static shapes, or compute it {code.before}."

@@ -17,7 +17,7 @@ def make_mesh(devices: Sequence[jax.Device]) -> Mesh:
     return Mesh(np.asarray(devices), (AXIS,))
 
 
-def local_devices(mesh: Mesh) -> list[jax.Device]:
+def list_local_devices(mesh: Mesh) -> list[jax.Device]:
     """Return the devices of this process, in the order of the replicas."""
     process_index = jax.process_index()
     return [device for device in mesh.devices.flat if device.process_index == process_index]
@@ -26,12 +26,12 @@ def local_devices(mesh: Mesh) -> list[jax.Device]:
 def replicate(mesh: Mesh, value: Array) -> jax.Array:
     """Return an array with a copy of `value` (NumPy) on every device; all processes must pass the same value."""
     # Copied: on CPUs jax may share the memory of an array, and a step writes to donated arrays.
-    copies = [jax.device_put(np.array(value), device) for device in local_devices(mesh)]
+    copies = [jax.device_put(np.array(value), device) for device in list_local_devices(mesh)]
     sharding = NamedSharding(mesh, PartitionSpec())
     return jax.make_array_from_single_device_arrays(np.shape(value), sharding, copies)
 
 
-def split(mesh: Mesh, rows: Sequence[Array]) -> jax.Array:
+def split_rows(mesh: Mesh, rows: Sequence[Array]) -> jax.Array:
     """Return an array [replicas, ...] with a row on each device.
 
     Args:
@@ -39,7 +39,8 @@ def split(mesh: Mesh, rows: Sequence[Array]) -> jax.Array:
         rows: values (NumPy) of this process's replicas, in order.
     """
     parts = [
-        jax.device_put(np.array(row)[np.newaxis], device) for row, device in zip(rows, local_devices(mesh), strict=True)
+        jax.device_put(np.array(row)[np.newaxis], device)
+        for row, device in zip(rows, list_local_devices(mesh), strict=True)
     ]
     sharding = NamedSharding(mesh, PartitionSpec(AXIS))
     return jax.make_array_from_single_device_arrays((mesh.size, *np.shape(rows[0])), sharding, parts)
@@ -50,16 +51,16 @@ def first_copy(array: jax.Array) -> jax.Array:
     return array.addressable_data(0)
 
 
-def wait(mesh: Mesh, *results: object) -> None:
-    """Wait for the program with these results if devices are several CPUs, on which concurrent programs can deadlock."""
+def wait_on_cpus(mesh: Mesh, *results: object) -> None:
+    """Wait for the program that computes `results` if the devices are several CPUs, on which concurrent programs can deadlock."""
     if mesh.size > 1 and mesh.devices.flat[0].platform == "cpu":
-        # All results are ready together; waiting for each of 1,800 variables on 8 devices takes 20 ms.
-        for array in itertools.chain.from_iterable(map(jax.tree.leaves, results)):
-            array.block_until_ready()
-            break
+        # For one array: all are ready together, and waiting for each of 1,800 variables on 8 devices takes 20 ms.
+        first_array = next(itertools.chain.from_iterable(map(jax.tree.leaves, results)), None)
+        if first_array is not None:
+            first_array.block_until_ready()
 
 
 def local_parts(array: jax.Array, axis: int = 0) -> list[Array]:
-    """Return the NumPy parts of this process's replicas of an array that is split along `axis`, without that axis."""
+    """Return the parts of this process's replicas of an array that is split along `axis`: NumPy arrays without that axis."""
     shards = sorted(array.addressable_shards, key=lambda shard: shard.index[axis].start or 0)
     return [np.asarray(shard.data).squeeze(axis) for shard in shards]

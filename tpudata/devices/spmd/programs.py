@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import NamedTuple, TypeAlias, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -29,7 +29,7 @@ class Layout:
         written: variables with one value for all replicas that the program writes; their arrays are donated.
         read: variables with one value that it only reads.
         per_replica: variables with a separate value on each replica; their arrays are donated.
-        diverging: those of `written` for which replicas compute different values; all take the first replica's.
+        diverging: variables of `written` for which replicas compute different values; all take the first replica's value.
     """
 
     written: tuple[str, ...]
@@ -59,31 +59,53 @@ class Layout:
 DeviceArrays: TypeAlias = tuple[jax.Array, ...]
 
 
+class _LoopState(NamedTuple):
+    """Values that one iteration of a loop passes to the next, on one replica.
+
+    Attributes:
+        step_index: number of steps done.
+        goes_on: scalar bool, whether the last loss was not NaN; None for a program of a single step.
+        written, per_replica: arrays of the layout's first and third group.
+        losses: float32 [capacity].
+        global_steps: int64 [capacity], -1 for steps that are not done.
+        fetched: values of the last step.
+        step_values: values [capacity, ...] of each step.
+    """
+
+    step_index: jax.Array
+    goes_on: jax.Array | None
+    written: DeviceArrays
+    per_replica: DeviceArrays
+    losses: jax.Array
+    global_steps: jax.Array
+    fetched: DeviceArrays
+    step_values: DeviceArrays
+
+
 class LoopOutput(NamedTuple):
     """Output of a loop of steps.
 
     Attributes:
         goes_on: scalar bool, whether no loss was NaN; None for a program of a single step.
         report: int64 [2, capacity], decoded by `read_report`. The first row has the global step after each step, -1 for steps
-            that were not done; the second has the bits of the losses. One array, as fetching a second one from 8 devices takes as
-            long as 10 variables.
+            that were not done; the second has the bits of the losses. They are one array, as fetching a second array from 8 devices
+            takes as long as fetching 10 variables.
         finite: bool [checked], whether all values of each checked variable are finite; None if none is checked.
         fetched: values [replicas, ...] of the last step.
-        each: values [capacity, replicas, ...] of each step.
+        step_values: values [capacity, replicas, ...] of each step.
     """
 
     goes_on: jax.Array | None
     report: jax.Array
     finite: jax.Array | None
     fetched: DeviceArrays
-    each: DeviceArrays
+    step_values: DeviceArrays
 
     def read_report(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
-        """Return the global step after each step that was done (NumPy, int64), and the mean loss of all replicas (float32)."""
-        report = np.asarray(self.report)
-        if report[0, -1] < 0:
-            report = report[:, : np.count_nonzero(report[0] >= 0)]
-        return report[0], report[1].astype(np.int32).view(np.float32)
+        """Return NumPy arrays with an entry for each step that was done: its global step, and the replicas' mean loss."""
+        global_steps, loss_bits = np.asarray(self.report)
+        num_done = np.count_nonzero(global_steps >= 0)
+        return global_steps[:num_done], loss_bits[:num_done].astype(np.int32).view(np.float32)
 
 
 # Compiled loop: a function that `DeviceState.run` calls, as `compile_loop` describes it.
@@ -96,7 +118,7 @@ def compile_loop(
     """Compile a loop of steps on all devices, without Python between them.
 
     Args:
-        program: a step: function of the replica's index (int32 scalar) and the batch that returns the loss (float32 scalar), the
+        program: a step: a function of the replica's index (int32 scalar) and the batch that returns the loss (float32 scalar), the
             values to fetch from the last step, and the values to return from each step.
         layout: layout of its variables.
         mesh: the devices.
@@ -131,61 +153,68 @@ def compile_loop(
                 program, layout, replica, [*batch, *shared_inputs], read_values, written, per_replica
             )
 
-        def body(carry: tuple[Any, ...]) -> tuple[Any, ...]:
-            step_index, _, written, per_replica, losses, steps, _, each = carry
-            written, per_replica, (loss, *values) = run_step(step_index, written, per_replica)
+        def update(state: _LoopState) -> _LoopState:
+            step_index = state.step_index
+            written, per_replica, (loss, *values) = run_step(step_index, state.written, state.per_replica)
             loss = lax.pmean(loss, AXIS)
             global_step = dict(zip(layout.written, written, strict=True)).get(
                 _GLOBAL_STEP, read_values.get(_GLOBAL_STEP, 0)
             )
-            each = tuple(
+            step_values = tuple(
                 lax.dynamic_update_index_in_dim(stack, array, step_index, 0)
-                for stack, array in zip(each, values[num_fetched:], strict=True)
+                for stack, array in zip(state.step_values, values[num_fetched:], strict=True)
             )
-            return (
-                step_index + 1,
-                ~jnp.isnan(loss),
-                written,
-                per_replica,
-                losses.at[step_index].set(loss),
-                steps.at[step_index].set(jnp.asarray(global_step, jnp.int64)),
-                tuple(values[:num_fetched]),
-                each,
+            return _LoopState(
+                step_index=step_index + 1,
+                goes_on=~jnp.isnan(loss),
+                written=written,
+                per_replica=per_replica,
+                losses=state.losses.at[step_index].set(loss),
+                global_steps=state.global_steps.at[step_index].set(jnp.asarray(global_step, jnp.int64)),
+                fetched=tuple(values[:num_fetched]),
+                step_values=step_values,
             )
 
-        def continues(carry: tuple[Any, ...]) -> jax.Array:
-            return (carry[0] < count) & carry[1]
+        def continues(state: _LoopState) -> jax.Array:
+            return (state.step_index < count) & state.goes_on
 
-        _, *results = program.results
-        initial = (
-            jnp.int32(0),
-            goes_on,
-            written,
-            tuple(array[0] for array in per_replica),
-            jnp.zeros([capacity or 1], jnp.float32),
-            jnp.full([capacity or 1], -1, jnp.int64),
-            tuple(jnp.zeros(array.shape, array.dtype) for array in results[:num_fetched]),
-            tuple(jnp.zeros((capacity or 1, *array.shape), array.dtype) for array in results[num_fetched:]),
+        _, *specs = program.results  # The first is the loss.
+        max_steps = capacity or 1
+        initial = _LoopState(
+            step_index=jnp.int32(0),
+            goes_on=goes_on,
+            written=written,
+            per_replica=tuple(array[0] for array in per_replica),
+            losses=jnp.zeros([max_steps], jnp.float32),
+            global_steps=jnp.full([max_steps], -1, jnp.int64),
+            fetched=tuple(jnp.zeros(spec.shape, spec.dtype) for spec in specs[:num_fetched]),
+            step_values=tuple(jnp.zeros((max_steps, *spec.shape), spec.dtype) for spec in specs[num_fetched:]),
         )
-        final = body(initial) if capacity is None else lax.while_loop(continues, body, initial)
-        _, goes_on, written, per_replica, losses, steps, fetched, each = final
-        by_name = dict(zip((*layout.written, *layout.per_replica), (*written, *per_replica), strict=True))
-        finite = [jnp.isfinite(by_name[name]).all() if name in by_name else jnp.asarray(True) for name in checked]
+        final = update(initial) if capacity is None else lax.while_loop(continues, update, initial)
+        names, arrays = (*layout.written, *layout.per_replica), (*final.written, *final.per_replica)
+        final_values = dict(zip(names, arrays, strict=True))
+        # A variable that the program does not write is not checked again.
+        finite = [
+            jnp.isfinite(final_values[name]).all() if name in final_values else jnp.asarray(True) for name in checked
+        ]
+        loss_bits = lax.bitcast_convert_type(final.losses, jnp.int32).astype(jnp.int64)
         output = LoopOutput(
-            None if capacity is None else goes_on,
-            jnp.stack([steps, lax.bitcast_convert_type(losses, jnp.int32).astype(jnp.int64)]),
-            jnp.stack(finite) if finite else None,
-            tuple(array[jnp.newaxis] for array in fetched),
-            tuple(array[:, jnp.newaxis] for array in each),
+            goes_on=None if capacity is None else final.goes_on,
+            report=jnp.stack([final.global_steps, loss_bits]),
+            finite=jnp.stack(finite) if finite else None,
+            fetched=tuple(array[jnp.newaxis] for array in final.fetched),
+            step_values=tuple(array[:, jnp.newaxis] for array in final.step_values),
         )
-        return written, tuple(array[jnp.newaxis] for array in per_replica), output
+        return final.written, tuple(array[jnp.newaxis] for array in final.per_replica), output
 
-    outputs = LoopOutput(_REPLICATED, _REPLICATED, _REPLICATED, _SPLIT, _STACKED)
+    output_specs = LoopOutput(
+        goes_on=_REPLICATED, report=_REPLICATED, finite=_REPLICATED, fetched=_SPLIT, step_values=_STACKED
+    )
     return _compile_on_mesh(
         run,
         mesh,
-        (_REPLICATED, _REPLICATED, _SPLIT, _REPLICATED, _REPLICATED, _STACKED, _REPLICATED),
-        (_REPLICATED, _SPLIT, outputs),
+        in_specs=(_REPLICATED, _REPLICATED, _SPLIT, _REPLICATED, _REPLICATED, _STACKED, _REPLICATED),
+        out_specs=(_REPLICATED, _SPLIT, output_specs),
         donated=(0, 2),
     )
 
@@ -215,6 +244,7 @@ def compile_call(
         replica = lax.axis_index(AXIS).astype(jnp.int32)
         inputs = [*(stack[0, 0] for stack in stacks), *shared_inputs]
         read_values = dict(zip(layout.read, read, strict=True))
+        # On its device, an array that is split over the replicas has an axis of length 1.
         per_replica = tuple(array[0] for array in per_replica)
         written, per_replica, results = _run_replica_step(
             program, layout, replica, inputs, read_values, written, per_replica
@@ -228,8 +258,8 @@ def compile_call(
     return _compile_on_mesh(
         run,
         mesh,
-        (_REPLICATED, _REPLICATED, _SPLIT, _STACKED, _REPLICATED),
-        (_REPLICATED, _SPLIT, _SPLIT),
+        in_specs=(_REPLICATED, _REPLICATED, _SPLIT, _STACKED, _REPLICATED),
+        out_specs=(_REPLICATED, _SPLIT, _SPLIT),
         donated=(0, 2),
     )
 
@@ -241,7 +271,7 @@ def _compile_on_mesh(
     out_specs: tuple[PartitionSpec | LoopOutput, ...],
     donated: tuple[int, ...],
 ) -> Callable[..., _T]:
-    """Return a function compiled for all devices of the mesh; `donated` are its arguments whose memory results may take."""
+    """Return a function compiled for all devices of the mesh; its results may take the memory of the arguments `donated`."""
     # check_vma is off: jax's check of replicated values does not see into exported modules.
     mapped = jax.shard_map(function, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False)
     compiled: Callable[..., _T] = jax.jit(mapped, donate_argnums=donated)
@@ -269,18 +299,19 @@ def _run_replica_step(
 
 
 def _take_first_replica(values: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
-    """Return the first replica's values on all replicas, by one sum for each dtype in which the others are 0."""
+    """Return the first replica's values on all replicas: one sum for each dtype, to which the other replicas add zeros."""
     if lax.axis_size(AXIS) == 1:
         return dict(values)
     first_values: dict[str, jax.Array] = {}
     for dtype in dict.fromkeys(value.dtype for value in values.values()):
         names = [name for name, value in values.items() if value.dtype == dtype]
         flat = jnp.concatenate([values[name].ravel() for name in names])
-        exchanged = flat.astype(jnp.int32) if dtype.name == "bool" else flat
-        total = lax.psum(jnp.where(lax.axis_index(AXIS) == 0, exchanged, jnp.zeros_like(exchanged)), AXIS).astype(dtype)
+        summands = flat.astype(jnp.int32) if dtype.name == "bool" else flat  # psum takes numbers only.
+        summands = jnp.where(lax.axis_index(AXIS) == 0, summands, jnp.zeros_like(summands))
+        flat_first = lax.psum(summands, AXIS).astype(dtype)
         begin = 0
         for name in names:
             size = values[name].size
-            first_values[name] = total[begin : begin + size].reshape(values[name].shape)
+            first_values[name] = flat_first[begin : begin + size].reshape(values[name].shape)
             begin += size
     return first_values

@@ -1,8 +1,9 @@
-"""StableHLO modules of TensorFlow as `jax.export.Exported`: the only module that uses private parts of jax.
+"""StableHLO modules of TensorFlow as `jax.export.Exported`.
 
 jax publishes no way to call a module that another compiler has written. `jax.export` serialises modules in StableHLO's portable
-format, so a module takes the place of the one in an exported stand-in function with the same arguments and results. Private are
-the MLIR bindings of jaxlib (`jaxlib.mlir`) and the context with jax's dialects.
+format, so TensorFlow's module replaces the one in an exported stand-in function with the same arguments and results.
+
+This file alone uses private parts of jax: the MLIR bindings of jaxlib (`jaxlib.mlir`), and the context with jax's dialects.
 
 TensorFlow's module differs from what jax calls in three ways, which `export_module` changes:
 
@@ -39,7 +40,7 @@ class ExportedModule:
         exported: the module; `exported.call` takes `arguments` and returns a tuple of `results`.
         arguments: shapes and dtypes of the arguments.
         results: shapes and dtypes of the results.
-        updates: for each result that is the new value of an argument, by result index, the argument's index.
+        updates: index of the argument whose new value a result is, by the result's index.
     """
 
     exported: export.Exported
@@ -49,7 +50,7 @@ class ExportedModule:
 
 
 def export_module(serialized: bytes) -> ExportedModule:
-    """Return a serialized module of `experimental_get_compiler_ir(...)(stage="stablehlo_serialized")` as one that jax calls.
+    """Convert a module that TensorFlow serialized, by `experimental_get_compiler_ir(...)(stage="stablehlo_serialized")`.
 
     Raises:
         UsageError: this version of jax is not supported.
@@ -74,7 +75,7 @@ def export_module(serialized: bytes) -> ExportedModule:
 
 
 def require_version() -> None:
-    """Raise an error if the version of jax is not supported.
+    """Check that the version of jax is supported.
 
     Raises:
         UsageError: the version is not in JAX_VERSIONS.
@@ -93,16 +94,17 @@ def _join_version(version: Sequence[int]) -> str:
 
 
 def _find_updates(module: ir.Module) -> dict[int, int]:
-    """Return the index of the argument that each result updates, by result index."""
+    """Return the index of the argument whose new value a result is, by the result's index."""
     attributes = module.operation.attributes
     if "mhlo.input_output_alias" not in attributes:
         return {}
     updates = {}
     aliases: Any = attributes["mhlo.input_output_alias"]  # An array of dicts, which jaxlib's stubs do not declare.
-    for entry in aliases:
-        position = [int(number) for number in re.findall(r"-?\d+", str(entry["output_index"]).partition(":")[2])]
-        argument = int(str(entry["alias"]["parameter_number"]).partition(" ")[0])
-        updates[position[0] if position else 0] = argument  # A lone result has no index.
+    for alias in aliases:
+        # The values are texts, such as "array<i64: 2>" and "3 : i64"; a lone result has no index.
+        result_index = re.findall(r"-?\d+", str(alias["output_index"]).partition(":")[2])
+        argument = int(str(alias["alias"]["parameter_number"]).partition(" ")[0])
+        updates[int(result_index[0]) if result_index else 0] = argument
     return updates
 
 
@@ -130,8 +132,8 @@ def _adapt_to_shard_map(module: ir.Module) -> None:
         del module.operation.attributes[name]
 
 
-def _make_spec(kind: ir.RankedTensorType) -> jax.ShapeDtypeStruct:
-    return jax.ShapeDtypeStruct(tuple(kind.shape), _parse_dtype(str(kind.element_type)))
+def _make_spec(tensor_type: ir.RankedTensorType) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(tuple(tensor_type.shape), _parse_dtype(str(tensor_type.element_type)))
 
 
 def _parse_dtype(name: str) -> np.dtype[np.generic]:

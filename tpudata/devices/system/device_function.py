@@ -7,10 +7,10 @@ import numpy as np
 import tensorflow as tf
 from jax.sharding import NamedSharding, PartitionSpec
 
-from tpudata.devices.batches.global_arrays import global_array
+from tpudata.devices.batches.global_arrays import make_global_array
 from tpudata.devices.graphs.traced_code import tracing_function
 from tpudata.devices.spmd.lowering import ReplicaProgram, lower
-from tpudata.devices.spmd.mesh import AXIS, local_devices, local_parts, wait
+from tpudata.devices.spmd.mesh import AXIS, list_local_devices, local_parts, wait_on_cpus
 from tpudata.devices.spmd.programs import Layout, compile_call
 from tpudata.devices.spmd.variables import DeviceVariables
 from tpudata.devices.system.traced_function import INDEX_SPECS, TracedFunction, find_function_name
@@ -22,7 +22,7 @@ class DeviceFunction:
 
     Attributes:
         variables: the `tf.Variable`s that it uses, by name.
-        writes: names of those that it changes.
+        writes: names of the variables that it changes.
 
     Args:
         function: a Python function or a `tf.function`.
@@ -45,7 +45,7 @@ class DeviceFunction:
         state: DeviceVariables,
     ) -> None:
         self._splits = tuple(splits)
-        # A compiled call takes the split tensors before those that all replicas get.
+        # A compiled call takes the split tensors before the tensors that all replicas get.
         self._argument_order = sorted(range(len(specs)), key=lambda index: not splits[index])
         with tracing_function(find_function_name(function)):
             traced = TracedFunction(function, structure, specs, state.mesh.size)
@@ -75,7 +75,7 @@ class DeviceFunction:
 
         Args:
             call_index: index of this call.
-            tensors: arrays (NumPy) of this process: rows of its replicas together, or whole.
+            tensors: arrays (NumPy): the rows of all replicas of this process if the tensor is split, or what each replica gets.
 
         Returns:
             The results, in the structure that the function returns, as NumPy arrays [replicas of this process, ...].
@@ -92,17 +92,21 @@ class DeviceFunction:
             (*whole_arrays, np.int64(call_index)),
         )
         state.replace(layout.written, written)
-        wait(state.mesh, results, written)
+        wait_on_cpus(state.mesh, results, written)
         return jax.tree.unflatten(self._result_structure, [np.stack(local_parts(result)) for result in results])
 
     def _stack(self, rows: Array) -> jax.Array:
-        """Return an array [1, replicas, rows, ...] from the rows of this process's replicas."""
+        """Return a global array [1, replicas, rows of a replica, ...] from the rows of this process's replicas."""
         mesh = self._state.mesh
-        process_devices = local_devices(mesh)
+        process_devices = list_local_devices(mesh)
         first_replica = list(mesh.devices.flat).index(process_devices[0])
         parts = np.array(rows).reshape(1, len(process_devices), -1, *rows.shape[1:])
         shape = (1, mesh.size, *parts.shape[2:])
         sharding = NamedSharding(mesh, PartitionSpec(None, AXIS))
-        return global_array(
-            shape, parts.dtype, sharding, 1, lambda begin, end: parts[:, begin - first_replica : end - first_replica]
+        return make_global_array(
+            shape,
+            parts.dtype,
+            sharding,
+            axis=1,
+            make_part=lambda first, stop: parts[:, first - first_replica : stop - first_replica],
         )

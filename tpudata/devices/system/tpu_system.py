@@ -14,9 +14,9 @@ import tensorflow as tf
 from tpudata.checks import require_positive_int
 from tpudata.console.tables import count_text
 from tpudata.devices.processes.cluster_task import ClusterTask
-from tpudata.devices.processes.device_search import local_devices
+from tpudata.devices.processes.device_search import find_local_devices
 from tpudata.devices.processes.peers import Peers
-from tpudata.devices.processes.topology import Topology, cluster_topology, require_own_tpu, tpu_group, tpu_topology
+from tpudata.devices.processes.topology import Topology, connect_tpu, find_tpu_group, join_cluster, require_own_tpu
 from tpudata.errors import UsageError
 from tpudata.tensor_types import Array, Arrays, Tensors
 
@@ -61,11 +61,11 @@ def tpu_system(
     task = ClusterTask.find(_NAME, coordinator_address, num_processes, process_id)
     if num_replicas is None:
         require_own_tpu({f"{_NAME}(name=...)": name}, name)
-        topology = tpu_topology(tpu_group(task))
+        topology = connect_tpu(find_tpu_group(task))
     elif task.num_workers > 1:
-        topology = cluster_topology(task, num_replicas)
+        topology = join_cluster(task, num_replicas)
     else:
-        topology = Topology(num_replicas, local_devices(num_replicas))
+        topology = Topology(num_replicas, find_local_devices(num_replicas))
     system = TPUSystem(topology.devices, topology.peers)
     try:
         yield system
@@ -91,7 +91,7 @@ class TPUSystem:
         self.devices = tuple(devices)
         self.host = peers.index
         self.num_hosts = peers.count
-        # Variables that functions use, by name, and their values by the devices that ran the functions.
+        # Variables that functions use, by name; and for each group of devices that has run functions, the values there.
         self._variables: dict[str, tf.Variable] = {}
         self._states: dict[tuple[jax.Device, ...], DeviceVariables] = {}
         self._functions: dict[object, DeviceFunction] = {}
@@ -106,8 +106,8 @@ class TPUSystem:
     @property
     def local_devices(self) -> tuple["jax.Device", ...]:
         """The devices of this process."""
-        share = self.num_replicas // self.num_hosts
-        return self.devices[self.host * share : (self.host + 1) * share]
+        per_host = self.num_replicas // self.num_hosts
+        return self.devices[self.host * per_host : (self.host + 1) * per_host]
 
     def run(
         self,
@@ -127,8 +127,8 @@ class TPUSystem:
         Args:
             function: a Python function or a `tf.function`.
             *args: arrays, tensors or numbers, or structures of them; with several processes, the rows of this one.
-            split: whether each device gets its part of the rows of an argument, or all of them; one bool for all arguments, or
-                one for each.
+            split: whether each device gets its part of the rows of an argument instead of all rows; one bool for all arguments,
+                or one for each.
             device: index of the local device to run on, with whole arguments; None for all devices.
 
         Returns:
@@ -155,6 +155,7 @@ class TPUSystem:
                     f"{_NAME}: run(device={device}): the function assigns to {compiled.writes[0]!r}, whose value would differ "
                     "between processes (expected a function that only reads variables). Run it on all devices."
                 )
+            # Values that other groups of devices have computed reach this group by the host.
             other_states = [state for state_devices, state in self._states.items() if state_devices != devices]
             for state in other_states:
                 state.copy_to_host(compiled.variables)
@@ -167,7 +168,7 @@ class TPUSystem:
     def sync(self) -> None:
         """Copy the values that functions computed into the `tf.Variable`s.
 
-        Until the next `run`, which transfers them to the devices again, they can be read, saved and assigned to.
+        Until the next `run`, which transfers them to the devices again, the variables can be read, saved and assigned to.
         """
         for state in self._states.values():
             state.copy_to_host(self._variables)
@@ -175,7 +176,7 @@ class TPUSystem:
             state.mark_changed_on_host(self._variables)
 
     def close(self) -> None:
-        """Copy the values into the variables, and free the devices' memory; called at the end of the block."""
+        """Copy the values into the variables, and free the devices' memory; the end of the block calls this."""
         self.sync()
         self._functions.clear()
         self._states.clear()
@@ -212,13 +213,13 @@ class TPUSystem:
         self, jax: ModuleType, args: Sequence[Tensors], split: bool | Sequence[bool]
     ) -> tuple[list[Array], tuple[bool, ...]]:
         """Return the arrays of all arguments, and for each whether its rows are split over devices."""
-        choices = [split] * len(args) if isinstance(split, bool) else list(split)
-        if len(choices) != len(args):
+        argument_splits = [split] * len(args) if isinstance(split, bool) else list(split)
+        if len(argument_splits) != len(args):
             raise UsageError(
-                f"{_NAME}: run(split={split}): one for each argument (got {len(choices)}, expected {len(args)})."
+                f"{_NAME}: run(split={split}): one for each argument (got {len(argument_splits)}, expected {len(args)})."
             )
         tensors, splits = [], []
-        for index, (argument, is_split) in enumerate(zip(args, choices, strict=True)):
+        for index, (argument, is_split) in enumerate(zip(args, argument_splits, strict=True)):
             for leaf in jax.tree.leaves(argument):
                 array = leaf if isinstance(leaf, np.ndarray) else np.asarray(tf.convert_to_tensor(leaf))
                 self._check_argument(index, array, is_split)
@@ -227,15 +228,16 @@ class TPUSystem:
         return tensors, tuple(splits)
 
     def _check_argument(self, index: int, array: Array, is_split: bool) -> None:
+        """Raise UsageError if an array of the argument `index` has strings, or rows that cannot be split equally."""
         argument = f"{_NAME}: argument {index} of the function"
         if array.dtype.kind in "OSU":
             raise UsageError(f"{argument} has strings (expected numbers). Convert them to numbers on the host.")
-        share = len(self.local_devices)
-        if is_split and (array.ndim == 0 or array.shape[0] % share):
-            got = "a scalar" if array.ndim == 0 else f"{count_text(array.shape[0], 'row')}"
+        num_devices = len(self.local_devices)
+        if is_split and (array.ndim == 0 or array.shape[0] % num_devices):
+            got = "a scalar" if array.ndim == 0 else count_text(array.shape[0], "row")
             raise UsageError(
-                f"{argument} cannot be split over {share} devices (got {got}, expected a multiple of {count_text(share, 'row')}). "
-                "Pass split=False to give each device all of it."
+                f"{argument} cannot be split over {num_devices} devices (got {got}, expected a multiple of "
+                f"{count_text(num_devices, 'row')}). Pass split=False to give each device all of it."
             )
 
     def _make_replica_spec(self, tensor: Array, is_split: bool) -> tf.TensorSpec:

@@ -10,6 +10,7 @@ from tpudata.devices.errors import ModelFnValueError
 from tpudata.devices.graphs.collectives import lower_collectives
 from tpudata.devices.graphs.graph_copy import copy_graph
 from tpudata.devices.graphs.keras_state import is_keras_seed
+from tpudata.devices.graphs.library import find_producer
 from tpudata.devices.graphs.random_graph import draw_by_step
 from tpudata.devices.graphs.replica_context import replica_context
 from tpudata.devices.graphs.traced_code import traced_code
@@ -48,14 +49,14 @@ class TracedFunction:
         num_replicas: int,
     ) -> None:
         # AutoGraph converts only the user's function, not the wrapper around it.
-        converted = function if hasattr(function, "get_concrete_function") else tf.function(function)
-        structures: list[jax.tree_util.PyTreeDef] = []
+        tf_function = function if hasattr(function, "get_concrete_function") else tf.function(function)
+        result_structures: list[jax.tree_util.PyTreeDef] = []  # One for each time that TensorFlow traces.
 
         def trace(replica: tf.Tensor, call_index: tf.Tensor, *tensors: tf.Tensor) -> list[tf.Tensor]:
             del call_index  # `draw_by_step` makes draws depend on it.
             with replica_context(num_replicas, replica, reduces_assignments=False):
-                leaves, result_structure = jax.tree.flatten(converted(*jax.tree.unflatten(structure, tensors)))
-                structures.append(result_structure)
+                leaves, result_structure = jax.tree.flatten(tf_function(*jax.tree.unflatten(structure, tensors)))
+                result_structures.append(result_structure)
                 return [tf.convert_to_tensor(leaf) for leaf in leaves]
 
         try:
@@ -71,16 +72,24 @@ class TracedFunction:
                     "Make variables, layers and optimizers outside of the function."
                 ) from None
             raise
-        self.results = structures[-1]
+        self.results = result_structures[-1]
         self._outputs = [tensor.name for tensor in graph.outputs]
         self._effects = [operation.name for operation in graph.control_outputs]
-        captured = {id(external): internal.name for external, internal in graph.captures}
-        self._arguments = [tensor.name for tensor in graph.inputs if tensor.name not in captured.values()]
-        handles = {id(variable.handle): variable for variable in graph.variables}
-        self.variables = {f"{variable.name}/{key}": variable for key, variable in handles.items()}
-        self._captured = {captured[key]: variable for key, variable in handles.items()}
-        other_captures = [(external, name) for external, name in _list_captures(graph) if id(external) not in handles]
-        self._constants = {name: external.numpy() for external, name in other_captures if external.dtype != tf.resource}
+        # The tensors outside of the function that it uses, by the names of the placeholders that stand for them in the graph.
+        captures = {internal.name: external for external, internal in graph.captures}
+        self._arguments = [tensor.name for tensor in graph.inputs if tensor.name not in captures]
+        variables_by_id = {id(variable.handle): variable for variable in graph.variables}
+        # Variables may share a name.
+        self.variables = {f"{variable.name}/{handle_id}": variable for handle_id, variable in variables_by_id.items()}
+        self._captured_variables = {
+            name: variables_by_id[id(external)]
+            for name, external in captures.items()
+            if id(external) in variables_by_id
+        }
+        other_captures = {name: external for name, external in captures.items() if name not in self._captured_variables}
+        self._constants = {
+            name: external.numpy() for name, external in other_captures.items() if external.dtype != tf.resource
+        }
         if len(self._constants) < len(other_captures):
             raise UsageError(
                 f"{traced_code()} uses a table, an iterator or a variable that is gone (got a resource, expected "
@@ -89,36 +98,33 @@ class TracedFunction:
         self._graph_def = self._prepare_for_devices(graph.as_graph_def(), num_replicas)
 
     def __call__(self, *tensors: tf.Tensor) -> list[tf.Tensor]:
-        """Add the graph to the one that is being built, and return its results.
+        """Copy the graph into TensorFlow's default graph, and return its results.
 
         Args:
             tensors: the replica's index, the index of the call, and the tensors of the arguments.
         """
         graph = tf.compat.v1.get_default_graph()
         feeds: dict[str, tf.Tensor] = dict(zip(self._arguments, tensors, strict=True))
-        feeds |= {name: graph.capture(variable.handle) for name, variable in self._captured.items()}
+        feeds |= {name: graph.capture(variable.handle) for name, variable in self._captured_variables.items()}
         feeds |= {name: tf.constant(value) for name, value in self._constants.items()}
         return copy_graph(self._graph_def, feeds, self._outputs, self._effects)
 
     def _prepare_for_devices(self, graph_def: tf.compat.v1.GraphDef, num_replicas: int) -> tf.compat.v1.GraphDef:
-        """Remove the placeholders, and make collectives compile in XLA and draws depend on replica and call."""
-        placeholders = {name.partition(":")[0] for name in (*self._arguments, *self._captured, *self._constants)}
+        """Return the graph without its placeholders, with collectives that XLA compiles and draws by replica and call."""
+        inputs = (*self._arguments, *self._captured_variables, *self._constants)
+        placeholders = set(map(find_producer, inputs))
         nodes = [
             type(node).FromString(node.SerializeToString()) for node in graph_def.node if node.name not in placeholders
         ]
         del graph_def.node[:]
         graph_def.node.extend(nodes)
-        replica, call_name = (name.partition(":")[0] for name in self._arguments[:2])
-        seeds = [
-            handle.partition(":")[0]
-            for handle, variable in self._captured.items()
+        replica, call_index = map(find_producer, self._arguments[:2])
+        keras_seeds = [
+            find_producer(name)
+            for name, variable in self._captured_variables.items()
             if is_keras_seed(variable.name, variable.dtype)
         ]
-        return draw_by_step(lower_collectives(graph_def, num_replicas), call_name, replica, seeds)
-
-
-def _list_captures(graph: tf.Graph) -> list[tuple[tf.Tensor, str]]:
-    return [(external, internal.name) for external, internal in graph.captures]
+        return draw_by_step(lower_collectives(graph_def, num_replicas), call_index, replica, keras_seeds)
 
 
 def find_function_name(function: Callable[..., object]) -> str:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("tpudata")
 _PROGRAM = Path(__file__).with_name("topology_compiler.py")
-# Values of jax_optimization_level; the last is the compiler's own choice.
+# The value of jax_optimization_level for each effort; UNKNOWN leaves the choice to the compiler.
 EFFORTS = {"quick": "O0", "full": "UNKNOWN"}
 # ResNet-50 takes half a minute at the quick effort, and many minutes at the full one.
 _TIME_LIMITS = {"quick": 900, "full": 7200}
@@ -44,7 +44,15 @@ _CHILD_ENVIRONMENT = {
 
 
 class Fault(enum.Enum):
-    """Reason why the compiler made no program."""
+    """Reason why the compiler made no program.
+
+    Attributes:
+        REJECTED: it rejected the program.
+        MEMORY: the program needs more HBM than a device has.
+        CRASH: it ended without an answer.
+        START: it ended before it began to compile.
+        TIME: it took too long.
+    """
 
     REJECTED = "rejected"
     MEMORY = "memory"
@@ -137,7 +145,7 @@ def compile_for(tpu: TPUSlice, loop: "DeviceLoop", effort: str, time_limit: floa
             "level": EFFORTS[effort],
         }
         (folder / "request.json").write_text(json.dumps(request))
-        # XLA_FLAGS of this program may be for other compilers, and libtpu aborts on flags that it does not know.
+        # XLA_FLAGS of this process may be for other compilers, and libtpu aborts on flags that it does not know.
         environment = {key: setting for key, setting in os.environ.items() if key != "XLA_FLAGS"}
         exit_code, output = _run_compiler(
             folder, {**environment, **_CHILD_ENVIRONMENT, "TPU_ACCELERATOR_TYPE": tpu.name}, limit
@@ -156,9 +164,10 @@ def compile_for(tpu: TPUSlice, loop: "DeviceLoop", effort: str, time_limit: floa
 
 
 def _run_compiler(folder: Path, environment: dict[str, str], limit: float) -> tuple[int, str]:
-    """Run the program on a folder; return its exit code and the end of its output."""
-    with (folder / "noise").open("wb") as file:
-        # The program ends when its stdin does, so it does not outlive this process.
+    """Run topology_compiler.py on a folder; return its exit code and the end of its stderr."""
+    stderr_file = folder / "stderr"
+    with stderr_file.open("wb") as file:
+        # The child ends when its stdin does, so it does not outlive this process.
         process = subprocess.Popen(
             [sys.executable, str(_PROGRAM), str(folder)],
             stdin=subprocess.PIPE,
@@ -168,16 +177,16 @@ def _run_compiler(folder: Path, environment: dict[str, str], limit: float) -> tu
         )
     with process:
         try:
-            code = process.wait(limit)
+            exit_code = process.wait(limit)
         except subprocess.TimeoutExpired:
             raise CompilerError(Fault.TIME, f"no program within {count_text(round(limit), 'second')}") from None
         finally:
             process.kill()
-    return code, (folder / "noise").read_text(errors="replace")[-2000:]
+    return exit_code, stderr_file.read_text(errors="replace")[-2000:]
 
 
-def _describe_end(code: int, noise: str) -> str:
-    if code < 0:
-        return f"the compiler ended by {signal.Signals(-code).name}"
-    lines = [line for line in noise.splitlines() if line.strip()]
-    return f"the compiler ended with exit code {code}: {lines[-1].strip() if lines else 'no output'}"
+def _describe_end(exit_code: int, output: str) -> str:
+    if exit_code < 0:
+        return f"the compiler ended by {signal.Signals(-exit_code).name}"
+    lines = [line for line in output.splitlines() if line.strip()]
+    return f"the compiler ended with exit code {exit_code}: {lines[-1].strip() if lines else 'no output'}"

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Sequence
-from typing import cast
+from typing import NamedTuple, cast
 
 import jax
 import numpy as np
@@ -38,6 +38,14 @@ class DeviceLoop:
     batch_bytes: int
 
 
+class _Argument(NamedTuple):
+    """Array that is an argument of the exported program: its shape over all devices, its dtype, and its partition."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[np.generic]
+    partition: PartitionSpec
+
+
 def export_loop(
     program: ReplicaProgram,
     layout: Layout,
@@ -49,7 +57,7 @@ def export_loop(
     """Export the program that runs a step on all replicas: a training loop, or one call.
 
     Args:
-        program: a step: function of the replica's index, the tensors of its batch, and others.
+        program: a step: a function of the replica's index, the tensors of its batch, and tensors that all replicas get.
         layout: layout of its variables.
         replicas: number of replicas.
         num_batch: number of tensors of the batch.
@@ -58,44 +66,43 @@ def export_loop(
     """
     # shard_map accepts a mesh without devices.
     mesh = cast(Mesh, AbstractMesh((replicas,), (AXIS,)))
-    batch, constant_specs = program.inputs[1 : 1 + num_batch], program.inputs[1 + num_batch :]
-    size = sum(spec.dtype.itemsize * int(np.prod(spec.shape)) for spec in batch)
-    steps, scalars = 1, []
+    batch_specs, shared_specs = program.inputs[1 : 1 + num_batch], program.inputs[1 + num_batch :]
+    batch_bytes = sum(spec.dtype.itemsize * int(np.prod(spec.shape)) for spec in batch_specs)
+    steps, loop_arguments = 1, []
     if iterations is None:
         function = compile_call(program, layout, mesh)
     else:
-        steps = max(1, min(iterations, STACK_BYTES // max(1, size)))
+        steps = max(1, min(iterations, STACK_BYTES // max(1, batch_bytes)))
         function = compile_loop(program, layout, mesh, steps, checked, num_fetched=0)
-        scalars = [((), np.dtype(bool), _REPLICATED), ((2,), np.dtype(np.int32), _REPLICATED)]
-    shapes = dict(zip(program.variables, program.exported.in_avals[len(program.inputs) :], strict=True))
-    written, read, per_replica = (
-        [((*replica, *shapes[name].shape), shapes[name].dtype, spec) for name in names]
-        for names, replica, spec in (
-            (layout.written, (), _REPLICATED),
-            (layout.read, (), _REPLICATED),
-            (layout.per_replica, (replicas,), _SPLIT),
-        )
+        goes_on = _Argument((), np.dtype(bool), _REPLICATED)
+        portion = _Argument((2,), np.dtype(np.int32), _REPLICATED)
+        loop_arguments = [goes_on, portion]
+    specs = dict(zip(program.variables, program.exported.in_avals[len(program.inputs) :], strict=True))
+    written = tuple(_Argument(specs[name].shape, specs[name].dtype, _REPLICATED) for name in layout.written)
+    read = tuple(_Argument(specs[name].shape, specs[name].dtype, _REPLICATED) for name in layout.read)
+    per_replica = tuple(
+        _Argument((replicas, *specs[name].shape), specs[name].dtype, _SPLIT) for name in layout.per_replica
     )
-    stacks = tuple(((steps, replicas, *spec.shape), spec.dtype, _STACKED) for spec in batch)
-    constants = tuple((spec.shape, spec.dtype, _REPLICATED) for spec in constant_specs)
-    leaves, tree = jax.tree.flatten(
-        (tuple(written), tuple(read), tuple(per_replica), *scalars, stacks, constants), is_leaf=_is_argument
+    stacks = tuple(_Argument((steps, replicas, *spec.shape), spec.dtype, _STACKED) for spec in batch_specs)
+    shared_inputs = tuple(_Argument(spec.shape, spec.dtype, _REPLICATED) for spec in shared_specs)
+    arguments, tree = jax.tree.flatten(
+        (written, read, per_replica, *loop_arguments, stacks, shared_inputs),
+        is_leaf=lambda node: isinstance(node, _Argument),
     )
     first_per_replica = len(written) + len(read)
     donated = (*range(len(written)), *range(first_per_replica, first_per_replica + len(per_replica)))
     # Flat arguments and results, as export cannot serialise all structures.
-    flat = jax.jit(
+    flat_function = jax.jit(
         lambda *arrays: jax.tree.leaves(function(*jax.tree.unflatten(tree, arrays))),
         donate_argnums=donated,
         keep_unused=True,
     )
     with jax.enable_x64(True):
-        exported = export.export(flat, platforms=["tpu"])(
-            *(jax.ShapeDtypeStruct(shape, dtype, sharding=NamedSharding(mesh, spec)) for shape, dtype, spec in leaves)
+        exported = export.export(flat_function, platforms=["tpu"])(
+            *(
+                jax.ShapeDtypeStruct(shape, dtype, sharding=NamedSharding(mesh, partition))
+                for shape, dtype, partition in arguments
+            )
         )
-    return DeviceLoop(exported, AXIS, [tuple(spec) for _, _, spec in leaves], donated, steps, size)
-
-
-def _is_argument(item: object) -> bool:
-    """Return whether an item is a triple of shape, dtype and PartitionSpec."""
-    return isinstance(item, tuple) and len(item) == 3 and isinstance(item[2], PartitionSpec)
+    partitions = [tuple(argument.partition) for argument in arguments]
+    return DeviceLoop(exported, AXIS, partitions, donated, steps, batch_bytes)

@@ -106,14 +106,15 @@ class FeedingRate:
             `waiting`, the share of the time that steps would wait at the measured rate if they take their lower bound.
         """
         needed_per_host = cost.records_per_second / cost.tpu.hosts
-        cpu = self.cpu_seconds_per_record
+        is_finite = math.isfinite(needed_per_host)
+        host_cores = None
+        if self.cpu_seconds_per_record is not None and is_finite:
+            host_cores = math.ceil(needed_per_host * self.cpu_seconds_per_record)
         return {
             "records_per_second": self.records_per_second,
             "measured_on_cores": self.cores,
-            "needed": needed_per_host if math.isfinite(needed_per_host) else None,
-            "host_cores": None
-            if cpu is None or not math.isfinite(needed_per_host)
-            else math.ceil(needed_per_host * cpu),
+            "needed": needed_per_host if is_finite else None,
+            "host_cores": host_cores,
             "is_input_bound": self.records_per_second < needed_per_host,
             "waiting": max(0.0, 1 - self.records_per_second / needed_per_host),
         }

@@ -32,7 +32,7 @@ _LARGE_SQUARES = {4: (2, 2), 16: (4, 4), 64: (8, 8), 128: (8, 16), 256: (16, 16)
 
 @dataclasses.dataclass(frozen=True)
 class Chip:
-    """Generation of TPU chips, with the peaks that Google publishes.
+    """A generation of TPU chips, with the peaks that Google publishes.
 
     Attributes:
         name: name of the generation, as in names of slices.
@@ -41,7 +41,7 @@ class Chip:
         hbm: bytes of HBM.
         shapes: shapes of slices by number of chips.
         source: page of the Cloud TPU documentation with these numbers.
-        cores: number by which a chip counts in slice names: its TensorCores, or 1 if names count chips.
+        cores: number that a chip adds to the size in a slice's name: its TensorCores, or 1 if names count chips.
         devices: devices of jax, and so replicas, on a chip.
         config: libtpu's configuration of the chip; None for its default.
     """
@@ -87,7 +87,7 @@ def _make_chip(
     return Chip(name, teraflops * 1e12, gigabytes * 1e9, gib * GIB, shapes, source, cores, devices, config)
 
 
-# Peak TFLOP/s (bfloat16) and GB/s of a chip, and GiB of its HBM.
+# The numbers are a chip's peak TFLOP/s (bfloat16), GB/s, and GiB of HBM.
 CHIPS: Mapping[str, Chip] = MappingProxyType(
     {
         chip.name: chip
@@ -165,12 +165,12 @@ def find_slice(name: str, where: str) -> TPUSlice:
             f"{where}: there is no TPU {name!r} (expected a generation and its size, such as {', '.join(examples)})."
             f"{did_you_mean(name, examples)}"
         )
-    chip, count = CHIPS[generation], int(match[2])
+    chip, size = CHIPS[generation], int(match[2])
     sizes = [chips * chip.cores for chips in chip.shapes]
-    if count not in sizes:
-        nearest = min(sizes, key=lambda size: abs(size - count))
-        slice_names = ", ".join(f"{chip.name}-{size}" for size in sizes)
+    if size not in sizes:
+        nearest = min(sizes, key=lambda possible_size: abs(possible_size - size))
+        slice_names = ", ".join(f"{chip.name}-{possible_size}" for possible_size in sizes)
         raise UsageError(
             f"{where}: there is no TPU {name!r} (expected {slice_names}). Did you mean '{chip.name}-{nearest}'?"
         )
-    return TPUSlice(f"{chip.name}-{count}", chip, count // chip.cores)
+    return TPUSlice(f"{chip.name}-{size}", chip, size // chip.cores)

@@ -40,11 +40,11 @@ def main(folder: Path) -> None:
 
 
 def lower_program(request: dict[str, Any], program: bytes) -> jax.stages.Lowered:
-    """Return a program as a `jax.stages.Lowered` for all devices of a topology.
+    """Lower a program for all devices of a topology.
 
     Args:
         request: object with `topology` and `topology_options` (arguments of `get_topology_desc`), `axis` (name of the mesh's
-            axis), `partitions` (for each argument the elements of its PartitionSpec), `donated` (numbers of arguments) and
+            axis), `partitions` (for each argument the elements of its PartitionSpec), `donated` (indices of arguments) and
             `level` (a value of jax_optimization_level).
         program: the serialised `jax.export.Exported`.
     """
@@ -61,7 +61,7 @@ def lower_program(request: dict[str, Any], program: bytes) -> jax.stages.Lowered
 
 
 def describe(compiled: jax.stages.Compiled) -> dict[str, object]:
-    """Return the compiler's numbers of one device."""
+    """Return the compiler's numbers of one device, by the names of CompiledLoop's attributes."""
     memory, costs = compiled.memory_analysis(), compiled.cost_analysis()
     return {
         "compiler": f"libtpu {importlib.metadata.version('libtpu')}",
@@ -75,6 +75,7 @@ def describe(compiled: jax.stages.Compiled) -> dict[str, object]:
 
 
 def _end_with_parent() -> None:
+    """End this process once the end of stdin shows that its parent has ended."""
     sys.stdin.buffer.read()
     os._exit(1)
 

@@ -18,7 +18,7 @@ def cluster_topology(config: RunConfig) -> Topology:
     """
     _require_separate_rows(config)
     timeout_seconds = config.session_creation_timeout_secs
-    return topology.cluster_topology(get_task(config), config.tpu_config.num_replicas, timeout_seconds)
+    return topology.join_cluster(get_task(config), config.tpu_config.num_replicas, timeout_seconds)
 
 
 def tpu_topology(config: RunConfig) -> Topology:
@@ -34,10 +34,10 @@ def tpu_topology(config: RunConfig) -> Topology:
     else:
         names = {"RunConfig(master=...)": config.master, "RunConfig(tpu_name=...)": config.tpu_name}
         require_own_tpu(names, config.tpu_name)
-    group = topology.tpu_group(get_task(config))
+    group = topology.find_tpu_group(get_task(config))
     if group is not None:
         _require_separate_rows(config)
-    return topology.tpu_topology(group, config.session_creation_timeout_secs)
+    return topology.connect_tpu(group, config.session_creation_timeout_secs)
 
 
 def _require_separate_rows(config: RunConfig) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 import tensorflow as tf
 
 from tpudata.devices.batches.feeder import ENDS_WITHIN_STEP, ShortData
-from tpudata.devices.batches.step_reader import whole
+from tpudata.devices.batches.step_reader import mark_elements, repack_element
 from tpudata.estimator.api.mode_keys import ModeKeys
 from tpudata.estimator.config.tpu_config import InputPipelineConfig
 from tpudata.estimator.feeding.deployment import Call, Deployment
@@ -135,7 +135,9 @@ class ReplicaElements:
         if pipeline in (InputPipelineConfig.PER_HOST_V2, InputPipelineConfig.PER_SHARD_V1):
             return dataset
         if pipeline is InputPipelineConfig.BROADCAST:
-            return dataset.flat_map(lambda *element: tf.data.Dataset.from_tensors(whole(element)).repeat(count))
+            return dataset.flat_map(
+                lambda *element: tf.data.Dataset.from_tensors(repack_element(element)).repeat(count)
+            )
         axes = self._list_element_axes(dataset.element_spec)
 
         def split(*element: Tensors) -> Tensors:
@@ -144,7 +146,7 @@ class ReplicaElements:
                 tf.stack(tf.split(tensor, num_replicas, axis)[local])
                 for tensor, axis in zip(tensors, axes, strict=True)
             ]
-            return whole(tf.nest.pack_sequence_as(element, parts))
+            return repack_element(tf.nest.pack_sequence_as(element, parts))
 
         return dataset.map(split, num_parallel_calls=tf.data.AUTOTUNE).unbatch()
 
@@ -160,13 +162,10 @@ class ReplicaElements:
         if endless or self._deployment.mode == ModeKeys.TRAIN:
             mixed = tf.data.Dataset.choose_from_datasets(datasets, choice, stop_on_empty_dataset=True)
             return mixed if endless else mixed.batch(count, drop_remainder=True).unbatch()
-        spec = datasets[0].element_spec
-        padding = tf.nest.map_structure(lambda tensor_spec: tf.zeros(tensor_spec.shape, tensor_spec.dtype), spec)
-        endings = tf.data.Dataset.from_tensors((padding, False)).repeat()
-        padded = [dataset.map(lambda *element: (whole(element), True)).concatenate(endings) for dataset in datasets]
+        padded = [mark_elements(dataset) for dataset in datasets]
         steps = tf.data.Dataset.choose_from_datasets(padded, choice).batch(count, drop_remainder=True)
         steps = steps.take_while(lambda _, is_real: tf.reduce_any(is_real))
-        allows_padding = can_fill(self._deployment.mode, spec)
+        allows_padding = can_fill(self._deployment.mode, datasets[0].element_spec)
 
         def reject_padding(element: Tensors, is_real: tf.Tensor) -> Tensors:
             with tf.control_dependencies(

@@ -104,7 +104,7 @@ class DeviceTrainStep(TrainStep):
         pair = get_host_call(self.spec)
         if self._host_call is None or pair is None:
             return
-        stacks = [local_parts(stack, axis=1) for stack in output.each]
+        stacks = [local_parts(stack, axis=1) for stack in output.step_values]
         for index in range(count):
             tensors = [self.replicas.concatenate([values[index] for values in parts]) for parts in stacks]
             self._host_call.update(tf.nest.pack_sequence_as(pair[1], tensors), None)

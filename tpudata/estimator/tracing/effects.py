@@ -9,7 +9,7 @@ from collections.abc import Iterable
 import tensorflow as tf
 
 from tpudata.devices.graphs.graph_walk import find_needed_operations
-from tpudata.devices.graphs.keras_effects import KERAS_UPDATES, keras_effects
+from tpudata.devices.graphs.keras_effects import KERAS_UPDATES, find_keras_effects
 from tpudata.estimator.state.blueprint import Blueprint
 
 # Name scope of operations that tpudata adds, so that they do not change the names of the model's operations.
@@ -26,7 +26,7 @@ def list_training_effects(blueprint: Blueprint, summary_writes: Iterable[tf.Oper
         summary_writes: operations of the scratch graph that write summaries.
     """
     initializing = {name for info in blueprint.variables for name in (info.initializer, info.creating_operation)}
-    keras_updates = keras_effects(blueprint.graph, blueprint.graph.get_collection(KERAS_UPDATES))
+    keras_updates = find_keras_effects(blueprint.graph, blueprint.graph.get_collection(KERAS_UPDATES))
     with blueprint.graph.as_default():
         train_op = tf.group(blueprint.result.train_op)
     return [

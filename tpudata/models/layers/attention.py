@@ -3,19 +3,19 @@
 import tensorflow as tf
 
 
-def visible(segment_ids: tf.Tensor) -> tf.Tensor:
+def make_causal_mask(segment_ids: tf.Tensor) -> tf.Tensor:
     """Return the attention mask: a token sees itself and the tokens before it in its segment.
 
     Args:
         segment_ids: int32 [batch, length], the segment of each token.
 
     Returns:
-        bool [batch, 1, length (of queries), length (of keys)].
+        bool [batch, 1, length of queries, length of keys].
     """
     length = segment_ids.shape[1]
-    is_same = tf.equal(segment_ids[:, :, None], segment_ids[:, None, :])
-    is_before = tf.range(length)[None, :] <= tf.range(length)[:, None]
-    return (is_same & is_before)[:, None]
+    is_same_segment = tf.equal(segment_ids[:, :, None], segment_ids[:, None, :])
+    is_not_later = tf.range(length)[None, :] <= tf.range(length)[:, None]
+    return (is_same_segment & is_not_later)[:, None]
 
 
 def attention(queries: tf.Tensor, keys: tf.Tensor, values: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
@@ -25,19 +25,21 @@ def attention(queries: tf.Tensor, keys: tf.Tensor, values: tf.Tensor, mask: tf.T
         queries: floats [batch, heads, length, size].
         keys: floats of the same shape and dtype.
         values: floats of the same shape and dtype.
-        mask: bool [batch, 1, length, length], from `visible`.
+        mask: bool [batch, 1, length, length], from `make_causal_mask`.
 
     Returns:
         Floats of the queries' shape and dtype; the softmax is computed in float32.
     """
     scores = tf.matmul(queries, keys, transpose_b=True)
     scores = tf.cast(scores, tf.float32) * (queries.shape[-1] ** -0.5)
-    shares = tf.nn.softmax(tf.where(mask, scores, scores.dtype.min))
-    return tf.matmul(tf.cast(shares, values.dtype), values)
+    weights = tf.nn.softmax(tf.where(mask, scores, scores.dtype.min))
+    return tf.matmul(tf.cast(weights, values.dtype), values)
 
 
 def rotate(inputs: tf.Tensor, positions: tf.Tensor, base: float = 10_000.0) -> tf.Tensor:
-    """Rotate pairs of numbers by angles that grow with the position, so that products depend on distances (Su et al., 2021).
+    """Rotate pairs of numbers by angles that grow with the position, so that products of tokens depend on their distance.
+
+    These are the rotary positions of Su et al. (2021).
 
     The pairs are (i, i + size / 2), and the angle of pair i is position / base ** (2 i / size).
 
@@ -50,9 +52,9 @@ def rotate(inputs: tf.Tensor, positions: tf.Tensor, base: float = 10_000.0) -> t
         Floats of the inputs' shape and dtype.
     """
     half = inputs.shape[-1] // 2
-    turns = tf.pow(base, -tf.range(half, dtype=tf.float32) / half)
-    angles = tf.cast(positions, tf.float32)[:, None, :, None] * turns
+    angles_per_position = tf.pow(base, -tf.range(half, dtype=tf.float32) / half)
+    angles = tf.cast(positions, tf.float32)[:, None, :, None] * angles_per_position
     sine, cosine = tf.sin(angles), tf.cos(angles)
     first, second = tf.split(tf.cast(inputs, tf.float32), 2, axis=-1)
-    turned = tf.concat([first * cosine - second * sine, second * cosine + first * sine], axis=-1)
-    return tf.cast(turned, inputs.dtype)
+    rotated = tf.concat([first * cosine - second * sine, second * cosine + first * sine], axis=-1)
+    return tf.cast(rotated, inputs.dtype)

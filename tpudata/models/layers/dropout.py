@@ -2,29 +2,30 @@
 
 import tensorflow as tf
 
+# Distance between the seeds of two replicas: a prime, and more than any model has dropouts, whose indices are added to the seed.
+_REPLICA_STRIDE = 7919
 
-def step_seed(seed: int) -> tf.Tensor:
+
+def make_step_seed(seed: int) -> tf.Tensor:
     """Return a seed for stateless draws, int32 [2], which differs between training steps and replicas.
 
-    There is no hidden state: a step that is run again draws the same.
+    It follows from `seed`, the global step and the replica alone, so a step that is run again draws the same.
     """
     step = tf.compat.v1.train.get_or_create_global_step()
     context = tf.distribute.get_replica_context()
     replica = 0 if context is None else context.replica_id_in_sync_group
-    # Replicas must not draw the same.
-    return tf.stack([tf.cast(step, tf.int32), seed + 7919 * tf.cast(replica, tf.int32)])
+    return tf.stack([tf.cast(step, tf.int32), seed + _REPLICA_STRIDE * tf.cast(replica, tf.int32)])
 
 
-def dropout(inputs: tf.Tensor, rate: float, seed: tf.Tensor | tuple[int, int], place: int = 0) -> tf.Tensor:
-    """Set a share of the values to 0 and scale the others up; the same seed and place drop the same values.
+def dropout(inputs: tf.Tensor, rate: float, seed: tf.Tensor | tuple[int, int], index: int = 0) -> tf.Tensor:
+    """Set a share of the values to 0 and scale the others up; the same seed and index drop the same values.
 
     Args:
         inputs: floats of any shape.
         rate: share of the values to drop, in [0, 1).
-        seed: int32 [2], from `step_seed`.
-        place: number of this dropout in the model, so that two of them drop different values.
+        seed: int32 [2], from `make_step_seed`.
+        index: index of this dropout in the model, so that two of them drop different values.
     """
     if rate == 0:
         return inputs
-    # Places do not collide with replicas, which add multiples of a larger number.
-    return tf.nn.experimental.stateless_dropout(inputs, rate=rate, seed=tf.stack([seed[0], seed[1] + place]))
+    return tf.nn.experimental.stateless_dropout(inputs, rate=rate, seed=tf.stack([seed[0], seed[1] + index]))

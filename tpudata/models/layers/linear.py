@@ -65,9 +65,9 @@ def conv(
         shape = [kernel_size, kernel_size, inputs.shape[3], filters]
         kernel = variable("kernel", shape, kernel_initializer or _v1.glorot_uniform_initializer())
         if strides > 1 and kernel_size > 1:
-            # SAME pads by the size of the image, and more at its end than at its beginning.
-            sides = [(kernel_size - 1) // 2, kernel_size // 2]
-            inputs = tf.pad(inputs, [[0, 0], sides, sides, [0, 0]])
+            # With a stride, SAME would pad by the size of the image, and more at its end than at its beginning.
+            margins = [kernel_size // 2, kernel_size // 2]
+            inputs = tf.pad(inputs, [[0, 0], margins, margins, [0, 0]])
         padding = "SAME" if strides == 1 else "VALID"
         outputs = tf.nn.conv2d(inputs, tf.cast(kernel, inputs.dtype), strides=strides, padding=padding)
         if use_bias:
@@ -76,10 +76,11 @@ def conv(
 
 
 def variable(name: str, shape: list[int], initializer: Callable[..., tf.Tensor], **kwargs: object) -> tf.Variable:
-    """Return the float32 variable of a name in the current variable scope."""
+    """Return the float32 variable `name` of the current scope, made by the first call; `kwargs` go to get_variable."""
     return _v1.get_variable(name, shape, tf.float32, initializer, **kwargs)
 
 
 def _list_sizes(inputs: tf.Tensor) -> list[int | tf.Tensor]:
-    dynamic = tf.shape(inputs)
-    return [dynamic[i] if size is None else size for i, size in enumerate(inputs.shape)]
+    """Return the size of each axis: a number if it is static, else a scalar tensor."""
+    dynamic_sizes = tf.shape(inputs)
+    return [dynamic_sizes[axis] if size is None else size for axis, size in enumerate(inputs.shape)]

@@ -12,8 +12,8 @@ def batch_norm(
 ) -> tf.Tensor:
     """Normalize each channel by mean and variance.
 
-    Training uses the statistics of this replica's rows, and adds updates of their moving averages to the collection UPDATE_OPS;
-    other modes use the moving averages, which are those of the first replica's rows.
+    Training uses the statistics of this replica's rows, and adds updates of the moving averages to the collection UPDATE_OPS. Other
+    modes use the moving averages, which follow the rows of the first replica.
 
     Args:
         inputs: floats [batch, height, width, channels].
@@ -37,8 +37,8 @@ def batch_norm(
                 inputs, gamma, beta, mean=mean, variance=variance, epsilon=epsilon, is_training=False
             )[0]
         outputs, batch_mean, batch_variance = _v1.nn.fused_batch_norm(inputs, gamma, beta, epsilon=epsilon)
-        for average, value in ((mean, batch_mean), (variance, batch_variance)):
-            update = average.assign_sub((average - value) * (1 - momentum))
+        for average, statistic in ((mean, batch_mean), (variance, batch_variance)):
+            update = average.assign_sub((average - statistic) * (1 - momentum))
             _v1.add_to_collection(_v1.GraphKeys.UPDATE_OPS, update)
         return outputs
 

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 
 def lstm_cell(gates: tf.Tensor, cell: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Compute one step.
+    """Compute one step of an LSTM.
 
     Args:
         gates: floats [batch, 4 * units] before their activations: input, forget, candidate, output.
@@ -46,10 +46,10 @@ def lstm_recurrence(inputs: tf.Tensor, recurrent_kernel: tf.Tensor) -> tuple[tf.
         def gradient(output_gradients: tf.Tensor, _: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
             gate_gradients = _run_backward(output_gradients, cells, gates, kernel)
             units = kernel.shape[0]
-            # The output of a step is multiplied by the kernel in the next step.
-            before = tf.reshape(outputs[:-1], [-1, units])
-            after = tf.reshape(gate_gradients[1:], [-1, 4 * units])
-            return gate_gradients, tf.matmul(before, after, transpose_a=True)
+            # The kernel multiplies the output of a step in the next step.
+            multiplied_outputs = tf.reshape(outputs[:-1], [-1, units])
+            product_gradients = tf.reshape(gate_gradients[1:], [-1, 4 * units])
+            return gate_gradients, tf.matmul(multiplied_outputs, product_gradients, transpose_a=True)
 
         return (outputs, cells), gradient
 
@@ -58,22 +58,23 @@ def lstm_recurrence(inputs: tf.Tensor, recurrent_kernel: tf.Tensor) -> tuple[tf.
 
 
 def _run_forward(inputs: tf.Tensor, kernel: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    steps, units = inputs.shape[0], kernel.shape[0]
+    """Return the outputs, the cell's states, and the gates after their activations, each [steps, batch, ...]."""
+    steps, batch, units = inputs.shape[0], inputs.shape[1], kernel.shape[0]
     zeros = tf.zeros_like(inputs[0, :, :units])
-    each = tf.TensorArray(tf.float32, steps).unstack(inputs)
-    arrays = [tf.TensorArray(tf.float32, steps, element_shape=size) for size in _list_sizes(inputs, kernel)]
+    inputs_in = tf.TensorArray(tf.float32, steps).unstack(inputs)
+    arrays = [tf.TensorArray(tf.float32, steps, element_shape=[batch, size]) for size in (units, units, 4 * units)]
 
     def step(
         t: tf.Tensor, output: tf.Tensor, cell: tf.Tensor, *arrays: tf.TensorArray
     ) -> tuple[tf.Tensor | tf.TensorArray, ...]:
-        output, cell, gates = lstm_cell(each.read(t) + tf.matmul(output, kernel), cell)
-        values = (output, cell, gates)
-        return t + 1, output, cell, *(array.write(t, value) for array, value in zip(arrays, values, strict=True))
+        output, cell, gates = lstm_cell(inputs_in.read(t) + tf.matmul(output, kernel), cell)
+        tensors = (output, cell, gates)
+        return t + 1, output, cell, *(array.write(t, tensor) for array, tensor in zip(arrays, tensors, strict=True))
 
-    results = tf.while_loop(
+    _, _, _, *filled_arrays = tf.while_loop(
         lambda t, *_: t < steps, step, (tf.constant(0), zeros, zeros, *arrays), maximum_iterations=steps
     )
-    outputs, cells, gates = (array.stack() for array in results[3:])
+    outputs, cells, gates = (array.stack() for array in filled_arrays)
     return outputs, cells, gates
 
 
@@ -82,38 +83,36 @@ def _run_backward(output_gradients: tf.Tensor, cells: tf.Tensor, gates: tf.Tenso
     steps, units = cells.shape[0], kernel.shape[0]
     zeros = tf.zeros_like(cells[0])
     gradients_in, cells_in, gates_in = (
-        tf.TensorArray(tf.float32, steps).unstack(value) for value in (output_gradients, cells, gates)
+        tf.TensorArray(tf.float32, steps).unstack(tensor) for tensor in (output_gradients, cells, gates)
     )
-    previous_in = tf.TensorArray(tf.float32, steps).unstack(tf.concat([zeros[None], cells[:-1]], axis=0))
+    previous_cells_in = tf.TensorArray(tf.float32, steps).unstack(tf.concat([zeros[None], cells[:-1]], axis=0))
     gradients = tf.TensorArray(tf.float32, steps, element_shape=[cells.shape[1], 4 * units])
-    # Transposed once: in each step it would take longer than the product.
-    transposed = tf.transpose(kernel)
+    # Transposed once: in each step this would take longer than the product.
+    transposed_kernel = tf.transpose(kernel)
 
     def step(
-        done: tf.Tensor, d_output: tf.Tensor, d_cell: tf.Tensor, gradients: tf.TensorArray
+        steps_done: tf.Tensor, d_output: tf.Tensor, d_cell: tf.Tensor, gradients: tf.TensorArray
     ) -> tuple[tf.Tensor | tf.TensorArray, ...]:
-        t = steps - 1 - done
+        t = steps - 1 - steps_done
         i, f, g, o = tf.split(gates_in.read(t), 4, axis=1)
-        squashed = tf.tanh(cells_in.read(t))
+        tanh_cell = tf.tanh(cells_in.read(t))
         d_output += gradients_in.read(t)
-        d_cell += d_output * o * (1 - squashed * squashed)
+        d_cell += d_output * o * (1 - tanh_cell * tanh_cell)
         d_gates = tf.concat(
             [
                 d_cell * g * i * (1 - i),
-                d_cell * previous_in.read(t) * f * (1 - f),
+                d_cell * previous_cells_in.read(t) * f * (1 - f),
                 d_cell * i * (1 - g * g),
-                d_output * squashed * o * (1 - o),
+                d_output * tanh_cell * o * (1 - o),
             ],
             axis=1,
         )
-        return done + 1, tf.matmul(d_gates, transposed), d_cell * f, gradients.write(t, d_gates)
+        return steps_done + 1, tf.matmul(d_gates, transposed_kernel), d_cell * f, gradients.write(t, d_gates)
 
     *_, gradients = tf.while_loop(
-        lambda done, *_: done < steps, step, (tf.constant(0), zeros, zeros, gradients), maximum_iterations=steps
+        lambda steps_done, *_: steps_done < steps,
+        step,
+        (tf.constant(0), zeros, zeros, gradients),
+        maximum_iterations=steps,
     )
     return gradients.stack()
-
-
-def _list_sizes(inputs: tf.Tensor, kernel: tf.Tensor) -> list[list[int | None]]:
-    batch, units = inputs.shape[1], kernel.shape[0]
-    return [[batch, units], [batch, units], [batch, 4 * units]]

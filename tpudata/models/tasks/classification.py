@@ -4,14 +4,14 @@ import tensorflow as tf
 
 from tpudata.errors import UsageError
 from tpudata.estimator import ModeKeys, TPUEstimatorSpec
-from tpudata.models.training.train_op import TrainingParams, train_op
-from tpudata.models.training.weights import row_weights, weighted_mean
+from tpudata.models.training.train_op import TrainingParams, make_train_op
+from tpudata.models.training.weights import compute_weighted_mean, get_row_weights
 from tpudata.tensor_types import Tensors
 
 _v1 = tf.compat.v1
 
 
-def classification_spec(
+def make_classification_spec(
     features: Tensors,
     labels: tf.Tensor | None,
     mode: str,
@@ -25,7 +25,7 @@ def classification_spec(
     """Return the spec of a classifier.
 
     Args:
-        features: a dict with "weights" (floats [batch], 0 for rows that do not count), or anything else.
+        features: a dict with "weights" (floats [batch], 0 for rows that do not count); with other features, all rows count.
         labels: integers [batch]; in training also floats [batch, classes], a share for each class. None in PREDICT.
         mode: a value of ModeKeys.
         logits: float32 [batch, classes].
@@ -47,17 +47,17 @@ def classification_spec(
         raise UsageError(
             f"{params.model}: labels must be integers [batch], one for each row, got {labels.dtype.name} {labels.shape}."
         )
-    weights = row_weights(features, classes)
+    weights = get_row_weights(features, classes)
     if mode == ModeKeys.TRAIN:
         if labels.dtype.is_floating:
-            losses = _compute_shared_losses(labels, logits, params.model, label_offset)
+            losses = _compute_soft_losses(labels, logits, params.model, label_offset)
         else:
             losses = _compute_losses(_count_from_zero(labels, label_offset, weights), logits)
         if label_smoothing:
-            spread = -tf.reduce_mean(tf.nn.log_softmax(logits), axis=-1)
-            losses = (1 - label_smoothing) * losses + label_smoothing * spread
-        loss = weighted_mean(losses, weights, training=True)
-        return TPUEstimatorSpec(mode, loss=loss, train_op=train_op(loss, params))
+            uniform_losses = -tf.reduce_mean(tf.nn.log_softmax(logits), axis=-1)
+            losses = (1 - label_smoothing) * losses + label_smoothing * uniform_losses
+        loss = compute_weighted_mean(losses, weights, training=True)
+        return TPUEstimatorSpec(mode, loss=loss, train_op=make_train_op(loss, params))
     if labels.dtype.is_floating:
         raise UsageError(
             f"{params.model}: labels of evaluation must be integers [batch], got {labels.dtype.name} {labels.shape}."
@@ -69,7 +69,7 @@ def classification_spec(
         "cross_entropy": losses,
         **({"top_5_accuracy": _mark_top_rows(5, labels, logits)} if top_5 else {}),
     }
-    loss = weighted_mean(losses, weights, training=False)
+    loss = compute_weighted_mean(losses, weights, training=False)
     return TPUEstimatorSpec(mode, loss=loss, eval_metrics=(mean_metrics, {"weights": weights, **values}))
 
 
@@ -79,7 +79,7 @@ def mean_metrics(weights: tf.Tensor, **values: tf.Tensor) -> dict[str, tuple[tf.
 
 
 def _count_from_zero(labels: tf.Tensor, offset: int, weights: tf.Tensor) -> tf.Tensor:
-    """Return labels counted from 0, and 0 for padding rows, whose labels are 0 before the offset is subtracted, too."""
+    """Subtract the offset from the labels; padding rows keep the label 0, which would become negative."""
     return tf.where(weights > 0, tf.cast(labels, tf.int32) - offset, 0)
 
 
@@ -87,7 +87,8 @@ def _compute_losses(labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
     return tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
 
 
-def _compute_shared_losses(labels: tf.Tensor, logits: tf.Tensor, model: str, offset: int) -> tf.Tensor:
+def _compute_soft_losses(labels: tf.Tensor, logits: tf.Tensor, model: str, offset: int) -> tf.Tensor:
+    """Return the loss of each row from labels that have a share for each class, float32 [batch]."""
     if labels.shape.rank != 2 or labels.shape[1] != logits.shape[1] + offset:
         raise UsageError(
             f"{model}: labels that are shares must be [batch, {logits.shape[1] + offset}], a value for each class, got "
@@ -98,7 +99,10 @@ def _compute_shared_losses(labels: tf.Tensor, logits: tf.Tensor, model: str, off
 
 
 def _mark_top_rows(count: int, labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
-    """Return 1 for rows whose label is among the `count` highest logits, as tf.math.in_top_k, which XLA lacks."""
+    """Return 1 for rows whose label is among the `count` highest logits, else 0: float32 [batch].
+
+    The results are those of tf.math.in_top_k, which XLA lacks.
+    """
     label_logits = tf.gather(logits, labels, axis=1, batch_dims=1)[:, None]
-    higher = tf.reduce_sum(tf.cast(logits > label_logits, tf.int32), axis=1)
-    return tf.cast((higher < count) & tf.math.is_finite(label_logits[:, 0]), tf.float32)
+    num_higher = tf.reduce_sum(tf.cast(logits > label_logits, tf.int32), axis=1)
+    return tf.cast((num_higher < count) & tf.math.is_finite(label_logits[:, 0]), tf.float32)

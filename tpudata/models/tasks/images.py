@@ -17,7 +17,7 @@ def pick_images(
     shape: tuple[int, int, int] | None = None,
     transposed: bool = False,
 ) -> tf.Tensor:
-    """Return images [batch, height, width, channels].
+    """Return the images among the features as floats [batch, height, width, channels].
 
     Args:
         features: images, or a dict with them as "image": uint8 or floats.
@@ -28,7 +28,7 @@ def pick_images(
         transposed: whether images are [height, width, channels, batch].
 
     Returns:
-        Normalized float32 images if they were uint8; otherwise the given floats.
+        Normalized float32 images if they were uint8; otherwise the floats as they are.
 
     Raises:
         UsageError: the features contain no images, or images of another rank.
@@ -39,8 +39,9 @@ def pick_images(
                 f'{model} reads images: features must contain "image", got {", ".join(sorted(features))}. Use a dataset of images, '
                 "or another model."
             )
-        features = features["image"]
-    images = features
+        images = features["image"]
+    else:
+        images = features
     if transposed:
         if images.shape.rank != 4:
             raise UsageError(

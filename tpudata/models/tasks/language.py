@@ -6,8 +6,8 @@ import tensorflow as tf
 
 from tpudata.errors import UsageError
 from tpudata.estimator import ModeKeys, TPUEstimatorSpec
-from tpudata.models.training.train_op import TrainingParams, train_op
-from tpudata.models.training.weights import row_weights, weighted_mean
+from tpudata.models.training.train_op import TrainingParams, make_train_op
+from tpudata.models.training.weights import compute_weighted_mean, get_row_weights
 from tpudata.tensor_types import Tensors
 
 _v1 = tf.compat.v1
@@ -17,7 +17,7 @@ def pick_input_ids(features: Tensors, model: str) -> tf.Tensor:
     """Return the token ids, int32 [batch, length]: the features themselves, or their "input_ids".
 
     Raises:
-        UsageError: there are no token ids, or their shape is another or unknown.
+        UsageError: there are no token ids, or they are not integers of rank 2 with a known length.
     """
     if isinstance(features, dict):
         if "input_ids" not in features:
@@ -34,14 +34,14 @@ def pick_input_ids(features: Tensors, model: str) -> tf.Tensor:
     return tf.cast(features, tf.int32)
 
 
-def language_spec(
+def make_language_spec(
     features: Tensors, labels: tf.Tensor | None, mode: str, logits: tf.Tensor, params: TrainingParams, bits_name: str
 ) -> TPUEstimatorSpec:
     """Return the spec of a language model's training or evaluation.
 
     Args:
         features: a dict with "token_weights" (float32 [batch, length], 0 for tokens that do not count) and "weights" (floats
-            [batch], 0 for rows that do not count), or anything else; missing weights are 1.
+            [batch], 0 for rows that do not count), or other features; missing weights are 1.
         labels: integers [batch, length], the token after each.
         mode: TRAIN or EVAL.
         logits: float32 [batch, length, tokens].
@@ -60,24 +60,27 @@ def language_spec(
     weights = _weigh_tokens(features, labels)
     labels = tf.where(weights > 0, tf.cast(labels, tf.int32), 0)
     losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
-    loss = weighted_mean(losses, weights, training=mode == ModeKeys.TRAIN)
+    loss = compute_weighted_mean(losses, weights, training=mode == ModeKeys.TRAIN)
     if mode == ModeKeys.TRAIN:
-        return TPUEstimatorSpec(mode, loss=loss, train_op=train_op(loss, params))
-    right = tf.cast(tf.equal(tf.argmax(logits, axis=-1, output_type=tf.int32), labels), tf.float32)
+        return TPUEstimatorSpec(mode, loss=loss, train_op=make_train_op(loss, params))
+    is_correct = tf.cast(tf.equal(tf.argmax(logits, axis=-1, output_type=tf.int32), labels), tf.float32)
 
-    def metrics(losses: tf.Tensor, right: tf.Tensor, weights: tf.Tensor) -> dict[str, tuple[tf.Tensor, tf.Operation]]:
+    def make_metrics(
+        losses: tf.Tensor, is_correct: tf.Tensor, weights: tf.Tensor
+    ) -> dict[str, tuple[tf.Tensor, tf.Operation]]:
         mean, update = _v1.metrics.mean(losses, weights=weights)
         return {
             "cross_entropy": (mean, update),
             bits_name: (mean / math.log(2), update),
             "perplexity": (tf.exp(mean), update),
-            "accuracy": _v1.metrics.mean(right, weights=weights),
+            "accuracy": _v1.metrics.mean(is_correct, weights=weights),
         }
 
-    return TPUEstimatorSpec(mode, loss=loss, eval_metrics=(metrics, [losses, right, weights]))
+    return TPUEstimatorSpec(mode, loss=loss, eval_metrics=(make_metrics, [losses, is_correct, weights]))
 
 
 def _weigh_tokens(features: Tensors, labels: tf.Tensor) -> tf.Tensor:
+    """Return the product of each token's weight, 1 by default, and its row's weight: float32 [batch, length]."""
     weights = features.get("token_weights") if isinstance(features, dict) else None
     weights = tf.ones_like(labels, tf.float32) if weights is None else tf.cast(weights, tf.float32)
-    return weights * row_weights(features, labels[:, 0])[:, None]
+    return weights * get_row_weights(features, labels[:, 0])[:, None]

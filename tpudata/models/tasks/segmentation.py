@@ -5,14 +5,14 @@ import tensorflow as tf
 from tpudata.errors import UsageError
 from tpudata.estimator import ModeKeys, TPUEstimatorSpec
 from tpudata.models.tasks.classification import mean_metrics
-from tpudata.models.training.train_op import TrainingParams, train_op
-from tpudata.models.training.weights import row_weights, weighted_mean
+from tpudata.models.training.train_op import TrainingParams, make_train_op
+from tpudata.models.training.weights import compute_weighted_mean, get_row_weights
 from tpudata.tensor_types import Tensors
 
 _v1 = tf.compat.v1
 
 
-def segmentation_spec(
+def make_segmentation_spec(
     features: Tensors,
     labels: tf.Tensor | None,
     mode: str,
@@ -24,7 +24,7 @@ def segmentation_spec(
     """Return the spec of a segmentation.
 
     Args:
-        features: a dict with "weights" (floats [batch], 0 for rows that do not count), or anything else.
+        features: a dict with "weights" (floats [batch], 0 for rows that do not count); with other features, all rows count.
         labels: integers [batch, height, width] or [batch, height, width, 1], the class of each pixel. None in PREDICT.
         mode: a value of ModeKeys.
         logits: float32 [batch, height, width, classes].
@@ -37,38 +37,39 @@ def segmentation_spec(
     classes = tf.argmax(logits, axis=-1, output_type=tf.int32)
     if mode == ModeKeys.PREDICT:
         return TPUEstimatorSpec(mode, predictions={"classes": classes})
-    labels = _check_maps(labels, mode, logits, params.model)
-    counts = tf.cast(tf.not_equal(labels, ignored_label), tf.float32)
-    counts *= row_weights(features, labels[:, 0, 0])[:, None, None]
-    labels = tf.where(counts > 0, labels, 0)
+    labels = _prepare_maps(labels, mode, logits, params.model)
+    pixel_weights = tf.cast(tf.not_equal(labels, ignored_label), tf.float32)
+    pixel_weights *= get_row_weights(features, labels[:, 0, 0])[:, None, None]
+    # The loss has no class ignored_label.
+    labels = tf.where(pixel_weights > 0, labels, 0)
     losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
-    loss = weighted_mean(losses, counts, training=mode == ModeKeys.TRAIN)
+    loss = compute_weighted_mean(losses, pixel_weights, training=mode == ModeKeys.TRAIN)
     if mode == ModeKeys.TRAIN:
-        return TPUEstimatorSpec(mode, loss=loss, train_op=train_op(loss, params))
-    pixels = tf.reduce_sum(counts, axis=[1, 2])
-    right = tf.cast(tf.equal(classes, labels), tf.float32)
-    values = {
-        "weights": pixels,
-        "confusion": _count_confusion(labels, classes, counts, logits.shape[-1]),
-        "accuracy": _average_rows(right, counts, pixels),
-        "cross_entropy": _average_rows(losses, counts, pixels),
+        return TPUEstimatorSpec(mode, loss=loss, train_op=make_train_op(loss, params))
+    row_pixels = tf.reduce_sum(pixel_weights, axis=[1, 2])
+    is_correct = tf.cast(tf.equal(classes, labels), tf.float32)
+    row_values = {
+        "weights": row_pixels,
+        "confusion": _count_confusion(labels, classes, pixel_weights, logits.shape[-1]),
+        "accuracy": _average_rows(is_correct, pixel_weights, row_pixels),
+        "cross_entropy": _average_rows(losses, pixel_weights, row_pixels),
     }
-    return TPUEstimatorSpec(mode, loss=loss, eval_metrics=(_make_metrics, values))
+    return TPUEstimatorSpec(mode, loss=loss, eval_metrics=(_make_metrics, row_values))
 
 
 def _make_metrics(
     weights: tf.Tensor, confusion: tf.Tensor, **values: tf.Tensor
 ) -> dict[str, tuple[tf.Tensor, tf.Operation]]:
-    # Pixels of a label and a predicted class are the weight of that pair: TensorFlow adds them up in float64.
-    count = confusion.shape[-1]
-    pairs = tf.reshape(tf.range(count * count), [count, count])
-    total = tf.reduce_sum(tf.cast(confusion, tf.float64), axis=0)
-    mean_iou = _v1.metrics.mean_iou(pairs // count, pairs % count, count, weights=total)
+    # Each pair of a label and a predicted class counts as often as pixels have it. TensorFlow adds such weights up in float64.
+    num_classes = confusion.shape[-1]
+    pairs = tf.reshape(tf.range(num_classes * num_classes), [num_classes, num_classes])
+    pixels_by_pair = tf.reduce_sum(tf.cast(confusion, tf.float64), axis=0)
+    mean_iou = _v1.metrics.mean_iou(pairs // num_classes, pairs % num_classes, num_classes, weights=pixels_by_pair)
     return {**mean_metrics(weights, **values), "mean_iou": mean_iou}
 
 
-def _check_maps(labels: tf.Tensor | None, mode: str, logits: tf.Tensor, model: str) -> tf.Tensor:
-    """Return the labels, int32 [batch, height, width]."""
+def _prepare_maps(labels: tf.Tensor | None, mode: str, logits: tf.Tensor, model: str) -> tf.Tensor:
+    """Return the label maps, int32 [batch, height, width]; raise UsageError if they do not fit the logits."""
     size = logits.shape[1:3].as_list()
     if labels is None:
         raise UsageError(
@@ -82,14 +83,15 @@ def _check_maps(labels: tf.Tensor | None, mode: str, logits: tf.Tensor, model: s
     return tf.reshape(tf.cast(labels, tf.int32), [-1, *size])
 
 
-def _average_rows(values: tf.Tensor, counts: tf.Tensor, pixels: tf.Tensor) -> tf.Tensor:
-    """Return the mean over the pixels of each row that count, float32 [batch]."""
-    return tf.math.divide_no_nan(tf.reduce_sum(values * counts, axis=[1, 2]), pixels)
+def _average_rows(values: tf.Tensor, pixel_weights: tf.Tensor, row_pixels: tf.Tensor) -> tf.Tensor:
+    """Return for each row the mean over its pixels that count, float32 [batch]; 0 for a row without such pixels."""
+    return tf.math.divide_no_nan(tf.reduce_sum(values * pixel_weights, axis=[1, 2]), row_pixels)
 
 
-def _count_confusion(labels: tf.Tensor, classes: tf.Tensor, counts: tf.Tensor, num_classes: int) -> tf.Tensor:
+def _count_confusion(labels: tf.Tensor, classes: tf.Tensor, pixel_weights: tf.Tensor, num_classes: int) -> tf.Tensor:
     """Return how many pixels of each row have each label and predicted class, float32 [batch, labels, classes]."""
     pixels = labels.shape[1] * labels.shape[2]
-    rows = tf.reshape(tf.one_hot(labels, num_classes) * counts[..., None], [-1, pixels, num_classes])
-    columns = tf.reshape(tf.one_hot(classes, num_classes), [-1, pixels, num_classes])
-    return tf.matmul(rows, columns, transpose_a=True)
+    one_hot_labels = tf.one_hot(labels, num_classes) * pixel_weights[..., None]
+    flat_labels = tf.reshape(one_hot_labels, [-1, pixels, num_classes])
+    flat_classes = tf.reshape(tf.one_hot(classes, num_classes), [-1, pixels, num_classes])
+    return tf.matmul(flat_labels, flat_classes, transpose_a=True)

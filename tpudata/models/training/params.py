@@ -32,7 +32,7 @@ class ModelParams:
 
     @classmethod
     def from_params(cls: type[_Params], params: Mapping[str, object]) -> _Params:
-        """Return the params of a mapping, which may contain the keys that the estimator adds.
+        """Make the params from the `params` of a model_fn, without the keys that the estimator adds.
 
         Lists are accepted for tuples, and whole numbers for floats, as in files of settings.
 
@@ -41,15 +41,15 @@ class ModelParams:
         """
         fields = {field.name: field for field in dataclasses.fields(cls)}
         hints = typing.get_type_hints(cls)
-        own_params = {key: value for key, value in params.items() if key not in _ESTIMATOR_PARAMS}
-        for key in own_params:
+        model_params = {key: value for key, value in params.items() if key not in _ESTIMATOR_PARAMS}
+        for key in model_params:
             if key not in fields:
                 hint = did_you_mean(key, fields)
                 raise UsageError(f"{cls.model} has no parameter {key!r} (expected one of {', '.join(fields)}).{hint}")
         for name, field in fields.items():
-            if field.default is dataclasses.MISSING and name not in own_params:
+            if field.default is dataclasses.MISSING and name not in model_params:
                 raise UsageError(f"{cls.model} needs the parameter {name!r}, which has no default. Set it in params.")
-        return cls(**{key: _convert(f"{cls.model}: {key}", value, hints[key]) for key, value in own_params.items()})
+        return cls(**{key: _convert(f"{cls.model}: {key}", value, hints[key]) for key, value in model_params.items()})
 
     def require(self, name: str, holds: bool, allowed: str) -> None:
         """Raise a UsageError that names the allowed values of the parameter `name` unless `holds`."""
@@ -62,7 +62,7 @@ class ModelParams:
 
 
 def _convert(name: str, value: object, hint: object) -> Any:
-    """Return the value, converted to the type of its field."""
+    """Return the value of a param, converted to the first fitting type of `hint`, its field's annotation."""
     kinds = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
     for kind in kinds:
         converted = _convert_to_kind(value, kind)
@@ -71,7 +71,7 @@ def _convert(name: str, value: object, hint: object) -> Any:
     raise UsageError(f"{name} must be {' or '.join(map(_describe_kind, kinds))}, got {value!r}.")
 
 
-# Result for a value that is not of the kind, as None is a value.
+# Result for a value of another type than the field's; None may be the value.
 _NO_MATCH = object()
 
 
@@ -81,6 +81,7 @@ def _convert_to_kind(value: object, kind: Any) -> Any:
         return None if value is None else _NO_MATCH
     if typing.get_origin(kind) is tuple:
         return _convert_to_tuple(value, typing.get_args(kind))
+    # In Python a bool is an int, too.
     if kind is bool or isinstance(value, bool):
         return value if kind is bool and isinstance(value, bool) else _NO_MATCH
     if kind is int:
@@ -96,14 +97,15 @@ def _convert_to_tuple(value: object, kinds: tuple[Any, ...]) -> Any:
     is_any_length = kinds[-1] is Ellipsis
     if not is_any_length and len(kinds) != len(value):
         return _NO_MATCH
-    converted = [_convert_to_kind(element, kinds[0] if is_any_length else kinds[i]) for i, element in enumerate(value)]
+    element_kinds = [kinds[0]] * len(value) if is_any_length else kinds
+    converted = [_convert_to_kind(element, kind) for element, kind in zip(value, element_kinds, strict=True)]
     return _NO_MATCH if any(element is _NO_MATCH for element in converted) else tuple(converted)
 
 
 def _describe_kind(kind: Any) -> str:
     if typing.get_origin(kind) is tuple:
-        parts = typing.get_args(kind)
-        count = "" if parts[-1] is Ellipsis else f"{len(parts)} "
-        return f"a list of {count}{parts[0].__name__}"
+        element_kinds = typing.get_args(kind)
+        count = "" if element_kinds[-1] is Ellipsis else f"{len(element_kinds)} "
+        return f"a list of {count}{element_kinds[0].__name__}"
     names = {types.NoneType: "None", bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
     return names[kind]

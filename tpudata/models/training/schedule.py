@@ -17,7 +17,7 @@ def learning_rate_at(
     boundaries: tuple[int, ...] = (),
     factor: float = 0.1,
 ) -> tf.Tensor:
-    """Return the learning rate of the step that comes after `step` steps.
+    """Return the learning rate of the next step, after `step` steps are done.
 
     Args:
         step: number of steps done, an integer scalar.
@@ -32,14 +32,17 @@ def learning_rate_at(
 
     Returns:
         A float32 scalar.
+
+    Raises:
+        ValueError: "cosine" lacks `decay_steps`.
     """
     steps_done = tf.cast(step, tf.float32)
     rate = tf.constant(peak, tf.float32)
     if schedule == "cosine":
         if decay_steps is None:
             raise ValueError("learning_rate_at(schedule='cosine') needs decay_steps. Pass it.")
-        share = tf.clip_by_value((steps_done - warmup_steps) / max(decay_steps - warmup_steps, 1), 0.0, 1.0)
-        rate = end + (peak - end) * 0.5 * (1.0 + tf.cos(math.pi * share))
+        progress = tf.clip_by_value((steps_done - warmup_steps) / max(decay_steps - warmup_steps, 1), 0.0, 1.0)
+        rate = end + (peak - end) * 0.5 * (1.0 + tf.cos(math.pi * progress))
     elif schedule == "step":
         for boundary in boundaries:
             rate *= tf.where(steps_done >= boundary, factor, 1.0)

@@ -60,19 +60,23 @@ class TrainingParams(ModelParams):
         for name in ("weight_decay", "end_learning_rate", "warmup_steps"):
             self.require(name, getattr(self, name) >= 0, "0 or more")
         self.require("gradient_clip", self.gradient_clip is None or self.gradient_clip > 0, "None or positive")
-        needed = self.decay_steps is not None and self.decay_steps > self.warmup_steps
-        self.require("decay_steps", self.schedule != "cosine" or needed, "the step at which cosine ends, after warm-up")
-        ascends = (
+        decays_after_warmup = self.decay_steps is not None and self.decay_steps > self.warmup_steps
+        self.require(
+            "decay_steps",
+            self.schedule != "cosine" or decays_after_warmup,
+            "the step at which cosine ends, after warm-up",
+        )
+        is_ascending = (
             list(self.decay_boundaries) == sorted({*self.decay_boundaries})
             and min(self.decay_boundaries, default=1) > 0
         )
-        self.require("decay_boundaries", ascends, "ascending steps of 1 or more")
+        self.require("decay_boundaries", is_ascending, "ascending steps of 1 or more")
         self.require(
             "decay_boundaries", self.schedule != "step" or bool(self.decay_boundaries), "given with the schedule step"
         )
 
 
-def train_op(loss: tf.Tensor, params: TrainingParams) -> tf.Operation:
+def make_train_op(loss: tf.Tensor, params: TrainingParams) -> tf.Operation:
     """Return the operation of a training step: gradients, clipping, the optimizer, and the updates of UPDATE_OPS.
 
     Args:
@@ -82,40 +86,40 @@ def train_op(loss: tf.Tensor, params: TrainingParams) -> tf.Operation:
     step = _v1.train.get_or_create_global_step()
     rate = learning_rate_at(
         step,
-        params.learning_rate,
-        params.schedule,
-        params.warmup_steps,
-        params.decay_steps,
-        params.end_learning_rate,
-        params.decay_boundaries,
-        params.decay_factor,
+        peak=params.learning_rate,
+        schedule=params.schedule,
+        warmup_steps=params.warmup_steps,
+        decay_steps=params.decay_steps,
+        end=params.end_learning_rate,
+        boundaries=params.decay_boundaries,
+        factor=params.decay_factor,
     )
     optimizer = CrossShardOptimizer(_make_optimizer(params, rate))
     gradients = [(tf.convert_to_tensor(g), v) for g, v in optimizer.compute_gradients(loss) if g is not None]
     if params.gradient_clip is not None:
         gradients = _clip(gradients, params.gradient_clip)
     if params.weight_decay and params.optimizer in ("momentum", "sgd"):
-        # The optimizer sums the gradients of the replicas, so that each adds its part.
-        share = params.weight_decay / num_replicas()
-        gradients = [(g + share * v if decays(v) else g, v) for g, v in gradients]
+        # The optimizer sums the gradients of the replicas, so each replica adds its part of the decay.
+        replica_decay = params.weight_decay / num_replicas()
+        gradients = [(g + replica_decay * v if has_decay(v) else g, v) for g, v in gradients]
     updates = _v1.get_collection(_v1.GraphKeys.UPDATE_OPS)
     return tf.group(optimizer.apply_gradients(gradients, global_step=step), *updates)
 
 
-def decays(variable: tf.Variable) -> bool:
-    """Return whether a variable decays: matrices and kernels do, biases and normalization do not."""
+def has_decay(variable: tf.Variable) -> bool:
+    """Return whether weight decay applies to a variable: to matrices and kernels, but not to biases and normalization."""
     return len(variable.shape) > 1
 
 
 def _make_optimizer(params: TrainingParams, rate: tf.Tensor) -> tf.compat.v1.train.Optimizer:
     if params.optimizer == "adam":
         if params.weight_decay:
-            return AdamW(rate, params.weight_decay, decays, params.beta1, params.beta2)
+            return AdamW(rate, params.weight_decay, has_decay, params.beta1, params.beta2)
         return _v1.train.AdamOptimizer(rate, params.beta1, params.beta2)
     if params.optimizer == "momentum":
         return _v1.train.MomentumOptimizer(rate, params.momentum)
     if params.optimizer == "lars":
-        return Lars(rate, params.momentum, params.weight_decay, params.trust_coefficient, decays)
+        return Lars(rate, params.momentum, params.weight_decay, params.trust_coefficient, has_decay)
     return _v1.train.GradientDescentOptimizer(rate)
 
 

@@ -14,7 +14,7 @@ class AdamW(tf.compat.v1.train.AdamOptimizer):  # type: ignore[misc]  # TensorFl
     Args:
         learning_rate: a float or a scalar tensor.
         weight_decay: share of the weights to subtract, before the learning rate.
-        decays: function from a variable to whether it decays.
+        has_decay: predicate of the variables that decay.
         beta1, beta2: decay of the moving means of the gradient and of its square.
     """
 
@@ -22,16 +22,16 @@ class AdamW(tf.compat.v1.train.AdamOptimizer):  # type: ignore[misc]  # TensorFl
         self,
         learning_rate: float | tf.Tensor,
         weight_decay: float,
-        decays: Callable[[tf.Variable], bool],
+        has_decay: Callable[[tf.Variable], bool],
         beta1: float,
         beta2: float,
     ) -> None:
         super().__init__(learning_rate, beta1=beta1, beta2=beta2, name="AdamW")
         self._decay = weight_decay
-        self._decays = decays
+        self._has_decay = has_decay
 
     def _resource_apply_dense(self, grad: tf.Tensor, var: tf.Variable) -> tf.Operation:
-        if not self._decays(var):
+        if not self._has_decay(var):
             return super()._resource_apply_dense(grad, var)
         # Computed from the weights before the step, so that the order of the two updates does not matter.
         decay = self._lr_t * self._decay * var
@@ -53,7 +53,7 @@ class Lars(tf.compat.v1.train.Optimizer):  # type: ignore[misc]  # TensorFlow is
         momentum: decay of the moving sum m.
         weight_decay: share of the weights that is added to their gradient.
         trust_coefficient: factor of the ratio.
-        decays: function from a variable to whether it decays.
+        has_decay: predicate of the variables that decay.
     """
 
     def __init__(
@@ -62,14 +62,14 @@ class Lars(tf.compat.v1.train.Optimizer):  # type: ignore[misc]  # TensorFlow is
         momentum: float,
         weight_decay: float,
         trust_coefficient: float,
-        decays: Callable[[tf.Variable], bool],
+        has_decay: Callable[[tf.Variable], bool],
     ) -> None:
         super().__init__(use_locking=False, name="Lars")
         self._rate = learning_rate
         self._momentum = momentum
         self._decay = weight_decay
         self._trust = trust_coefficient
-        self._decays = decays
+        self._has_decay = has_decay
 
     def _create_slots(self, var_list: list[tf.Variable]) -> None:
         for var in var_list:
@@ -80,11 +80,11 @@ class Lars(tf.compat.v1.train.Optimizer):  # type: ignore[misc]  # TensorFlow is
 
     def _resource_apply_dense(self, grad: tf.Tensor, var: tf.Variable) -> tf.Operation:
         rate = self._rate_tensor
-        if self._decays(var):
+        if self._has_decay(var):
             weight_norm, gradient_norm = tf.norm(var), tf.norm(grad)
             ratio = self._trust * weight_norm / (gradient_norm + self._decay * weight_norm)
             rate *= tf.where((weight_norm > 0) & (gradient_norm > 0), ratio, 1.0)
             grad += self._decay * var
         slot = self.get_slot(var, "momentum")
-        moved = slot.assign(self._momentum * slot + rate * grad)
-        return var.assign_sub(moved).op
+        change = slot.assign(self._momentum * slot + rate * grad)
+        return var.assign_sub(change).op

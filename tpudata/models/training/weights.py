@@ -6,11 +6,11 @@ from tpudata.models.training.replicas import num_replicas, sum_over_replicas
 from tpudata.tensor_types import Tensors
 
 
-def weighted_mean(losses: tf.Tensor, weights: tf.Tensor, training: bool) -> tf.Tensor:
+def compute_weighted_mean(losses: tf.Tensor, weights: tf.Tensor, training: bool) -> tf.Tensor:
     """Return the weighted mean of the losses, or 0 if all weights are 0.
 
-    Training on several replicas divides by the mean weight of the replicas: the mean over the replicas then equals the mean of one
-    replica with all rows, even if some replicas have more padding.
+    Training on several replicas divides by the replicas' mean sum of weights. The mean of the replicas' losses then equals the loss
+    of one replica with all rows, even if some replicas have more padding.
 
     Args:
         losses: floats of any shape.
@@ -20,13 +20,13 @@ def weighted_mean(losses: tf.Tensor, weights: tf.Tensor, training: bool) -> tf.T
     Returns:
         A float32 scalar.
     """
-    total = tf.reduce_sum(weights)
+    weight_sum = tf.reduce_sum(weights)
     if training:
-        total = sum_over_replicas([total])[0] / num_replicas()
-    return tf.math.divide_no_nan(tf.reduce_sum(losses * weights), total)
+        weight_sum = sum_over_replicas([weight_sum])[0] / num_replicas()
+    return tf.math.divide_no_nan(tf.reduce_sum(losses * weights), weight_sum)
 
 
-def row_weights(features: Tensors, rows: tf.Tensor) -> tf.Tensor:
-    """Return features["weights"] as float32, or else ones for `rows`, a tensor with a value for each row."""
+def get_row_weights(features: Tensors, rows: tf.Tensor) -> tf.Tensor:
+    """Return features["weights"] as float32 [batch]; without them, ones in the shape of `rows`, which has a value for each row."""
     weights = features.get("weights") if isinstance(features, dict) else None
     return tf.ones_like(rows, tf.float32) if weights is None else tf.cast(weights, tf.float32)

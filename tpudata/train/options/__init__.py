@@ -1,1 +1,1 @@
-"""Options of a run: from flags, over those of a YAML file, over the defaults."""
+"""Options of a run: flags override a YAML file, which overrides the defaults."""

@@ -20,7 +20,7 @@ from tpudata.storage import storage_for
 from tpudata.train.options.yaml_text import parse_yaml
 
 PARAMS, PAD = "params", "pad"
-# Types of a value in a file, and their name, by the type of the option's field; a boolean is not a whole number.
+# For the type in an option's annotation: the types that YAML's parser may return, and their name in messages.
 _KINDS: dict[str, tuple[tuple[type, ...], str]] = {
     "str": ((str,), "a text"),
     "int": ((int,), "a whole number"),
@@ -63,10 +63,10 @@ def read_config(path: str, kinds: Mapping[str, str]) -> dict[str, Any]:
         location = f"--config {path}: {key}"
         if name == PAD:
             options[name] = _check_pad(setting, location)
+        elif name == PARAMS:
+            options[name] = check_params(setting, location)
         else:
-            options[name] = (
-                check_params(setting, location) if name == PARAMS else _check_value(setting, kinds[name], location)
-            )
+            options[name] = _check_value(setting, kinds[name], location)
     return options
 
 
@@ -106,12 +106,12 @@ def check_params(value: object, location: str) -> dict[str, Any]:
 
 
 def _check_pad(value: Any, location: str) -> dict[str, int]:
-    """Return the number of entries of lists by feature name; UsageError if the value is not a mapping to whole numbers."""
-    is_pad = isinstance(value, Mapping) and all(
+    """Return the number of entries of lists, by name of the feature; raise UsageError if the value is another structure."""
+    is_valid = isinstance(value, Mapping) and all(
         isinstance(name, str) and isinstance(number, int) and not isinstance(number, bool) and number > 0
         for name, number in value.items()
     )
-    if not is_pad:
+    if not is_valid:
         raise UsageError(
             f"{location} must be a mapping from names to whole numbers of 1 or more, got {_format_value(value)}."
         )
@@ -140,23 +140,25 @@ def _format_value(value: object) -> str:
 
 
 def _check_value(value: object, kind: str, location: str) -> Any:
-    """Return the value of an option, checked against `kind`, its field's annotation."""
-    name, _, optional = kind.partition(" | ")
-    if value is None and optional:
+    """Return the value of an option; raise UsageError if it does not fit `kind`, the annotation of its field."""
+    type_name, _, other_type = kind.partition(" | ")
+    if value is None and other_type == "None":
         return None
-    if name.startswith("tuple"):
+    if type_name.startswith("tuple"):
         return _parse_size(value, location)
-    types, text = _KINDS[name]
+    types, expected = _KINDS[type_name]
+    # In Python a bool is an int, too.
     if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
-        raise UsageError(f"{location} must be {text}, got {_format_value(value)}.")
+        raise UsageError(f"{location} must be {expected}, got {_format_value(value)}.")
     checked: Any = value
     try:
-        return float(checked) if name == "float" else checked
+        return float(checked) if type_name == "float" else checked
     except OverflowError as error:
         raise UsageError(f"{location} must be a number of at most 1.8e308, got {_format_value(value)}.") from error
 
 
 def _parse_size(value: object, location: str) -> tuple[int, int]:
+    """Return (height, width) from a list of two numbers or a text such as "32x48"."""
     text = "x".join(map(str, value)) if isinstance(value, list) else str(value)
     try:
         return height_width(text)

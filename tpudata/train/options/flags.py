@@ -1,4 +1,4 @@
-"""The flags of `tpudata train`, over those of a YAML file, over the defaults."""
+"""Parser of the options of `tpudata train`: flags override a YAML file, which overrides the defaults."""
 
 from __future__ import annotations
 
@@ -29,49 +29,44 @@ def parse_options(argv: Sequence[str], prog: str = "tpudata train") -> TrainOpti
     """
     parser = new_parser(prog)
     flags = parser.parse(argv)
-    passed, listed = passed_options(TrainOptions, flags), {}
+    flag_options, file_options = passed_options(TrainOptions, flags), {}
     if flags.config is not None:
         if not flags.config.strip():
             parser.error("--config is empty. Pass a file, or omit it")
         kinds = {field.name: str(field.type) for field in dataclasses.fields(TrainOptions)}
-        listed = _drop_overridden(read_config(flags.config, kinds), passed)
-    values = {**listed, **passed}
+        file_options = _drop_unused(read_config(flags.config, kinds), flag_options)
+    options = {**file_options, **flag_options}
     for name in ("params", "pad"):
-        values[name] = {**listed.get(name, {}), **passed.get(name, {})}
-    missing = [option.flag for name, option in _OPTIONS.items() if option.is_required and values.get(name) is None]
+        options[name] = {**file_options.get(name, {}), **flag_options.get(name, {})}
+    missing = [option.flag for name, option in _OPTIONS.items() if option.is_required and options.get(name) is None]
     if missing:
         parser.error(f"missing: {', '.join(missing)}. Pass them as flags, or as keys in the file of --config")
-    return TrainOptions(**values)
+    return TrainOptions(**options)
 
 
-def _drop_overridden(listed: dict[str, Any], passed: dict[str, Any]) -> dict[str, Any]:
-    """Return the options of a file without those for other modes, as one file serves all, and those that flags override.
-
-    Args:
-        listed: the file's options.
-        passed: the flags.
-    """
-    mode = passed.get("mode", listed.get("mode", TrainOptions.mode))
-    unused = {name for name in listed if _OPTIONS[name].modes and mode not in _OPTIONS[name].modes}
-    # A crop sets the size.
-    for flag, overridden in (("crop", "image_size"), ("image_size", "crop")):
-        if flag in passed:
-            unused.add(overridden)
-    used_options = {name: value for name, value in listed.items() if name not in unused}
-    # A learning rate has two names.
-    if _RATE in passed:
+def _drop_unused(file_options: dict[str, Any], flag_options: dict[str, Any]) -> dict[str, Any]:
+    """Return the options of a file without those of other modes, as one file serves all modes, and those that flags exclude."""
+    mode = flag_options.get("mode", file_options.get("mode", TrainOptions.mode))
+    unused = {name for name in file_options if _OPTIONS[name].modes and mode not in _OPTIONS[name].modes}
+    # TrainOptions rejects both together: a crop sets the size.
+    for flag, excluded in (("crop", "image_size"), ("image_size", "crop")):
+        if flag in flag_options:
+            unused.add(excluded)
+    used_options = {name: value for name, value in file_options.items() if name not in unused}
+    # The learning rate is an option, and a parameter of the model as well.
+    if _RATE in flag_options:
         used_options["params"] = {
             name: value for name, value in used_options.get("params", {}).items() if name != _RATE
         }
-    elif _RATE in passed.get("params", {}):
+    elif _RATE in flag_options.get("params", {}):
         used_options.pop(_RATE, None)
     return used_options
 
 
 def new_parser(prog: str = "tpudata train") -> FlagParser:
     """Return the parser of the command's flags."""
-    what = "Train a model on a dataset, evaluate it exactly, or predict with it."
-    parser = FlagParser(prog, what, topics=("train/command", "reference/train", "models", "long_runs", "tpu"))
+    description = "Train a model on a dataset, evaluate it exactly, or predict with it."
+    parser = FlagParser(prog, description, topics=("train/command", "reference/train", "models", "long_runs", "tpu"))
     for group in Group:
         with parser.group(group.value):
             for option in _OPTIONS.values():

@@ -32,7 +32,7 @@ CLUSTERS = ("slurm", "slurm-evaluator")
 _TRAINING = ("train", "train_and_eval")
 _REHEARSED = tuple(mode for mode in MODES if mode != "export")
 # Params that the estimator sets, and what to use instead.
-_FILLED = {"batch_size": "--batch-size", "use_tpu": "--use-tpu", "context": "another name"}
+_ESTIMATOR_PARAMS = {"batch_size": "--batch-size", "use_tpu": "--use-tpu", "context": "another name"}
 _NAME, _PATH = Value("NAME"), Value("PATH")
 _SEED = Value("N", int, Bounds(0, 2**31 - 1))
 
@@ -299,7 +299,7 @@ class TrainOptions:
                 raise UsageError(f"{options[name].flag} is empty. Pass a value.")
         check_options(self)
         check_uses(self, self.mode)
-        _ = self.profile_steps
+        _ = self.profile_steps  # Raises the error of a wrong --profile.
         self._check_params()
         if self.image_size is not None and min(self.image_size) < 1:
             raise UsageError(f"--image-size must be 1 or more in height and width, got {self.image_size}.")
@@ -307,8 +307,8 @@ class TrainOptions:
             raise UsageError(f"--crop {self.crop} sets the size of images. Omit --image-size.")
         if self.cluster is not None and self.use_tpu:
             raise UsageError("--cluster is for GPUs and CPUs. Omit it, or omit --use-tpu.")
-        numbers = (self.coordinator_address, self.num_processes, self.process_id)
-        if None in numbers and any(number is not None for number in numbers):
+        process_options = (self.coordinator_address, self.num_processes, self.process_id)
+        if None in process_options and process_options != (None, None, None):
             raise UsageError(
                 "--coordinator-address, --num-processes and --process-id belong together (got some of them). Pass all three."
             )
@@ -324,13 +324,13 @@ class TrainOptions:
             raise UsageError(
                 f"--learning-rate is {self.learning_rate}, and params has learning_rate={self.params['learning_rate']}. Pass one."
             )
-        for name, instead in _FILLED.items():
+        for name, instead in _ESTIMATOR_PARAMS.items():
             if name in self.params:
                 raise UsageError(f"params: {name!r} is set by the estimator. Use {instead} instead.")
 
     @property
     def profile_steps(self) -> tuple[int, int] | None:
-        """The first and the last step to profile."""
+        """The first and the last step to profile; None without --profile."""
         if self.profile is None:
             return None
         first, colon, last = self.profile.partition(":")
@@ -344,7 +344,7 @@ class TrainOptions:
     @property
     def trains(self) -> bool:
         """Whether the mode trains."""
-        return self.mode in ("train", "train_and_eval")
+        return self.mode in _TRAINING
 
     @property
     def evaluates(self) -> bool:

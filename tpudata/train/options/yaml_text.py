@@ -9,19 +9,20 @@ from typing import Any
 from tpudata.error_text.lines import first_line
 from tpudata.errors import MissingExtraError, UsageError
 
-# Composing a node takes three calls of Python for each level, of the 1,000 that it allows.
+# The parser nests three calls for each level, and Python allows 1,000.
 _MAX_DEPTH = 50
-# Aliases stand for copies: 300 bytes of them can stand for 10**10 values.
+# An alias stands for a copy: 300 bytes with aliases of aliases can stand for 10**10 values.
 _MAX_VALUES = 100_000
+# SafeLoader takes 4e-3 for a text, as YAML 1.1 wants a dot in a number with an exponent.
 _FLOAT = re.compile(r"^[-+]?[0-9][0-9_]*(\.[0-9_]*)?[eE][-+]?[0-9]+$")
 
 
 def parse_yaml(text: str, origin: str) -> Any:
-    """Parse a YAML text.
+    """Return the value of a YAML text.
 
     Args:
         text: the text.
-        origin: its place, for errors.
+        origin: where the text comes from, for errors.
 
     Raises:
         UsageError: the text is not YAML, a mapping has a key twice, or values are nested too deeply or too many.
@@ -33,7 +34,7 @@ def parse_yaml(text: str, origin: str) -> Any:
         raise MissingExtraError("A configuration in YAML", "tensorflow") from error
     try:
         value = yaml.load(text, _make_loader(yaml))
-        _count_values(value, {})
+        _count_values(value, {})  # Raises the error of too many values.
         return value
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
@@ -44,6 +45,8 @@ def parse_yaml(text: str, origin: str) -> Any:
 
 
 def _make_loader(yaml: Any) -> Any:
+    """Return the class of loader that `yaml.load` uses."""
+
     class Loader(yaml.SafeLoader):  # type: ignore[misc]
         """Loader for which 4e-3 is a number, and a repeated key or deep nesting an error."""
 
@@ -83,11 +86,11 @@ def _make_loader(yaml: Any) -> Any:
 
 
 def _count_values(value: object, counts: dict[int, int | None]) -> int:
-    """Return the number of values in a structure, with a copy for each alias.
+    """Return the number of values in a structure, in which each alias counts as a copy.
 
     Args:
         value: the structure.
-        counts: the numbers of lists and mappings that are counted, by id; None for those that are being counted.
+        counts: number of values in each list and mapping so far, by its id; None while one is being counted.
 
     Raises:
         ValueError: there are too many, or a list or mapping contains itself.

@@ -11,7 +11,7 @@ Row: TypeAlias = "tuple[str, ...]"
 _HEADING = ("", "split", "records", "step", "loss", "accuracy", "seconds", "records/s")
 
 
-def closing_row(
+def make_closing_row(
     action: str,
     split: str,
     records: int,
@@ -33,16 +33,16 @@ def closing_row(
     )
 
 
-def closing_table(rows: Sequence[Row], metrics: Mapping[str, Any]) -> str:
+def make_closing_table(rows: Sequence[Row], metrics: Mapping[str, Any]) -> str:
     """Return the rows under their heading, followed by the metrics that have no column; empty without rows."""
     if not rows:
         return ""
     other_metrics = {
         name: metric for name, metric in metrics.items() if name not in ("loss", "global_step", "accuracy")
     }
-    words = [
+    other_texts = [
         f"{name} {metric:.4f}" if isinstance(metric, float) else f"{name} {metric}"
         for name, metric in other_metrics.items()
     ]
-    text = f"\n{table([_HEADING, *rows], right=range(2, len(_HEADING)))}\n"
-    return f"{text}\nalso: {', '.join(words)}\n" if words else text
+    table_text = f"\n{table([_HEADING, *rows], right=range(2, len(_HEADING)))}\n"
+    return f"{table_text}\nalso: {', '.join(other_texts)}\n" if other_texts else table_text

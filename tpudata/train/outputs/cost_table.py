@@ -5,7 +5,8 @@ from collections.abc import Callable, Sequence
 from tpudata.console.tables import count_text, memory_text, table
 from tpudata.devices.tpu_compiler.step_cost import FeedingRate, StepCost
 
-_PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
+_UNIT_PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
+# Name of each row, and its text for a step.
 _ROWS: Sequence[tuple[str, Callable[[StepCost], str]]] = (
     ("records a step", lambda cost: count_text(cost.batch_size)),
     ("steps a loop", lambda cost: count_text(cost.loop_steps)),
@@ -24,7 +25,7 @@ _ROWS: Sequence[tuple[str, Callable[[StepCost], str]]] = (
 )
 
 
-def cost_table(costs: Sequence[StepCost], feeding: FeedingRate | None = None) -> str:
+def make_cost_table(costs: Sequence[StepCost], feeding: FeedingRate | None = None) -> str:
     """Return the costs of steps on one slice, a column for each mode; HBM, FLOPs and bytes are those of one device.
 
     Args:
@@ -35,7 +36,7 @@ def cost_table(costs: Sequence[StepCost], feeding: FeedingRate | None = None) ->
     tpu, chip = first.tpu, first.tpu.chip
     chips, hosts = count_text(tpu.chips, "chip"), count_text(tpu.hosts, "host")
     rows = [("", *(cost.mode for cost in costs))]
-    rows += [(name, *map(text, costs)) for name, text in _ROWS]
+    rows += [(name, *map(format_cost, costs)) for name, format_cost in _ROWS]
     if feeding is not None:
         rows += _make_feeding_rows(costs, feeding)
     return (
@@ -50,15 +51,15 @@ def _make_feeding_rows(costs: Sequence[StepCost], feeding: FeedingRate) -> list[
     origin = "" if feeding.cores is None else f", {count_text(feeding.cores, 'core')}"
     rows = [(f"records/s measured{origin}", *[_format_rate(feeding.records_per_second)] * len(costs))]
     if feeding.cpu_seconds_per_record is not None:
-        cores = [item["host_cores"] for item in comparisons]
-        rows.append(("cores a host to feed", *("-" if item is None else count_text(item) for item in cores)))
-    rows.append(("waits for input", *(f"{item['waiting']:.0%} of the time" for item in comparisons)))
+        core_counts = [comparison["host_cores"] for comparison in comparisons]
+        rows.append(("cores a host to feed", *("-" if count is None else count_text(count) for count in core_counts)))
+    rows.append(("waits for input", *(f"{comparison['waiting']:.0%} of the time" for comparison in comparisons)))
     return rows
 
 
 def _format_number(number: float) -> str:
-    """Return a number to three digits with the prefix of a unit."""
-    for size, prefix in _PREFIXES:
+    """Return a number to three digits, and a space with the unit's prefix, such as "1.5 G" for 1.5e9."""
+    for size, prefix in _UNIT_PREFIXES:
         if number >= size:
             return f"{number / size:.3g} {prefix}"
     return f"{number:.3g} "
@@ -69,4 +70,5 @@ def _format_time(seconds: float) -> str:
 
 
 def _format_rate(rate: float) -> str:
+    # The rate is infinite for a step without work.
     return f"{rate:,.0f}" if rate < 1e15 else "any"

@@ -22,7 +22,7 @@ _PATIENCE = 3
 class EarlyStopping:
     """Values of the metric by step, and the decisions that follow from them.
 
-    They are saved in a file, so that a resumed run decides like an uninterrupted one.
+    The values are saved in a file, so that a resumed run decides like an uninterrupted one.
 
     Attributes:
         values: the values by step, in the order of the evaluations.
@@ -41,10 +41,12 @@ class EarlyStopping:
         self._records = records
         metric = options.early_stop_metric or ""
         self._is_max = (options.early_stop_goal or ("max" if "accuracy" in metric else "min")) == "max"
-        self.values = {at: value for at, value in self._read_values().items() if at <= step}
+        self.values = {
+            evaluated_step: value for evaluated_step, value in self._read_values().items() if evaluated_step <= step
+        }
 
     def _read_values(self) -> dict[int, float]:
-        """Return the values of earlier runs in this folder, if they are of the same metric and the same records."""
+        """Return the recorded values by step; empty without a file, or if it has another metric, split or number of records."""
         options = self._options
         storage = storage_for(options.model_dir)
         path = storage.join(options.model_dir, STOPPING_NAME)
@@ -52,11 +54,12 @@ class EarlyStopping:
             return {}
         try:
             record = json.loads(storage.read(path))
-            recorded = (record["metric"], record.get("split", options.eval_split), record.get("records", self._records))
-            if recorded != (options.early_stop_metric, options.eval_split, self._records):
+            metric = record["metric"]
+            # Files of earlier versions have neither the split nor the number of its records.
+            split, records = record.get("split", options.eval_split), record.get("records", self._records)
+            if (metric, split, records) != (options.early_stop_metric, options.eval_split, self._records):
                 print(
-                    f"early stopping starts again: its values of before are {recorded[0]} of {count_text(recorded[2], 'record')} in"
-                    f" {recorded[1]}"
+                    f"early stopping starts again: its values of before are {metric} of {count_text(records, 'record')} in {split}"
                 )
                 return {}
             return {int(entry["step"]): float(entry["value"]) for entry in record["evaluations"]}
@@ -91,7 +94,7 @@ class EarlyStopping:
         )
 
     def _count_since(self, best: int) -> int:
-        """Return the number of evaluations after the one of the step `best`."""
+        """Return the number of evaluations after the one at the step `best`."""
         return len(self.values) - 1 - [*self.values].index(best)
 
     @property
@@ -101,7 +104,7 @@ class EarlyStopping:
         return bool(self.values) and self._count_since(self._best_step()) >= patience
 
     def print_best(self, step: int) -> None:
-        """Print the best value and its place, for a training that ended at a step."""
+        """Print the best value and where its checkpoint is, after a training that ended at `step`."""
         options, best = self._options, self._best_step()
         since = self._count_since(best)
         stopped = f"stopped at step {step}: " if step < options.train_steps else ""
@@ -122,7 +125,8 @@ def check_metric(options: TrainOptions, names: Sequence[str]) -> None:
     Raises:
         UsageError: the evaluation has no such metric.
     """
-    name, available = options.early_stop_metric or "", [metric for metric in names if metric != "global_step"]
+    name = options.early_stop_metric or ""
+    available = [metric for metric in names if metric != "global_step"]
     if name not in available:
         unknown = sentence(
             f"--early-stop-metric {name!r}: the evaluation has no such metric{suggestion(name, available)}"

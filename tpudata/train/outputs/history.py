@@ -1,8 +1,8 @@
-"""History of a model's folder: under which configurations it was trained, and how many records they fed.
+"""History of a model's folder: the configurations under which it was trained, and the position of each in the data.
 
 `train_history.json` is {"sections": [{"first_step", "position", "order_batch_size", "configuration"}, ...]}, in the order in which
-they were written. A section is in force from its first step on, until a later one begins; one that trained nothing, because the run
-was killed before its first checkpoint, is kept, too.
+the sections were written. A section is in force from its first step on, until a later one begins. The file also keeps a section
+that trained nothing, because its run was killed before the first checkpoint.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Section:
     """Steps that are trained under one configuration.
 
     Attributes:
-        first_step: step after which it begins.
+        first_step: number of steps that are done when it begins.
         position: number of records in the order of training that come before its first batch.
         order_batch_size: batch size of the order that the records follow; batches of another size are cut from the same order.
         configuration: the record of the run, see tpudata.train.outputs.record.
@@ -61,7 +61,7 @@ class Section:
         return int(self.configuration["options"]["batch_size"])
 
     def position_at(self, step: int) -> int:
-        """Return the number of records in the order that come before the batch of a step."""
+        """Return the number of records in the order that come before the batch after `step` steps."""
         return self.position + (step - self.first_step) * self.batch_size
 
 
@@ -86,7 +86,7 @@ class History:
                 continue
             try:
                 return cls(parse(json.loads(storage.read(path))))
-            except (ValueError, LookupError, TypeError, RecursionError) as error:
+            except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
                 raise TpudataError(
                     f"{path} is damaged, so the records of the next batch are unknown. Restore it; or remove it, and training "
                     "begins at the record of the step times the batch size."
@@ -94,25 +94,31 @@ class History:
         return cls()
 
     def find_previous_section(self, step: int) -> Section | None:
-        """Return the section that trained the last step before `step`, or None."""
+        """Return the section that trained the last of `step` steps; None if there is none."""
         return next((section for section in reversed(self.sections) if section.first_step < step), None)
 
     def find_section(self, step: int, configuration: Configuration) -> Section:
         """Return the section that trains under a configuration after `step` steps: the current one if it fits, or a new one."""
+        # As JSON has it, without tuples, like the configurations of the file.
         configuration = json.loads(json.dumps(configuration))
-        present = next((section for section in reversed(self.sections) if section.first_step <= step), None)
-        is_stale = any(section.first_step > step for section in self.sections)
-        if present is not None and not is_stale and not differences(present.configuration, configuration):
-            return present
+        current = next((section for section in reversed(self.sections) if section.first_step <= step), None)
+        # Sections of later steps are from a training whose checkpoints are gone.
+        has_later_sections = any(section.first_step > step for section in self.sections)
+        if (
+            current is not None
+            and not has_later_sections
+            and not list_differences(current.configuration, configuration)
+        ):
+            return current
         batch_size = int(configuration["options"]["batch_size"])
-        before = self.find_previous_section(step)
-        if before is None:
+        previous = self.find_previous_section(step)
+        if previous is None:
             return Section(step, step * batch_size, batch_size, configuration)
-        if not is_same_data(before.configuration, configuration):
+        if not is_same_data(previous.configuration, configuration):
             return Section(step, 0, batch_size, configuration)
-        is_same_order = _get_seed(before.configuration) == _get_seed(configuration)
-        order_batch_size = before.order_batch_size if is_same_order else batch_size
-        return Section(step, before.position_at(step), order_batch_size, configuration)
+        is_same_order = _get_seed(previous.configuration) == _get_seed(configuration)
+        order_batch_size = previous.order_batch_size if is_same_order else batch_size
+        return Section(step, previous.position_at(step), order_batch_size, configuration)
 
     def write(self, model_dir: str, section: Section) -> None:
         """Add a section to the file, unless it is already recorded."""
@@ -123,48 +129,53 @@ class History:
 
 
 def is_same_data(before: Configuration, now: Configuration) -> bool:
-    """Return whether two configurations train on the same records; one of an earlier version has fewer facts about them."""
-    facts = ("split_digest",) if "split_digest" in before["dataset"] else ("fingerprint", "records")
-    return all(before["dataset"][fact] == now["dataset"][fact] for fact in facts)
+    """Return whether two configurations train on the same records."""
+    # Configurations of earlier versions have no digest.
+    keys = ("split_digest",) if "split_digest" in before["dataset"] else ("fingerprint", "records")
+    return all(before["dataset"][key] == now["dataset"][key] for key in keys)
 
 
 def require_same_data(options: TrainOptions, before: Configuration, now: Configuration, step: int) -> None:
-    """Raise UsageError if training would continue on another dataset and the user does not allow it.
+    """Check that training continues on the records of the previous section, unless the user allows others.
 
     Raises:
         UsageError: the records differ from those of the previous section.
     """
     if options.allow_other_data or is_same_data(before, now):
         return
-    data_before, data_now = (
-        f"{configuration['options']['data']} with "
-        f"{count_text(configuration['dataset']['records'].get(configuration['options']['train_split'], 0), 'record')} in "
-        f"{configuration['options']['train_split']}, "
-        f"{configuration['dataset'].get('split_digest', configuration['dataset']['fingerprint'])}"
-        for configuration in (before, now)
-    )
+    data_before, data_now = _describe_data(before), _describe_data(now)
     raise UsageError(
         f"{options.model_dir}: up to step {step} it was trained on other records (got {data_now}, expected {data_before}). Pass "
         "the dataset of before, another --model-dir, or --allow-other-data to continue on this one."
     )
 
 
-def differences(before: Configuration, now: Configuration) -> list[str]:
+def _describe_data(configuration: Configuration) -> str:
+    """Return the path of the dataset, the number of records of the training split, and its digest."""
+    options, dataset = configuration["options"], configuration["dataset"]
+    records = count_text(dataset["records"].get(options["train_split"], 0), "record")
+    digest = dataset.get("split_digest", dataset["fingerprint"])
+    return f"{options['data']} with {records} in {options['train_split']}, {digest}"
+
+
+def list_differences(before: Configuration, now: Configuration) -> list[str]:
     """Return a line for each setting that differs between two configurations: `NAME=BEFORE -> NOW`."""
     lines = []
     for group, prefix in (("options", ""), ("params", "params."), ("dataset", "dataset."), ("versions", "versions.")):
         old, new = before.get(group, {}), now.get(group, {})
         for name in [*new, *(name for name in old if name not in new)]:
-            is_compared = group != "options" or name not in {*_IGNORED_OPTIONS, "params"}
-            # Settings that an old record lacks count as unset.
-            if is_compared and old.get(name) != new.get(name) and (name in old or new[name] not in (None, False)):
+            if group == "options" and name in {*_IGNORED_OPTIONS, "params"}:
+                continue
+            # An option that an old record lacks counts as unset.
+            is_unset = name not in old and new[name] in (None, False)
+            if old.get(name) != new.get(name) and not is_unset:
                 lines.append(f"{prefix}{name}={json.dumps(old.get(name))} -> {json.dumps(new.get(name))}")
     return lines
 
 
 def explain_differences(before: Section, now: Section) -> str:
     """Describe the settings that differ from the previous section, and the effect on the records; "" if none differ."""
-    lines = differences(before.configuration, now.configuration)
+    lines = list_differences(before.configuration, now.configuration)
     if not lines:
         return ""
     position = f"record {now.position:,} of its order" if now.position else "its first record"
@@ -181,8 +192,8 @@ def explain_differences(before: Section, now: Section) -> str:
         )
     if _get_kept_records(before.configuration) != _get_kept_records(now.configuration):
         lines.append("the records in quarantine differ: in this epoch, some may come twice and others not at all")
-    head = f"training continues after step {now.first_step} with other settings (before -> now):"
-    return "\n  ".join((head, *lines))
+    heading = f"training continues after step {now.first_step} with other settings (before -> now):"
+    return "\n  ".join((heading, *lines))
 
 
 def _get_seed(configuration: Configuration) -> object:
@@ -194,6 +205,7 @@ def _get_kept_records(configuration: Configuration) -> object:
 
 
 def _parse_sections(content: Any) -> tuple[Section, ...]:
+    """Return the sections of train_history.json; raise the errors of `_check_configuration` if it is malformed."""
     sections = []
     for entry in content["sections"]:
         section = Section(
@@ -210,6 +222,7 @@ def _parse_sections(content: Any) -> tuple[Section, ...]:
 
 
 def _parse_configuration(content: Any) -> tuple[Section, ...]:
+    """Return the one section of a train_config.json, for folders of versions that wrote no history."""
     configuration = _check_configuration(content)
     return (Section(0, 0, int(configuration["options"]["batch_size"]), configuration),)
 
@@ -217,9 +230,14 @@ def _parse_configuration(content: Any) -> tuple[Section, ...]:
 def _check_configuration(configuration: Any) -> Configuration:
     """Return a configuration; raise ValueError, LookupError, TypeError or AttributeError if it is malformed."""
     options, dataset = configuration["options"], configuration["dataset"]
-    is_whole = isinstance(options["batch_size"], int) and 0 < options["batch_size"] < 2**31
-    is_text = isinstance(options["data"], str) and isinstance(options["train_split"], str)
-    if not (is_whole and is_text and isinstance(options["seed"], int) and isinstance(dataset["records"], dict)):
+    has_valid_numbers = (
+        isinstance(options["batch_size"], int)
+        and 0 < options["batch_size"] < 2**31
+        and isinstance(options["seed"], int)
+    )
+    has_valid_texts = isinstance(options["data"], str) and isinstance(options["train_split"], str)
+    if not (has_valid_numbers and has_valid_texts and isinstance(dataset["records"], dict)):
         raise ValueError("a value has another type")
+    # Raise if a key is missing, or if params or versions are no mappings.
     _ = dataset["fingerprint"], configuration["params"].items(), configuration["versions"].items()
     return dict(configuration)

@@ -16,10 +16,10 @@ _SCHEMES = ("file", "gs")
 
 
 def check_splits(options: TrainOptions, dataset: Dataset) -> None:
-    """Raise DatasetError if the dataset lacks a split that the mode reads, or the split is empty.
+    """Check that the dataset has the splits that the mode reads.
 
     Raises:
-        DatasetError: the dataset lacks a split, or it has no records.
+        DatasetError: the dataset lacks a split, or a split has no records.
     """
     splits = dataset.manifest.splits
     split_by_flag = {"--train-split": options.train_split} if options.trains else {}
@@ -27,7 +27,7 @@ def check_splits(options: TrainOptions, dataset: Dataset) -> None:
         split_by_flag["--eval-split"] = options.eval_split
     for flag, name in split_by_flag.items():
         if name in splits:
-            dataset.kept(name)
+            dataset.kept(name)  # Raises the error of a split without records.
             continue
         fixes = [f"Pass {flag} {' or '.join(splits)}", "convert again with --split train=0.9,validation=0.1"]
         if flag == "--eval-split" and options.mode == "train_and_eval":
@@ -38,7 +38,7 @@ def check_splits(options: TrainOptions, dataset: Dataset) -> None:
 
 
 def check_places(options: TrainOptions) -> None:
-    """Raise an error if a run cannot write its files, or would overwrite the dataset.
+    """Check that a run can write its files, and does not write into the dataset's folder.
 
     Raises:
         UsageError: TensorFlow has no file system for a path; the model's folder is a file or the dataset's folder; or the output is
@@ -47,8 +47,8 @@ def check_places(options: TrainOptions) -> None:
     """
     for flag, path in (("--model-dir", options.model_dir), ("--data", options.data)):
         _check_scheme(flag, path)
-    entry = storage_for(options.model_dir).stat(options.model_dir)
-    if entry is not None and not entry.is_folder:
+    model_dir_entry = storage_for(options.model_dir).stat(options.model_dir)
+    if model_dir_entry is not None and not model_dir_entry.is_folder:
         raise UsageError(f"--model-dir {options.model_dir} is a file. Pass a folder; it is created if needed.")
     if _resolve(options.model_dir) == _resolve(options.data):
         raise UsageError(f"--model-dir {options.model_dir} is the dataset's folder. Pass another one.")
@@ -61,12 +61,12 @@ def check_places(options: TrainOptions) -> None:
         storage_for(options.model_dir).check_writable(options.model_dir)
     if output is not None:
         storage = storage_for(output)
-        entry = storage.stat(output)
-        if options.mode == "predict" and entry is not None and entry.is_folder:
+        output_entry = storage.stat(output)
+        if options.mode == "predict" and output_entry is not None and output_entry.is_folder:
             raise UsageError(
                 f"--output {output} is a folder. Pass a file in it, such as {storage.join(output, 'predictions.jsonl')}."
             )
-        if options.mode == "export" and entry is not None and not entry.is_folder:
+        if options.mode == "export" and output_entry is not None and not output_entry.is_folder:
             raise UsageError(f"--output {output} is a file. Pass a folder.")
         storage.check_writable(output)
 
@@ -80,7 +80,7 @@ def writes_model_dir(options: TrainOptions) -> bool:
 
 
 def find_requested_checkpoint(options: TrainOptions) -> str | None:
-    """Return the path of the requested checkpoint, without its ending, or None for the newest.
+    """Return the path of the checkpoint that --checkpoint names, without its ending; None without the flag.
 
     Raises:
         UsageError: there is no such checkpoint.
@@ -111,7 +111,7 @@ def find_requested_checkpoint(options: TrainOptions) -> str | None:
 
 
 def find_checkpoint(flag: str, path: str) -> str | None:
-    """Return the path without its ending of a checkpoint, or of the newest of a folder; None if there is none.
+    """Return the path, without its ending, of a checkpoint or of the newest one in a folder; None if there is none.
 
     Args:
         flag: flag with the path, for errors.
@@ -133,15 +133,15 @@ def find_checkpoint(flag: str, path: str) -> str | None:
     try:
         if tf.io.gfile.isdir(path):
             newest = find_latest(path)
-            saved = tf.io.gfile.join(path, "variables", "variables")
-            prefix = saved if newest is None else newest.prefix
+            saved_model_prefix = tf.io.gfile.join(path, "variables", "variables")
+            prefix = saved_model_prefix if newest is None else newest.prefix
         else:
             prefix = path.removesuffix(".index")
         if not tf.io.gfile.exists(f"{prefix}.index"):
             return None
     except tf.errors.OpError as error:
         raise StorageError(f"{flag} {path} could not be read: {find_reason(error)}. Check the path.") from error
-    Checkpoint.open(prefix).step()
+    Checkpoint.open(prefix).step()  # Raises the error of a damaged checkpoint.
     return str(prefix)
 
 

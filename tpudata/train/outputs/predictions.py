@@ -31,7 +31,7 @@ from tpudata.tensor_types import Array
 
 _FILENAME = "image/filename"
 _CLASSES = "classes"
-# Columns of CSV, for records without such a value, too.
+# Names that only these columns of CSV have; a prediction with one of them gets another name.
 _FIXED_COLUMNS = ("index", "filename", "label", "label_name", "class_name")
 
 
@@ -43,7 +43,7 @@ def write_predictions(
     label: Feature | None,
     limit: int | None = None,
 ) -> tuple[int, int | None]:
-    """Write the file, whole or not at all.
+    """Write the predictions with their records' labels and file names; the file appears whole or not at all.
 
     Args:
         path: path of the file, which is CSV if it ends in .csv.
@@ -62,7 +62,7 @@ def write_predictions(
         UsageError: a prediction is neither a number nor a text.
         StorageError: the file could not be written.
     """
-    names = dataset.labels()
+    class_names = dataset.labels()
     records = itertools.islice(dataset.examples(split), limit)
     num_written = num_correct = 0
     has_accuracy = label is not None and label.shape == () and "int" in label.dtype
@@ -72,48 +72,48 @@ def write_predictions(
             line: dict[str, Any] = {"index": index}
             if filename := record.get(_FILENAME):
                 line["filename"] = _convert_to_json(filename[0], "filename")
-            values = {name: _convert_to_json(prediction, name) for name, prediction in predicted.items()}
-            guess = values.get(_CLASSES)
+            json_predictions = {name: _convert_to_json(prediction, name) for name, prediction in predicted.items()}
+            predicted_class = json_predictions.get(_CLASSES)
             if label is not None:
-                truth = _read_label(record.get(label.name, []), label)
-                line["label"] = truth
-                line |= _name_class("label_name", truth, names, label)
-                line |= _name_class("class_name", guess, names, label)
-                num_correct += guess == truth
-            has_accuracy = has_accuracy and isinstance(guess, int)
-            line["predictions"] = values
+                true_label = _read_label(record.get(label.name, []), label)
+                line["label"] = true_label
+                line |= _name_class("label_name", true_label, class_names, label)
+                line |= _name_class("class_name", predicted_class, class_names, label)
+                num_correct += predicted_class == true_label
+            has_accuracy = has_accuracy and isinstance(predicted_class, int)
+            line["predictions"] = json_predictions
             file.write(format_line(line))
             num_written += 1
     return num_written, num_correct if has_accuracy else None
 
 
-def _read_label(stored: Sequence[Any], label: Feature) -> Any:
-    """Return the true label of a record: a number, or several as a list."""
-    labels = list(stored)
+def _read_label(stored_values: Sequence[Any], label: Feature) -> Any:
+    """Return the true label of a record: one number, or a list of several or none."""
+    labels = list(stored_values)
     if label.encoding == "raw" and labels:
         labels = np.frombuffer(labels[0], np.dtype(label.dtype).newbyteorder("<")).tolist()
     return labels[0] if label.shape == () and labels else labels
 
 
 def make_line_formatter(path: str) -> Callable[[Mapping[str, Any]], bytes]:
-    """Return the formatter for successive lines: CSV if the path ends in .csv, else JSON Lines."""
-    return _Csv() if path.lower().endswith(".csv") else _json_line
+    """Return a function that is called for each line in turn, and formats CSV if the path ends in .csv, else JSON Lines."""
+    return _CsvFormatter() if path.lower().endswith(".csv") else _format_json_line
 
 
-def _json_line(line: Mapping[str, object]) -> bytes:
+def _format_json_line(line: Mapping[str, object]) -> bytes:
     return json.dumps(line, ensure_ascii=False, allow_nan=False).encode() + b"\n"
 
 
-class _Csv:
-    """Formatter of lines as rows of CSV; the first row follows the names of the columns."""
+class _CsvFormatter:
+    """Formatter of lines as rows of CSV; the first call also returns the row with the names of the columns."""
 
     def __init__(self) -> None:
         self._columns: list[str] = []
 
     def __call__(self, line: Mapping[str, Any]) -> bytes:
         cells = {name: cell for name, cell in line.items() if name != "predictions"}
-        predicted = line.get("predictions", {})
-        cells |= {f"predictions.{name}" if name in _FIXED_COLUMNS else name: cell for name, cell in predicted.items()}
+        for name, cell in line.get("predictions", {}).items():
+            cells[f"predictions.{name}" if name in _FIXED_COLUMNS else name] = cell
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
         if not self._columns:
@@ -130,7 +130,7 @@ def _format_cell(cell: object) -> object:
 
 
 def _name_class(key: str, label_value: Any, names: tuple[str, ...] | None, label: Feature) -> dict[str, str]:
-    """Return `{key: class name}` if the value is a label that has one, else an empty dict."""
+    """Return {key: name of the class} if the value is a label whose class has a name, else {}."""
     if names is None or not isinstance(label_value, int):
         return {}
     index = label_value - label.label_offset
@@ -138,13 +138,13 @@ def _name_class(key: str, label_value: Any, names: tuple[str, ...] | None, label
 
 
 def _convert_to_json(value: Array, name: str) -> Any:
-    """Return a predicted value as JSON: nested lists of numbers and text.
+    """Return a predicted value as JSON: a number, a text, or nested lists of these; NaN and infinity as text.
 
     Raises:
         UsageError: the value is neither a number nor a text.
     """
     if isinstance(value, np.ndarray):
-        return [_convert_to_json(item, name) for item in value]
+        return [_convert_to_json(element, name) for element in value]
     if isinstance(value, bytes):
         return value.decode(errors="backslashreplace")
     if isinstance(value, (str, bool, int)):

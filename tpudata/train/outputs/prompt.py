@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tpudata.tokenizers import Tokenizer
 
 
-def prompt_input_fn(options: TrainOptions, prompt: str) -> Callable[[Mapping[str, Any]], tf.data.Dataset]:
+def make_prompt_input_fn(options: TrainOptions, prompt: str) -> Callable[[Mapping[str, Any]], tf.data.Dataset]:
     """Return an input_fn that yields the prompt once for each continuation.
 
     Its features are `input_ids` int32 [B, L], and `prompt_seed` int32 [B], which counts from 0.
@@ -61,7 +61,8 @@ def write_continuations(path: str, predictions: Iterable[Mapping[str, Array]], o
         UsageError: the model does not generate.
         StorageError: the file could not be written.
     """
-    tokenizer, formatted, texts = _open_tokenizer(options), make_line_formatter(path), []
+    tokenizer, format_line = _open_tokenizer(options), make_line_formatter(path)
+    texts = []
     with storage_for(path).create(path) as file:
         for index, predicted in enumerate(predictions):
             if "generated_ids" not in predicted:
@@ -70,7 +71,7 @@ def write_continuations(path: str, predictions: Iterable[Mapping[str, Array]], o
                     "generated_ids). Use a model that does, such as char_lstm."
                 )
             texts.append(tokenizer.decode(predicted["generated_ids"].tolist()))
-            file.write(formatted({"index": index, "prompt": options.prompt, "text": texts[-1]}))
+            file.write(format_line({"index": index, "prompt": options.prompt, "text": texts[-1]}))
     return texts
 
 

@@ -16,8 +16,6 @@ from tpudata.storage import storage_for
 from tpudata.train.options.train_options import TrainOptions
 
 _PACKAGES = ("tf_keras", "keras", "jax", "libtpu", "numpy")
-
-
 CONFIG_NAME = "train_config.json"
 # JSON object with the options, params, dataset, devices and versions of a run.
 Configuration: TypeAlias = Mapping[str, Any]
@@ -34,56 +32,55 @@ def describe_configuration(options: TrainOptions, dataset: Dataset, params: Mapp
     import tensorflow as tf
 
     manifest = dataset.manifest
-    facts: dict[str, object] = {
+    dataset_facts: dict[str, object] = {
         "fingerprint": manifest.source.fingerprint,
         "records": {name: split.records for name, split in manifest.splits.items()},
     }
     if options.trains:
-        facts["split_digest"] = _split_digest(manifest, options.train_split)
-        facts["kept_records"] = dataset.kept(options.train_split).records
+        dataset_facts["split_digest"] = _hash_split(manifest, options.train_split)
+        dataset_facts["kept_records"] = dataset.kept(options.train_split).records
     return {
         "options": options.to_json(),
         "params": params,
-        "dataset": facts,
+        "dataset": dataset_facts,
         "devices": [device.name for device in tf.config.list_logical_devices()],
         "versions": {
             "tpudata": __version__,
             "python": platform.python_version(),
-            # Packages of several names bring it, such as tensorflow-cpu.
+            # Asked of the module, as packages of several names bring it, such as tensorflow-cpu.
             "tensorflow": tf.__version__,
             **installed_versions(_PACKAGES),
         },
     }
 
 
-def record_run(options: TrainOptions, record: Configuration, *, is_saved: bool) -> None:
-    """Print the configuration, and save it in the model's folder.
+def record_run(options: TrainOptions, configuration: Configuration, *, save: bool) -> None:
+    """Print the configuration, and save it in the model's folder if requested.
 
     The file is JSON with sorted keys: `train_config.json`, or MODE_config.json if the run does not train.
 
     Args:
         options: options of the run.
-        record: the configuration.
-        is_saved: whether to save it.
+        configuration: the full configuration.
+        save: whether to save it.
     """
     name = CONFIG_NAME if options.trains else f"{options.mode}_config.json"
-    if is_saved:
-        write_json(options.model_dir, name, record)
-    params = record["params"]
-    shown = {key: value for key, value in record["options"].items() if key != "params"}
-    settings = {**shown, **{f"params.{key}": value for key, value in params.items()}}
-    words = [f"{key}={json.dumps(value)}" for key, value in settings.items() if value is not None]
-    versions = [f"{name} {version}" for name, version in record["versions"].items()]
-    print(f"configuration, saved in {name}:" if is_saved else "configuration:")
+    if save:
+        write_json(options.model_dir, name, configuration)
+    settings = {key: value for key, value in configuration["options"].items() if key != "params"}
+    settings |= {f"params.{key}": value for key, value in configuration["params"].items()}
+    setting_texts = [f"{key}={json.dumps(value)}" for key, value in settings.items() if value is not None]
+    versions = [f"{package} {version}" for package, version in configuration["versions"].items()]
+    print(f"configuration, saved in {name}:" if save else "configuration:")
     wrapper = textwrap.TextWrapper(
         118, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False, break_long_words=False
     )
-    print(wrapper.fill(" ".join(words)))
-    print(f"  {', '.join(versions)} on {', '.join(record['devices'])}\n", flush=True)
+    print(wrapper.fill(" ".join(setting_texts)))
+    print(f"  {', '.join(versions)} on {', '.join(configuration['devices'])}\n", flush=True)
 
 
-def _split_digest(manifest: Manifest, split: str) -> str:
-    """Return a digest of a split's records, their order and their meaning."""
+def _hash_split(manifest: Manifest, split: str) -> str:
+    """Return a digest that differs if the split's records, their order, or the meaning of their features differ."""
     shards = [(shard.records, shard.bytes, shard.crc32c) for shard in manifest.split(split).shards]
     features = [feature.to_json() for feature in manifest.features]
     text = json.dumps([shards, manifest.compression, features, manifest.labels_crc32c], sort_keys=True)

@@ -1,7 +1,8 @@
-"""Draws inside functions: of conditions, loops and calls, which get a position and the index of the replica as additional inputs.
+"""Draws inside the functions that conditions, loops and calls run.
 
-The position distinguishes the runs of a function: it follows from the caller's position and the calling node's name. A loop carries
-it from one iteration to the next.
+A function that draws gets two more arguments: a position, and the index of the replica. The position distinguishes the runs of the
+function: it follows from the caller's position and the name of the calling node. The body of a loop also returns the next
+iteration's position.
 """
 
 import functools
@@ -14,21 +15,27 @@ from tpudata.devices.graphs.draws.nodes import (
     KERAS_READ,
     Scope,
     derive_position,
-    is_shifted,
+    is_replaced,
     list_data_inputs,
-    needs_inputs,
+    reads_random_state,
     rewrite_node,
 )
 from tpudata.devices.graphs.keras_state import has_seed_name
-from tpudata.devices.graphs.library import FunctionDef, find_functions, list_called_functions, rename_functions
+from tpudata.devices.graphs.library import (
+    FunctionDef,
+    find_functions,
+    find_producer,
+    list_called_functions,
+    rename_functions,
+)
 from tpudata.devices.graphs.traced_code import traced_code
 
 _POSITION, _REPLICA = "tpudata_position", "tpudata_replica"
-_TYPES = {_POSITION: tf.int64.as_datatype_enum, _REPLICA: tf.int32.as_datatype_enum}
+_ARGUMENT_TYPES = {_POSITION: tf.int64.as_datatype_enum, _REPLICA: tf.int32.as_datatype_enum}
 _IN_FUNCTION = Scope(_POSITION, _REPLICA, is_function=True)
 _LOOPS = ("While", "StatelessWhile")
-# Types of nodes that call functions, and the attribute with the types of the functions' arguments.
-_CALLS = {
+# For each type of node that calls functions, its attribute with the types of their arguments.
+_TYPES_ATTRIBUTES = {
     **dict.fromkeys(
         ("PartitionedCall", "StatefulPartitionedCall", "If", "StatelessIf", "Case", "StatelessCase"), "Tin"
     ),
@@ -48,18 +55,20 @@ class DrawRewriter:
     def __init__(self, graph_def: tf.compat.v1.GraphDef, keras_seeds: Collection[str] = ()) -> None:
         self._graph_def = type(graph_def).FromString(graph_def.SerializeToString())
         self._functions = {function.signature.name: function for function in self._graph_def.library.function}
-        # (function that the graph calls, its arguments that are Keras 3 seed generators' states).
-        self._seed_arguments: set[tuple[str, frozenset[str]]] = set()
+        # Calls by the graph and its functions: the function, and its arguments that are states of Keras 3 seed generators.
+        self._calls: set[tuple[str, frozenset[str]]] = set()
         self._collect_calls(
             self._graph_def.node,
-            lambda name: has_seed_name(_find_node_name(name)) or _find_node_name(name) in keras_seeds,
+            lambda name: has_seed_name(find_producer(name)) or find_producer(name) in keras_seeds,
         )
-        self._called_names = sorted({name for name, _ in self._seed_arguments})
-        self._drawing_functions = self._find_drawing()
+        self._called_names = sorted({name for name, _ in self._calls})
+        self._drawing_functions = self._find_drawing_functions()
         self._replacements: dict[str, FunctionDef] = {}
 
     def rewrite(self, step: str, replica: str) -> tf.compat.v1.GraphDef:
-        """Return the graph in which all random operations draw by their seeds, the step and the replica. Called once.
+        """Return the graph in which all random operations draw by their seeds, the step and the replica.
+
+        It may be called only once, as it changes the graph of this object.
 
         Args:
             step: name of an int64 scalar, the number of steps done; it may be missing from the graph.
@@ -68,20 +77,20 @@ class DrawRewriter:
         Raises:
             ModelFnValueError: a random operation has no stateless replacement.
         """
-        bodies = {node.attr["body"].func.name for node in self._list_nodes() if node.op in _LOOPS}
+        loop_bodies = {node.attr["body"].func.name for node in self._list_nodes() if node.op in _LOOPS}
         self._rewrite_nodes(self._graph_def.node, Scope(step, replica, is_function=False))
         for name in self._called_names:
             function = self._functions[name]
-            # Reads of the state become calls of a function, whose outputs have other names.
-            state_reads = [node.name for node in function.node_def if is_shifted(node)]
+            state_reads = [node.name for node in function.node_def if reads_random_state(node)]
             self._rewrite_nodes(function.node_def, _IN_FUNCTION)
             if name in self._drawing_functions:
-                _rename_values(function, state_reads)
+                _rename_read_outputs(function, state_reads)
                 _add_arguments(function)
-            if name in self._drawing_functions & bodies:
+            if name in self._drawing_functions & loop_bodies:
                 self._return_arguments(function)
         library = self._graph_def.library.function
-        for name in self._drawing_functions.difference(self._called_names):  # These are never called.
+        # Functions that nothing calls still have operations that XLA would reject.
+        for name in self._drawing_functions.difference(self._called_names):
             library.remove(self._functions[name])
         library.extend(self._replacements.values())
         rename_functions(self._graph_def, {name: f"{name}_by_replica" for name in self._drawing_functions})
@@ -94,6 +103,7 @@ class DrawRewriter:
             yield from self._functions[name].node_def
 
     def _list_functions(self, node: tf.compat.v1.NodeDef) -> list[str]:
+        """Return the names of the library's functions that a node may call."""
         return [name for name in list_called_functions(node) if name in self._functions]
 
     def _collect_calls(self, nodes: Iterable[tf.compat.v1.NodeDef], is_seed: Callable[[str], bool]) -> None:
@@ -104,38 +114,43 @@ class DrawRewriter:
             is_seed: predicate of input names that are handles of such states.
         """
         for node in nodes:
-            data = list_data_inputs(node)
-            if node.op == "ReadVariableOp" and is_seed(data[0]):
+            inputs = list_data_inputs(node)
+            if node.op == "ReadVariableOp" and is_seed(inputs[0]):
                 node.attr[KERAS_READ].b = True
-            for function_name in self._list_functions(node) if node.op in _CALLS else ():
+            if node.op not in _TYPES_ATTRIBUTES:
+                continue
+            for function_name in self._list_functions(node):
                 function = self._functions[function_name]
                 arguments = [argument.name for argument in function.signature.input_arg]
-                values = data[len(data) - len(arguments) :]  # Conditions take their predicate before the arguments.
-                seeds = frozenset(name for name, value in zip(arguments, values, strict=True) if is_seed(value))
-                if (function_name, seeds) not in self._seed_arguments:
-                    self._seed_arguments.add((function_name, seeds))
-                    self._collect_calls(function.node_def, seeds.__contains__)
+                # Conditions take their predicate before the arguments.
+                passed_inputs = inputs[len(inputs) - len(arguments) :]
+                seed_arguments = frozenset(
+                    argument for argument, name in zip(arguments, passed_inputs, strict=True) if is_seed(name)
+                )
+                if (function_name, seed_arguments) not in self._calls:
+                    self._calls.add((function_name, seed_arguments))
+                    self._collect_calls(function.node_def, seed_arguments.__contains__)
 
-    def _find_drawing(self) -> set[str]:
-        """Return the names of functions that draw, and of the other functions of a condition or loop that may call one."""
+    def _find_drawing_functions(self) -> set[str]:
+        """Return the names of functions that draw, directly or by a call, and of the functions that a node may call in their place.
+
+        All branches of a condition, and the condition and the body of a loop, take the same arguments.
+        """
         drawing: set[str] = set()
         while True:
-            drawing_or_calling = find_functions(self._graph_def, functools.partial(self._is_drawing, drawing))
-            calls = [
-                names
-                for names in map(self._list_functions, self._list_nodes())
-                if not drawing_or_calling.isdisjoint(names)
-            ]
-            drawing_or_calling.update(*calls)
-            if drawing_or_calling == drawing:
-                return drawing_or_calling
-            drawing = drawing_or_calling
+            new_drawing = find_functions(self._graph_def, functools.partial(self._is_drawing, drawing))
+            for names in map(self._list_functions, self._list_nodes()):
+                if not new_drawing.isdisjoint(names):
+                    new_drawing.update(names)
+            if new_drawing == drawing:
+                return drawing
+            drawing = new_drawing
 
     def _is_drawing(self, drawing: set[str], node: tf.compat.v1.NodeDef) -> bool:
-        return needs_inputs(node) or not drawing.isdisjoint(self._list_functions(node))
+        return is_replaced(node) or not drawing.isdisjoint(self._list_functions(node))
 
     def _rewrite_nodes(self, nodes: MutableSequence[tf.compat.v1.NodeDef], scope: Scope) -> None:
-        # In the same position: nodes are imported in this order, which is also the order of effects.
+        # New nodes take the place of the old one: nodes are imported in this order, which is also the order of their effects.
         rewritten = [new_node for node in nodes for new_node in self._rewrite_node(node, scope)]
         del nodes[:]
         nodes.extend(rewritten)
@@ -143,51 +158,50 @@ class DrawRewriter:
     def _rewrite_node(self, node: tf.compat.v1.NodeDef, scope: Scope) -> list[tf.compat.v1.NodeDef]:
         """Return the nodes that replace a random operation or a call of a drawing function; others are returned unchanged."""
         if self._drawing_functions.isdisjoint(self._list_functions(node)):
-            new_nodes, definitions = rewrite_node(node, scope)
-            self._replacements.update({definition.signature.name: definition for definition in definitions})
+            new_nodes, definition = rewrite_node(node, scope)
+            if definition is not None:
+                self._replacements[definition.signature.name] = definition
             return new_nodes
-        if node.op not in _CALLS:
+        if node.op not in _TYPES_ATTRIBUTES:
             raise ModelFnValueError(
                 f"{traced_code()}: {node.name!r} cannot draw on a TPU or on several devices (got a random operation in the "
                 f"function of {node.op}, expected it in a condition, a loop or a tf.function). Draw outside, and pass the values."
             )
-        position_nodes, data = self._derive_position(node, scope), list_data_inputs(node)
-        node.input[:] = [*data, scope.output(position_nodes[-1].name), scope.replica, *node.input[len(data) :]]
-        node.attr[_CALLS[node.op]].list.type.extend(_TYPES.values())
+        position_nodes, inputs = self._derive_position(node, scope), list_data_inputs(node)
+        control_inputs = node.input[len(inputs) :]
+        node.input[:] = [*inputs, scope.name_output(position_nodes[-1].name), scope.replica, *control_inputs]
+        node.attr[_TYPES_ATTRIBUTES[node.op]].list.type.extend(_ARGUMENT_TYPES.values())
         if node.op in _LOOPS and node.attr["output_shapes"].list.shape:
-            node.attr["output_shapes"].list.shape.extend(tf.TensorShape([]).as_proto() for _ in _TYPES)
+            node.attr["output_shapes"].list.shape.extend(tf.TensorShape([]).as_proto() for _ in _ARGUMENT_TYPES)
         return [*position_nodes, node]
 
     def _return_arguments(self, function: FunctionDef) -> None:
         """Return the replica and the next iteration's position from the body of a loop."""
         nodes = self._derive_position(tf.compat.v1.NodeDef(name="tpudata_next"), _IN_FUNCTION)
         function.node_def.extend(nodes)
-        for name, output in ((_POSITION, _IN_FUNCTION.output(nodes[-1].name)), (_REPLICA, _REPLICA)):
-            function.signature.output_arg.add(name=f"{name}_out", type=_TYPES[name])
+        for name, output in ((_POSITION, _IN_FUNCTION.name_output(nodes[-1].name)), (_REPLICA, _REPLICA)):
+            function.signature.output_arg.add(name=f"{name}_out", type=_ARGUMENT_TYPES[name])
             function.ret[f"{name}_out"] = output
 
     def _derive_position(self, node: tf.compat.v1.NodeDef, scope: Scope) -> list[tf.compat.v1.NodeDef]:
+        """Return the nodes that compute the position for the functions that a node calls; the last is the position."""
         nodes, definition = derive_position(node, scope)
         self._replacements[definition.signature.name] = definition
         return nodes
 
 
-def _find_node_name(tensor: str) -> str:
-    """Return the name of the node with an output."""
-    return tensor.partition(":")[0]
-
-
 def _add_arguments(function: FunctionDef) -> None:
-    for name, dtype in _TYPES.items():
+    """Add the position and the replica to the arguments of a function."""
+    for name, dtype in _ARGUMENT_TYPES.items():
         function.signature.input_arg.add(name=name, type=dtype)
     if "_input_shapes" in function.attr:
-        function.attr["_input_shapes"].list.shape.extend(tf.TensorShape([]).as_proto() for _ in _TYPES)
+        function.attr["_input_shapes"].list.shape.extend(tf.TensorShape([]).as_proto() for _ in _ARGUMENT_TYPES)
 
 
-def _rename_values(function: FunctionDef, shifted: Iterable[str]) -> None:
-    """Refer to the outputs of replaced reads of variables as outputs of function calls, which are named differently."""
-    names = {f"{name}:value:0": _IN_FUNCTION.output(name) for name in shifted}
+def _rename_read_outputs(function: FunctionDef, state_reads: Iterable[str]) -> None:
+    """Rename the uses of states whose reads became calls of functions: a read calls its output "value", and a call "output"."""
+    new_names = {f"{node_name}:value:0": _IN_FUNCTION.name_output(node_name) for node_name in state_reads}
     for node in function.node_def:
-        node.input[:] = [names.get(name, name) for name in node.input]
-    for key, value in function.ret.items():
-        function.ret[key] = names.get(value, value)
+        node.input[:] = [new_names.get(name, name) for name in node.input]
+    for result, name in function.ret.items():
+        function.ret[result] = new_names.get(name, name)

@@ -13,11 +13,11 @@ from tpudata.devices.graphs.library import FunctionDef
 from tpudata.devices.graphs.traced_code import traced_code
 from tpudata.tensorflow_internals import op_def_registry
 
-# Mark of the nodes that read a random state of Keras 3.
+# Attribute that marks nodes that read a random state of Keras 3.
 KERAS_READ = "_tpudata_keras_read"
 # Index of the key in a tf.random.Generator's state, after the two halves of its counter.
 _KEY_OF_GENERATOR = 2
-# Fix, and the random operations that XLA cannot compile or not draw per replica.
+# Random operations that XLA cannot compile, or cannot draw separately for each replica, by the fix in the message.
 _REJECTED = {
     "Draw these values {before}, or from tf.random.uniform or tf.random.normal.": """
         ParameterizedTruncatedNormal RandomCrop RandomGamma RandomPoisson RandomPoissonV2 SampleDistortedBoundingBox
@@ -33,7 +33,7 @@ _REJECTED = {
         ThreadUnsafeUnigramCandidateSampler UniformCandidateSampler
     """,
 }
-_FIX_OF_REJECTED = {kind: fix for fix, kinds in _REJECTED.items() for kind in kinds.split()}
+_FIX_BY_OPERATION = {operation: fix for fix, operations in _REJECTED.items() for operation in operations.split()}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,64 +43,79 @@ class Scope:
     Attributes:
         position: int64 scalar that distinguishes the runs of the nodes.
         replica: int32 scalar, the index of the replica; None for a session's draws.
-        is_function: whether the nodes are those of a function, in which inputs name a producer's output argument.
+        is_function: whether the nodes are in a function, where an input also names the output of its producer.
     """
 
     position: str
     replica: str | None
     is_function: bool
 
-    def output(self, name: str, argument: str = "output") -> str:
-        """Return the name by which an input refers to a node's first output."""
+    def name_output(self, name: str, argument: str = "output") -> str:
+        """Return the name by which an input refers to the node `name`, whose output the operation's definition calls `argument`."""
         return f"{name}:{argument}:0" if self.is_function else name
 
 
-def needs_inputs(node: tf.compat.v1.NodeDef) -> bool:
-    """Return whether the replacement of a node takes the position or the replica."""
-    return node.op in STATEFUL or is_shifted(node)
+def is_replaced(node: tf.compat.v1.NodeDef) -> bool:
+    """Return whether `rewrite_node` replaces a node by one that takes the position or the replica."""
+    return node.op in STATEFUL or reads_random_state(node)
 
 
-def is_shifted(node: tf.compat.v1.NodeDef) -> bool:
-    """Return whether a node reads a random state that is shifted, so that it differs between replicas."""
+def reads_random_state(node: tf.compat.v1.NodeDef) -> bool:
+    """Return whether a node reads a random state; the state is then shifted, so that it differs between replicas."""
     return node.op == "RngReadAndSkip" or KERAS_READ in node.attr
 
 
-def rewrite_node(
-    node: tf.compat.v1.NodeDef, scope: Scope
-) -> tuple[list[tf.compat.v1.NodeDef], tuple[FunctionDef, ...]]:
-    """Return the nodes that replace a node, the last with its name, and the `FunctionDef`s that they call.
+def rewrite_node(node: tf.compat.v1.NodeDef, scope: Scope) -> tuple[list[tf.compat.v1.NodeDef], FunctionDef | None]:
+    """Return the nodes that replace a node, and the `FunctionDef` that the last of them calls, which has the node's name.
+
+    Other nodes than random operations are returned as they are, with None.
 
     Raises:
         ModelFnValueError: the node is a random operation without a replacement.
     """
-    if node.op in _FIX_OF_REJECTED:
+    if node.op in _FIX_BY_OPERATION:
         raise ModelFnValueError(
             f"{traced_code()}: {node.name!r} cannot be drawn on a TPU or on several devices (got {node.op}, expected an operation "
-            f"that XLA draws). {_FIX_OF_REJECTED[node.op].format(before=traced_code().before)}"
+            f"that XLA draws). {_FIX_BY_OPERATION[node.op].format(before=traced_code().before)}"
         )
     if node.op in STATEFUL:
-        seeds = _make_constant(f"{node.name}/seeds", _find_seeds(node), node)
-        definition = make_draw(node.op, *_find_types(node), by_replica=scope.replica is not None)
-        data = list_data_inputs(node)
-        numbers = [scope.output(seeds.name), scope.position, *filter(None, [scope.replica])]
-        return [seeds, _make_call(node, definition, [*data, *numbers, *node.input[len(data) :]])], (definition,)
-    if is_shifted(node):
-        assert scope.replica is not None  # A session's draws shift no state.
-        stored = type(node).FromString(node.SerializeToString())
-        stored.name = f"{node.name}/stored"
-        stored.attr.pop(KERAS_READ, None)
-        definition = make_seed_shift(_find_types(node)[1], _KEY_OF_GENERATOR if node.op == "RngReadAndSkip" else 0)
-        return [stored, _make_call(node, definition, [scope.output(stored.name, "value"), scope.replica])], (
-            definition,
-        )
-    return [node], ()
+        return _replace_draw(node, scope)
+    if reads_random_state(node):
+        return _shift_state(node, scope)
+    return [node], None
+
+
+def _replace_draw(node: tf.compat.v1.NodeDef, scope: Scope) -> tuple[list[tf.compat.v1.NodeDef], FunctionDef]:
+    """Return a constant with the seeds and a call of a stateless draw, which replace a stateful one."""
+    input_types, output_type = _find_types(node)
+    definition = make_draw(node.op, input_types, output_type, by_replica=scope.replica is not None)
+    seeds = _make_constant(f"{node.name}/seeds", _find_seeds(node), node)
+    data = list_data_inputs(node)
+    replica = [] if scope.replica is None else [scope.replica]
+    inputs = [*data, scope.name_output(seeds.name), scope.position, *replica, *node.input[len(data) :]]
+    return [seeds, _make_call(node, definition, inputs)], definition
+
+
+def _shift_state(node: tf.compat.v1.NodeDef, scope: Scope) -> tuple[list[tf.compat.v1.NodeDef], FunctionDef]:
+    """Return a node that reads the stored state, and one with the old name that shifts it by the replica."""
+    assert scope.replica is not None  # A session's draws shift no state.
+    stored_state = type(node).FromString(node.SerializeToString())
+    stored_state.name = f"{node.name}/stored"
+    stored_state.attr.pop(KERAS_READ, None)
+    _, state_type = _find_types(node)
+    definition = make_seed_shift(state_type, _KEY_OF_GENERATOR if node.op == "RngReadAndSkip" else 0)
+    inputs = [scope.name_output(stored_state.name, "value"), scope.replica]
+    return [stored_state, _make_call(node, definition, inputs)], definition
 
 
 def derive_position(node: tf.compat.v1.NodeDef, scope: Scope) -> tuple[list[tf.compat.v1.NodeDef], FunctionDef]:
-    """Return nodes that compute the position of draws in the functions that a node calls, the last one, and their `FunctionDef`."""
+    """Return the nodes that compute the position for the functions that a node calls, and the `FunctionDef` that these nodes call.
+
+    The last node is the position.
+    """
     salt = _make_constant(f"{node.name}/salt", _hash_name(node.name)[0], node)
     definition = make_position()
-    position = _make_call(node, definition, [scope.position, scope.output(salt.name)])
+    position = _make_call(node, definition, [scope.position, scope.name_output(salt.name)])
     position.name = f"{node.name}/position"
     return [salt, position], definition
 
@@ -122,19 +137,19 @@ def _make_call(node: tf.compat.v1.NodeDef, definition: FunctionDef, inputs: Sequ
     """Return a node that calls a function, with the name and device of another node."""
     new_node = type(node)(name=node.name, op="PartitionedCall", device=node.device, input=inputs)
     new_node.attr["f"].func.name = definition.signature.name
-    new_node.attr["Tin"].list.type.extend(item.type for item in definition.signature.input_arg)
-    new_node.attr["Tout"].list.type.extend(item.type for item in definition.signature.output_arg)
+    new_node.attr["Tin"].list.type.extend(argument.type for argument in definition.signature.input_arg)
+    new_node.attr["Tout"].list.type.extend(argument.type for argument in definition.signature.output_arg)
     return new_node
 
 
 def _find_types(node: tf.compat.v1.NodeDef) -> tuple[tuple[tf.DType, ...], tf.DType]:
     """Return the types of the data inputs and of the first output of a node."""
 
-    def type_of(argument: Any) -> tf.DType:
+    def find_type(argument: Any) -> tf.DType:
         return tf.as_dtype(argument.type or node.attr[argument.type_attr].type)
 
     definition = op_def_registry.get(node.op)
-    return tuple(map(type_of, definition.input_arg)), type_of(definition.output_arg[0])
+    return tuple(map(find_type, definition.input_arg)), find_type(definition.output_arg[0])
 
 
 def _find_seeds(node: tf.compat.v1.NodeDef) -> list[int]:
@@ -145,5 +160,6 @@ def _find_seeds(node: tf.compat.v1.NodeDef) -> list[int]:
 
 
 def _hash_name(name: str) -> list[int]:
+    """Return two numbers of 64 bits."""
     digest = hashlib.sha256(name.encode()).digest()
     return [int.from_bytes(digest[:8], "little"), int.from_bytes(digest[8:16], "little")]

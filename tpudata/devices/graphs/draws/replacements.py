@@ -22,11 +22,12 @@ from tpudata.devices.graphs.library import FunctionDef
 _SEED_STEP = 999983
 # 2**64 divided by the golden ratio: its multiples are far from each other.
 _GOLDEN = 0x9E3779B97F4A7C15
-_DRAWS_PER_VALUE = 256
+# Number by which a session's kernels advance the counter for each value.
+_COUNTS_PER_VALUE = 256
 _ops = tf.raw_ops
 
 
-def _categorical(data: Sequence[tf.Tensor], dtype: tf.DType, keys: Mapping[str, tf.Tensor | int]) -> tf.Tensor:
+def _draw_classes(data: Sequence[tf.Tensor], dtype: tf.DType, keys: Mapping[str, tf.Tensor | int]) -> tf.Tensor:
     """Draw class indices [rows, samples] by the Gumbel-max trick: the largest sum of logit and Gumbel noise."""
     logits, samples = data
     shape = tf.stack([tf.shape(logits)[0], samples, tf.shape(logits)[1]])
@@ -34,13 +35,13 @@ def _categorical(data: Sequence[tf.Tensor], dtype: tf.DType, keys: Mapping[str, 
     return tf.argmax(tf.cast(logits, tf.float32)[:, tf.newaxis] + noise, axis=2, output_type=dtype)
 
 
-def _shuffle(data: Sequence[tf.Tensor], _: tf.DType, keys: Mapping[str, tf.Tensor | int]) -> tf.Tensor:
+def _shuffle_rows(data: Sequence[tf.Tensor], _: tf.DType, keys: Mapping[str, tf.Tensor | int]) -> tf.Tensor:
     """Return the rows of a tensor in random order."""
-    numbers = _ops.StatelessRandomUniformFullIntV2(shape=tf.shape(data[0])[:1], dtype=tf.int32, **keys)
-    return tf.gather(data[0], tf.argsort(numbers))
+    sort_keys = _ops.StatelessRandomUniformFullIntV2(shape=tf.shape(data[0])[:1], dtype=tf.int32, **keys)
+    return tf.gather(data[0], tf.argsort(sort_keys))
 
 
-# Functions of the inputs of an operation, the type of its result, and the key, counter and algorithm by which it draws.
+# For each stateful operation, a function of its inputs, the type of its result, and the key, counter and algorithm of the draw.
 _DRAWS: dict[str, Callable[[Sequence[tf.Tensor], tf.DType, Mapping[str, tf.Tensor | int]], tf.Tensor]] = {
     "RandomUniform": lambda data, dtype, keys: _ops.StatelessRandomUniformV2(shape=data[0], dtype=dtype, **keys),
     "RandomStandardNormal": lambda data, dtype, keys: _ops.StatelessRandomNormalV2(shape=data[0], dtype=dtype, **keys),
@@ -48,11 +49,11 @@ _DRAWS: dict[str, Callable[[Sequence[tf.Tensor], tf.DType, Mapping[str, tf.Tenso
     "RandomUniformInt": lambda data, _, keys: _ops.StatelessRandomUniformIntV2(
         **dict(zip(("shape", "minval", "maxval"), data, strict=True)), **keys
     ),
-    "Multinomial": _categorical,
-    "RandomShuffle": _shuffle,
+    "Multinomial": _draw_classes,
+    "RandomShuffle": _shuffle_rows,
 }
 STATEFUL = frozenset(_DRAWS)
-# Operations whose draws in a session can be computed from the step.
+# Operations whose kernels advance the counter by a fixed number, so that their draws in a session follow from the step.
 COUNTED = STATEFUL - {"Multinomial", "RandomShuffle"}
 
 
@@ -71,18 +72,20 @@ def make_draw(kind: str, inputs: tuple[tf.DType, ...], result_dtype: tf.DType, *
     """
 
     def draw(*arguments: tf.Tensor) -> tf.Tensor:
-        data, (seeds, position, *replica) = arguments[: len(inputs)], arguments[len(inputs) :]
-        key, low, high = seeds[:1], tf.zeros([], tf.uint64), seeds[1]
+        data = arguments[: len(inputs)]
+        seeds, position, *replica = arguments[len(inputs) :]
+        key, counter_low, counter_high = seeds[:1], tf.zeros([], tf.uint64), seeds[1]
         if by_replica:
             key += tf.cast(position, tf.uint64) * tf.constant(_GOLDEN, tf.uint64)
-            high += tf.cast(replica[0], tf.uint64) * tf.constant(2**32, tf.uint64)
+            counter_high += tf.cast(replica[0], tf.uint64) * tf.constant(2**32, tf.uint64)
         else:
-            low = tf.cast(position * tf.reduce_prod(tf.cast(data[0], tf.int64)) * _DRAWS_PER_VALUE, tf.uint64)
-        keys = {"key": key, "counter": tf.stack([low, high]), "alg": tf.random.Algorithm.PHILOX.value}
+            counter_low = tf.cast(position * tf.reduce_prod(tf.cast(data[0], tf.int64)) * _COUNTS_PER_VALUE, tf.uint64)
+        keys = {"key": key, "counter": tf.stack([counter_low, counter_high]), "alg": tf.random.Algorithm.PHILOX.value}
         return _DRAWS[kind](data, result_dtype, keys)
 
     label = f"{kind}_by_{'replica' if by_replica else 'step'}"
-    return _trace(label, draw, (*inputs, tf.uint64, tf.int64, *[tf.int32] * by_replica))
+    replica_types = (tf.int32,) if by_replica else ()
+    return _trace(label, draw, (*inputs, tf.uint64, tf.int64, *replica_types))
 
 
 @functools.cache
@@ -94,11 +97,11 @@ def make_seed_shift(dtype: tf.DType, index: int) -> FunctionDef:
         index: index of the seed in the vector.
     """
 
-    def move(vector: tf.Tensor, replica: tf.Tensor) -> tf.Tensor:
+    def shift(vector: tf.Tensor, replica: tf.Tensor) -> tf.Tensor:
         distance = tf.cast(tf.cast(replica, tf.int64) * _SEED_STEP, dtype)
         return tf.concat([vector[:index], vector[index : index + 1] + distance, vector[index + 1 :]], 0)
 
-    return _trace(f"seed_{index}", move, (dtype, tf.int32))
+    return _trace(f"seed_{index}", shift, (dtype, tf.int32))
 
 
 @functools.cache
@@ -112,6 +115,7 @@ def make_position() -> FunctionDef:
 
 
 def _trace(label: str, function: Callable[..., tf.Tensor], inputs: tuple[tf.DType, ...]) -> FunctionDef:
+    """Return the `FunctionDef` of a function, with a name that is unique for its label and dtypes."""
     signature = [tf.TensorSpec(None, dtype) for dtype in inputs]
     with tf.Graph().as_default():  # Another graph's devices and scopes would stay in the function.
         traced = tf.function(function, input_signature=signature, autograph=False).get_concrete_function()
