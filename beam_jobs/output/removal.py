@@ -6,7 +6,7 @@ from beam_jobs.output.rejects import rejects_name
 from tpudata.format import Manifest, index_name
 from tpudata.format.layout import INDEX_FOLDER, REJECTS_FOLDER, dali_index_name, keys_name
 from tpudata.format.manifest.manifest import MANIFEST_NAME
-from tpudata.format.metadata import list_metadata_names
+from tpudata.format.metadata import metadata_names
 from tpudata.format.tokenizer_file import tokenizer_files
 from tpudata.storage import for_each, storage_for
 from tpudata.storage.claims.claim import CLAIM_NAME, Claim, has_claim, own_claim
@@ -74,4 +74,4 @@ def read_manifest(output: str) -> Manifest:
 
 def list_metadata(manifest: Manifest) -> tuple[str, ...]:
     """Return the names of the files of a dataset besides its shards and its manifest."""
-    return (*list_metadata_names(manifest), *(file.name for file in tokenizer_files(manifest)))
+    return (*metadata_names(manifest), *(file.name for file in tokenizer_files(manifest)))

@@ -110,7 +110,7 @@ class LoadedChunk:
                 continue
             for row in range(record - chunk.first, min(end, chunk.stop) - chunk.first):
                 begin, frame_end = self._offsets[row] - self._begin, self._offsets[row + 1] - self._begin
-                if find_damage(bytes_[begin:frame_end], bytes_[begin + HEADER_BYTES : frame_end - FOOTER_BYTES]):
+                if find_damage(bytes_[begin:frame_end]):
                     return False
             record = min(end, chunk.stop)
         return True

@@ -40,23 +40,24 @@ def encode_example(features: Mapping[str, Any]) -> bytes:
 def encode_example_parts(features: Mapping[str, Any]) -> list[bytes]:
     """Serialise features in parts that concatenate to the Example; bytes values of 16 kB and more are not copied."""
     parts: list[bytes] = []
-    small: list[bytes] = []
-    total = 0
+    # Not yet in `parts`: small pieces that become one part.
+    small_pieces: list[bytes] = []
+    total_bytes = 0
     for name in _sort_names(tuple(features)):
         value = features[name]
         if type(value) is bytes and len(value) >= _LARGE:
             head = _encode_bytes_head(name, len(value))
-            total += len(head) + len(value)
-            parts += (b"".join((*small, head)), value)
-            small = []
+            total_bytes += len(head) + len(value)
+            parts += (b"".join((*small_pieces, head)), value)
+            small_pieces = []
         else:
             entry = encode_entry(name, value)
-            small.append(entry)
-            total += len(entry)
-    if small:
-        parts.append(b"".join(small))
-    head = _EXAMPLE_TAG + _encode_varint(total)
-    return [head + parts[0], *parts[1:]] if parts else [head]
+            small_pieces.append(entry)
+            total_bytes += len(entry)
+    if small_pieces:
+        parts.append(b"".join(small_pieces))
+    example_head = _EXAMPLE_TAG + _encode_varint(total_bytes)
+    return [example_head + parts[0], *parts[1:]] if parts else [example_head]
 
 
 def plain_bytes(name: str, value: bytes | bytearray | memoryview) -> bytes:
@@ -88,18 +89,14 @@ def encode_entry(name: str, value: Any) -> bytes:
         value: its value or values, as `encode_example` takes them.
 
     Raises:
-        FeatureError: the value is of another kind.
+        FeatureError: the value is one that `encode_example` does not take.
     """
-    kind = type(value)
-    entry: bytes
-    if kind is int:
-        entry = _encode_int_entry(name, value)
-    elif kind is bytes:
-        head = _short_head(name, len(value)) if len(value) <= _SHORT else _encode_bytes_head(name, len(value))
-        entry = head + value
-    else:
-        entry = _encode_map_entry(name, _encode_feature(name, value))
-    return entry
+    if type(value) is int:
+        return _encode_int_entry(name, value)
+    if type(value) is bytes:
+        encode_head = _encode_short_bytes_head if len(value) <= _SHORT else _encode_bytes_head
+        return encode_head(name, len(value)) + value
+    return _encode_map_entry(name, _encode_feature(name, value))
 
 
 def _encode_tag(number: int, wire: int) -> bytes:
@@ -155,7 +152,7 @@ def _encode_bytes_head(name: str, size: int) -> bytes:
     return b"\x0a%b%b\x12%b\x0a%b\x0a%b" % (entry, key, feature, values, value)
 
 
-_short_head = functools.lru_cache(maxsize=8192)(_encode_bytes_head)
+_encode_short_bytes_head = functools.lru_cache(maxsize=8192)(_encode_bytes_head)
 
 
 @functools.lru_cache(maxsize=1024)
@@ -170,7 +167,7 @@ def _encode_feature(name: str, value: Any) -> bytes:
     items = _list_items(name, value)
     if not items:
         # Some readers take the kind of a list from its field, which is not there without a list.
-        return _encode_field(_find_kind(value.dtype), b"") if isinstance(value, np.ndarray) else b""
+        return _encode_field(_find_list_number(value.dtype), b"") if isinstance(value, np.ndarray) else b""
     if all(isinstance(element, bytes) for element in items):
         return _encode_field(BYTES_LIST, b"".join(_encode_field(1, element) for element in items))
     if all(isinstance(element, int) for element in items):
@@ -189,8 +186,8 @@ def _encode_feature(name: str, value: Any) -> bytes:
     )
 
 
-def _find_kind(dtype: np.dtype[Any]) -> int:
-    """Return the field of the list that values of a type are in."""
+def _find_list_number(dtype: np.dtype[Any]) -> int:
+    """Return the field number of the list that holds values of a numpy type."""
     return {"f": FLOAT_LIST, "S": BYTES_LIST, "U": BYTES_LIST}.get(dtype.kind, INT64_LIST)
 
 
@@ -199,9 +196,11 @@ def _convert_to_float32(name: str, values: list[float]) -> npt.NDArray[np.float3
     exact = np.array(values, np.float64)
     with np.errstate(over="ignore"):
         stored = exact.astype("<f4")
-    wrong = np.isinf(stored) & np.isfinite(exact)
-    if wrong.any():
-        raise FeatureError(f"Feature {name!r}: {exact[wrong][0]} does not fit float32. Scale it, or store it as bytes.")
+    is_too_large = np.isinf(stored) & np.isfinite(exact)
+    if is_too_large.any():
+        raise FeatureError(
+            f"Feature {name!r}: {exact[is_too_large][0]} does not fit float32. Scale it, or store it as bytes."
+        )
     return stored
 
 
@@ -231,6 +230,7 @@ def _list_items(name: str, value: Any) -> list[Any]:
 
 
 def _convert_item(name: str, element: Any) -> Any:
+    """Return an element of a list as bytes, int or float; elements of other types are returned as they are."""
     if isinstance(element, str):
         return element.encode()
     if isinstance(element, (bytes, bytearray, memoryview)):
