@@ -88,12 +88,12 @@ def translate_reader_error(error: BaseException, *, may_be_plain: bool = False) 
     file_error = find_file_error(text)
     if file_error is not None:
         return file_error
-    plain_hint = _PLAIN if may_be_plain else ""
+    hint = _PLAIN if may_be_plain else ""
     fix = (
         "TensorFlow does not say which: `tpudata verify DIR` names the file and the offset. Convert the dataset again."
     )
     if texts.NO_EXAMPLE.search(text):
-        return DatasetError(f"a record is not a tf.train.Example. {fix}{plain_hint}")
+        return DatasetError(f"a record is not a tf.train.Example. {fix}{hint}")
     odd_feature = _find_odd_feature(text)
     if odd_feature is not None:
         try:
@@ -101,14 +101,14 @@ def translate_reader_error(error: BaseException, *, may_be_plain: bool = False) 
         except TpudataError as search_error:
             record_error = search_error
         return record_error or FeatureError(
-            f"feature {odd_feature.name!r} of a record {odd_feature.fault}. {fix}{plain_hint}"
+            f"feature {odd_feature.name!r} of a record {odd_feature.fault}. {fix}{hint}"
         )
     undecoded = texts.NO_IMAGE.search(text)
     if undecoded is not None:
         return DatasetError(
             f"an encoded image does not decode: {undecoded[0].strip().rstrip('.')}. TensorFlow does not say which: `tpudata verify"
             " DIR --decode` names the file and the offset. Convert the dataset again with --check decode, which rejects such"
-            f" images.{plain_hint}"
+            f" images.{hint}"
         )
     shapes = texts.OTHER_IMAGE_SHAPE.search(text)
     if shapes is not None:

@@ -28,8 +28,8 @@ from tpudata.storage.objects.object_store import Content, Description
 from tpudata.storage.objects.retries import Retries, RetryPolicy
 
 _BLOCK_BYTES = 8 << 20
-# Schemes whose uploads can be abandoned.
-_WHOLE = ("s3", "s3a")
+# Schemes whose uploads can be discarded. Their objects are written in place, others under a temporary name.
+_DISCARDABLE = ("s3", "s3a")
 # Errors about one path; any other error is one of the store or the connection.
 _PATH_ERRORS = (FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError, AbsentError)
 
@@ -162,29 +162,17 @@ class _FsspecObjects:
             filesystem, store_path = self._locate(path)
             is_taken = not replace and filesystem.exists(store_path)
         if is_taken:
-            # Another attempt at the same work may have written it.
-            with tempfile.TemporaryFile() as retried_bytes:
-                yield retried_bytes
-                retried_bytes.seek(0)
-                with (
-                    _translate_errors("written", path),
-                    filesystem.open(store_path, "rb", block_size=_BLOCK_BYTES) as existing,
-                ):
-                    is_equal = _digest(retried_bytes) == _digest(existing)
-            if not is_equal:
-                raise StorageError(
-                    f"{path} could not be written: it is there already, with other bytes. Remove it, or write elsewhere."
-                )
+            with self._compare_with_existing(path) as comparison:
+                yield comparison
             return
         with _translate_errors("written", path):
             folder = posixpath.dirname(store_path)
             filesystem.makedirs(folder, exist_ok=True)
-            can_discard = self._scheme in _WHOLE
-            # If the store cannot discard an upload, write under a temporary name and move the file.
+            can_discard = self._scheme in _DISCARDABLE
             written_path = store_path if can_discard else f"{folder}/{TEMPORARY_PREFIX}{uuid.uuid4().hex}"
             file = filesystem.open(written_path, "wb", **({"autocommit": False} if can_discard else {}))
         try:
-            with _translate_errors("written", path, OSError):
+            with _translate_errors("written", path, caught=OSError):
                 yield file
             with _translate_errors("written", path):
                 file.close()
@@ -203,6 +191,26 @@ class _FsspecObjects:
                     filesystem.rm_file(written_path)
             raise
 
+    @contextlib.contextmanager
+    def _compare_with_existing(self, path: str) -> Iterator[BinaryIO]:
+        """Yield a temporary file to write to; at the end, StorageError unless the existing file has the same bytes.
+
+        Another attempt at the same work may have written the existing one.
+        """
+        filesystem, store_path = self._locate(path)
+        with tempfile.TemporaryFile() as written:
+            yield written
+            written.seek(0)
+            with (
+                _translate_errors("written", path),
+                filesystem.open(store_path, "rb", block_size=_BLOCK_BYTES) as existing,
+            ):
+                is_equal = _compute_digest(written) == _compute_digest(existing)
+        if not is_equal:
+            raise StorageError(
+                f"{path} could not be written: it is there already, with other bytes. Remove it, or write elsewhere."
+            )
+
     def check_writable(self, path: str) -> None:
         """Write an empty file, and remove it."""
         probe = f"{path.rstrip('/')}/.tpudata-{uuid.uuid4().hex}"
@@ -212,6 +220,7 @@ class _FsspecObjects:
             filesystem.rm_file(store_path)
 
     def _look_up(self, path: str) -> dict[str, Any] | None:
+        """Return fsspec's description of a file or folder; None if there is none."""
         filesystem, store_path = self._locate(path)
         try:
             return dict(filesystem.info(store_path))
@@ -219,7 +228,7 @@ class _FsspecObjects:
             return None
 
     def _locate(self, path: str) -> tuple[Any, str]:
-        """Return fsspec's file system for a path, which fsspec caches for each process, and the path in it."""
+        """Return the file system for a path, which fsspec caches in each process, and the path in it."""
         filesystem, store_path = self._fsspec.url_to_fs(path, use_listings_cache=False)
         return filesystem, str(store_path)
 
@@ -228,7 +237,7 @@ def _current_policy() -> RetryPolicy:
     return RetryPolicy(limit=request_limits().retry_seconds)
 
 
-def _digest(file: BinaryIO) -> bytes:
+def _compute_digest(file: BinaryIO) -> bytes:
     digest = hashlib.sha256()
     for part in iter(lambda: file.read(_BLOCK_BYTES), b""):
         digest.update(part)
@@ -242,8 +251,14 @@ def _make_entry(path: str, info: dict[str, Any]) -> Entry:
 
 
 @contextlib.contextmanager
-def _translate_errors(done: str, path: str, kind: type[Exception] = Exception) -> Iterator[None]:
-    """Turn any exception of a store's package into an error that names the path."""
+def _translate_errors(done: str, path: str, caught: type[Exception] = Exception) -> Iterator[None]:
+    """Turn an exception of a store's package into an error that names the path.
+
+    Args:
+        done: what could not be done, such as "read".
+        path: the path.
+        caught: class of the exceptions to translate, besides those about the path. The caller of `write` may raise others.
+    """
     try:
         yield
     except (TpudataError, ConflictError):
@@ -252,7 +267,7 @@ def _translate_errors(done: str, path: str, kind: type[Exception] = Exception) -
         raise StorageError(
             f"{path} could not be {done}: {_format_reason(error)}. Check the path and your access."
         ) from error
-    except kind as error:
+    except caught as error:
         raise StorageUnavailableError(
             f"{path} could not be {done}: {_format_reason(error)}. Check the store, and run again."
         ) from error
