@@ -17,7 +17,7 @@ from PIL import Image, ImageOps
 
 from tests.beam_jobs.images import big_endian_exif, encode, exif, png
 from tpudata.images.header import exif_orientation, read_header
-from tpudata.images.image_format import image_format
+from tpudata.images.image_format import detect_format
 
 
 @given(
@@ -29,10 +29,10 @@ from tpudata.images.image_format import image_format
 @settings(max_examples=60)
 def test_reads_the_jpeg_header_that_pillow_wrote(mode: str, width: int, height: int, options: dict[str, Any]) -> None:
     data = encode(Image.new(mode, (width, height)), "JPEG", **options)
-    header = read_header(data, image_format(data))
+    header = read_header(data, detect_format(data))
     assert (header.width, header.height, header.components) == (width, height, len(mode) if mode != "L" else 1)
-    assert header.adobe == (mode == "CMYK")
-    assert (header.format, header.bits, header.alpha, header.orientation) == ("JPEG", 8, False, 1)
+    assert header.has_adobe_marker == (mode == "CMYK")
+    assert (header.format, header.bits, header.has_alpha, header.orientation) == ("JPEG", 8, False, 1)
 
 
 @given(
@@ -46,10 +46,10 @@ def test_reads_the_jpeg_header_that_pillow_wrote(mode: str, width: int, height: 
 def test_reads_the_png_header_that_pillow_wrote(mode: tuple[str, int, int | None], width: int, height: int) -> None:
     name, components, bits = mode
     data = encode(Image.new(name, (width, height)), "PNG")
-    header = read_header(data, image_format(data))
+    header = read_header(data, detect_format(data))
     assert (header.width, header.height, header.components) == (width, height, components)
     assert bits is None or header.bits == bits
-    assert header.alpha == (name in ("LA", "RGBA"))
+    assert header.has_alpha == (name in ("LA", "RGBA"))
 
 
 def test_ignores_a_thumbnail_in_the_exif_block() -> None:
