@@ -179,7 +179,7 @@ def _source_ids(records: int, size: int) -> Any:
     order, parts = ChunkOrder(table, **options), []
     key: WindowKey | None = WindowKey(0, 0, 0)
     while key is not None:
-        window = order.window(key)
+        window = order.make_window(key)
         parts.append(np.array([chunk.first for chunk in window.chunks])[window.chunk_of] + window.record_of)
         key = order.find_following(key)
     return np.concatenate(parts)[: records // BATCH * BATCH]

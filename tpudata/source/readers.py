@@ -15,7 +15,7 @@ MOST_READERS = 64
 
 
 class Readers:
-    """Threads that call functions; safe to share between threads, and to use after a fork.
+    """Pool of threads that call functions; safe to share between threads, and to use after a fork.
 
     Threads are started as calls need them. They end, after the calls that have begun, when this object is dropped or closed.
     """
@@ -26,7 +26,7 @@ class Readers:
         self._owner = os.getpid()
 
     def submit(self, function: Callable[..., T], *arguments: object) -> Future[T]:
-        """Call a function in a thread; calls begin in the order of submission."""
+        """Call a function in a thread, and return its result to come; calls begin in the order of submission."""
         return self._open_pool().submit(_call, function, arguments)
 
     def close(self) -> None:
@@ -46,7 +46,8 @@ class Readers:
 
 
 def _call(function: Callable[..., T], arguments: tuple[object, ...]) -> T:
+    """Return the result of a call, unless the program is ending."""
     if not threading.main_thread().is_alive():
-        # The interpreter waits for the threads at its end, where nobody takes the result.
+        # At its end the interpreter waits for the threads, although nobody takes their results.
         raise RuntimeError("the program ends")
     return function(*arguments)
