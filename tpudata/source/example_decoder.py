@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
@@ -43,10 +44,18 @@ class ExampleDecoder:
 
     def __init__(self, manifest: Manifest, features: Sequence[str] | None = None) -> None:
         label = label_feature(manifest)
-        fed = {short_name(feature): feature for feature in fed_features(manifest, label)}
+        fed = [(short_name(feature), feature) for feature in fed_features(manifest, label)]
         if label is not None:
-            fed[label.name] = label
-        self._features = fed if features is None else _look_up_features(manifest, fed, features)
+            fed.append((label.name, label))
+        counts = Counter(name for name, _ in fed)
+        shared_names = [name for name, count in counts.items() if count > 1]
+        if shared_names and features is None:
+            sharing = ", ".join(feature.name for name, feature in fed if name == shared_names[0])
+            raise FeatureError(
+                f"Feature {shared_names[0]!r}: several features would have this name ({sharing}). Choose by features=."
+            )
+        by_name = {name: feature for name, feature in fed if name not in shared_names}
+        self._features = by_name if features is None else _look_up_features(manifest, by_name, features)
         for name, feature in self._features.items():
             if feature.encoding == "image" and feature.shape[2] not in _MODES:
                 raise FeatureError(
