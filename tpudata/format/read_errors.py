@@ -166,23 +166,24 @@ def find_file_error(text: str) -> TpudataError | None:
         return TpudataError(
             f"{origin}: a record at byte {offset} of one of its files is damaged or cut. {_choose_fix(split)}"
         )
-    failed = texts.GCS_FAILURE.search(text)
-    if failed is not None:
+    gcs_failure = texts.GCS_FAILURE.search(text)
+    if gcs_failure is not None:
+        reason, path = gcs_failure[1], gcs_failure[2]
         fix = "Check the network and the credentials."
-        if "requester pays" in failed[1]:
+        if "requester pays" in reason:
             fix = "Set GCS_ADDITIONAL_REQUEST_HEADER='x-goog-user-project: PROJECT' before TensorFlow is imported."
-        return StorageError(f"{failed[2]} could not be read: {failed[1]}. {fix}")
+        return StorageError(f"{path} could not be read: {reason}. {fix}")
     unreadable = texts.UNREADABLE_FILE.search(text)
     if unreadable is not None:
         path, reason = unreadable[1], unreadable[2].strip()
         if reason in _ERROR_NUMBERS:
             return storage_error("read", path, OSError(_ERROR_NUMBERS[reason], reason))
         return StorageError(f"{path} could not be read: {reason}. Check that it is there and may be read.")
-    reason = _find_damage_reason(text, split)
-    if reason is None:
+    damage = _find_damage_reason(text, split)
+    if damage is None:
         return None
     shard_error = find_changed_shard_error(open_dataset(origin), split) if split else None
-    return shard_error or TpudataError(f"{origin}: {reason}")
+    return shard_error or TpudataError(f"{origin}: {damage}")
 
 
 def _find_damage_reason(text: str, split: str) -> str | None:

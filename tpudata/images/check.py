@@ -117,7 +117,7 @@ def _find_size_problems(manifest: Manifest, example: Mapping[str, Value]) -> Ite
 
 
 def _find_size(data: object) -> tuple[int, int] | None:
-    """Return the height and width of an image; None if it is missing, cut or broken, or no bytes, which is reported elsewhere."""
+    """Return the height and width of an image; None for a broken image or other values, which are reported elsewhere."""
     if not isinstance(data, bytes):
         return None
     try:

@@ -107,11 +107,8 @@ def _iterate_boxes(data: bytes) -> Iterator[tuple[bytes, bytes]]:
     """Yield the kind and the content of each box (ISO/IEC 14496-12, 4.2), up to the first that is damaged."""
     position = 0
     while position + 8 <= len(data):
-        size, kind, head_bytes = (
-            int.from_bytes(data[position : position + 4], "big"),
-            data[position + 4 : position + 8],
-            8,
-        )
+        size, head_bytes = int.from_bytes(data[position : position + 4], "big"), 8
+        kind = data[position + 4 : position + 8]
         if size == 1:
             # The size is in the 8 bytes after the kind.
             size, head_bytes = int.from_bytes(data[position + 8 : position + 16], "big"), 16

@@ -127,6 +127,7 @@ def check_decodes(data: bytes, image_format: str, header: ImageHeader | None = N
     if image_format == PNG:
         check_png_checksums(data)
     image = open_image(data, image_format)
+    # The draft changes the size of a JPEG.
     width, height = image.size
     with translate_pillow_errors(image_format):
         image.draft(None, (1, 1))

@@ -149,9 +149,9 @@ class ChunkOrder:
         epoch = position // self.epoch_records
         lane = position // self._rows % self._lanes
         part = self._part(epoch, lane)
-        line_position = (
-            part.begin + self._count_before(lane, position) - self._count_before(lane, epoch * self.epoch_records)
-        )
+        # The lane's records of this epoch before this one.
+        taken = self._count_before(lane, position) - self._count_before(lane, epoch * self.epoch_records)
+        line_position = part.begin + taken
         window = part.find_window(line_position)
         return WindowKey(epoch, lane, window), line_position - part.clip_chunk_start(part.find_first_chunk(window))
 
@@ -192,10 +192,13 @@ class ChunkOrder:
         order, ends = self._line(epoch)
         epoch_start = epoch * self.epoch_records
         epoch_end = epoch_start + self.epoch_records
-        # Records of this lane, and of those before it.
-        sizes = [self._count_before(n, epoch_end) - self._count_before(n, epoch_start) for n in range(lane + 1)]
-        begin = self._begin + sum(sizes[:-1])
-        end = begin + sizes[-1]
+        # Numbers of records of the lanes up to this one: their parts follow each other in the line.
+        *sizes_before, size = (
+            self._count_before(number, epoch_end) - self._count_before(number, epoch_start)
+            for number in range(lane + 1)
+        )
+        begin = self._begin + sum(sizes_before)
+        end = begin + size
         if begin == end:
             return _Part(order, ends, begin, end, 0, 0, 0)
         first = int(np.searchsorted(ends, begin, "right"))

@@ -18,6 +18,7 @@ from tpudata.format.label_map import label_map_problem
 from tpudata.format.manifest.model_features import fed_features, label_feature, short_name
 
 Decoded: TypeAlias = "npt.NDArray[np.generic] | np.generic | bytes | str"
+# Pillow's modes by the number of channels, and Python's types by the kind of a feature.
 _MODES = {1: "L", 3: "RGB", 4: "RGBA"}
 _TYPES = {"bytes": bytes, "int64": int, "float": float}
 

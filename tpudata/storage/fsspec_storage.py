@@ -94,6 +94,7 @@ class _FsspecObjects:
             # Stores without folders list a missing one as empty.
             if not listing and self.find(folder) is None:
                 raise StorageError(f"{folder} could not be listed: there is nothing below it. Check the path.")
+        # Each with the name by which entries are sorted.
         named_entries = []
         for info in listing:
             name = info["name"].rstrip("/").rpartition("/")[2]
@@ -132,7 +133,8 @@ class _FsspecObjects:
             if span is None:
                 return Content(bytes(filesystem.cat_file(store_path)), is_whole=True)
             offset, length = span
-            return Content(bytes(filesystem.cat_file(store_path, start=offset, end=offset + length)), False, offset)
+            data = bytes(filesystem.cat_file(store_path, start=offset, end=offset + length))
+            return Content(data, is_whole=False, offset=offset)
         except FileNotFoundError as error:
             raise AbsentError(404, _format_reason(error)) from error
         except Exception as error:
@@ -151,8 +153,10 @@ class _FsspecObjects:
 
     def put(self, path: str, data: bytes, version: int | None) -> None:
         filesystem, store_path = self._locate(path)
+        # With this mode, an existing file is an error: for some stores atomically, for others after a look.
+        options = {"mode": "create"} if version is None else {}
         try:
-            filesystem.pipe_file(store_path, data, **({"mode": "create"} if version is None else {}))
+            filesystem.pipe_file(store_path, data, **options)
         except FileExistsError as error:
             raise ConflictError(412, _format_reason(error)) from error
 
@@ -257,7 +261,7 @@ def _translate_errors(done: str, path: str, caught: type[Exception] = Exception)
     Args:
         done: what could not be done, such as "read".
         path: the path.
-        caught: class of the exceptions to translate, besides those about the path. The caller of `write` may raise others.
+        caught: class of the exceptions to translate. While a file is written, those of other classes come from the caller's code.
     """
     try:
         yield

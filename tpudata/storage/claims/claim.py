@@ -65,9 +65,15 @@ class Claim:
     def new(cls, ends_with: str) -> Claim:
         """Return the claim of a run that this process starts."""
         pid = os.getpid()
-        started = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
-        machine = machine_identity()
-        return cls(uuid.uuid4().hex, ends_with, socket.gethostname(), pid, machine, read_birth(pid) or "", started)
+        return cls(
+            run=uuid.uuid4().hex,
+            ends_with=ends_with,
+            host=socket.gethostname(),
+            pid=pid,
+            machine=machine_identity(),
+            birth=read_birth(pid) or "",
+            started=time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime()),
+        )
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Claim | None:

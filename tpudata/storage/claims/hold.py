@@ -22,7 +22,9 @@ from tpudata.storage.claims.liveness import CONVERSION_FIX, DEAD_AFTER_SECONDS, 
 from tpudata.storage.local.errors import translate_errors
 from tpudata.storage.local.file_urls import local_path
 
+# Seconds between two renewals of a claim: six of them in the time after which a claim that stands still counts as dead.
 BEAT_SECONDS = 10.0
+# Attempts to change a claim that others change at the same moment.
 _TRIES = 100
 
 
@@ -63,23 +65,29 @@ def take_claim(
 
 def name_job(output: str, claim: Claim, job: Mapping[str, str]) -> None:
     """Write the identity of a run's job into its claim; do nothing if the job has already ended and removed the claim."""
+    _change_claim(output, claim, lambda held_claim: dataclasses.replace(held_claim, job=dict(job)).to_bytes())
+
+
+def drop_claim(output: str, claim: Claim) -> None:
+    """Remove the claim of a run, if the run still holds it."""
+    _change_claim(output, claim, lambda _: None)
+
+
+def _change_claim(output: str, claim: Claim, change: Callable[[Claim], bytes | None]) -> None:
+    """Replace the content of a run's claim, if the run still holds it.
+
+    Args:
+        output: the folder.
+        claim: claim of the run.
+        change: returns the new content for the claim as it is stored; None to remove it.
+    """
     path = claim_path(output)
     for _ in range(_TRIES):
         content = read_claim(path)
         holder = parse_claim(content)
         if holder is None or holder.run != claim.run:
             return
-        if storage_for(output).swap(path, content, dataclasses.replace(holder, job=dict(job)).to_bytes()):
-            return
-
-
-def drop_claim(output: str, claim: Claim) -> None:
-    """Remove the claim of a run, if the run still holds it."""
-    path = claim_path(output)
-    for _ in range(_TRIES):
-        content = read_claim(path)
-        holder = parse_claim(content)
-        if holder is None or holder.run != claim.run or storage_for(output).swap(path, content, None):
+        if storage_for(output).swap(path, content, change(holder)):
             return
 
 
@@ -89,7 +97,7 @@ def drop_pipeline_claim(output: str, claim: Claim | None) -> None:
         drop_claim(output, claim)
 
 
-def check_own(output: str) -> None:
+def check_not_taken_over(output: str) -> None:
     """Raise OutputError if another process has taken over a folder."""
     holder = find_claim(output)
     if holder is not None and not (holder.is_of_this_machine and holder.pid == os.getpid()):

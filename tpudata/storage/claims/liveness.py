@@ -20,7 +20,7 @@ from tpudata.storage import storage_for
 from tpudata.storage.claims.claim import JOB, PIPELINE, PROCESS, Claim, claim_path, read_claim
 from tpudata.storage.claims.process_identity import read_birth
 
-# A run counts as dead if its claim stands still for this time, which is six beats, to allow for delays of the store.
+# A run counts as dead if its claim stands still for this time, which allows for delays of the store.
 DEAD_AFTER_SECONDS = 60.0
 _log = logging.getLogger("tpudata")
 _LOOK_EVERY_SECONDS = 1.0

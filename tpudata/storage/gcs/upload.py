@@ -115,7 +115,7 @@ class ObjectWriter(io.RawIOBase):
             self._transport.request("DELETE", self._url)
 
     @property
-    def crc32c(self) -> str:
+    def _encoded_crc32c(self) -> str:
         """Checksum of the data, as the API writes it."""
         return checksum_text(self._crc32c)
 
@@ -205,7 +205,7 @@ class ObjectWriter(io.RawIOBase):
                 span = f"{offset}-{begin + size - 1}" if first < size else "*"
                 headers = {"Content-Range": f"bytes {span}/{total}"}
                 if is_last:
-                    headers["X-Goog-Hash"] = f"crc32c={self.crc32c}"
+                    headers["X-Goog-Hash"] = f"crc32c={self._encoded_crc32c}"
                 received = self._put(headers, part[first:], is_last=is_last)
                 if received is None:
                     return
@@ -220,7 +220,7 @@ class ObjectWriter(io.RawIOBase):
     def _send_whole(self) -> None:
         """Make the object in one request: its description with the checksum, and its bytes."""
         boundary = uuid.uuid4().hex
-        description = json.dumps({"name": self._name, "crc32c": self.crc32c})
+        description = json.dumps({"name": self._name, "crc32c": self._encoded_crc32c})
         head = (
             f"--{boundary}\r\nContent-Type: application/json; charset=UTF-8\r\n\r\n{description}\r\n"
             f"--{boundary}\r\nContent-Type: application/octet-stream\r\n\r\n"

@@ -50,7 +50,7 @@ class UncachedFile(io.RawIOBase):
         self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
         self._buffer = buffer
         self._buffer.seek(0)
-        self._size = len(buffer)
+        self._buffer_size = len(buffer)
 
     def fileno(self) -> int:
         """Return the file's descriptor; `flush` writes the buffer."""
@@ -73,7 +73,7 @@ class UncachedFile(io.RawIOBase):
             OSError: an error of the disk, after an unknown part of `data` was written.
         """
         # The fast way for small pieces. The size is 0 in a closed file.
-        if type(data) is bytes and self._filled + len(data) < self._size:
+        if type(data) is bytes and self._filled + len(data) < self._buffer_size:
             self._buffer.write(data)
             self._filled += len(data)
             return len(data)
@@ -84,14 +84,15 @@ class UncachedFile(io.RawIOBase):
             return self._write_view(view.cast("B")) if view.nbytes else 0
 
     def _write_view(self, data: memoryview) -> int:
+        """Copy data to the buffer, which is written whenever it is full; release the view, and return its length in bytes."""
         with data:
             start = 0
             while start < len(data):
-                end = min(start + self._size - self._filled, len(data))
+                end = min(start + self._buffer_size - self._filled, len(data))
                 self._buffer.write(data[start:end])
                 self._filled += end - start
                 start = end
-                if self._filled == self._size:
+                if self._filled == self._buffer_size:
                     self._write_buffer(direct=True)
             return len(data)
 
@@ -105,7 +106,7 @@ class UncachedFile(io.RawIOBase):
         if self.closed:
             return
         # A later `write` must reach its check for a closed file: another file may use the buffer by then.
-        self._size = 0
+        self._buffer_size = 0
         try:
             super().close()  # It calls flush.
         finally:
