@@ -113,7 +113,7 @@ class _FeatureCheck:
         if self.feature.encoding == "raw":
             return self._find_raw_problem(values)
         count = len(values)
-        if count != self.unit and not (self.repeats and self._is_multiple(count)):
+        if count != self.unit and not self._is_allowed_multiple(count):
             return Problem(f"has {count} values, which do not match the manifest's shape {self._shape}")
         for value in values:
             if type(value) is not self.type:
@@ -130,13 +130,16 @@ class _FeatureCheck:
         if not isinstance(value, bytes):
             return self._describe_kind_problem(value)
         size = len(value)
-        if size != self.unit and not (self.repeats and self._is_multiple(size)):
+        if size != self.unit and not self._is_allowed_multiple(size):
             return Problem(
                 f"has {size} bytes, which do not match the manifest's {self.feature.dtype} of shape {self._shape}"
             )
         return None
 
-    def _is_multiple(self, count: int) -> bool:
+    def _is_allowed_multiple(self, count: int) -> bool:
+        """Return whether a dimension that varies allows this number of values, or of bytes for raw values."""
+        if not self.repeats:
+            return False
         return count % self.unit == 0 if self.unit else count == 0
 
     def _describe_kind_problem(self, value: bytes | int | float) -> Problem:
