@@ -62,6 +62,7 @@ def _list_entries(folder: str, inner_folder: str) -> dict[str, Entry]:
 
 
 def _find_problem(file: WrittenFile, entry: Entry | None) -> str:
+    """Return how a listed file differs from the one that was written, in words; empty if it does not."""
     if entry is None:
         return f"got no file, expected {file.size} bytes"
     if entry.is_folder or entry.size != file.size:

@@ -53,6 +53,7 @@ class ByteCache(Generic[K, V]):
         return value
 
     def _reset(self) -> None:
+        """Begin with no values, in a new cache or in a forked process."""
         self._owner = os.getpid()
         self._lock = threading.Lock()
         # The least recently used value comes first.

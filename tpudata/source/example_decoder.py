@@ -122,6 +122,7 @@ def _decode(feature: Feature, example: dict[str, Value]) -> Decoded:
 
 
 def _decode_raw(feature: Feature, data: bytes) -> Decoded:
+    """Return the array of a raw value; FeatureError if its size does not fit the feature."""
     dtype = np.dtype(feature.dtype).newbyteorder("<")
     if len(data) % dtype.itemsize:
         raise FeatureError(

@@ -127,6 +127,7 @@ class ShuffledRecords:
         self.__init__(**state)  # type: ignore[misc]
 
     def _start(self) -> None:
+        """Begin with no windows in memory, in a new object or in a forked process."""
         self._owner = os.getpid()
         self._lock = threading.Lock()
         self._readers = Readers()

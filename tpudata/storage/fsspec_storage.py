@@ -162,6 +162,7 @@ class _FsspecObjects:
 
     @contextlib.contextmanager
     def write(self, path: str, *, replace: bool) -> Iterator[BinaryIO]:
+        """Write an upload that can be discarded, or else under a temporary name; compare with an existing file that must stay."""
         with _translate_errors("written", path):
             filesystem, store_path = self._locate(path)
             is_taken = not replace and filesystem.exists(store_path)
@@ -278,6 +279,7 @@ def _translate_errors(done: str, path: str, caught: type[Exception] = Exception)
 
 
 def _format_reason(error: BaseException) -> str:
+    """Return the reason of an error on one line."""
     if isinstance(error, AbsentError):
         return error.message
     if isinstance(error, TimeLimitError):

@@ -47,6 +47,7 @@ def lazy_entries(folder: str, *, checked: bool = True) -> Iterator[Entry]:
 
 
 def _list_entries(folder: str) -> Iterator[Entry]:
+    """Yield the entries of a folder in order, from a scan of the first ones and, if there are more, a scan of the others."""
     storage = storage_for(folder)
     first_entries = list(storage.scan(folder, limit=_FIRST_ENTRIES))
     yield from first_entries

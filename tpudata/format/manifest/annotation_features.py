@@ -148,6 +148,7 @@ def count_entries(feature: Feature, values: Value | Sequence[object]) -> int:
 def _convert_to_numbers(
     feature: Feature, values: Value | Sequence[object]
 ) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
+    """Return the values of a feature in a record as float64 [values]; raw bytes are decoded."""
     if feature.encoding == "raw":
         data = b"".join(value for value in values if isinstance(value, bytes))
         return np.frombuffer(data, np.dtype(feature.dtype).newbyteorder("<")).astype(np.float64)

@@ -95,6 +95,7 @@ def check_frame(frame: bytes, path: str, offset: int) -> bytes:
 
 
 def _find_mismatch(header: bytes, data: Bytes, footer: bytes) -> str | None:
+    """Return how the parts of a record contradict each other, in words; None if they do not."""
     length = unpack_header(header)
     if length != len(data):
         return "the length of a record does not match its checksum or the index"

@@ -138,6 +138,7 @@ class RecordWriter:
         gzip_writer.end_block()
 
     def _write_held(self) -> None:
+        """Write the pieces that are not yet written to the file, or to the current block."""
         pieces = [*self._pieces, b"".join(self._small_pieces)]
         if self._gzip_writer is None:
             self._file.writelines(pieces)

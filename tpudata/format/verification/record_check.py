@@ -43,6 +43,7 @@ class RecordCheck:
         return self._find_feature_problems(example)
 
     def _find_all_problems(self, example: Mapping[str, Value]) -> Iterator[Problem]:
+        """Yield the problems of a record's features, and those of its annotations unless a feature has the wrong kind or shape."""
         can_check_annotations = True
         for problem in self._find_feature_problems(example):
             # A label out of range changes no kind or shape.

@@ -128,6 +128,7 @@ def _parse_page(data: bytes) -> ListingPage:
 
 
 def _parse_checksum(fields: dict[str, Any]) -> int | None:
+    """Return the CRC-32C of an object in an answer, or None if there is none; ValueError if it is not one."""
     text = fields.get("crc32c")
     if text is None:
         return None

@@ -54,6 +54,7 @@ def find_credentials() -> Credentials:
 
 
 def _select_credentials() -> Credentials:
+    """Return the default credentials, or those of another account that the environment impersonates with them."""
     account = os.environ.get(IMPERSONATED, "").strip()
     if not account:
         return default_credentials(_SCOPES)[0]

@@ -189,6 +189,7 @@ class ObjectWriter(io.RawIOBase):
         total = str(begin + size) if is_last else "*"
 
         def send() -> None:
+            """Send the part, or what the store has not received of it."""
             nonlocal is_repeated
             offset = begin
             if is_repeated:
