@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from PIL import Image, ImageOps
 
 from tests.beam_jobs.images import big_endian_exif, encode, exif, png
-from tpudata.images.header import exif_orientation, read_header
+from tpudata.images.header import parse_exif_orientation, read_header
 from tpudata.images.image_format import detect_format
 
 
@@ -62,7 +62,7 @@ def test_ignores_a_thumbnail_in_the_exif_block() -> None:
 def test_reads_the_orientation_that_pillow_applies(orientation: int) -> None:
     pixels = np.arange(12, dtype=np.uint8).reshape(3, 4) * 20
     for block in (exif(orientation).tobytes(), big_endian_exif(orientation)):
-        found = exif_orientation(block.removeprefix(b"Exif\0\0"))
+        found = parse_exif_orientation(block.removeprefix(b"Exif\0\0"))
         data = encode(pixels, "PNG", exif=block)
         assert read_header(data, "PNG").orientation == found
         upright = np.asarray(ImageOps.exif_transpose(Image.open(io.BytesIO(data))))
@@ -72,14 +72,14 @@ def test_reads_the_orientation_that_pillow_applies(orientation: int) -> None:
 def test_accepts_an_exif_block_that_ends_with_its_last_entry() -> None:
     # Exif's header, two entries of 12 bytes (the second is the orientation, a SHORT), and no offset of a next directory.
     block = b"II*\0" + struct.pack("<IH HHII HHIHH", 8, 2, 0x0100, 4, 1, 7, 0x0112, 3, 1, 6, 0)
-    assert exif_orientation(block) == exif_orientation(block + bytes(4)) == 6
-    assert exif_orientation(block[:-1]) == 1
+    assert parse_exif_orientation(block) == parse_exif_orientation(block + bytes(4)) == 6
+    assert parse_exif_orientation(block[:-1]) == 1
 
 
 @given(st.binary(max_size=60))
 def test_any_bytes_give_an_orientation_from_1_to_8(tail: bytes) -> None:
     for head in (b"", b"II*\0", b"MM\0*", b"II*\0\x08\0\0\0"):
-        assert 1 <= exif_orientation(head + tail) <= 8
+        assert 1 <= parse_exif_orientation(head + tail) <= 8
 
 
 def test_skips_fill_bytes_and_lone_markers() -> None:

@@ -23,7 +23,7 @@ def png_kind(data: bytes) -> tuple[int, int] | None:
     return (data[DEPTH_AT], data[DEPTH_AT + 1]) if is_png and len(data) >= HEADER_END else None
 
 
-def label_map_problem(data: bytes, dtype: str) -> str:
+def find_label_map_problem(data: bytes, dtype: str) -> str:
     """Return why readers would change the classes in a stored map, in words; empty if they keep them. Only the header counts.
 
     Args:

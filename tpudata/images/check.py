@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from tpudata.format import Feature, Manifest
 from tpudata.format.example.wire import Value
-from tpudata.format.label_map import label_map_problem, png_kind
+from tpudata.format.label_map import find_label_map_problem, png_kind
 from tpudata.format.manifest.annotation_features import is_mask
 from tpudata.format.verification.defect import MASKS, Problem
 from tpudata.images.header import read_header
@@ -36,7 +36,7 @@ def check_fits(feature: Feature, data: bytes) -> None:
         raise ValueError(f"{_add_article(image_format)} of height {height} and width {width}")
 
 
-def image_problems(manifest: Manifest, example: Mapping[str, Value]) -> Iterator[str | Problem]:
+def find_image_problems(manifest: Manifest, example: Mapping[str, Value]) -> Iterator[str | Problem]:
     """Yield the problems of a record's encoded images, in words.
 
     The header of every image feature of the manifest must be complete, and match the height, width, channels and format in the
@@ -53,8 +53,8 @@ def image_problems(manifest: Manifest, example: Mapping[str, Value]) -> Iterator
     yield from _find_size_problems(manifest, example)
 
 
-def decoded_image_problems(manifest: Manifest, example: Mapping[str, Value]) -> Iterator[str | Problem]:
-    """Yield the problems of `image_problems`, and images and label maps with a complete header whose pixels do not decode.
+def find_decoded_image_problems(manifest: Manifest, example: Mapping[str, Value]) -> Iterator[str | Problem]:
+    """Yield the problems of `find_image_problems`, and images and label maps with a complete header whose pixels do not decode.
 
     For JPEG and PNG, the formats that a conversion writes, the rules are those of a conversion with `--check decode`; images of
     other formats, which datasets of users may contain, are problems if they are broken or unknown to TensorFlow.
@@ -63,14 +63,14 @@ def decoded_image_problems(manifest: Manifest, example: Mapping[str, Value]) -> 
         manifest: manifest of the dataset.
         example: a decoded record.
     """
-    yield from image_problems(manifest, example)
+    yield from find_image_problems(manifest, example)
     for feature, data in _list_images(manifest, example):
         try:
             image_format = detect_format(data)
             if image_format in (JPEG, PNG):
                 read_header(data, image_format)
         except ValueError:
-            continue  # `image_problems` reports it.
+            continue  # `find_image_problems` reports it.
         if image_format in _NOT_FED:
             yield (
                 f"feature {feature.name!r} is {_add_article(image_format)}, which TensorFlow does not decode; convert it to JPEG"
@@ -142,7 +142,7 @@ def _list_images(manifest: Manifest, example: Mapping[str, Value]) -> Iterator[t
 
 def _find_problems(feature: Feature, data: bytes, example: Mapping[str, Value]) -> Iterator[str]:
     """Yield the problems of an image file: damage, or a format, size or channels that differ from the feature or the record."""
-    map_problem = label_map_problem(data, feature.dtype) if feature.is_label_map else ""
+    map_problem = find_label_map_problem(data, feature.dtype) if feature.is_label_map else ""
     if map_problem:
         yield f"feature {feature.name!r} {map_problem}"
         return

@@ -121,7 +121,7 @@ def check_png_checksums(data: bytes) -> None:
         position = end + 4
 
 
-def exif_orientation(exif: bytes) -> int:
+def parse_exif_orientation(exif: bytes) -> int:
     """Return the orientation tag of an Exif block (a TIFF header and what follows), 1 to 8; 1 if it is absent or unreadable."""
     byte_order = {b"II*\0": "<", b"MM\0*": ">"}.get(exif[:4])
     if byte_order is None or len(exif) < 10:
@@ -158,7 +158,7 @@ def _read_png(data: bytes) -> ImageHeader:
             raise ValueError("PNG without an IHDR chunk")
         seen_chunks.add(kind)
         if kind == b"eXIf":
-            orientation = exif_orientation(data[position + 8 : position + 8 + length])
+            orientation = parse_exif_orientation(data[position + 8 : position + 8 + length])
         elif kind == b"IEND":
             break
         position += 12 + length
@@ -212,7 +212,7 @@ def _read_jpeg(data: bytes) -> ImageHeader:
             )
         elif marker == _APP1:
             if not orientation and data.startswith(_EXIF, body):
-                orientation = exif_orientation(data[body + len(_EXIF) : position + 2 + length])
+                orientation = parse_exif_orientation(data[body + len(_EXIF) : position + 2 + length])
         elif marker == _APP14:
             if data.startswith(_ADOBE, body):
                 adobe_transform = data[body + _ADOBE_TRANSFORM : body + _ADOBE_TRANSFORM + 1]

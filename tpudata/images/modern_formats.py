@@ -67,7 +67,7 @@ def is_reversible(data: bytes) -> bool:
     return False
 
 
-def iso_chroma_step(data: bytes, image_format: str) -> tuple[int, int]:
+def find_iso_chroma_step(data: bytes, image_format: str) -> tuple[int, int]:
     """Return the pixels for each sample of colour of an AVIF or HEIC as it is decoded, across and down; (1, 1) if unknown.
 
     Every coded image has a configuration among the item properties (ISO/IEC 23008-12, 6.5; `av1C`, AV1 in ISOBMFF, 2.3; `hvcC`,

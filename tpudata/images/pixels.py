@@ -12,18 +12,18 @@ from tpudata.images.header import (
     ImageHeader,
     check_png_checksums,
     check_size,
-    exif_orientation,
+    parse_exif_orientation,
 )
 from tpudata.images.image_format import AVIF, GIF, HEIC, JPEG, JPEG_2000, PNG, TIFF, WEBP
-from tpudata.images.modern_formats import is_reversible, iso_chroma_step
+from tpudata.images.modern_formats import find_iso_chroma_step, is_reversible
 from tpudata.images.pillow_files import load_image, open_image, translate_pillow_errors
 from tpudata.images.sixteen_bits import (
     SIXTEEN_BIT_MODES,
     check_tiff,
-    eight_bit_grey,
-    eight_bit_png,
-    eight_bit_tiff,
     is_deep_color,
+    make_eight_bit_grey,
+    make_eight_bit_png,
+    make_eight_bit_tiff,
 )
 
 # Transposes that make an image upright, by its Exif orientation.
@@ -83,9 +83,9 @@ def decode_image(
     if draft and image_format == JPEG and size != image.size:
         image.draft(None, (size[0] * _REDUCING_GAP, size[1] * _REDUCING_GAP))
     if header is not None and header.bits == 16:
-        image = eight_bit_png(data)
+        image = make_eight_bit_png(data)
     elif image_format == TIFF and is_deep_color(image):
-        image = eight_bit_tiff(data, image)
+        image = make_eight_bit_tiff(data, image)
     else:
         image = load_image(image, image_format)
     opaque = _flatten(image, image_format, header)
@@ -94,7 +94,7 @@ def decode_image(
     # Flattening transparency creates edges of one pixel, so colours need full resolution.
     across, down = (1, 1) if image.has_transparency_data else _find_chroma_step(data, image_format, header)
     upright = _resize(opaque, size)
-    turn = _TURNS.get(header.orientation if header else exif_turn(image, image_format))
+    turn = _TURNS.get(header.orientation if header else find_exif_turn(image, image_format))
     if turn is not None:
         upright = upright.transpose(turn)
     if turn in _SIDEWAYS:
@@ -204,12 +204,12 @@ def is_animated(data: bytes, image_format: str) -> bool:
         return getattr(image, "n_frames", 1) > 1
 
 
-def exif_turn(image: Image.Image, image_format: str) -> int:
+def find_exif_turn(image: Image.Image, image_format: str) -> int:
     """Return the Exif orientation that is still to be applied to an opened image, neither JPEG nor PNG."""
     # Pillow turns a TIFF, and libheif a HEIC; GIF, BMP, PPM and JPEG 2000 have no orientation.
     if image_format not in (WEBP, AVIF):
         return UPRIGHT
-    return exif_orientation(image.info.get("exif", b"").removeprefix(b"Exif\0\0"))
+    return parse_exif_orientation(image.info.get("exif", b"").removeprefix(b"Exif\0\0"))
 
 
 def _find_chroma_step(data: bytes, image_format: str, header: ImageHeader | None) -> tuple[int, int]:
@@ -217,7 +217,7 @@ def _find_chroma_step(data: bytes, image_format: str, header: ImageHeader | None
     if header is not None:
         return header.chroma_step
     if image_format in (AVIF, HEIC):
-        return iso_chroma_step(data, image_format)
+        return find_iso_chroma_step(data, image_format)
     # A lossy WebP is VP8, which has no other sampling.
     return (2, 2) if image_format == WEBP and not is_lossless(data, image_format) else (1, 1)
 
@@ -237,7 +237,7 @@ def _resize(image: Image.Image, size: tuple[int, int]) -> Image.Image:
 def _flatten(image: Image.Image, image_format: str, header: ImageHeader | None) -> Image.Image:
     """Return a decoded image as mode `L` or `RGB`, on white."""
     if image_format in (TIFF, JPEG_2000) and image.mode in SIXTEEN_BIT_MODES:
-        image = eight_bit_grey(image)
+        image = make_eight_bit_grey(image)
     if image.mode not in (*_GREY_MODES, *_COLOR_MODES):
         raise ValueError(f"{image_format} with pixels of the kind {image.mode}; 8-bit grey, RGB and CMYK are read")
     mode = "L" if image.mode in _GREY_MODES or _is_grey_palette(image) else "RGB"

@@ -41,14 +41,14 @@ def check_tiff(image: Image.Image) -> None:
         raise ValueError(f"TIFF of {samples}; 8 and 16 unsigned bits are read. Scale it, and save it as PNG")
 
 
-def eight_bit_grey(image: Image.Image) -> Image.Image:
+def make_eight_bit_grey(image: Image.Image) -> Image.Image:
     """Return a grey image of 16 bits a sample as one of 8 bits."""
     scaled = Image.fromarray(_scale(np.asarray(image)))
     scaled.info = image.info
     return scaled
 
 
-def eight_bit_png(data: bytes) -> Image.Image:
+def make_eight_bit_png(data: bytes) -> Image.Image:
     """Return a PNG of 16 bits a sample as an image of 8 bits; a transparent colour becomes an alpha channel."""
     image = load_image(open_image(data, PNG), PNG)
     transparent_color = image.info.pop("transparency", None)
@@ -79,7 +79,7 @@ def is_deep_color(image: Image.Image) -> bool:
         return max(image.tag_v2.get(_BITS_PER_SAMPLE, (1,))) == 16 and image.mode in ("RGB", "RGBA")
 
 
-def eight_bit_tiff(data: bytes, image: Image.Image) -> Image.Image:
+def make_eight_bit_tiff(data: bytes, image: Image.Image) -> Image.Image:
     """Return a TIFF with colours of 16 bits a sample as an image of 8 bits.
 
     Pillow keeps the higher byte of each sample, and the lower one of an image that claims the other byte order.

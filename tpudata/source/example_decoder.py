@@ -14,7 +14,7 @@ from PIL import Image
 from tpudata.errors import CorruptionError, DatasetError, FeatureError
 from tpudata.format import Feature, Manifest, decode_example
 from tpudata.format.example.wire import Value
-from tpudata.format.label_map import label_map_problem
+from tpudata.format.label_map import find_label_map_problem
 from tpudata.format.manifest.model_features import fed_features, label_feature, short_name
 
 Decoded: TypeAlias = "npt.NDArray[np.generic] | np.generic | bytes | str"
@@ -160,7 +160,7 @@ def decode_label_map(feature: Feature, data: bytes) -> npt.NDArray[Any]:
         CorruptionError: it does not decode; the caller adds the place.
         FeatureError: it is a file of another kind, whose values would not be the classes.
     """
-    problem = label_map_problem(data, feature.dtype)
+    problem = find_label_map_problem(data, feature.dtype)
     if problem:
         raise FeatureError(f"Feature {feature.name!r} {problem}. Store it so, or declare the feature as an image.")
     classes = _decode_pixels(feature, data, None)

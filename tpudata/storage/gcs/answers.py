@@ -41,7 +41,7 @@ def object_url(bucket: str, name: str) -> str:
     return f"/storage/v1/b/{quote(bucket, safe='')}/o/{quote(name, safe='')}"
 
 
-def checksum_text(crc32c: int) -> str:
+def encode_checksum(crc32c: int) -> str:
     """Return a CRC-32C as the API writes it: base64 of the big-endian bytes."""
     return base64.b64encode(crc32c.to_bytes(4, "big")).decode()
 

@@ -23,7 +23,7 @@ from google.auth import impersonated_credentials
 from google.auth.credentials import AnonymousCredentials, Credentials, CredentialsWithQuotaProject
 from google.auth.exceptions import DefaultCredentialsError, GoogleAuthError
 
-from tpudata.storage.gcs.key_file import find_fault, find_key_file
+from tpudata.storage.gcs.key_file import find_key_file, find_key_file_fault
 
 EMULATOR = "STORAGE_EMULATOR_HOST"
 ANONYMOUS = "CLOUDSDK_AUTH_DISABLE_CREDENTIALS"
@@ -67,7 +67,7 @@ def default_credentials(scopes: Sequence[str] | None = None) -> tuple[Credential
     """Return the application default credentials, and the project that they or the environment name.
 
     Raises:
-        google.auth.exceptions.GoogleAuthError: there are none, or their file is wrong, see `file_fault`.
+        google.auth.exceptions.GoogleAuthError: there are none, or their file is wrong, see `describe_key_file_fault`.
     """
     try:
         credentials: tuple[Credentials, str | None] = google.auth.default(scopes=scopes)
@@ -81,10 +81,10 @@ def default_credentials(scopes: Sequence[str] | None = None) -> tuple[Credential
     return credentials
 
 
-def file_fault() -> str | None:
+def describe_key_file_fault() -> str | None:
     """Return the file of credentials that google-auth reads and its fault, in words; None if no fault is found."""
     file = find_key_file()
-    fault = None if file is None else find_fault(file.path)
+    fault = None if file is None else find_key_file_fault(file.path)
     return None if fault is None else f"{file}: {fault}"
 
 

@@ -12,7 +12,7 @@ import requests
 import urllib3
 
 from tpudata.errors import StorageError, StorageUnavailableError
-from tpudata.storage.gcs.credentials import ANONYMOUS, BILLED, billing_project, file_fault, is_switched_on
+from tpudata.storage.gcs.credentials import ANONYMOUS, BILLED, billing_project, describe_key_file_fault, is_switched_on
 from tpudata.storage.gcs.key_file import VARIABLE, find_key_file
 from tpudata.storage.objects.errors import (
     AnswerError,
@@ -145,7 +145,7 @@ def _explain_credentials(error: google.auth.exceptions.GoogleAuthError) -> str:
     fix = "Run `gcloud auth application-default login` again."
     if file is not None and file.is_set:
         fix = f"Set {VARIABLE} to a whole key file, or unset it and run `gcloud auth application-default login`."
-    if (fault := file_fault()) is not None:
+    if (fault := describe_key_file_fault()) is not None:
         return f"the credentials cannot be used ({fault}). {fix}"
     # The other arguments may hold the whole answer.
     reason = _shorten(str(error.args[0])) if error.args else type(error).__name__

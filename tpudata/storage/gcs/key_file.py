@@ -54,7 +54,7 @@ def find_key_file() -> KeyFile | None:
     return KeyFile(path, False) if path.is_file() else None
 
 
-def find_fault(path: Path) -> str | None:
+def find_key_file_fault(path: Path) -> str | None:
     """Return the fault of a file of credentials, in words; None if no fault is found."""
     try:
         if path.exists() and not path.is_file():

@@ -22,7 +22,7 @@ from urllib.parse import quote, urlencode
 
 import google_crc32c
 
-from tpudata.storage.gcs.answers import checksum_text, describe_object, object_url, parse_description
+from tpudata.storage.gcs.answers import describe_object, encode_checksum, object_url, parse_description
 from tpudata.storage.gcs.transport import Answer, Transport
 from tpudata.storage.objects.errors import (
     AnswerError,
@@ -117,7 +117,7 @@ class ObjectWriter(io.RawIOBase):
     @property
     def _encoded_crc32c(self) -> str:
         """Checksum of the data, as the API writes it."""
-        return checksum_text(self._crc32c)
+        return encode_checksum(self._crc32c)
 
     def _send_last_or_restart(self) -> None:
         """Send the last part; if it arrives damaged, the next call begins another upload."""
