@@ -177,9 +177,9 @@ class _GcsObjects:
         if description is None or not description.encoding:
             raise UnprovenError("an answer with an encoding that the object does not have")
         raise StorageError(
-            f"{path} could not be read: it is stored with Content-Encoding: {description.encoding}, so that its size is not that"
-            " of what it holds. Store it anew without, as `gcloud storage cp` does without --gzip-local; if it is a tar or"
-            " text that is to stay compressed, `gcloud storage objects update --clear-content-encoding` does it."
+            f"{path} could not be read: it is stored with Content-Encoding: {description.encoding}, so its listed size is not the"
+            " size of its content. Store it again without one, as `gcloud storage cp` does without --gzip-local; to keep a tar or"
+            " text compressed, run `gcloud storage objects update --clear-content-encoding`."
         )
 
 
