@@ -12,7 +12,7 @@ from beam_jobs.image_records.options import DECODE, DEFAULT_QUALITY, ImageOption
 from beam_jobs.image_records.pixels import BARE_PIXELS, Pixels
 from beam_jobs.references.payload import Payload
 from tpudata.images.header import UPRIGHT, ImageHeader, read_header
-from tpudata.images.image_format import JPEG, PNG, TIFF, image_format
+from tpudata.images.image_format import JPEG, PNG, TIFF, detect_format
 from tpudata.images.pixels import (
     DecodedImage,
     check_decodes,
@@ -59,7 +59,7 @@ def make_stored_image(data: bytes, payload: Payload, options: ImageOptions) -> S
         reason, lossless = BARE_PIXELS, True
         decoded = DecodedImage(_decode_bare(data, payload, options))
     else:
-        name = image_format(data)
+        name = detect_format(data)
         header = read_header(data, name) if name in (JPEG, PNG) else None
         if header is not None:
             reason = _explain_encoding(header, options)
@@ -90,7 +90,7 @@ def make_stored_halves(data: bytes, payload: Payload, options: ImageOptions) -> 
     if isinstance(payload, Pixels):
         decoded, lossless = DecodedImage(_decode_bare(data, payload, unscaled)), True
     else:
-        name = image_format(data)
+        name = detect_format(data)
         header = read_header(data, name) if name in (JPEG, PNG) else None
         decoded, lossless = _decode(data, name, header, unscaled), is_lossless(data, name)
     width, height = decoded.image.size
@@ -133,7 +133,7 @@ def image_pixels(data: bytes, payload: Payload, options: ImageOptions) -> tuple[
     if isinstance(payload, Pixels):
         image = _decode_bare(data, payload, options)
     else:
-        name = image_format(data)
+        name = detect_format(data)
         image = _decode(data, name, read_header(data, name) if name in (JPEG, PNG) else None, options).image
     return image.tobytes(), (image.height, image.width, len(image.getbands()))
 
@@ -144,7 +144,7 @@ def _explain_encoding(header: ImageHeader, options: ImageOptions) -> str:
         return "CMYK"
     if header.bits == 16:
         return "16 bits per sample"
-    if header.alpha:
+    if header.has_alpha:
         return "transparency"
     if header.orientation != UPRIGHT:
         return "EXIF orientation"

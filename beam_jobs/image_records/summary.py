@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from tpudata.format import Feature
-from tpudata.format.manifest.annotation_features import entries
+from tpudata.format.manifest.annotation_features import count_entries
 
 Shape = tuple[int, int, int]
 
@@ -54,7 +54,7 @@ class ImageSummary:
     def add_lists(self, features: Iterable[Feature], values: Mapping[str, Any]) -> None:
         """Count the entries of the lists of one record."""
         for feature in features:
-            count = entries(feature, values[feature.name])
+            count = count_entries(feature, values[feature.name])
             self.maxima[feature.name] = max(count, self.maxima.get(feature.name, 0))
 
     @property

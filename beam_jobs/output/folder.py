@@ -21,7 +21,7 @@ from tpudata.format.layout import (
     shard_suffix,
 )
 from tpudata.format.manifest.manifest import MANIFEST_NAME
-from tpudata.format.metadata import metadata_names
+from tpudata.format.metadata import planned_metadata_names
 from tpudata.format.tfrecord.gzip_blocks import HEADER
 from tpudata.format.tokenizer_file import is_tokenizer_name
 from tpudata.storage import Entry, is_remote, storage_for
@@ -166,7 +166,7 @@ def reject_foreign_metadata(
     """
     storage = storage_for(output)
     own_names = list_metadata(read_manifest(output))
-    for name in (*metadata_names(compression, features, labelled=labelled), *files):
+    for name in (*planned_metadata_names(compression, features, labelled=labelled), *files):
         if name not in own_names and storage.stat(storage.join(output, name)) is not None:
             raise OutputError(
                 f"--overwrite: {output} has {name}, which is not of its dataset, and the new one has a file of this name. Move it"

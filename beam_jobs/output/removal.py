@@ -6,10 +6,10 @@ from beam_jobs.output.rejects import rejects_name
 from tpudata.format import Manifest, index_name
 from tpudata.format.layout import INDEX_FOLDER, REJECTS_FOLDER, dali_index_name, keys_name
 from tpudata.format.manifest.manifest import MANIFEST_NAME
-from tpudata.format.metadata import list_metadata_names
+from tpudata.format.metadata import metadata_names
 from tpudata.format.tokenizer_file import tokenizer_files
 from tpudata.storage import for_each, storage_for
-from tpudata.storage.claims.claim import CLAIM_NAME, Claim, has_claim, own_claim
+from tpudata.storage.claims.claim import CLAIM_NAME, Claim, find_own_claim, has_claim
 from tpudata.storage.claims.hold import drop_claim, drop_pipeline_claim
 from tpudata.storage.local.local_storage import TEMPORARY_PREFIX
 
@@ -27,7 +27,7 @@ def give_up(output: str, claim: Claim | None) -> None:
 
 def end_run(output: str) -> None:
     """Remove the unfinished files and the claim of the run that ends with this process, if it holds one on the output."""
-    claim = own_claim(output)
+    claim = find_own_claim(output)
     if claim is not None:
         remove_temporary_files(output)
         drop_claim(output, claim)
@@ -74,4 +74,4 @@ def read_manifest(output: str) -> Manifest:
 
 def list_metadata(manifest: Manifest) -> tuple[str, ...]:
     """Return the names of the files of a dataset besides its shards and its manifest."""
-    return (*list_metadata_names(manifest), *(file.name for file in tokenizer_files(manifest)))
+    return (*metadata_names(manifest), *(file.name for file in tokenizer_files(manifest)))

@@ -10,7 +10,7 @@ from beam_jobs.sources.image_arrays.source import is_array_file
 from beam_jobs.sources.tars.members import BLOCK, is_tar_header
 from beam_jobs.sources.tars.samples import IMAGE_FIELDS
 from tpudata.errors import SourceError
-from tpudata.images.image_format import BMP, PPM, image_format
+from tpudata.images.image_format import BMP, PPM, detect_format
 
 TAR, IDX, LIST, IMAGE, PACKED = "a tar", "an IDX file", "a list", "an image", "of a form that is not read"
 ZIP, PARQUET, ARRAYS = "a zip archive", "a Parquet file", "a file of arrays"
@@ -92,7 +92,7 @@ def _find_form_of_head(head: bytes) -> str | None:
 def _is_image(head: bytes) -> bool:
     """Return whether the first bytes of a file are those of an image."""
     try:
-        name = image_format(head)
+        name = detect_format(head)
     except ValueError:
         return False
     # These two have signatures that a list may begin with.

@@ -93,7 +93,7 @@ class MergedDatasets:
             take: the splits that are read, or None for all.
         """
         omitted = sum(
-            dataset.quarantine.of(shard).count
+            dataset.quarantine.for_shard(shard).count
             for dataset in self.datasets
             for name, split in dataset.manifest.splits.items()
             if take is None or name in take

@@ -113,7 +113,7 @@ def _list_shards(index: int, dataset: Dataset, take: Sequence[str] | None) -> li
         for name, split in dataset.manifest.splits.items()
         if take is None or name in take
         for shard in split.shards
-        if dataset.quarantine.of(shard).count < shard.records
+        if dataset.quarantine.for_shard(shard).count < shard.records
     ]
 
 

@@ -52,7 +52,7 @@ from tpudata.format import (
     write_metadata,
     write_shard,
 )
-from tpudata.format.example.value_positions import value_places
+from tpudata.format.example.value_positions import find_value_positions
 from tpudata.input.dataset_ops import range_numbers
 from tpudata.input.order.chunks import Chunks
 from tpudata.input.order.streams import StreamOrder
@@ -179,7 +179,7 @@ def _source_ids(records: int, size: int) -> Any:
     order, parts = ChunkOrder(table, **options), []
     key: WindowKey | None = WindowKey(0, 0, 0)
     while key is not None:
-        window = order.window(key)
+        window = order.make_window(key)
         parts.append(np.array([chunk.first for chunk in window.chunks])[window.chunk_of] + window.record_of)
         key = order.find_following(key)
     return np.concatenate(parts)[: records // BATCH * BATCH]
@@ -296,7 +296,7 @@ def _files(data: str) -> list[str]:
 def sliced(data: str) -> Callable[[tf.Tensor], Any]:
     """Return a function that cuts pictures and labels, uint8 and int32, out of records of one layout."""
     first = next(iter(tf.data.TFRecordDataset(_files(data)))).numpy()
-    places = value_places(first)
+    places = find_value_positions(first)
     assert places is not None
     image, label = places["image_raw"], places["label"]
 

@@ -15,7 +15,7 @@ from collections.abc import Callable
 import google_crc32c
 
 from tpudata.format import open_dataset, verify
-from tpudata.images.check import image_problems
+from tpudata.images.check import find_image_problems
 
 _CHUNK = 1 << 20
 
@@ -40,7 +40,7 @@ def main() -> None:
                 raise SystemExit(f"{shard.name} is damaged")
 
     def verified() -> None:
-        for defect in verify(flags.folder, example_check=image_problems):
+        for defect in verify(flags.folder, example_check=find_image_problems):
             raise SystemExit(str(defect))
 
     seconds: dict[str, list[float]] = {"read + crc32c": [], "verify": []}

@@ -321,7 +321,7 @@ def test_rejects_objects_with_a_content_encoding_by_name(store: FakeGcs, tmp_pat
 @pytest.fixture
 def impatient(store: FakeGcs, monkeypatch: pytest.MonkeyPatch) -> None:
     storage = GcsStorage(RetryPolicy(first_wait=0.01, longest_wait=0.05, limit=0.1))
-    monkeypatch.setattr("tpudata.storage.select._storage", lambda _scheme: storage)
+    monkeypatch.setattr("tpudata.storage.select._make_storage", lambda _scheme: storage)
 
 
 @pytest.mark.cases(1)

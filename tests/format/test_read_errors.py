@@ -18,9 +18,9 @@ from tpudata.errors import CorruptionError, DatasetError, FeatureError, StorageE
 from tpudata.format import Feature, open_dataset
 from tpudata.format.read_errors import (
     OTHER_RECORDS,
+    find_file_error,
     name_of_files,
     name_of_split,
-    translate_read_error,
     translate_reader_error,
 )
 from tpudata.input.dataset_ops import cast_to_int32
@@ -59,7 +59,7 @@ def test_names_a_damaged_record_of_a_dataset(folder: Path, place: int) -> None:
     dataset = open_dataset(str(folder))
     first, second = dataset.index(dataset.manifest.split("train").shards[1]).offsets[6:8].tolist()
     flip(shard, first + place if place >= 0 else second + place)
-    error = translate_read_error(failing(str(shard), name_of_split(str(folder), "train")))
+    error = find_file_error(failing(str(shard), name_of_split(str(folder), "train")))
     assert isinstance(error, CorruptionError)
     assert (error.path, error.offset) == (str(shard), first)
 
@@ -68,7 +68,7 @@ def test_names_the_last_record_of_a_truncated_file(folder: Path) -> None:
     shard = sorted(folder.glob("*.tfrecord"))[2]
     offsets = open_dataset(str(folder)).index(open_dataset(str(folder)).manifest.split("train").shards[2]).offsets
     shard.write_bytes(shard.read_bytes()[: int(offsets[4]) + 15])
-    error = translate_read_error(failing(str(shard), name_of_split(str(folder), "train")))
+    error = find_file_error(failing(str(shard), name_of_split(str(folder), "train")))
     assert isinstance(error, CorruptionError)
     assert (error.path, error.offset) == (str(shard), int(offsets[4]))
 
@@ -78,12 +78,12 @@ def test_names_a_shard_that_was_replaced(folder: Path, message: str) -> None:
     shards = sorted(folder.glob("*.tfrecord"))
     name = name_of_split(str(folder), "train")
     text = f"{message} [Op:IteratorGetNext] passed to {name} transformation"
-    error = translate_read_error(text)
+    error = find_file_error(text)
     assert type(error) is TpudataError
     assert str(error).startswith(f"{folder}: ")
     size = shards[1].stat().st_size
     shards[1].write_bytes(shards[2].read_bytes())
-    error = translate_read_error(text)
+    error = find_file_error(text)
     assert isinstance(error, CorruptionError)
     assert error.path == str(shards[1])
     assert f"the file has {shards[2].stat().st_size} bytes, the manifest says {size}" in str(error)
@@ -92,7 +92,7 @@ def test_names_a_shard_that_was_replaced(folder: Path, message: str) -> None:
 def test_names_a_damaged_record_of_files(folder: Path) -> None:
     paths = sorted(map(str, folder.glob("*.tfrecord")))
     flip(Path(paths[1]), 14)
-    error = translate_read_error(failing(paths[1], name_of_files(paths)))
+    error = find_file_error(failing(paths[1], name_of_files(paths)))
     assert isinstance(error, CorruptionError)
     assert (error.path, error.offset) == (paths[1], 0)
 
@@ -100,7 +100,7 @@ def test_names_a_damaged_record_of_files(folder: Path) -> None:
 def test_names_no_file_if_there_are_too_many_for_a_name(folder: Path) -> None:
     paths = sorted(map(str, folder.glob("*.tfrecord")))
     flip(Path(paths[1]), 14)
-    error = translate_read_error(failing(paths[1], name_of_files(paths * 100)))
+    error = find_file_error(failing(paths[1], name_of_files(paths * 100)))
     assert type(error) is TpudataError
     assert str(error).startswith("a file: a record at byte 12 of one of its files is damaged or cut")
 
@@ -108,7 +108,7 @@ def test_names_no_file_if_there_are_too_many_for_a_name(folder: Path) -> None:
 def test_names_a_missing_file(folder: Path) -> None:
     shard = min(folder.glob("*.tfrecord"))
     shard.unlink()
-    error = translate_read_error(failing(str(shard), name_of_split(str(folder), "train")))
+    error = find_file_error(failing(str(shard), name_of_split(str(folder), "train")))
     assert isinstance(error, StorageError)
     assert str(error).startswith(f"{shard} could not be read: No such file")
 
@@ -128,7 +128,7 @@ def test_names_a_failing_disk_with_its_reason(folder: Path, target: str, reason:
     shard = min(folder.glob("*.tfrecord"))
     shard.unlink()
     shard.symlink_to(target)
-    error = translate_read_error(failing(str(shard), name_of_split(str(folder), "train")))
+    error = find_file_error(failing(str(shard), name_of_split(str(folder), "train")))
     assert isinstance(error, StorageError)
     assert str(error) == f"{shard} could not be read: {reason}"
 
@@ -139,7 +139,7 @@ def test_reports_a_block_that_does_not_unpack(tmp_path: Path) -> None:
     )
     (shard,) = tmp_path.glob("*.tfrecord")
     flip(shard, 20)
-    error = translate_read_error(failing(str(shard), name_of_split(path, "train"), "GZIP"))
+    error = find_file_error(failing(str(shard), name_of_split(path, "train"), "GZIP"))
     assert type(error) is TpudataError
     assert str(error).startswith(f"{path}: a compressed block does not unpack. Run `tpudata verify DIR` to list")
 
@@ -147,8 +147,8 @@ def test_reports_a_block_that_does_not_unpack(tmp_path: Path) -> None:
 def test_ignores_errors_of_other_datasets(folder: Path) -> None:
     shard = min(folder.glob("*.tfrecord"))
     flip(shard, 14)
-    assert translate_read_error(failing(str(shard), "another")) is None
-    assert translate_read_error("a record is damaged") is None
+    assert find_file_error(failing(str(shard), "another")) is None
+    assert find_file_error("a record is damaged") is None
 
 
 @pytest.mark.parametrize("name", ["JPEG", "PNG", "GIF"])

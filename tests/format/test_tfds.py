@@ -14,7 +14,7 @@ import tensorflow_datasets as tfds
 from tests.helpers.datasets import write_dataset, write_images
 from tests.helpers.label_maps import png_of
 from tpudata.format import Feature, open_dataset, verify, write_metadata
-from tpudata.format.tfds import dataset_info, features, find_tfds_name
+from tpudata.format.tfds import encode_dataset_info, encode_features, find_tfds_name
 
 # tensorflow_datasets 4.9 asks protobuf for a field's label, which protobuf 5 deprecates.
 pytestmark = pytest.mark.filterwarnings(r"ignore:label\(\) is deprecated:DeprecationWarning")
@@ -165,10 +165,10 @@ def test_verify_accepts_metadata_of_earlier_versions(tmp_path: Path) -> None:
     value = json.loads(manifest.to_bytes())
     assert value.pop("tfds") is None
     (tmp_path / "label.labels.txt").unlink()
-    (tmp_path / "dataset_info.json").write_bytes(dataset_info(manifest))
+    (tmp_path / "dataset_info.json").write_bytes(encode_dataset_info(manifest))
     (tmp_path / "manifest.json").write_bytes(manifest.to_bytes())
-    assert b"supervised" not in dataset_info(manifest)
-    assert (tmp_path / "features.json").read_bytes() == features(manifest)
+    assert b"supervised" not in encode_dataset_info(manifest)
+    assert (tmp_path / "features.json").read_bytes() == encode_features(manifest)
     assert list(verify(str(tmp_path))) == []
 
 

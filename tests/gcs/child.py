@@ -293,7 +293,7 @@ def serve(calls: Connection, environment: Mapping[str, str]) -> None:
 
     # Shorter waits than for a real store.
     storage = GcsStorage(RetryPolicy(first_wait=0.02, longest_wait=0.2, limit=30))
-    select._storage = lambda _scheme: storage  # type: ignore[assignment]
+    select._make_storage = lambda _scheme: storage  # type: ignore[assignment]
     # Beam uses the waits of Google's client.
     DEFAULT_RETRY._initial = 0.02
     while True:

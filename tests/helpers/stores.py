@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from scripts.fake_gcs import FakeGcs
-from tpudata.storage.select import _storage
+from tpudata.storage.select import _make_storage
 
 
 @contextlib.contextmanager
@@ -27,8 +27,8 @@ def serve_gs(bucket: str = "b", **options: Any) -> Iterator[FakeGcs]:
         patch.setenv("STORAGE_EMULATOR_HOST", store.url)
         store.bucket(bucket)
         # A storage lives as long as its process, and the one before has another server.
-        _storage.cache_clear()
+        _make_storage.cache_clear()
         try:
             yield store
         finally:
-            _storage.cache_clear()
+            _make_storage.cache_clear()

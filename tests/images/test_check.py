@@ -54,6 +54,7 @@ def verify_record(
         ({"image/width": 24}, "feature 'image/width' is 24; the image's header says 40"),
         ({"image/channels": 1}, "feature 'image/channels' is 1; the image's header says 3"),
         ({"image/encoded": PNG}, "feature 'image/format' is b'JPEG'; the image is a PNG"),
+        ({"image/encoded": b"\0\0\0\x20ftypavif"}, "feature 'image/format' is b'JPEG'; the image is an AVIF"),
         ({"image/encoded": JPEG[:-40]}, "feature 'image/encoded': JPEG cut"),
         ({"image/encoded": b"GIF"}, "feature 'image/encoded': unknown image format"),
         ({"image/encoded": b""}, "feature 'image/encoded': the file is empty"),

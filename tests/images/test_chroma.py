@@ -17,7 +17,7 @@ from PIL.JpegImagePlugin import get_sampling
 
 from tests.beam_jobs.images import as_ycck, encode, exif
 from tests.beam_jobs.outcomes import convert_pictures
-from tpudata.images.modern_formats import iso_chroma_step
+from tpudata.images.modern_formats import find_iso_chroma_step
 
 # Columns of red and blue, a pixel wide and two pixels wide: colours that 4:2:0 cannot hold, and colours that it can.
 STRIPES = np.where(np.arange(64)[None, :, None] % 2, [0, 0, 255], [255, 0, 0]).repeat(48, 0).astype(np.uint8)
@@ -106,8 +106,8 @@ def test_grey_images_and_sources_with_halved_chroma_get_default_jpeg_settings(tm
 @pytest.mark.parametrize(("size", "step"), [(0, (2, 1)), (1, (1, 1)), (7, (1, 1)), (2**31, (2, 1))])
 def test_boxes_with_wrong_sizes_end_the_search(size: int, step: tuple[int, int]) -> None:
     data = bytearray(encode(STRIPES, "AVIF", quality=95, subsampling="4:2:2"))
-    assert iso_chroma_step(bytes(data), "AVIF") == (2, 1)
+    assert find_iso_chroma_step(bytes(data), "AVIF") == (2, 1)
     place = data.index(b"meta") - 4
     data[place : place + 4] = size.to_bytes(4, "big")
-    assert iso_chroma_step(bytes(data), "AVIF") == step
-    assert all(iso_chroma_step(bytes(data[:end]), "AVIF") in ((1, 1), (2, 1)) for end in range(len(data)))
+    assert find_iso_chroma_step(bytes(data), "AVIF") == step
+    assert all(find_iso_chroma_step(bytes(data[:end]), "AVIF") in ((1, 1), (2, 1)) for end in range(len(data)))

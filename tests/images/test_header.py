@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from PIL import Image, ImageOps
 
 from tests.beam_jobs.images import big_endian_exif, encode, exif, png
-from tpudata.images.header import exif_orientation, read_header
-from tpudata.images.image_format import image_format
+from tpudata.images.header import parse_exif_orientation, read_header
+from tpudata.images.image_format import detect_format
 
 
 @given(
@@ -29,10 +29,10 @@ from tpudata.images.image_format import image_format
 @settings(max_examples=60)
 def test_reads_the_jpeg_header_that_pillow_wrote(mode: str, width: int, height: int, options: dict[str, Any]) -> None:
     data = encode(Image.new(mode, (width, height)), "JPEG", **options)
-    header = read_header(data, image_format(data))
+    header = read_header(data, detect_format(data))
     assert (header.width, header.height, header.components) == (width, height, len(mode) if mode != "L" else 1)
-    assert header.adobe == (mode == "CMYK")
-    assert (header.format, header.bits, header.alpha, header.orientation) == ("JPEG", 8, False, 1)
+    assert header.has_adobe_marker == (mode == "CMYK")
+    assert (header.format, header.bits, header.has_alpha, header.orientation) == ("JPEG", 8, False, 1)
 
 
 @given(
@@ -46,10 +46,10 @@ def test_reads_the_jpeg_header_that_pillow_wrote(mode: str, width: int, height: 
 def test_reads_the_png_header_that_pillow_wrote(mode: tuple[str, int, int | None], width: int, height: int) -> None:
     name, components, bits = mode
     data = encode(Image.new(name, (width, height)), "PNG")
-    header = read_header(data, image_format(data))
+    header = read_header(data, detect_format(data))
     assert (header.width, header.height, header.components) == (width, height, components)
     assert bits is None or header.bits == bits
-    assert header.alpha == (name in ("LA", "RGBA"))
+    assert header.has_alpha == (name in ("LA", "RGBA"))
 
 
 def test_ignores_a_thumbnail_in_the_exif_block() -> None:
@@ -62,7 +62,7 @@ def test_ignores_a_thumbnail_in_the_exif_block() -> None:
 def test_reads_the_orientation_that_pillow_applies(orientation: int) -> None:
     pixels = np.arange(12, dtype=np.uint8).reshape(3, 4) * 20
     for block in (exif(orientation).tobytes(), big_endian_exif(orientation)):
-        found = exif_orientation(block.removeprefix(b"Exif\0\0"))
+        found = parse_exif_orientation(block.removeprefix(b"Exif\0\0"))
         data = encode(pixels, "PNG", exif=block)
         assert read_header(data, "PNG").orientation == found
         upright = np.asarray(ImageOps.exif_transpose(Image.open(io.BytesIO(data))))
@@ -72,14 +72,14 @@ def test_reads_the_orientation_that_pillow_applies(orientation: int) -> None:
 def test_accepts_an_exif_block_that_ends_with_its_last_entry() -> None:
     # Exif's header, two entries of 12 bytes (the second is the orientation, a SHORT), and no offset of a next directory.
     block = b"II*\0" + struct.pack("<IH HHII HHIHH", 8, 2, 0x0100, 4, 1, 7, 0x0112, 3, 1, 6, 0)
-    assert exif_orientation(block) == exif_orientation(block + bytes(4)) == 6
-    assert exif_orientation(block[:-1]) == 1
+    assert parse_exif_orientation(block) == parse_exif_orientation(block + bytes(4)) == 6
+    assert parse_exif_orientation(block[:-1]) == 1
 
 
 @given(st.binary(max_size=60))
 def test_any_bytes_give_an_orientation_from_1_to_8(tail: bytes) -> None:
     for head in (b"", b"II*\0", b"MM\0*", b"II*\0\x08\0\0\0"):
-        assert 1 <= exif_orientation(head + tail) <= 8
+        assert 1 <= parse_exif_orientation(head + tail) <= 8
 
 
 def test_skips_fill_bytes_and_lone_markers() -> None:

@@ -22,7 +22,7 @@ from beam_jobs.image_records.rules import StoredImage, make_stored_image
 from beam_jobs.references.payload import SELF_DESCRIBING, Payload
 from tests.beam_jobs.images import encode, exif, picture
 from tpudata.images.header import read_header
-from tpudata.images.image_format import image_format
+from tpudata.images.image_format import detect_format
 from tpudata.images.pillow_files import load_image, open_image
 from tpudata.images.pixels import check_decodes, is_lossless
 
@@ -98,7 +98,7 @@ def test_quality_decides_the_bytes() -> None:
 
 def test_stores_only_jpegs_with_jpeg_only() -> None:
     image = stored(encode(picture(), "PNG"), jpeg_only=True)
-    assert (image.format, image.reason, image_format(image.data)) == ("JPEG", "PNG to JPEG", "JPEG")
+    assert (image.format, image.reason, detect_format(image.data)) == ("JPEG", "PNG to JPEG", "JPEG")
     assert difference(opened(image), picture()) < 4
     grey = stored(encode(picture()[..., 0], "PNG"), jpeg_only=True)
     assert (grey.channels, read_header(grey.data, "JPEG").components) == (1, 1)

@@ -84,6 +84,20 @@ def test_decodes_text_to_str() -> None:
     assert decoded == {"text": "grün"}
 
 
+def test_requires_a_choice_between_features_of_one_short_name() -> None:
+    features = (
+        Feature("image/encoded", "bytes", "uint8", (None, None, 1), "image"),
+        Feature("image_raw", "bytes", "uint8", (2, 1, 1), "raw"),
+    )
+    with pytest.raises(FeatureError, match=r"'image': several features .* \(image/encoded, image_raw\)"):
+        decoder(*features)
+    manifest = Manifest("other", {"train": Split(())}, features, Source("", 0, 0, "0"), "tests")
+    decoded = ExampleDecoder(manifest, ["image_raw"])(encode_example({"image_raw": b"ab"}))
+    np.testing.assert_array_equal(decoded["image_raw"], np.array([[[97]], [[98]]], np.uint8))
+    with pytest.raises(FeatureError, match="No feature 'image'"):
+        ExampleDecoder(manifest, ["image"])
+
+
 @pytest.mark.parametrize(
     ("feature", "value"),
     [

@@ -14,7 +14,7 @@ import pytest
 from scripts.fake_gcs import FakeGcs
 from tests.beam_jobs.plugins import install
 from tpudata.storage import Entry, LocalStorage
-from tpudata.storage.select import _storage
+from tpudata.storage.select import _make_storage
 from tpudata.testing import check_storage
 
 PAGE = Path(__file__).parents[2] / "docs" / "convert" / "extending.md"
@@ -23,9 +23,9 @@ PAGE = Path(__file__).parents[2] / "docs" / "convert" / "extending.md"
 @pytest.fixture
 def _fresh_storages() -> Iterator[None]:
     """A storage lives as long as its process, and those of other tests have another server."""
-    _storage.cache_clear()
+    _make_storage.cache_clear()
     yield
-    _storage.cache_clear()
+    _make_storage.cache_clear()
 
 
 @pytest.mark.usefixtures("_fresh_storages")

@@ -17,7 +17,7 @@ from tpudata.console.tables import bytes_text, count_text, table
 from tpudata.format import Defect, Manifest, open_dataset, verify
 from tpudata.format.verification.damaged_records import quarantine_damage
 from tpudata.format.verification.shard_check import ExampleCheck
-from tpudata.images.check import decoded_image_problems, image_problems
+from tpudata.images.check import find_decoded_image_problems, find_image_problems
 
 _DEFECTS = 1
 
@@ -25,7 +25,7 @@ _DEFECTS = 1
 def run(argv: Sequence[str]) -> int:
     """Run the command with its flags and return its exit code: 1 if there is any defect that readers meet."""
     flags = new_parser().parse(argv)
-    check = decoded_image_problems if flags.decode else image_problems
+    check = find_decoded_image_problems if flags.decode else find_image_problems
     with interruptible(lambda: None, lambda: None):
         defects = _find_defects(flags.folder, flags.workers, check)
         report = _report_json if flags.json else _report

@@ -11,7 +11,7 @@ import google_crc32c
 CHECKSUM_BYTES = 4
 # Value of "checksum" in a JSON file whose checksum is computed.
 NO_CHECKSUM = "00000000"
-# The line of the outermost object: JSON has no line breaks inside strings.
+# The line in the outermost object, which is indented by one space: JSON has no line breaks inside strings.
 _LINE = re.compile(rb'(?<=\n "checksum": ")[0-9a-f]{8}(?=",\n)')
 _CRC = struct.Struct("<I")
 
@@ -22,18 +22,18 @@ def append_checksum(body: bytes) -> bytes:
 
 
 def split_checksum(data: bytes) -> tuple[bytes, bool]:
-    """Return the bytes of a binary file before its checksum, and whether it is theirs."""
+    """Return the bytes of a binary file before its checksum, and whether the checksum matches them."""
     body, crc = data[:-CHECKSUM_BYTES], data[-CHECKSUM_BYTES:]
     return body, _CRC.pack(google_crc32c.value(body)) == crc
 
 
 def insert_checksum(data: bytes) -> bytes:
-    """Return a JSON file of one key a line, in which the value of "checksum" is NO_CHECKSUM, with its checksum."""
+    """Return a JSON file with its checksum in place of NO_CHECKSUM, the value of "checksum"; each key has a line."""
     return _LINE.sub(b"%08x" % google_crc32c.value(data), data, count=1)
 
 
 def checksum_fits(data: bytes) -> bool | None:
-    """Return whether the checksum in a JSON file is right; None if it has none."""
+    """Return whether the checksum in a JSON file matches its content; None if the file has no checksum."""
     match = _LINE.search(data)
     if match is None:
         return None

@@ -45,22 +45,24 @@ class Dataset:
             DatasetError: there is no such split, or it has no records.
         """
         complete_split = self.manifest.split(split)
-        counts = [(shard, shard.records - self.quarantine.of(shard).count) for shard in complete_split.shards]
-        shards = tuple(dataclasses.replace(shard, records=count) for shard, count in counts if count)
+        kept_counts = [
+            (shard, shard.records - self.quarantine.for_shard(shard).count) for shard in complete_split.shards
+        ]
+        shards = tuple(dataclasses.replace(shard, records=count) for shard, count in kept_counts if count)
         if not shards:
             raise DatasetError(f"{self.path}: split {split!r} has no records. Choose another split.")
         return dataclasses.replace(complete_split, shards=shards)
 
     def kept_runs(self, shard: Shard) -> npt.NDArray[np.int64]:
-        """Return [first, stop) of the runs of a shard's records that are not in quarantine: int64 [runs, 2]."""
-        return self.quarantine.of(shard).kept(shard.records)
+        """Return the runs of a shard's records that are not in quarantine, each [first, stop): int64 [runs, 2]."""
+        return self.quarantine.for_shard(shard).kept_runs(shard.records)
 
     def shard_path(self, shard: Shard) -> str:
         """Return the full path of a shard."""
         return storage_for(self.path).join(self.path, shard.name)
 
     def index(self, shard: Shard) -> ShardIndex:
-        """Read the index of a shard.
+        """Read the index of a shard, and compare it with the manifest.
 
         Raises:
             DatasetError: the index does not belong to this shard.
@@ -78,9 +80,9 @@ class Dataset:
         return index
 
     def labels(self) -> tuple[str, ...] | None:
-        """Return the class names in the order of their labels, or None without classes.
+        """Return the class names in the order of their labels; None if the dataset has no classes.
 
-        An append that was killed just before its end leaves names that the manifest does not count; they are skipped.
+        An append that was killed just before its end leaves further names at the end of the file; they are skipped.
 
         Raises:
             CorruptionError: labels.txt is not UTF-8, or has other names than it was written with.
@@ -94,43 +96,43 @@ class Dataset:
             names = tuple(data.decode().splitlines())
         except UnicodeDecodeError as error:
             raise CorruptionError(path, error.start, f"the class names are not UTF-8. {_RESTORE}") from None
-        if len(names) > self.manifest.labels and self._begins_with_labels(data):
+        lines = data.splitlines(keepends=True)[: self.manifest.labels]
+        # Always False for the manifest of an earlier version, which has no checksum.
+        has_written_names = google_crc32c.value(b"".join(lines)) == self.manifest.labels_crc32c
+        if len(names) > self.manifest.labels and has_written_names:
             return names[: self.manifest.labels]
         if len(names) != self.manifest.labels:
             raise DatasetError(
                 f"{path} has {count_text(len(names), 'name')}, the manifest counts"
                 f" {count_text(self.manifest.labels, 'class', 'classes')}. {_RESTORE}"
             )
-        if self.manifest.labels_crc32c is not None and not self._begins_with_labels(data):
+        if self.manifest.labels_crc32c is not None and not has_written_names:
             raise CorruptionError(
                 path, 0, f"the class names are not those that the manifest has the checksum of. {_RESTORE}"
             )
         return names
 
-    def _begins_with_labels(self, data: bytes) -> bool:
-        """Return whether labels.txt begins with the lines that the manifest has the checksum of."""
-        lines = data.splitlines(keepends=True)[: self.manifest.labels]
-        return bool(google_crc32c.value(b"".join(lines)) == self.manifest.labels_crc32c)
-
     def examples(self, split: str) -> Iterator[dict[str, Value]]:
         """Yield the split's records in order, decoded to `{feature name: list of bytes, ints or floats}`.
 
-        Those in quarantine are skipped.
+        Records in quarantine are skipped.
 
         Raises:
             CorruptionError: a record is damaged; names file and offset.
         """
         for shard in self.manifest.split(split).shards:
             path = self.shard_path(shard)
-            is_whole = shard.name not in self.quarantine.shards
-            records = read_records(path, self.manifest.compression) if is_whole else self._kept_records(shard)
+            if shard.name in self.quarantine.shards:
+                records = self._read_kept_records(shard)
+            else:
+                records = read_records(path, self.manifest.compression)
             for offset, record in records:
                 yield decode_example(record, path=path, offset=offset)
 
-    def _kept_records(self, shard: Shard) -> Iterator[tuple[int, bytes]]:
+    def _read_kept_records(self, shard: Shard) -> Iterator[tuple[int, bytes]]:
         """Yield (byte offset, data) of a shard's records that are not in quarantine."""
-        runs, index, path = self.kept_runs(shard), self.index(shard), self.shard_path(shard)
-        for first, stop in runs.tolist():
+        path, index = self.shard_path(shard), self.index(shard)
+        for first, stop in self.kept_runs(shard).tolist():
             yield from read_indexed(path, index, first, stop)
 
 

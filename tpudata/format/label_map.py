@@ -1,14 +1,14 @@
 """Label maps: files with the class of each pixel.
 
 A stored map is a PNG of grey values without alpha, of 8 bits for the dtype uint8 and of 16 for uint16: every reader (TensorFlow,
-TFDS, Pillow) returns these values. It would change others: colours of a palette replace its indices, values of fewer bits are
-scaled, and those of the other depth are cut or scaled to the dtype's.
+TFDS, Pillow) returns these values. Readers would change the values of other files: they replace the indices of a palette by its
+colours, scale values of fewer bits, and cut or scale those of the other depth to the dtype's.
 """
 
 from __future__ import annotations
 
 PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
-# The first chunk of a PNG has this name; its bit depth and kind of colour are 24 and 25 bytes after the file's begin.
+# Name of the first chunk of a PNG, and the byte offsets in the file of this name and of the bit depth; the kind of colour is next.
 HEADER_NAME, HEADER_NAME_AT, DEPTH_AT = b"IHDR", 12, 24
 HEADER_END = 26
 GREY, PALETTE = 0, 3
@@ -23,8 +23,8 @@ def png_kind(data: bytes) -> tuple[int, int] | None:
     return (data[DEPTH_AT], data[DEPTH_AT + 1]) if is_png and len(data) >= HEADER_END else None
 
 
-def label_map_problem(data: bytes, dtype: str) -> str:
-    """Return in words why readers would not return the classes of a stored map, by its header; empty if they do.
+def find_label_map_problem(data: bytes, dtype: str) -> str:
+    """Return why readers would change the classes in a stored map, in words; empty if they keep them. Only the header counts.
 
     Args:
         data: the stored bytes.

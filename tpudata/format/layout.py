@@ -29,7 +29,7 @@ PLAIN_SUFFIX, GZIP_SUFFIX = ".tfrecord", ".tfrecord.gz"
 SHARD_SUFFIXES = (PLAIN_SUFFIX, GZIP_SUFFIX)
 # No separator and no leading dot or dash: a name is never a path, a hidden file or a flag.
 _SPLIT = r"[A-Za-z0-9_][A-Za-z0-9_.-]*"
-# Numbers of shards have seven digits at most, so that one never takes long to count to.
+# Shards are numbered with seven digits at most, so that a loop over the numbers of a damaged name ends soon.
 MOST_SHARDS = 10_000_000
 _SHARD = re.compile(rf"{_SPLIT}-([0-9]{{5,7}})-of-([0-9]{{5,7}})(\.tfrecord(?:\.gz)?)")
 # A conversion allows no dash in the name of a split, so this is never part of one.
@@ -73,7 +73,7 @@ def shard_prefix(split: str, append: int = 0) -> str:
 
 
 def parse_prefix(shard: str) -> str:
-    """Return the prefix of a shard's name, as `shard_prefix` makes it."""
+    """Return the part of a shard's name before the number, as `shard_prefix` makes it."""
     return shard.rsplit("-", 3)[0]
 
 
@@ -95,7 +95,7 @@ def is_split_name(name: str) -> bool:
 
 
 def is_shard_name(name: str) -> bool:
-    """Return whether a name has the form of `shard_name`; such a name is a file directly in the dataset's folder."""
+    """Return whether a file's name has the form of `shard_name`, which no path into another folder has."""
     match = _SHARD.fullmatch(name)
     return match is not None and int(match[1]) < int(match[2])
 

@@ -17,28 +17,28 @@ from tpudata.format.written_files import WrittenFile, check_written
 from tpudata.storage import for_each, storage_for
 
 
-def metadata_names(compression: str | None, features: Iterable[Feature], *, labelled: bool) -> tuple[str, ...]:
-    """Return the names of the files next to the shards and the manifest of a dataset.
+def planned_metadata_names(compression: str | None, features: Iterable[Feature], *, labelled: bool) -> tuple[str, ...]:
+    """Return the names of the files that a conversion writes next to the shards and the manifest.
 
     Args:
-        compression: compression of its shards.
-        features: features of its records.
-        labelled: whether it has classes.
+        compression: compression of the shards.
+        features: features of the records.
+        labelled: whether the dataset has classes.
     """
-    return (*((LABELS_NAME,) if labelled else ()), *tfds.names(compression, features))
+    return (*((LABELS_NAME,) if labelled else ()), *tfds.list_file_names(compression, features))
 
 
-def list_metadata_names(manifest: Manifest) -> tuple[str, ...]:
-    """Return the names of these files of a complete dataset."""
+def metadata_names(manifest: Manifest) -> tuple[str, ...]:
+    """Return the names of the files next to the shards and the manifest of a complete dataset."""
     # Earlier versions did not write class names for TFDS.
     features = () if manifest.tfds is None else manifest.features
-    return metadata_names(manifest.compression, features, labelled=manifest.labels is not None)
+    return planned_metadata_names(manifest.compression, features, labelled=manifest.labels is not None)
 
 
 def write_metadata(
     folder: str, manifest: Manifest, labels: Sequence[str] | None = None, written_files: Iterable[WrittenFile] = ()
 ) -> Manifest:
-    """Write labels.txt (if there are classes), the TFDS metadata (if it reads the shards), and then the manifest.
+    """Write labels.txt (if there are classes), the TFDS metadata (if TFDS reads the shards), and then the manifest.
 
     Args:
         folder: the dataset's folder, which holds the manifest's shards already.
@@ -61,29 +61,30 @@ def write_metadata(
             " Pass one for each class."
         )
     manifest = dataclasses.replace(manifest, tfds=tfds.find_tfds_name(folder) if manifest.compression is None else None)
-    files = {}
+    contents = {}
+    labels_crc32c = None
     if labels is not None:
-        broken = [name for name in labels if name.splitlines() != [name]]
-        if broken:
+        unstorable = [name for name in labels if name.splitlines() != [name]]
+        if unstorable:
             raise DatasetError(
-                f"Class name {broken[0]!r} is empty or has a line break, which {LABELS_NAME} cannot hold. Rename it."
+                f"Class name {unstorable[0]!r} is empty or has a line break, which {LABELS_NAME} cannot hold. Rename it."
             )
-        files[LABELS_NAME] = "".join(f"{name}\n" for name in labels).encode()
-    files.update(tfds.metadata(manifest, labels))
-    crc32c = None if labels is None else google_crc32c.value(files[LABELS_NAME])
+        contents[LABELS_NAME] = "".join(f"{name}\n" for name in labels).encode()
+        labels_crc32c = google_crc32c.value(contents[LABELS_NAME])
+    contents.update(tfds.encode_files(manifest, labels))
     storage = storage_for(folder)
 
-    def write(item: tuple[str, bytes]) -> None:
-        name, data = item
+    def write(name_and_content: tuple[str, bytes]) -> None:
+        name, content = name_and_content
         with storage.create(storage.join(folder, name)) as file:
-            file.write(data)
+            file.write(content)
 
-    for_each(folder, write, files.items())
-    for name in tfds.names(manifest.compression, manifest.features):
-        # TFDS can no longer hold the class names after this append.
-        if name not in files:
+    for_each(folder, write, contents.items())
+    for name in tfds.list_file_names(manifest.compression, manifest.features):
+        # If an append adds class names that TFDS cannot hold, the file of the earlier names would be wrong.
+        if name not in contents:
             storage.delete(storage.join(folder, name))
-    check_written(folder, [*written_files, *(WrittenFile.of(*file) for file in files.items())])
-    manifest = dataclasses.replace(manifest, labels_crc32c=crc32c)
+    check_written(folder, [*written_files, *(WrittenFile.of(name, content) for name, content in contents.items())])
+    manifest = dataclasses.replace(manifest, labels_crc32c=labels_crc32c)
     write((MANIFEST_NAME, manifest.to_bytes()))
     return manifest

@@ -28,7 +28,7 @@ from tpudata.console.tables import count_text
 from tpudata.errors import CorruptionError
 from tpudata.format.checksums import NO_CHECKSUM, checksum_fits, insert_checksum
 from tpudata.format.layout import INDEX_FOLDER
-from tpudata.format.manifest.manifest import Manifest, Shard
+from tpudata.format.manifest.manifest import Manifest, Shard, list_shards
 from tpudata.storage import storage_for
 
 QUARANTINE_NAME = f"{INDEX_FOLDER}/quarantine.json"
@@ -76,14 +76,12 @@ class ShardQuarantine:
         """Number of records that are skipped."""
         return sum(stop - first for first, stop, _ in self.records)
 
-    def kept(self, records: int) -> npt.NDArray[np.int64]:
-        """Return [first, stop) of the runs of records that are read from a shard of `records`: int64 [runs, 2]."""
+    def kept_runs(self, records: int) -> npt.NDArray[np.int64]:
+        """Return the runs of records that readers keep of a shard of `records`, each [first, stop): int64 [runs, 2]."""
         firsts = [0, *(stop for _, stop, _ in self.records)]
         stops = [*(first for first, _, _ in self.records), records]
-        runs: npt.NDArray[np.int64] = np.array(
-            [run for run in zip(firsts, stops, strict=True) if run[0] < run[1]], np.int64
-        )
-        return runs.reshape(-1, 2)
+        runs = [(first, stop) for first, stop in zip(firsts, stops, strict=True) if first < stop]
+        return np.array(runs, np.int64).reshape(-1, 2)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,13 +94,13 @@ class Quarantine:
 
     shards: Mapping[str, ShardQuarantine] = dataclasses.field(default_factory=dict)
 
-    def of(self, shard: Shard) -> ShardQuarantine:
+    def for_shard(self, shard: Shard) -> ShardQuarantine:
         """Return the skipped records of a shard, possibly none."""
-        entry = self.shards.get(shard.name)
-        # An entry for a shard of another conversion does not apply to this one.
-        if entry is None or entry.crc32c != shard.crc32c:
+        listed = self.shards.get(shard.name)
+        # A list for a shard of another conversion does not apply to this one.
+        if listed is None or listed.crc32c != shard.crc32c:
             return ShardQuarantine(shard.crc32c, shard.bytes, ())
-        return entry
+        return listed
 
     def to_bytes(self) -> bytes:
         """Return the file's bytes."""
@@ -153,22 +151,21 @@ class Quarantine:
         )
 
     def check(self, manifest: Manifest, path: str) -> None:
-        """Raise CorruptionError if a list goes beyond the records of its shard.
+        """Raise CorruptionError if records are skipped that a shard does not have.
 
         Args:
             manifest: manifest of the dataset.
             path: path of the file, for messages.
         """
-        for split in manifest.splits.values():
-            for shard in split.shards:
-                skipped = self.of(shard).records
-                if skipped and skipped[-1].stop > shard.records:
-                    raise CorruptionError(
-                        path,
-                        0,
-                        f"records up to {skipped[-1].stop} are skipped in {shard.name}, which has"
-                        f" {count_text(shard.records, 'record')}. {_FIX}",
-                    )
+        for shard in list_shards(manifest):
+            skipped = self.for_shard(shard).records
+            if skipped and skipped[-1].stop > shard.records:
+                raise CorruptionError(
+                    path,
+                    0,
+                    f"records up to {skipped[-1].stop} are skipped in {shard.name}, which has"
+                    f" {count_text(shard.records, 'record')}. {_FIX}",
+                )
 
 
 def read_quarantine(folder: str, manifest: Manifest) -> Quarantine:
@@ -187,11 +184,11 @@ def read_quarantine(folder: str, manifest: Manifest) -> Quarantine:
     return quarantine
 
 
-def _check_ranges(origin: str, ranges: list[tuple[int, int, str]]) -> None:
-    """Raise ValueError unless [first, stop) of skipped records ascend and do not overlap."""
+def _check_ranges(field: str, ranges: list[tuple[int, int, str]]) -> None:
+    """Raise ValueError unless the [first, stop) of a JSON field `field` ascend and do not overlap."""
     for index, (first, stop, _) in enumerate(ranges):
         if first >= stop:
-            raise ValueError(f"{origin}[{index}] has no records (got {first} to {stop})")
-    for index, ((_, stop, _), (first, _, _)) in enumerate(itertools.pairwise(ranges), 1):
-        if first < stop:
-            raise ValueError(f"{origin}[{index}] begins at {first}, before the end {stop} of the one before")
+            raise ValueError(f"{field}[{index}] has no records (got {first} to {stop})")
+    for index, ((_, previous_stop, _), (first, _, _)) in enumerate(itertools.pairwise(ranges), 1):
+        if first < previous_stop:
+            raise ValueError(f"{field}[{index}] begins at {first}, before the end {previous_stop} of the one before")

@@ -13,7 +13,7 @@ import os
 import re
 import time
 from collections.abc import Sequence
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -24,22 +24,37 @@ from tpudata.errors import CorruptionError, DatasetError, FeatureError, ServiceE
 from tpudata.format.dataset import open_dataset
 from tpudata.format.example.decode import decode_example
 from tpudata.format.example.wire import Value
-from tpudata.format.shards.stored_shards import find_changed_shard
-from tpudata.format.tfrecord.framing import FOOTER_BYTES, FRAME_BYTES, HEADER_BYTES, find_damage, read_records
+from tpudata.format.shards.stored_shards import find_changed_shard_error
+from tpudata.format.tfrecord.framing import FRAME_BYTES, HEADER_BYTES, find_damage, read_records
 from tpudata.storage import storage_for
 from tpudata.storage.local.errors import storage_error
 
-# Message of a check in the reader's graph.
+# Message of a check in the reader's graph: the records of a file have another size than those of its index.
 OTHER_RECORDS = "A file has other records than its index says."
-# Longer names would hide the message.
-_MOST_BYTES = 1000
+# TensorFlow's message contains the name of the dataset, and a longer name would hide the rest.
+_MOST_NAME_CHARACTERS = 1000
 # Seconds that a search for a record unlike the others may take.
 _SEARCH_SECONDS = 60.0
 _PLAIN = " For files without a manifest, tpudata.format.read_records(FILE) yields (offset, record), to try one by one."
-# Ways in which a record may differ from the others.
-Odd: TypeAlias = Literal["absent", "kind", "count"]
-# Errors of the operating system by their text, which is all that TensorFlow passes on.
-_NUMBERS = {os.strerror(number): number for number in errno.errorcode}
+# Ways in which a feature of a record may differ from that of the others: it is missing, or its values are of another kind, or of
+# another count or size.
+_Difference: TypeAlias = Literal["absent", "kind", "count"]
+# Numbers of the operating system's errors by their text, which is all that TensorFlow passes on.
+_ERROR_NUMBERS = {os.strerror(number): number for number in errno.errorcode}
+
+
+class _OddFeature(NamedTuple):
+    """A feature that TensorFlow could not parse in a record.
+
+    Attributes:
+        name: name of the feature.
+        fault: its fault, in words that follow "feature NAME".
+        difference: how it differs from the same feature of other records.
+    """
+
+    name: str
+    fault: str
+    difference: _Difference
 
 
 def name_of_split(folder: str, split: str) -> str:
@@ -48,13 +63,15 @@ def name_of_split(folder: str, split: str) -> str:
 
 
 def name_of_files(paths: Sequence[str]) -> str:
-    """Return the name of datasets that read files without a manifest; with too many files it does not name them."""
+    """Return the name of datasets that read files without a manifest; it omits them if there are too many."""
     name = _mangle([*paths, ""])
-    return name if len(name) <= _MOST_BYTES else _mangle([""])
+    return name if len(name) <= _MOST_NAME_CHARACTERS else _mangle([""])
 
 
 def translate_reader_error(error: BaseException, *, may_be_plain: bool = False) -> TpudataError | None:
-    """Return `own_error`, or else an error that tells how to find a record that TensorFlow cannot parse or decode.
+    """Return the tpudata error for an exception that TensorFlow raised while it read, parsed or decoded records.
+
+    It names the file and the record, or says how to find them. Returns None if the exception has another cause.
 
     Args:
         error: the raised error.
@@ -65,67 +82,70 @@ def translate_reader_error(error: BaseException, *, may_be_plain: bool = False) 
         return own_cause
     # TensorFlow's message contains the record, which Python cannot decode if it is not text.
     text = error.object.decode(errors="replace") if isinstance(error, UnicodeDecodeError) else str(error)
-    lost = texts.CHECKED_SERVICE.search(text)
-    translated = translate_read_error(text) if lost is None else ServiceError(lost[1])
-    if translated is not None:
-        return translated
-    plain = _PLAIN if may_be_plain else ""
-    origin = (
+    service_failure = texts.CHECKED_SERVICE.search(text)
+    if service_failure is not None:
+        return ServiceError(service_failure[1])
+    file_error = find_file_error(text)
+    if file_error is not None:
+        return file_error
+    hint = _PLAIN if may_be_plain else ""
+    fix = (
         "TensorFlow does not say which: `tpudata verify DIR` names the file and the offset. Convert the dataset again."
     )
     if texts.NO_EXAMPLE.search(text):
-        return DatasetError(f"a record is not a tf.train.Example. {origin}{plain}")
-    odd = _find_odd_feature(text)
-    if odd is not None:
-        feature, difference, kind = odd
-        located: TpudataError | None
+        return DatasetError(f"a record is not a tf.train.Example. {fix}{hint}")
+    odd_feature = _find_odd_feature(text)
+    if odd_feature is not None:
         try:
-            located = odd_record_error(text, feature, difference, kind)
-        except TpudataError as error:
-            located = error
-        return located or FeatureError(f"feature {feature!r} of a record {difference}. {origin}{plain}")
+            record_error: TpudataError | None = _find_odd_record(text, odd_feature)
+        except TpudataError as search_error:
+            record_error = search_error
+        return record_error or FeatureError(
+            f"feature {odd_feature.name!r} of a record {odd_feature.fault}. {fix}{hint}"
+        )
     undecoded = texts.NO_IMAGE.search(text)
     if undecoded is not None:
         return DatasetError(
             f"an encoded image does not decode: {undecoded[0].strip().rstrip('.')}. TensorFlow does not say which: `tpudata verify"
             " DIR --decode` names the file and the offset. Convert the dataset again with --check decode, which rejects such"
-            f" images.{plain}"
+            f" images.{hint}"
         )
     shapes = texts.OTHER_IMAGE_SHAPE.search(text)
     if shapes is not None:
-        varies = " In features= of files without a manifest, None stands for what varies, with images=tpudata.Images(size=...)."
+        shape_hint = " In features= of files without a manifest, None stands for what varies, with images=tpudata.Images(size=...)."
         return FeatureError(
             f"an encoded image is {shapes[1]}, and its feature says {shapes[2]}. Convert the dataset again."
-            f"{varies if may_be_plain else ''}"
+            f"{shape_hint if may_be_plain else ''}"
         )
-    misfit = texts.CHECKED_VALUE.search(text)
-    return None if misfit is None else FeatureError(misfit[1])
+    unfit_value = texts.CHECKED_VALUE.search(text)
+    return None if unfit_value is None else FeatureError(unfit_value[1])
 
 
-def _find_odd_feature(text: str) -> tuple[str, str, Odd] | None:
-    """Return the feature that does not fit, a description of its fault, and the kind of the fault."""
+def _find_odd_feature(text: str) -> _OddFeature | None:
+    """Return the feature that an error of TensorFlow's parser is about; None if it is not about a feature."""
     match = texts.ABSENT_FEATURE.search(text)
     if match is not None:
-        return match[1], "is not in the record", "absent"
+        return _OddFeature(match[1], "is not in the record", "absent")
     match = texts.OTHER_KIND.search(text)
     if match is not None:
-        return match[1], "has values of another kind", "kind"
+        return _OddFeature(match[1], "has values of another kind", "kind")
     match = texts.OTHER_VALUES.search(text)
     if match is not None:
-        return match[1], "has another number of values", "count"
+        return _OddFeature(match[1], "has another number of values", "count")
     match = texts.OTHER_COUNT.search(text)
     if match is not None:
-        return match[1], f"has {count_text(int(match[2]), 'value')}, and not those of shape {match[3]}", "count"
+        fault = f"has {count_text(int(match[2]), 'value')}, and not those of shape {match[3]}"
+        return _OddFeature(match[1], fault, "count")
     match = texts.CHECKED_BYTES.search(text)
-    return None if match is None else (match[1], match[2], "count")
+    return None if match is None else _OddFeature(match[1], match[2], "count")
 
 
-def translate_read_error(text: str) -> TpudataError | None:
-    """Return the `TpudataError` for the text of a TensorFlow error, if one of our datasets failed to read its files.
+def find_file_error(text: str) -> TpudataError | None:
+    """Return the error for the text of a TensorFlow error, if one of our datasets failed to read its files; otherwise None.
 
     Reads the record in question from each file that it can be in.
     """
-    parts = _parse_parts(text)
+    parts = _parse_name(text)
     if parts is None:
         return None
     *paths, split = parts
@@ -146,26 +166,27 @@ def translate_read_error(text: str) -> TpudataError | None:
         return TpudataError(
             f"{origin}: a record at byte {offset} of one of its files is damaged or cut. {_choose_fix(split)}"
         )
-    failed = texts.GCS_FAILURE.search(text)
-    if failed is not None:
+    gcs_failure = texts.GCS_FAILURE.search(text)
+    if gcs_failure is not None:
+        reason, path = gcs_failure[1], gcs_failure[2]
         fix = "Check the network and the credentials."
-        if "requester pays" in failed[1]:
+        if "requester pays" in reason:
             fix = "Set GCS_ADDITIONAL_REQUEST_HEADER='x-goog-user-project: PROJECT' before TensorFlow is imported."
-        return StorageError(f"{failed[2]} could not be read: {failed[1]}. {fix}")
+        return StorageError(f"{path} could not be read: {reason}. {fix}")
     unreadable = texts.UNREADABLE_FILE.search(text)
     if unreadable is not None:
         path, reason = unreadable[1], unreadable[2].strip()
-        if reason in _NUMBERS:
-            return storage_error("read", path, OSError(_NUMBERS[reason], reason))
+        if reason in _ERROR_NUMBERS:
+            return storage_error("read", path, OSError(_ERROR_NUMBERS[reason], reason))
         return StorageError(f"{path} could not be read: {reason}. Check that it is there and may be read.")
-    reason = _find_reason(text, split)
-    if reason is None:
+    damage = _find_damage_reason(text, split)
+    if damage is None:
         return None
-    changed = find_changed_shard(open_dataset(origin), split) if split else None
-    return changed or TpudataError(f"{origin}: {reason}")
+    shard_error = find_changed_shard_error(open_dataset(origin), split) if split else None
+    return shard_error or TpudataError(f"{origin}: {damage}")
 
 
-def _find_reason(text: str, split: str) -> str | None:
+def _find_damage_reason(text: str, split: str) -> str | None:
     """Return how the files are damaged or have changed, with a fix; None if the error has another cause."""
     if texts.DAMAGED_BLOCK.search(text):
         return f"a compressed block does not unpack. {_choose_fix(split)}"
@@ -176,18 +197,19 @@ def _find_reason(text: str, split: str) -> str | None:
     return None
 
 
-def odd_record_error(text: str, feature: str, difference: str, odd: Odd) -> FeatureError | None:
+def _find_odd_record(text: str, feature: _OddFeature) -> FeatureError | None:
     """Return the error for the first record whose feature differs from that of the records before it.
 
     Returns None if the text names no file, no record differs, or the search takes too long.
 
     Args:
         text: text of TensorFlow's error.
-        feature: name of the feature.
-        difference: the difference, in words.
-        odd: the difference to search for: a missing feature, or values of a different kind, count or size.
+        feature: the feature, and the difference to search for.
+
+    Raises:
+        TpudataError: a file cannot be searched.
     """
-    parts = _parse_parts(text)
+    parts = _parse_name(text)
     if parts is None:
         return None
     *paths, split = parts
@@ -196,42 +218,43 @@ def odd_record_error(text: str, feature: str, difference: str, odd: Odd) -> Feat
         dataset = open_dataset(paths[0])
         compression = dataset.manifest.compression
         paths = [dataset.shard_path(shard) for shard in dataset.manifest.split(split).shards]
-    usual: object = None
-    end = time.monotonic() + _SEARCH_SECONDS
+    usual_trait: object = None
+    deadline = time.monotonic() + _SEARCH_SECONDS
     for path in paths:
         for offset, record in read_records(path, compression):
-            values = decode_example(record, path=path, offset=offset).get(feature)
-            trait = _find_trait(values, odd)
-            usual = trait if usual is None else usual
-            if trait is not None and trait != usual:
+            values = decode_example(record, path=path, offset=offset).get(feature.name)
+            trait = _find_trait(values, feature.difference)
+            usual_trait = trait if usual_trait is None else usual_trait
+            if trait is not None and trait != usual_trait:
                 fix = (
                     "Convert the dataset again."
                     if split
                     else "Correct features= of TFRecordFiles, or pass parse= to make_input_fn."
                 )
-                return FeatureError(f"{path} at byte {offset}: feature {feature!r} {difference}. {fix}")
-            if time.monotonic() > end:
+                return FeatureError(f"{path} at byte {offset}: feature {feature.name!r} {feature.fault}. {fix}")
+            if time.monotonic() > deadline:
                 return None
     return None
 
 
-def _find_trait(values: Value | None, odd: Odd) -> object:
-    if odd == "absent":
+def _find_trait(values: Value | None, difference: _Difference) -> object:
+    """Return the property of a record's values in which records that do not differ are equal; None if the values have none."""
+    if difference == "absent":
         return values is None
     if not values:
-        # No list of another kind.
-        return 0 if odd == "count" else None
-    if odd == "kind":
+        # An empty list has a count, but no kind.
+        return 0 if difference == "count" else None
+    if difference == "kind":
         return type(values[0])
     return len(values), len(values[0]) if isinstance(values[0], bytes) else None
 
 
-def _parse_parts(text: str) -> list[str] | None:
-    """Return the folder and split, or the files, that the name of a dataset in an error's text stands for."""
-    name = texts.DATASET_NAME.search(text)
-    if name is None:
+def _parse_name(text: str) -> list[str] | None:
+    """Return the array in the name of a dataset in an error's text, as the module's docstring says; None without such a name."""
+    mangled = texts.DATASET_NAME.search(text)
+    if mangled is None:
         return None
-    parts: list[str] = json.loads(re.sub("_([0-9a-f]{2})", lambda match: chr(int(match[1], 16)), name[1]))
+    parts: list[str] = json.loads(re.sub("_([0-9a-f]{2})", lambda escaped: chr(int(escaped[1], 16)), mangled[1]))
     return parts
 
 
@@ -242,20 +265,20 @@ def _choose_fix(split: str) -> str:
 
 
 def _find_damaged_shard(folder: str, split: str, offset: int) -> str | None:
-    """Return the shard of a split in which a record begins at an offset and is damaged."""
+    """Return the path of the split's first shard in which a damaged record begins at an offset; None if no shard has one."""
     dataset = open_dataset(folder)
     for shard in dataset.manifest.split(split).shards:
         path, offsets = dataset.shard_path(shard), dataset.index(shard).offsets
         record = int(np.searchsorted(offsets, offset))
         if record < len(offsets) - 1 and offsets[record] == offset:
             frame = storage_for(path).read_range(path, offset, int(offsets[record + 1]) - offset)
-            if len(frame) < FRAME_BYTES or find_damage(frame, frame[HEADER_BYTES:-FOOTER_BYTES]):
+            if len(frame) < FRAME_BYTES or find_damage(frame):
                 return path
     return None
 
 
 def _find_damaged_file(paths: Sequence[str], offset: int) -> str | None:
-    """Return the file whose first damaged record is at an offset."""
+    """Return the path of the file whose first damaged record is at an offset; None if no file has one."""
     for path in paths:
         try:
             for begin, _ in read_records(path):

@@ -38,7 +38,7 @@ class RejectLine(NamedTuple):
     Attributes:
         data: its bytes.
         offset: byte offset in the file.
-        value: the object, checked; None if the line is damaged.
+        value: the line's JSON object, which has the keys above; None if the line is damaged.
         problem: the damage, in words; empty if there is none.
     """
 
@@ -49,7 +49,7 @@ class RejectLine(NamedTuple):
 
 
 def scan_reject_lines(path: str) -> Iterator[RejectLine]:
-    """Yield the lines of a file of rejected inputs, including damaged ones.
+    """Yield every line of a file of rejected inputs, also damaged ones.
 
     Raises:
         StorageError: the file cannot be read.
@@ -65,7 +65,7 @@ def scan_reject_lines(path: str) -> Iterator[RejectLine]:
 
 
 def read_reject_lines(path: str) -> Iterator[RejectLine]:
-    """Yield the lines of a file of rejected inputs, none of them damaged.
+    """Yield the lines of a file of rejected inputs up to the first damaged one.
 
     Raises:
         CorruptionError: a line is damaged.
@@ -81,5 +81,5 @@ def _parse(data: bytes) -> dict[str, Any]:
     value: dict[str, Any] = parse_json(data)
     _SCHEMA.check("", value)
     if not data.endswith(b"\n"):
-        raise ValueError("it does not end with a line end")
+        raise ValueError("it does not end with a line break")
     return value

@@ -31,7 +31,7 @@ from typing import Any
 
 from tpudata.format.layout import parse_place, parse_prefix
 from tpudata.format.manifest.features import Feature
-from tpudata.format.manifest.manifest import Manifest, Shard
+from tpudata.format.manifest.manifest import Manifest, Shard, list_shards
 
 DATASET_INFO_NAME = "dataset_info.json"
 FEATURES_NAME = "features.json"
@@ -42,14 +42,14 @@ DEFAULT_NAME = "tpudata:1.0.0"
 _NUMBER = r"(?:0|[1-9][0-9]*)"
 _VERSION = rf"{_NUMBER}\.{_NUMBER}\.{_NUMBER}"
 _FOLDER = re.compile(rf".*/([a-zA-Z][a-zA-Z0-9_]*)/({_VERSION})")
-# Labels before the offset get names, too; readers that reserve labels reserve one.
+# Labels before the offset get a line each, too. Readers that reserve labels reserve one; a huge offset would make a huge file.
 _MOST_UNUSED_LABELS = 1000
 _FILE_TEMPLATE = "{SPLIT}-{SHARD_X_OF_Y}.{FILEFORMAT}"
 _PACKAGE = "tensorflow_datasets.core.features"
 
 
-def names(compression: str | None, schema: Iterable[Feature]) -> tuple[str, ...]:
-    """Return the names of the files that TFDS needs; none if it does not read the shards.
+def list_file_names(compression: str | None, schema: Iterable[Feature]) -> tuple[str, ...]:
+    """Return the names of the files that TFDS needs; empty if TFDS does not read the shards.
 
     Args:
         compression: compression of the shards.
@@ -58,11 +58,11 @@ def names(compression: str | None, schema: Iterable[Feature]) -> tuple[str, ...]
     if compression is not None:
         return ()
     label = _find_label(schema)
-    return NAMES if label is None else (*NAMES, labels_name(label.name))
+    return NAMES if label is None else (*NAMES, labels_file_name(label.name))
 
 
-def metadata(manifest: Manifest, labels: Sequence[str] | None) -> dict[str, bytes]:
-    """Return the contents of TFDS's files, by name.
+def encode_files(manifest: Manifest, labels: Sequence[str] | None) -> dict[str, bytes]:
+    """Return the contents of TFDS's files, by name; empty if TFDS does not read the shards.
 
     Args:
         manifest: manifest of the dataset.
@@ -70,12 +70,12 @@ def metadata(manifest: Manifest, labels: Sequence[str] | None) -> dict[str, byte
     """
     if manifest.compression is not None:
         return {}
-    files = {DATASET_INFO_NAME: dataset_info(manifest), FEATURES_NAME: features(manifest)}
+    files = {DATASET_INFO_NAME: encode_dataset_info(manifest), FEATURES_NAME: encode_features(manifest)}
     label = _find_label(manifest.features)
     if manifest.tfds is not None and label is not None and labels is not None:
-        names = _label_names(label, labels)
-        if names is not None:
-            files[labels_name(label.name)] = "".join(f"{name}\n" for name in names).encode()
+        label_names = _make_label_names(label, labels)
+        if label_names is not None:
+            files[labels_file_name(label.name)] = "".join(f"{name}\n" for name in label_names).encode()
     return files
 
 
@@ -86,20 +86,19 @@ def find_tfds_name(folder: str) -> str:
     return f"{match[1]}:{match[2]}" if match else DEFAULT_NAME
 
 
-def dataset_info(manifest: Manifest) -> bytes:
+def encode_dataset_info(manifest: Manifest) -> bytes:
     """Return the content of `dataset_info.json`."""
-    runs: dict[str, list[Shard]] = {}
-    for split in manifest.splits.values():
-        for shard in split.shards:
-            runs.setdefault(parse_prefix(shard.name), []).append(shard)
+    shards_by_prefix: dict[str, list[Shard]] = {}
+    for shard in list_shards(manifest):
+        shards_by_prefix.setdefault(parse_prefix(shard.name), []).append(shard)
     splits = [
         {
-            "name": name,
+            "name": prefix,
             "shardLengths": _list_lengths(shards),
             "numBytes": str(sum(shard.bytes for shard in shards)),
             "filepathTemplate": _FILE_TEMPLATE,
         }
-        for name, shards in sorted(runs.items())
+        for prefix, shards in sorted(shards_by_prefix.items())
     ]
     name, _, version = (manifest.tfds or DEFAULT_NAME).partition(":")
     info: dict[str, Any] = {"name": name, "version": version, "fileFormat": "tfrecord", "splits": splits}
@@ -109,15 +108,15 @@ def dataset_info(manifest: Manifest) -> bytes:
     return _encode_json(info)
 
 
-def features(manifest: Manifest) -> bytes:
+def encode_features(manifest: Manifest) -> bytes:
     """Return the content of `features.json`."""
-    inner = {feature.name: _describe_feature(feature) for feature in manifest.features}
+    features = {feature.name: _describe_feature(feature) for feature in manifest.features}
     return _encode_json(
-        {"pythonClassName": f"{_PACKAGE}.features_dict.FeaturesDict", "featuresDict": {"features": inner}}
+        {"pythonClassName": f"{_PACKAGE}.features_dict.FeaturesDict", "featuresDict": {"features": features}}
     )
 
 
-def labels_name(label: str) -> str:
+def labels_file_name(label: str) -> str:
     """Return the name of the file with the class names of a feature."""
     # As TFDS names it (tensorflow_datasets/core/features/feature.py, convert_feature_name_to_filename).
     return f"{label.replace('/', '.')}{LABELS_SUFFIX}"
@@ -130,16 +129,20 @@ def _find_label(schema: Iterable[Feature]) -> Feature | None:
 
 
 def _find_supervised_keys(schema: Sequence[Feature]) -> tuple[str, str] | None:
-    """Return the names of the input and the label that `as_supervised=True` gives."""
+    """Return the names of the input and the label for `as_supervised=True`; None unless there is exactly one of each.
+
+    The input is the image, or without images the only feature that is not the label.
+    """
     label = _find_label(schema)
     others = [feature for feature in schema if feature is not label]
     images = [feature for feature in others if feature.encoding == "image" or feature.name == "image_raw"]
     inputs = images or others
-    is_supervised = label is not None and label.shape == () and len(inputs) == 1
-    return (inputs[0].name, label.name) if is_supervised and label is not None else None
+    if label is None or label.shape != () or len(inputs) != 1:
+        return None
+    return inputs[0].name, label.name
 
 
-def _label_names(label: Feature, labels: Sequence[str]) -> list[str] | None:
+def _make_label_names(label: Feature, labels: Sequence[str]) -> list[str] | None:
     """Return a name for each label from 0, or None if TFDS cannot hold them: it strips white space and requires distinct names."""
     offset = label.label_offset
     if offset > _MOST_UNUSED_LABELS:
@@ -153,7 +156,7 @@ def _label_names(label: Feature, labels: Sequence[str]) -> list[str] | None:
 
 
 def _list_lengths(shards: list[Shard]) -> list[str]:
-    """Return the records of all shards that were planned."""
+    """Return the number of records of each planned shard of one prefix; 0 if the shard was not written."""
     shard_places = [parse_place(shard.name) for shard in shards]
     lengths = ["0"] * max(count for _, count in shard_places)
     for (number, _), shard in zip(shard_places, shards, strict=True):
@@ -193,9 +196,9 @@ def _describe_feature(feature: Feature) -> dict[str, Any]:
             "sequence": {"feature": label, "length": str(feature.shape[0] or -1)},
         }
     encoding = "bytes" if feature.encoding == "raw" else "none"
-    kind = "scalar.Scalar" if feature.shape == () else "tensor_feature.Tensor"
+    class_name = "scalar.Scalar" if feature.shape == () else "tensor_feature.Tensor"
     return {
-        "pythonClassName": f"{_PACKAGE}.{kind}",
+        "pythonClassName": f"{_PACKAGE}.{class_name}",
         "tensor": {"dtype": feature.dtype, "encoding": encoding, "shape": _describe_shape(feature)},
     }
 

@@ -13,12 +13,10 @@ from typing import NamedTuple
 
 from tpudata.format.manifest.manifest import Manifest
 
-# Characters; Hugging Face, SentencePiece and tokenizers of installed packages. A manifest can name no other file, since --overwrite
-# deletes it.
+# The file of the tokenizer of characters, and the names of the files of all other tokenizers. --overwrite deletes the file that a
+# manifest names, so no other name is accepted.
 _CHARACTERS = "vocab.json"
 _NAME = re.compile(r"tokenizer\.[A-Za-z0-9_]{1,16}")
-
-
 # The chat template with which the text was made, in the form of Hugging Face.
 CHAT_TEMPLATE = "tokenizer_config.json"
 
@@ -36,12 +34,12 @@ class TokenizerFile(NamedTuple):
 
 
 def is_tokenizer_name(name: object) -> bool:
-    """Return whether a tokenizer's file may have a name: `vocab.json`, a chat template's, or `tokenizer.` with an ending."""
+    """Return whether a name is allowed for a tokenizer's file: `vocab.json`, `CHAT_TEMPLATE`, or `tokenizer.` and an ending."""
     return isinstance(name, str) and (name in (_CHARACTERS, CHAT_TEMPLATE) or _NAME.fullmatch(name) is not None)
 
 
 def tokenizer_files(manifest: Manifest) -> tuple[TokenizerFile, ...]:
-    """Return the files of a dataset's tokenizer: its own and the chat template, as far as there are any."""
+    """Return the tokenizer's own file and the chat template; empty if the manifest names neither."""
     entries = (manifest.options.get("tokenizer"), manifest.options.get("chat_template"))
     return tuple(
         TokenizerFile(entry["file"], str(entry.get("sha256")))

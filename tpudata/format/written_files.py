@@ -32,19 +32,19 @@ class WrittenFile(NamedTuple):
 
 
 def check_written(folder: str, files: Iterable[WrittenFile]) -> None:
-    """Compare files with what is in a folder: names and sizes, and checksums if the storage lists them.
+    """Compare files with the listing of a folder: names and sizes, and checksums if the storage lists them.
 
     Raises:
         OutputError: a file is missing or differs.
         StorageError: a folder cannot be listed.
     """
-    by_folder: dict[str, dict[str, WrittenFile]] = defaultdict(dict)
+    files_by_folder: dict[str, dict[str, WrittenFile]] = defaultdict(dict)
     for file in files:
-        below, _, name = file.name.rpartition("/")
-        by_folder[below][name] = file
-    for below, expected in by_folder.items():
-        entries = _list(folder, below)
-        for name, file in expected.items():
+        inner_folder, _, name = file.name.rpartition("/")
+        files_by_folder[inner_folder][name] = file
+    for inner_folder, files_by_name in files_by_folder.items():
+        entries = _list_entries(folder, inner_folder)
+        for name, file in files_by_name.items():
             problem = _find_problem(file, entries.get(name))
             if problem:
                 raise OutputError(
@@ -52,15 +52,17 @@ def check_written(folder: str, files: Iterable[WrittenFile]) -> None:
                 )
 
 
-def _list(folder: str, below: str) -> dict[str, Entry]:
+def _list_entries(folder: str, inner_folder: str) -> dict[str, Entry]:
+    """Return the entries of a folder inside the dataset's by name; empty if it does not exist."""
     storage = storage_for(folder)
-    path = storage.join(folder, below) if below else folder
+    path = storage.join(folder, inner_folder) if inner_folder else folder
     if storage.stat(path) is None:
         return {}
     return {entry.name: entry for entry in storage.list(path)}
 
 
 def _find_problem(file: WrittenFile, entry: Entry | None) -> str:
+    """Return how a listed file differs from the one that was written, in words; empty if it does not."""
     if entry is None:
         return f"got no file, expected {file.size} bytes"
     if entry.is_folder or entry.size != file.size:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
 from tpudata.format import Feature, Manifest
 from tpudata.format.example.wire import Value
-from tpudata.format.label_map import label_map_problem, png_kind
+from tpudata.format.label_map import find_label_map_problem, png_kind
 from tpudata.format.manifest.annotation_features import is_mask
 from tpudata.format.verification.defect import MASKS, Problem
 from tpudata.images.header import read_header
-from tpudata.images.image_format import AVIF, HEIC, JPEG, JPEG_2000, PNG, PPM, TIFF, image_format
+from tpudata.images.image_format import AVIF, HEIC, JPEG, JPEG_2000, PNG, PPM, TIFF, detect_format
 from tpudata.images.pillow_files import open_image
 from tpudata.images.pixels import check_decodes
 
@@ -28,15 +28,15 @@ def check_fits(feature: Feature, data: bytes) -> None:
     Raises:
         ValueError: they are not; the message says what they are.
     """
-    name = image_format(data)
-    if name in _NOT_FED:
-        raise ValueError(f"{_choose_article(name)} {name}, which TensorFlow does not decode; convert it to JPEG or PNG")
-    height, width = _read_size(data, name)
-    if any(size not in (None, got) for size, got in zip(feature.shape, (height, width), strict=False)):
-        raise ValueError(f"{_choose_article(name)} {name} of height {height} and width {width}")
+    image_format = detect_format(data)
+    if image_format in _NOT_FED:
+        raise ValueError(f"{_add_article(image_format)}, which TensorFlow does not decode; convert it to JPEG or PNG")
+    height, width = _read_size(data, image_format)
+    if feature.shape[0] not in (None, height) or feature.shape[1] not in (None, width):
+        raise ValueError(f"{_add_article(image_format)} of height {height} and width {width}")
 
 
-def image_problems(manifest: Manifest, example: Mapping[str, Value]) -> Iterator[str | Problem]:
+def find_image_problems(manifest: Manifest, example: Mapping[str, Value]) -> Iterator[str | Problem]:
     """Yield the problems of a record's encoded images, in words.
 
     The header of every image feature of the manifest must be complete, and match the height, width, channels and format in the
@@ -53,8 +53,8 @@ def image_problems(manifest: Manifest, example: Mapping[str, Value]) -> Iterator
     yield from _find_size_problems(manifest, example)
 
 
-def decoded_image_problems(manifest: Manifest, example: Mapping[str, Value]) -> Iterator[str | Problem]:
-    """Yield the problems of `image_problems`, and images and label maps with a complete header whose pixels do not decode.
+def find_decoded_image_problems(manifest: Manifest, example: Mapping[str, Value]) -> Iterator[str | Problem]:
+    """Yield the problems of `find_image_problems`, and images and label maps with a complete header whose pixels do not decode.
 
     For JPEG and PNG, the formats that a conversion writes, the rules are those of a conversion with `--check decode`; images of
     other formats, which datasets of users may contain, are problems if they are broken or unknown to TensorFlow.
@@ -63,32 +63,32 @@ def decoded_image_problems(manifest: Manifest, example: Mapping[str, Value]) -> 
         manifest: manifest of the dataset.
         example: a decoded record.
     """
-    yield from image_problems(manifest, example)
+    yield from find_image_problems(manifest, example)
     for feature, data in _list_images(manifest, example):
         try:
-            name = image_format(data)
-            if name in (JPEG, PNG):
-                read_header(data, name)
+            image_format = detect_format(data)
+            if image_format in (JPEG, PNG):
+                read_header(data, image_format)
         except ValueError:
-            continue  # Reported already.
-        if name in _NOT_FED:
+            continue  # `find_image_problems` reports it.
+        if image_format in _NOT_FED:
             yield (
-                f"feature {feature.name!r} is {_choose_article(name)} {name}, which TensorFlow does not decode; convert it to JPEG"
+                f"feature {feature.name!r} is {_add_article(image_format)}, which TensorFlow does not decode; convert it to JPEG"
                 " or PNG"
             )
             continue
         try:
-            check_decodes(data, name)
+            check_decodes(data, image_format)
         except ValueError as error:
             yield f"feature {feature.name!r} does not decode: {error}"
 
 
-def _read_size(data: bytes, name: str) -> tuple[int, int]:
-    """Return the height and width of an image of format `name`; ValueError if it is truncated or broken."""
-    if name in (JPEG, PNG):
-        header = read_header(data, name)
+def _read_size(data: bytes, image_format: str) -> tuple[int, int]:
+    """Return the height and width of an image; ValueError if it is truncated or broken."""
+    if image_format in (JPEG, PNG):
+        header = read_header(data, image_format)
         return header.height, header.width
-    width, height = open_image(data, name).size
+    width, height = open_image(data, image_format).size
     return height, width
 
 
@@ -98,39 +98,40 @@ def _find_size_problems(manifest: Manifest, example: Mapping[str, Value]) -> Ite
     for feature in manifest.features:
         if not (feature.is_label_map or is_mask(feature)):
             continue
-        picture = next(
-            (candidate for candidate in pictures if feature.name.startswith(f"{candidate.name.rpartition('/')[0]}/")),
-            None,
-        )
-        size = None if picture is None else _find_stored_size(example.get(picture.name, ()))
+        # The picture has the same prefix: `image/encoded` for `image/object/mask`.
+        picture = next((p for p in pictures if feature.name.startswith(f"{p.name.rpartition('/')[0]}/")), None)
+        picture_values = None if picture is None else example.get(picture.name)
+        picture_size = _find_size(picture_values[0]) if picture_values else None
         for index, data in enumerate(example.get(feature.name, ())):
             subject = f"feature {feature.name!r}" if feature.is_label_map else f"mask {index} of {feature.name!r}"
-            stored_size = _find_stored_size([data]) if isinstance(data, bytes) and png_kind(data) is not None else None
-            if stored_size is None:
-                if not feature.is_label_map:  # Those are reported already.
+            size = _find_size(data) if isinstance(data, bytes) and png_kind(data) is not None else None
+            if size is None:
+                if not feature.is_label_map:  # `_find_problems` reports label maps.
                     yield Problem(f"{subject} is not a PNG, or a cut one", MASKS)
-            elif picture is not None and size not in (None, stored_size):
-                sides = " x ".join(map(str, stored_size))
+            elif picture is not None and picture_size not in (None, size):
                 yield Problem(
-                    f"{subject} has {sides} pixels; the picture {picture.name!r} has {size[0]} x {size[1]}", MASKS
+                    f"{subject} has {size[0]} x {size[1]} pixels; the picture {picture.name!r} has"
+                    f" {picture_size[0]} x {picture_size[1]}",
+                    MASKS,
                 )
 
 
-def _find_stored_size(values: Sequence[object]) -> tuple[int, int] | None:
-    """Return the height and width of the image in a record; None if it is missing, cut or broken, which is reported elsewhere."""
-    if not values or not isinstance(values[0], bytes):
+def _find_size(data: object) -> tuple[int, int] | None:
+    """Return the height and width of an image; None for a broken image or other values, which are reported elsewhere."""
+    if not isinstance(data, bytes):
         return None
     try:
-        return _read_size(values[0], image_format(values[0]))
+        return _read_size(data, detect_format(data))
     except ValueError:
         return None
 
 
-def _choose_article(name: str) -> str:
-    return "an" if name == AVIF else "a"
+def _add_article(image_format: str) -> str:
+    return f"{'an' if image_format == AVIF else 'a'} {image_format}"
 
 
 def _list_images(manifest: Manifest, example: Mapping[str, Value]) -> Iterator[tuple[Feature, bytes]]:
+    """Yield the features of a record that are image files, label maps too, each with its bytes."""
     for feature in manifest.features:
         if feature.is_image_file:
             values = example.get(feature.name)
@@ -141,28 +142,34 @@ def _list_images(manifest: Manifest, example: Mapping[str, Value]) -> Iterator[t
 
 def _find_problems(feature: Feature, data: bytes, example: Mapping[str, Value]) -> Iterator[str]:
     """Yield the problems of an image file: damage, or a format, size or channels that differ from the feature or the record."""
-    problem = label_map_problem(data, feature.dtype) if feature.is_label_map else ""
-    if problem:
-        yield f"feature {feature.name!r} {problem}"
+    map_problem = find_label_map_problem(data, feature.dtype) if feature.is_label_map else ""
+    if map_problem:
+        yield f"feature {feature.name!r} {map_problem}"
         return
     try:
-        name = image_format(data)
-        header = read_header(data, name) if name in (JPEG, PNG) else None
+        image_format = detect_format(data)
+        header = read_header(data, image_format) if image_format in (JPEG, PNG) else None
     except ValueError as error:
         yield f"feature {feature.name!r}: {error}"
         return
     folder, slash, _ = feature.name.rpartition("/")
     if slash:
         stored = example.get(f"{folder}/format")
-        if stored and isinstance(stored[0], bytes) and stored[0].upper() != name.upper().encode():
-            yield f"feature '{folder}/format' is {stored[0]!r}; the image is a {name}"
+        if stored and isinstance(stored[0], bytes) and stored[0].upper() != image_format.upper().encode():
+            yield f"feature '{folder}/format' is {stored[0]!r}; the image is {_add_article(image_format)}"
     if header is None:
         return
-    channels = (header.components, header.components + 1) if header.alpha else (header.components,)
-    allowed_sizes = (("height", (header.height,)), ("width", (header.width,)), ("channels", channels))
-    for (part, allowed), size in zip(allowed_sizes, (*feature.shape[:2], None), strict=True):
-        neighbour = example.get(f"{folder}/{part}") if slash else None
-        if neighbour and neighbour[0] not in allowed:
-            yield f"feature '{folder}/{part}' is {neighbour[0]!r}; the image's header says {allowed[0]}"
-        if size is not None and size not in allowed:
-            yield f"feature {feature.name!r} has {part} {allowed[0]}; the manifest says {size}"
+    # Writers may count the alpha channel or not.
+    channels = (header.components, header.components + 1) if header.has_alpha else (header.components,)
+    height, width, _ = feature.shape
+    for part, allowed, manifest_size in (
+        ("height", (header.height,), height),
+        ("width", (header.width,), width),
+        # Readers convert images to the manifest's channels.
+        ("channels", channels, None),
+    ):
+        stored_sizes = example.get(f"{folder}/{part}") if slash else None
+        if stored_sizes and stored_sizes[0] not in allowed:
+            yield f"feature '{folder}/{part}' is {stored_sizes[0]!r}; the image's header says {allowed[0]}"
+        if manifest_size is not None and manifest_size not in allowed:
+            yield f"feature {feature.name!r} has {part} {allowed[0]}; the manifest says {manifest_size}"

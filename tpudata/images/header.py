@@ -46,11 +46,11 @@ class ImageHeader(NamedTuple):
         width: pixels, as stored.
         components: 1 grey, 3 colours, 4 CMYK (JPEG only); alpha is not counted, a palette counts as colours.
         bits: bits per sample: 8 for JPEG; 1, 2, 4, 8 or 16 for PNG.
-        alpha: whether the PNG has transparency: an alpha channel or a tRNS chunk.
+        has_alpha: whether the PNG has transparency: an alpha channel or a tRNS chunk.
         orientation: Exif orientation, 1 to 8; 1 is upright.
-        adobe: whether the JPEG has Adobe's APP14 marker, which means that its CMYK is inverted.
+        has_adobe_marker: whether the JPEG has Adobe's APP14 marker, which means that its CMYK is inverted.
         sampling: three bytes for each component of a JPEG of YCbCr: identifier, sampling factors and table; empty for other images.
-        is_regular: whether the markers of the JPEG are those of its standard. If not, decoders may still take it.
+        is_regular: whether the JPEG has only the markers that its standard allows there. Decoders may take it even if not.
     """
 
     format: str
@@ -58,9 +58,9 @@ class ImageHeader(NamedTuple):
     width: int
     components: int
     bits: int = 8
-    alpha: bool = False
+    has_alpha: bool = False
     orientation: int = UPRIGHT
-    adobe: bool = False
+    has_adobe_marker: bool = False
     sampling: bytes = b""
     is_regular: bool = True
 
@@ -68,15 +68,17 @@ class ImageHeader(NamedTuple):
     def chroma_step(self) -> tuple[int, int]:
         """Pixels for each sample of colour, across and down: (2, 2) is 4:2:0. (1, 1) for all images but JPEGs of YCbCr."""
         # Few images are encoded again, so this is separate from reading a header.
-        if len(self.sampling) < 9 or self.sampling[0::3] == b"RGB":
+        identifiers, sampling_factors = self.sampling[0::3], self.sampling[1::3]
+        if len(self.sampling) < 9 or identifiers == b"RGB":
             return 1, 1
-        luma, *chroma = self.sampling[1::3]
+        # Each byte has the horizontal factor in its upper half, and the vertical one in its lower half.
+        luma, *chroma = sampling_factors
         across = min((luma >> 4) // max(factors >> 4, 1) for factors in chroma)
         down = min((luma & 15) // max(factors & 15, 1) for factors in chroma)
         return max(across, 1), max(down, 1)
 
 
-def read_header(data: bytes, name: str) -> ImageHeader:
+def read_header(data: bytes, image_format: str) -> ImageHeader:
     """Read the header of a JPEG or PNG, and check that the file has its end.
 
     This checks the signature, sizes, the markers of a JPEG up to its pixels and the end marker, and every chunk of a PNG. Damage
@@ -84,28 +86,28 @@ def read_header(data: bytes, name: str) -> ImageHeader:
 
     Args:
         data: the whole encoded image.
-        name: format, `JPEG` or `PNG`, from `image_format`.
+        image_format: format, `JPEG` or `PNG`, from `detect_format`.
 
     Raises:
         ValueError: cut or broken; the message completes `rejected: `.
     """
-    header = _read_jpeg(data) if name == JPEG else _read_png(data)
-    check_size(name, header.width, header.height)
+    header = _read_jpeg(data) if image_format == JPEG else _read_png(data)
+    check_size(image_format, header.width, header.height)
     return header
 
 
-def check_size(name: str, width: int, height: int) -> None:
-    """Raise ValueError if an image of format `name` has no pixels, or more than `MAX_PIXELS`."""
+def check_size(image_format: str, width: int, height: int) -> None:
+    """Raise ValueError if an image has no pixels, or more than `MAX_PIXELS`."""
     if height == 0 or width == 0:
-        raise ValueError(f"a {name} without pixels: of {width} x {height} pixels")
+        raise ValueError(f"a {image_format} without pixels: of {width} x {height} pixels")
     if height * width > MAX_PIXELS:
-        raise ValueError(f"a {name} of too many pixels: {width} x {height} pixels; {MAX_PIXELS:,} are allowed")
+        raise ValueError(f"a {image_format} of too many pixels: {width} x {height} pixels; {MAX_PIXELS:,} are allowed")
 
 
 def check_png_checksums(data: bytes) -> None:
     """Check the CRC of every chunk of a PNG that `read_header` has read.
 
-    Pillow does not check those of the pixels; libpng, and so TensorFlow, rejects a file with a wrong one.
+    Pillow does not check the CRCs of pixels; libpng, and so TensorFlow, rejects a file with a wrong one.
 
     Raises:
         ValueError: one is wrong; the message completes `rejected: `.
@@ -119,28 +121,31 @@ def check_png_checksums(data: bytes) -> None:
         position = end + 4
 
 
-def exif_orientation(exif: bytes) -> int:
+def parse_exif_orientation(exif: bytes) -> int:
     """Return the orientation tag of an Exif block (a TIFF header and what follows), 1 to 8; 1 if it is absent or unreadable."""
-    order = {b"II*\0": "<", b"MM\0*": ">"}.get(exif[:4])
-    if order is None or len(exif) < 10:
+    byte_order = {b"II*\0": "<", b"MM\0*": ">"}.get(exif[:4])
+    if byte_order is None or len(exif) < 10:
         return UPRIGHT
-    (start,) = struct.unpack_from(order + "I", exif, 4)
-    if start + 2 > len(exif):
+    (directory,) = struct.unpack_from(f"{byte_order}I", exif, 4)
+    if directory + 2 > len(exif):
         return UPRIGHT
-    (count,) = struct.unpack_from(order + "H", exif, start)
-    # An entry is tag, type, count and value: 12 bytes; a SHORT, type 3, is in the first bytes of the value.
-    for entry in range(start + 2, min(start + 2 + 12 * count, len(exif) - 11), 12):
-        tag, kind = struct.unpack_from(order + "HH", exif, entry)
-        if (tag, kind) == (_ORIENTATION_TAG, 3):
-            (value,) = struct.unpack_from(order + "H", exif, entry + 8)
-            return value if 1 <= value <= 8 else UPRIGHT
+    (count,) = struct.unpack_from(f"{byte_order}H", exif, directory)
+    # The directory is its number of entries, then entries of 12 bytes: tag, type, count and value. A SHORT, type 3, is in the first
+    # bytes of the value.
+    first_entry = directory + 2
+    for entry in range(first_entry, min(first_entry + 12 * count, len(exif) - 11), 12):
+        tag, value_type = struct.unpack_from(f"{byte_order}HH", exif, entry)
+        if (tag, value_type) == (_ORIENTATION_TAG, 3):
+            (orientation,) = struct.unpack_from(f"{byte_order}H", exif, entry + 8)
+            return orientation if 1 <= orientation <= 8 else UPRIGHT
     return UPRIGHT
 
 
 def _read_png(data: bytes) -> ImageHeader:
-    """Return the header of a PNG, from its chunks before the pixels; ValueError if it is damaged."""
+    """Return the header of a PNG; ValueError if its header or the order or length of its chunks is wrong."""
     position, size, seen_chunks = 8, len(data), set()
     orientation = UPRIGHT
+    # A chunk is its length, its kind, the content and a CRC: 12 bytes and the content.
     while True:
         if position + 12 > size:
             raise ValueError(f"PNG cut: it has no end after {size} bytes")
@@ -153,29 +158,32 @@ def _read_png(data: bytes) -> ImageHeader:
             raise ValueError("PNG without an IHDR chunk")
         seen_chunks.add(kind)
         if kind == b"eXIf":
-            orientation = exif_orientation(data[position + 8 : position + 8 + length])
+            orientation = parse_exif_orientation(data[position + 8 : position + 8 + length])
         elif kind == b"IEND":
             break
         position += 12 + length
-    width, height, bits, color, *_ = _IHDR.unpack_from(data, 16)
-    if bits not in _PNG_DEPTHS.get(color, ()):
-        raise ValueError(f"PNG of colour type {color} with {bits} bits, which is invalid")
-    if b"IDAT" not in seen_chunks or (color == _PNG_PALETTE and b"PLTE" not in seen_chunks):
-        raise ValueError(f"PNG without {'a palette' if b'IDAT' in seen_chunks else 'pixels'}")
-    alpha = color in _PNG_ALPHA or b"tRNS" in seen_chunks
-    return ImageHeader(PNG, height, width, 1 if color in _PNG_GREY else 3, bits, alpha, orientation)
+    width, height, bits, color_type, *_ = _IHDR.unpack_from(data, 16)
+    if bits not in _PNG_DEPTHS.get(color_type, ()):
+        raise ValueError(f"PNG of colour type {color_type} with {bits} bits, which is invalid")
+    if b"IDAT" not in seen_chunks:
+        raise ValueError("PNG without pixels")
+    if color_type == _PNG_PALETTE and b"PLTE" not in seen_chunks:
+        raise ValueError("PNG without a palette")
+    has_alpha = color_type in _PNG_ALPHA or b"tRNS" in seen_chunks
+    return ImageHeader(PNG, height, width, 1 if color_type in _PNG_GREY else 3, bits, has_alpha, orientation)
 
 
 def _read_jpeg(data: bytes) -> ImageHeader:
     """Return the header of a JPEG, from its segments before the scan; ValueError if it is damaged."""
     position, end = 2, len(data)
-    frame, orientation, adobe, is_regular = None, 0, None, True
+    # The transform byte of Adobe's marker is None without a marker, and may be empty in one that is cut.
+    frame, orientation, adobe_transform, is_regular = None, 0, None, True
     if end > position and data[position] != 0xFF:
         # TensorFlow and Pillow take it for no JPEG.
         raise ValueError("JPEG without a marker after its start (at byte 2)")
-    segment = _SEGMENT.unpack_from
+    unpack_segment = _SEGMENT.unpack_from
     while position + 4 <= end:
-        marker, length = segment(data, position)
+        marker, length = unpack_segment(data, position)
         if marker in _SKIPPED:
             position += 2 + length if length > 2 else 4
             continue
@@ -204,10 +212,10 @@ def _read_jpeg(data: bytes) -> ImageHeader:
             )
         elif marker == _APP1:
             if not orientation and data.startswith(_EXIF, body):
-                orientation = exif_orientation(data[body + len(_EXIF) : position + 2 + length])
+                orientation = parse_exif_orientation(data[body + len(_EXIF) : position + 2 + length])
         elif marker == _APP14:
             if data.startswith(_ADOBE, body):
-                adobe = data[body + _ADOBE_TRANSFORM : body + _ADOBE_TRANSFORM + 1]
+                adobe_transform = data[body + _ADOBE_TRANSFORM : body + _ADOBE_TRANSFORM + 1]
         else:
             is_regular = is_regular and marker == _DNL
         position += 2 + max(length, 2)
@@ -216,15 +224,21 @@ def _read_jpeg(data: bytes) -> ImageHeader:
     if not data.endswith(_EOI) and data.find(_EOI, position) < 0:
         raise ValueError(f"JPEG cut: it has no end after {end} bytes")
     height, width, components, sampling = frame
-    # Adobe's transform 0 means RGB, whose samples are not chroma.
-    sampling = b"" if adobe == b"\0" else sampling
     return ImageHeader(
-        *(JPEG, height, width, components, 8, False, orientation or UPRIGHT, adobe is not None, sampling, is_regular)
+        JPEG,
+        height,
+        width,
+        components,
+        orientation=orientation or UPRIGHT,
+        has_adobe_marker=adobe_transform is not None,
+        # Adobe's transform 0 means RGB, whose samples are not chroma.
+        sampling=b"" if adobe_transform == b"\0" else sampling,
+        is_regular=is_regular,
     )
 
 
 def _read_frame(data: bytes, position: int) -> tuple[int, int, int, bytes]:
-    """Return height, width, components, and the sampling of three components."""
+    """Return height, width, components and `ImageHeader.sampling` from the start-of-frame segment at a position."""
     start = position + 2 + _SOF.size
     if start > len(data):
         raise ValueError(f"JPEG cut inside its header ({len(data)} bytes)")

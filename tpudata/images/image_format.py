@@ -17,7 +17,7 @@ _SIGNATURES = (
     (b"\xff\x4f\xff\x51", JPEG_2000),
     *((b"P%d%c" % (kind, space), PPM) for kind in range(1, 7) for space in b" \t\r\n#"),
 )
-# Common files among images that are not supported, by signature. Brands of the ISO file format are at byte 4.
+# Files that are common among images but not supported: byte offset of the signature, signature, and name.
 _UNSUPPORTED_SIGNATURES = (
     (0, b"\xff\x0a", "a JPEG XL"),
     (0, b"\0\0\0\x0cJXL ", "a JPEG XL"),
@@ -39,7 +39,7 @@ _BRANDS = {
 _READ = "JPEG, PNG, GIF, WebP, BMP, TIFF, PPM, JPEG 2000, AVIF and HEIC are read"
 
 
-def image_format(data: bytes) -> str:
+def detect_format(data: bytes) -> str:
     """Return the format of an encoded image, by its content.
 
     Returns:
@@ -48,11 +48,9 @@ def image_format(data: bytes) -> str:
     Raises:
         ValueError: none of these; the message completes `rejected: `.
     """
-    if data.startswith(b"\xff\xd8"):
-        return JPEG
-    for signature, name in _SIGNATURES:
+    for signature, image_format in _SIGNATURES:
         if data.startswith(signature):
-            return name
+            return image_format
     if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
         return WEBP
     if data[4:8] == b"ftyp" and data[8:12] in _BRANDS:
@@ -71,9 +69,9 @@ def image_format(data: bytes) -> str:
 
 def _find_iso_format(data: bytes) -> str:
     """Return the format of an image in the ISO file format: for `mif1` and `msf1`, the compatible brands decide."""
-    main = data[8:12]
-    if main not in (b"mif1", b"msf1"):
-        return _BRANDS[main]
-    end = min(int.from_bytes(data[:4], "big"), len(data))
-    others = {data[position : position + 4] for position in range(16, end, 4)}
-    return AVIF if others & {b"avif", b"avis"} else HEIC
+    main_brand = data[8:12]
+    if main_brand not in (b"mif1", b"msf1"):
+        return _BRANDS[main_brand]
+    box_end = min(int.from_bytes(data[:4], "big"), len(data))
+    compatible_brands = {data[position : position + 4] for position in range(16, box_end, 4)}
+    return AVIF if compatible_brands & {b"avif", b"avis"} else HEIC

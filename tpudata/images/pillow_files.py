@@ -19,8 +19,6 @@ from tpudata.images.image_format import BMP, GIF, JPEG, PNG, PPM, TIFF, WEBP
 from tpudata.images.modern_formats import PLUGINS, open_modern
 
 _PLUGINS = {JPEG: "JPEG", PNG: "PNG", GIF: "GIF", WEBP: "WEBP", BMP: "BMP", TIFF: "TIFF", PPM: "PPM", **PLUGINS}
-
-
 # Errors that damaged files raise in Pillow's own code, such as a TypeError for a tag of another type than its number has.
 _FAULTS = (AttributeError, TypeError, LookupError, ArithmeticError, AssertionError, RuntimeError, struct.error)
 _DAMAGED_HEADER = "its header is cut or damaged"
@@ -28,8 +26,8 @@ _DECODER_ERROR = re.compile(r"decoder error -?\d+")
 
 
 @contextlib.contextmanager
-def translate_pillow_errors(name: str) -> Iterator[None]:
-    """Turn Pillow's exceptions for a broken image into ValueErrors; suppress its warnings if tpudata owns the process."""
+def translate_pillow_errors(image_format: str) -> Iterator[None]:
+    """Turn Pillow's exceptions for a broken image into ValueErrors, and suppress its warnings if tpudata owns the process."""
     with _suppress_warnings():
         try:
             yield
@@ -38,13 +36,13 @@ def translate_pillow_errors(name: str) -> Iterator[None]:
             raise
         # The error's text contains a memory address, which would make rejects differ between runs.
         except UnidentifiedImageError as error:
-            raise ValueError(f"{name} that cannot be decoded: {_DAMAGED_HEADER}") from error
+            raise ValueError(f"{image_format} that cannot be decoded: {_DAMAGED_HEADER}") from error
         except _FAULTS as error:
-            raise ValueError(f"{name} that cannot be decoded: {_DAMAGED_HEADER}") from error
+            raise ValueError(f"{image_format} that cannot be decoded: {_DAMAGED_HEADER}") from error
         # Pillow promises no list of exceptions: OSError, SyntaxError, EOFError, ValueError and others have been seen.
         except Exception as error:
             reason = _DECODER_ERROR.sub("its pixels are cut or damaged", str(error)) or type(error).__name__
-            raise ValueError(f"{name} that cannot be decoded: {reason}") from error
+            raise ValueError(f"{image_format} that cannot be decoded: {reason}") from error
 
 
 @contextlib.contextmanager
@@ -58,28 +56,30 @@ def _suppress_warnings() -> Iterator[None]:
         yield
 
 
-def open_image(data: bytes, name: str) -> Image.Image:
-    """Open an image of format `name`, without decoding it; ValueError if its header is broken."""
-    with translate_pillow_errors(name):
-        opened = open_modern(data, name)
-        return opened if opened is not None else Image.open(io.BytesIO(data), formats=(_PLUGINS[name],))
+def open_image(data: bytes, image_format: str) -> Image.Image:
+    """Open an image without decoding it; ValueError if its header is broken."""
+    with translate_pillow_errors(image_format):
+        opened = open_modern(data, image_format)
+        return opened if opened is not None else Image.open(io.BytesIO(data), formats=(_PLUGINS[image_format],))
 
 
-def load_image(image: Image.Image, name: str) -> Image.Image:
+def load_image(image: Image.Image, image_format: str) -> Image.Image:
     """Decode the pixels of an opened image, and return it; ValueError if it is broken."""
-    with _silent_libtiff if name == TIFF else contextlib.nullcontext(), translate_pillow_errors(name):
+    with _silent_libtiff if image_format == TIFF else contextlib.nullcontext(), translate_pillow_errors(image_format):
         image.load()
     return image
 
 
 class _SilentLibtiff:
-    """Context that drops libtiff's lines on stderr, which name no file; without effect in processes that run something else.
+    """Context that drops what libtiff writes to stderr, which names no file; it does nothing unless tpudata owns the process.
 
-    Python's stderr is a separate descriptor during a conversion: see `beam_jobs.command.quiet_stderr`.
+    It redirects the process's descriptor 2. During a conversion, Python's stderr is another descriptor: see
+    `beam_jobs.command.quiet_stderr`.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
+        # Number of contexts at the same time, and a duplicate of stderr's descriptor during them.
         self._users = 0
         self._stderr = -1
 

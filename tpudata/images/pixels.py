@@ -12,18 +12,18 @@ from tpudata.images.header import (
     ImageHeader,
     check_png_checksums,
     check_size,
-    exif_orientation,
+    parse_exif_orientation,
 )
 from tpudata.images.image_format import AVIF, GIF, HEIC, JPEG, JPEG_2000, PNG, TIFF, WEBP
-from tpudata.images.modern_formats import is_reversible, iso_chroma_step
+from tpudata.images.modern_formats import find_iso_chroma_step, is_reversible
 from tpudata.images.pillow_files import load_image, open_image, translate_pillow_errors
 from tpudata.images.sixteen_bits import (
     SIXTEEN_BIT_MODES,
     check_tiff,
-    eight_bit_grey,
-    eight_bit_png,
-    eight_bit_tiff,
     is_deep_color,
+    make_eight_bit_grey,
+    make_eight_bit_png,
+    make_eight_bit_tiff,
 )
 
 # Transposes that make an image upright, by its Exif orientation.
@@ -58,13 +58,13 @@ class DecodedImage(NamedTuple):
 
 
 def decode_image(
-    data: bytes, image_format: str, header: ImageHeader | None, shorter: int | None = None, draft: bool = False
+    data: bytes, image_format: str, header: ImageHeader | None, shorter: int | None = None, *, draft: bool = False
 ) -> DecodedImage:
     """Decode an image fully.
 
     Args:
         data: the encoded image.
-        image_format: format from `image_format`.
+        image_format: format from `detect_format`.
         header: header from `read_header`; None for other formats than JPEG and PNG.
         shorter: shorter side in pixels, to which larger images are shrunk; None keeps the size.
         draft: whether a JPEG that is shrunk may be decoded at 1/2, 1/4 or 1/8 size first.
@@ -83,27 +83,27 @@ def decode_image(
     if draft and image_format == JPEG and size != image.size:
         image.draft(None, (size[0] * _REDUCING_GAP, size[1] * _REDUCING_GAP))
     if header is not None and header.bits == 16:
-        image = eight_bit_png(data)
+        image = make_eight_bit_png(data)
     elif image_format == TIFF and is_deep_color(image):
-        image = eight_bit_tiff(data, image)
+        image = make_eight_bit_tiff(data, image)
     else:
         image = load_image(image, image_format)
-    plain = _flatten(image, image_format, header)
+    opaque = _flatten(image, image_format, header)
     if image_format == TIFF:
-        size = _shrink_size(plain.size, shorter)  # Pillow may have turned it while loading
+        size = _shrink_size(opaque.size, shorter)  # Pillow may have turned it while loading
     # Flattening transparency creates edges of one pixel, so colours need full resolution.
     across, down = (1, 1) if image.has_transparency_data else _find_chroma_step(data, image_format, header)
-    plain = _resize(plain, size)
-    turn = _TURNS.get(header.orientation if header else exif_turn(image, image_format))
+    upright = _resize(opaque, size)
+    turn = _TURNS.get(header.orientation if header else find_exif_turn(image, image_format))
     if turn is not None:
-        plain = plain.transpose(turn)
+        upright = upright.transpose(turn)
     if turn in _SIDEWAYS:
         across, down = down, across
-    # Keep only the profile: encoders would also write other metadata of the input file.
+    # Keep only the profile: encoders would also write other metadata of the input file. A profile of CMYK does not fit RGB.
     profile = None if image.mode == "CMYK" else image.info.get("icc_profile")
     # In a damaged TIFF the profile may be a number.
-    plain.info = {"icc_profile": profile} if profile and isinstance(profile, bytes) else {}
-    return DecodedImage(plain, (across, down))
+    upright.info = {"icc_profile": profile} if profile and isinstance(profile, bytes) else {}
+    return DecodedImage(upright, (across, down))
 
 
 def shrink(image: Image.Image, shorter: int | None) -> Image.Image:
@@ -118,7 +118,7 @@ def check_decodes(data: bytes, image_format: str, header: ImageHeader | None = N
 
     Args:
         data: the encoded image.
-        image_format: format from `image_format`.
+        image_format: format from `detect_format`.
         header: header from `read_header`, to compare the size with.
 
     Raises:
@@ -127,6 +127,7 @@ def check_decodes(data: bytes, image_format: str, header: ImageHeader | None = N
     if image_format == PNG:
         check_png_checksums(data)
     image = open_image(data, image_format)
+    # The draft changes the size of a JPEG.
     width, height = image.size
     with translate_pillow_errors(image_format):
         image.draft(None, (1, 1))
@@ -140,9 +141,9 @@ def check_decodes(data: bytes, image_format: str, header: ImageHeader | None = N
 
 
 def encode_image(decoded: DecodedImage, image_format: str, quality: int) -> bytes:
-    """Encode an image. Equal images give equal bytes with one build of Pillow.
+    """Return the bytes of an encoded image. Equal images give equal bytes with one build of Pillow.
 
-    A JPEG keeps the source's sampling of colours as far as JPEGs of Pillow have it: 4:2:0, 4:2:2, or 4:4:4, which loses nothing.
+    A JPEG keeps the source's sampling of colours if Pillow can write it: 4:2:0 and 4:2:2. Others become 4:4:4, which loses nothing.
 
     Args:
         decoded: image from `decode_image`.
@@ -160,13 +161,18 @@ def encode_image(decoded: DecodedImage, image_format: str, quality: int) -> byte
             raise ValueError(
                 f"too large for a JPEG: {image.width} x {image.height} pixels; a JPEG may have {_JPEG_SIDE:,} a side"
             )
-        sampling = "4:4:4" if across < 2 else "4:2:2" if down < 2 else "4:2:0"
         # A grey image has no colours to sample.
-        options = {"subsampling": sampling} if image.mode == "RGB" else {}
+        options = {"subsampling": _choose_subsampling(across, down)} if image.mode == "RGB" else {}
         image.save(out, "JPEG", quality=quality, icc_profile=profile, **options)
     else:
         image.save(out, "PNG", icc_profile=profile)
     return out.getvalue()
+
+
+def _choose_subsampling(across: int, down: int) -> str:
+    if across < 2:
+        return "4:4:4"
+    return "4:2:2" if down < 2 else "4:2:0"
 
 
 def is_lossless(data: bytes, image_format: str) -> bool:
@@ -190,7 +196,7 @@ def is_lossless(data: bytes, image_format: str) -> bool:
 
 
 def is_animated(data: bytes, image_format: str) -> bool:
-    """Return whether an image that decodes has more frames or pages than the one that is kept."""
+    """Return whether an image, which must decode, has more frames or pages than one; only the first is kept."""
     if image_format not in (GIF, WEBP, AVIF, TIFF):
         return False
     image = open_image(data, image_format)
@@ -198,12 +204,12 @@ def is_animated(data: bytes, image_format: str) -> bool:
         return getattr(image, "n_frames", 1) > 1
 
 
-def exif_turn(image: Image.Image, image_format: str) -> int:
+def find_exif_turn(image: Image.Image, image_format: str) -> int:
     """Return the Exif orientation that is still to be applied to an opened image, neither JPEG nor PNG."""
     # Pillow turns a TIFF, and libheif a HEIC; GIF, BMP, PPM and JPEG 2000 have no orientation.
     if image_format not in (WEBP, AVIF):
         return UPRIGHT
-    return exif_orientation(image.info.get("exif", b"").removeprefix(b"Exif\0\0"))
+    return parse_exif_orientation(image.info.get("exif", b"").removeprefix(b"Exif\0\0"))
 
 
 def _find_chroma_step(data: bytes, image_format: str, header: ImageHeader | None) -> tuple[int, int]:
@@ -211,7 +217,7 @@ def _find_chroma_step(data: bytes, image_format: str, header: ImageHeader | None
     if header is not None:
         return header.chroma_step
     if image_format in (AVIF, HEIC):
-        return iso_chroma_step(data, image_format)
+        return find_iso_chroma_step(data, image_format)
     # A lossy WebP is VP8, which has no other sampling.
     return (2, 2) if image_format == WEBP and not is_lossless(data, image_format) else (1, 1)
 
@@ -231,11 +237,11 @@ def _resize(image: Image.Image, size: tuple[int, int]) -> Image.Image:
 def _flatten(image: Image.Image, image_format: str, header: ImageHeader | None) -> Image.Image:
     """Return a decoded image as mode `L` or `RGB`, on white."""
     if image_format in (TIFF, JPEG_2000) and image.mode in SIXTEEN_BIT_MODES:
-        image = eight_bit_grey(image)
+        image = make_eight_bit_grey(image)
     if image.mode not in (*_GREY_MODES, *_COLOR_MODES):
         raise ValueError(f"{image_format} with pixels of the kind {image.mode}; 8-bit grey, RGB and CMYK are read")
     mode = "L" if image.mode in _GREY_MODES or _is_grey_palette(image) else "RGB"
-    if image.mode == "CMYK" and header is not None and not header.adobe:
+    if image.mode == "CMYK" and header is not None and not header.has_adobe_marker:
         # Pillow reads every CMYK JPEG as inverted, but only those with Adobe's marker are.
         image = image.point(lambda value: 255 - value)
     if not image.has_transparency_data:
@@ -243,13 +249,15 @@ def _flatten(image: Image.Image, image_format: str, header: ImageHeader | None) 
     if header is not None and header.bits < 8 and isinstance(image.info.get("transparency"), int) and image.mode == "L":
         # The transparent grey is in units of the samples, which Pillow has scaled to 8 bits.
         image.info["transparency"] *= 255 // (2**header.bits - 1)
-    full = image.convert("RGBA")
-    white = Image.new(mode, image.size, 255 if mode == "L" else (255, 255, 255))
-    opaque = full.getchannel("R") if mode == "L" else full.convert("RGB")
-    white.paste(opaque, mask=full.getchannel("A"))
-    return white
+    rgba = image.convert("RGBA")
+    flattened = Image.new(mode, image.size, 255 if mode == "L" else (255, 255, 255))
+    # The three colours of a grey image are equal.
+    colors = rgba.getchannel("R") if mode == "L" else rgba.convert("RGB")
+    flattened.paste(colors, mask=rgba.getchannel("A"))
+    return flattened
 
 
 def _is_grey_palette(image: Image.Image) -> bool:
+    """Return whether an image has a palette, and all its colours are grey."""
     colors = image.getpalette("RGB") if image.mode in ("P", "PA") else None
     return colors is not None and colors[0::3] == colors[1::3] == colors[2::3]

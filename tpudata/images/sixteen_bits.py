@@ -1,4 +1,4 @@
-"""Images of 16 bits a sample as images of 8 bits, each sample rounded to the nearest."""
+"""Conversion of images of 16 bits a sample to images of 8 bits, each sample rounded to the nearest."""
 
 from __future__ import annotations
 
@@ -14,56 +14,62 @@ from tpudata.images.image_format import PNG, TIFF
 from tpudata.images.pillow_files import load_image, open_image, translate_pillow_errors
 
 SIXTEEN_BIT_MODES = ("I;16", "I;16L", "I;16B")
+# Samples that are scaled at a time: 8 MB as int64.
 _BAND_SAMPLES = 1 << 20
 _BITS_PER_SAMPLE, _SAMPLE_FORMAT, _UNSIGNED = 258, 339, 1  # TIFF tags, and a value of SampleFormat
 _TILE_SIDES = (322, 323)
+# Offset of the colour type in a PNG's IHDR, and its values; 6 is RGB and alpha.
+_PNG_COLOR_TYPE = 25
+_GREY, _RGB, _GREY_ALPHA = 0, 2, 4
+# Pillow's marks of the byte order in a raw mode, little, big and native, each with the mark of the other order.
+_SWAPPED_ORDERS = {"L": "B", "B": "L", "N": "B" if sys.byteorder == "little" else "L"}
 
 
 def check_tiff(image: Image.Image) -> None:
-    """Reject samples of unknown range (signed, of more than 16 bits, or fractions), and tiles larger than an image may be."""
+    """Raise ValueError if samples have an unknown range (signed, fractions, or more than 16 bits), or tiles are too large."""
     assert isinstance(image, TiffImagePlugin.TiffImageFile)
     with translate_pillow_errors(TIFF):
         bits = max(image.tag_v2.get(_BITS_PER_SAMPLE, (1,)))
-        kinds = set(image.tag_v2.get(_SAMPLE_FORMAT, (_UNSIGNED,)))
+        is_unsigned = set(image.tag_v2.get(_SAMPLE_FORMAT, (_UNSIGNED,))) == {_UNSIGNED}
         width, height = (image.tag_v2.get(tag, 1) for tag in _TILE_SIDES)
-        is_large = width * height > MAX_PIXELS
-    if is_large:
+        has_large_tiles = width * height > MAX_PIXELS
+    if has_large_tiles:
         # An image of one pixel may have such a tile, and it is unpacked whole.
         raise ValueError(f"a TIFF with tiles of too many pixels: {width} x {height} pixels; {MAX_PIXELS:,} are allowed")
-    if bits > 16 or kinds != {_UNSIGNED}:
-        kind = f"{bits} bits per sample" if kinds == {_UNSIGNED} else f"signed or fractional samples of {bits} bits"
-        raise ValueError(f"TIFF of {kind}; 8 and 16 unsigned bits are read. Scale it, and save it as PNG")
+    if bits > 16 or not is_unsigned:
+        samples = f"{bits} bits per sample" if is_unsigned else f"signed or fractional samples of {bits} bits"
+        raise ValueError(f"TIFF of {samples}; 8 and 16 unsigned bits are read. Scale it, and save it as PNG")
 
 
-def eight_bit_grey(image: Image.Image) -> Image.Image:
-    """Return a grey image of 16 bits as one of 8, each sample rounded to the nearest."""
+def make_eight_bit_grey(image: Image.Image) -> Image.Image:
+    """Return a grey image of 16 bits a sample as one of 8 bits."""
     scaled = Image.fromarray(_scale(np.asarray(image)))
     scaled.info = image.info
     return scaled
 
 
-def eight_bit_png(data: bytes) -> Image.Image:
-    """Return a PNG of 16 bits as an image of 8, each sample rounded to the nearest."""
+def make_eight_bit_png(data: bytes) -> Image.Image:
+    """Return a PNG of 16 bits a sample as an image of 8 bits; a transparent colour becomes an alpha channel."""
     image = load_image(open_image(data, PNG), PNG)
-    color = data[25]  # IHDR's colour type: 0 grey, 2 RGB, 4 grey and alpha, 6 RGB and alpha
-    transparent = image.info.pop("transparency", None)
-    if color == 0:
-        values = np.asarray(image)[..., None]
-    elif color == 4:
+    transparent_color = image.info.pop("transparency", None)
+    color_type = data[_PNG_COLOR_TYPE]
+    if color_type == _GREY:
+        samples = np.asarray(image)[..., None]
+    elif color_type == _GREY_ALPHA:
         # Two samples of two bytes, unpacked as four of one byte.
         sample_bytes = _unpack_samples(data, "RGBA")
-        values = _join_bytes(sample_bytes[..., 0::2], sample_bytes[..., 1::2])
+        samples = _join_bytes(sample_bytes[..., 0::2], sample_bytes[..., 1::2])
     else:
         # Pillow keeps one byte of each sample: with the byte order of PNG the higher one, otherwise the lower one.
-        mode = "RGB" if color == 2 else "RGBA"
-        values = _join_bytes(_unpack_samples(data, f"{mode};16B"), _unpack_samples(data, f"{mode};16L"))
-    scaled = _scale(values)
-    if transparent is not None:
-        is_opaque = (values != np.asarray(transparent)).any(-1, keepdims=True)
-        scaled = np.concatenate([scaled, is_opaque.astype(np.uint8) * 255], -1)
-    out = Image.fromarray(scaled[..., 0] if scaled.shape[-1] == 1 else scaled)
-    out.info = image.info
-    return out
+        mode = "RGB" if color_type == _RGB else "RGBA"
+        samples = _join_bytes(_unpack_samples(data, f"{mode};16B"), _unpack_samples(data, f"{mode};16L"))
+    channels = _scale(samples)
+    if transparent_color is not None:
+        is_opaque = (samples != np.asarray(transparent_color)).any(-1, keepdims=True)
+        channels = np.concatenate([channels, is_opaque.astype(np.uint8) * 255], -1)
+    scaled = Image.fromarray(channels[..., 0] if channels.shape[-1] == 1 else channels)
+    scaled.info = image.info
+    return scaled
 
 
 def is_deep_color(image: Image.Image) -> bool:
@@ -73,21 +79,24 @@ def is_deep_color(image: Image.Image) -> bool:
         return max(image.tag_v2.get(_BITS_PER_SAMPLE, (1,))) == 16 and image.mode in ("RGB", "RGBA")
 
 
-def eight_bit_tiff(data: bytes, image: Image.Image) -> Image.Image:
-    """Return a TIFF with colours of 16 bits as an image of 8, each sample rounded to the nearest.
+def make_eight_bit_tiff(data: bytes, image: Image.Image) -> Image.Image:
+    """Return a TIFF with colours of 16 bits a sample as an image of 8 bits.
 
-    Pillow keeps the higher byte of each sample, or with the other byte order the lower one.
+    Pillow keeps the higher byte of each sample, and the lower one of an image that claims the other byte order.
+
+    Args:
+        data: the encoded image.
+        image: the image, opened.
     """
-    other = open_image(data, TIFF)
-    swapped = {"L": "B", "B": "L", "N": "B" if sys.byteorder == "little" else "L"}
+    swapped_image = open_image(data, TIFF)
     tiles: list[Any] = []
-    for tile in other.tile:  # type: ignore[attr-defined]
-        rawmode = str(tile[3][0])
-        if not rawmode.startswith((f"{image.mode};16", "RGBX;16")) or rawmode[-1] not in swapped:
-            raise ValueError(f"TIFF of 16 bits a sample with pixels of the kind {rawmode}; save it as PNG")
-        tiles.append((*tile[:3], (f"{rawmode[:-1]}{swapped[rawmode[-1]]}", *tile[3][1:])))
-    other.tile = tiles  # type: ignore[attr-defined]
-    high, low = (np.asarray(load_image(half, TIFF)) for half in (image, other))
+    for codec, extents, offset, (raw_mode, *codec_options) in swapped_image.tile:  # type: ignore[attr-defined]
+        kind, order = str(raw_mode)[:-1], str(raw_mode)[-1:]
+        if not kind.startswith((f"{image.mode};16", "RGBX;16")) or order not in _SWAPPED_ORDERS:
+            raise ValueError(f"TIFF of 16 bits a sample with pixels of the kind {raw_mode}; save it as PNG")
+        tiles.append((codec, extents, offset, (f"{kind}{_SWAPPED_ORDERS[order]}", *codec_options)))
+    swapped_image.tile = tiles  # type: ignore[attr-defined]
+    high, low = (np.asarray(load_image(half, TIFF)) for half in (image, swapped_image))
     scaled = Image.fromarray(_scale(_join_bytes(high, low)))
     scaled.info = image.info
     return scaled
@@ -95,24 +104,28 @@ def eight_bit_tiff(data: bytes, image: Image.Image) -> Image.Image:
 
 def _join_bytes(high: npt.NDArray[np.uint8], low: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint16]:
     """Return samples of 16 bits from their bytes."""
-    values = high.astype(np.uint16)
-    values <<= 8
-    values |= low
-    return values
+    samples = high.astype(np.uint16)
+    samples <<= 8
+    samples |= low
+    return samples
 
 
-def _scale(values: npt.NDArray[np.generic]) -> npt.NDArray[np.uint8]:
-    """Return samples of 16 bits as those of 8, some rows at a time: an array of int64 would take 8 bytes for each."""
-    scaled = np.empty(values.shape, np.uint8)
-    step = max(1, _BAND_SAMPLES // max(1, values[:1].size))
-    for row in range(0, len(values), step):
-        band = values[row : row + step].astype(np.int64)
+def _scale(samples: npt.NDArray[np.generic]) -> npt.NDArray[np.uint8]:
+    """Return samples of 16 bits as samples of 8 bits, rounded to the nearest."""
+    scaled = np.empty(samples.shape, np.uint8)
+    # Some rows at a time: all samples as int64 would take 8 bytes each.
+    step = max(1, _BAND_SAMPLES // max(1, samples[:1].size))
+    for row in range(0, len(samples), step):
+        band = samples[row : row + step].astype(np.int64)
         scaled[row : row + step] = (band * 255 + 32767) // 65535
     return scaled
 
 
-def _unpack_samples(data: bytes, rawmode: str) -> npt.NDArray[np.uint8]:
+def _unpack_samples(data: bytes, raw_mode: str) -> npt.NDArray[np.uint8]:
     """Return the pixels of a PNG as Pillow unpacks them under another raw mode: uint8 [height, width, channels]."""
     image = open_image(data, PNG)
-    image.tile = [(*tile[:3], rawmode) for tile in image.tile]  # type: ignore[attr-defined]
+    image.tile = [  # type: ignore[attr-defined]
+        (codec, extents, offset, raw_mode)
+        for codec, extents, offset, _ in image.tile  # type: ignore[attr-defined]
+    ]
     return np.asarray(load_image(image, PNG))

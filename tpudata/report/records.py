@@ -72,7 +72,7 @@ class SampleReader:
         example = decode_example(data)
         values: Mapping[str, Any] = {name: example[name] for name in self._used if name in example}
         sample.record_bytes.append(len(data))
-        if any(self._check.problems(values)):
+        if any(self._check.find_problems(values)):
             sample.misfits += 1
             return _digest(data), False
         classes = self._name_classes(values)

@@ -1,7 +1,7 @@
 """The records of a dataset, without TensorFlow: for PyTorch, grain and JAX.
 
 `record_source` is the entry point. `shard_records` finds, reads and checks single records and batches of them. `record_stream`
-reads all in order, and `shuffled_records` in the order of `chunk_order`: both in chunks (`chunk`), by threads (`readers`).
+reads all records in order, and `shuffled_records` in the order of `chunk_order`: both in chunks (`chunk`), by threads (`readers`).
 `example_decoder` decodes records to numpy arrays.
 """
 

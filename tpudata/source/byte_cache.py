@@ -22,30 +22,41 @@ class ByteCache(Generic[K, V]):
     """
 
     def __init__(self, limit: int) -> None:
-        self._most = limit
+        self._limit = limit
         self._reset()
 
-    def get(self, key: K, make: Callable[[], V], size: Callable[[V], int]) -> V:
-        """Return the value of `key`, made by `make` if it is not cached. Two threads may both make it."""
+    def get(self, key: K, make: Callable[[], V], count_bytes: Callable[[V], int]) -> V:
+        """Return the value of a key, made by `make` if it is not cached. Two threads may both make it.
+
+        Args:
+            key: the key.
+            make: makes the value.
+            count_bytes: returns the size of the value.
+        """
         if self._owner != os.getpid():
             # A lock that another thread held at the fork is never released in the child.
             self._reset()
         with self._lock:
             if key in self._values:
                 self._values.move_to_end(key)
-                return self._values[key][0]
+                return self._values[key]
         value = make()
-        count = size(value)
+        size = count_bytes(value)
         with self._lock:
-            if key not in self._values and count <= self._most:
-                self._values[key] = value, count
-                self._bytes += count
-                while self._bytes > self._most:
-                    self._bytes -= self._values.popitem(last=False)[1][1]
+            if key not in self._values and size <= self._limit:
+                self._values[key] = value
+                self._sizes[key] = size
+                self._total_bytes += size
+                while self._total_bytes > self._limit:
+                    oldest_key, _ = self._values.popitem(last=False)
+                    self._total_bytes -= self._sizes.pop(oldest_key)
         return value
 
     def _reset(self) -> None:
+        """Begin with no values, in a new cache or in a forked process."""
         self._owner = os.getpid()
         self._lock = threading.Lock()
-        self._values: OrderedDict[K, tuple[V, int]] = OrderedDict()
-        self._bytes = 0
+        # The least recently used value comes first.
+        self._values: OrderedDict[K, V] = OrderedDict()
+        self._sizes: dict[K, int] = {}
+        self._total_bytes = 0

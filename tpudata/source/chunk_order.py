@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import operator
 from typing import NamedTuple, TypeAlias
 
@@ -25,7 +26,7 @@ class ChunkTable:
     """Chunks of a split.
 
     Attributes:
-        shards: shard of each chunk, int64 [chunks].
+        shards: index of each chunk's shard, int64 [chunks].
         firsts: index of its first record in the shard, int64 [chunks].
         counts: number of its records, int64 [chunks].
     """
@@ -67,7 +68,7 @@ class _Part(NamedTuple):
     """A lane's part of an epoch.
 
     Attributes:
-        order: indices of the chunks in the line, int64 [chunks].
+        order: indices in the table of the chunks in the line, int64 [chunks].
         ends: position in the line after each of them, int64 [chunks].
         begin: position in the line at which the part begins.
         end: position after it.
@@ -144,34 +145,36 @@ class ChunkOrder:
         self._part = functools.lru_cache(64)(self._make_part)
 
     def locate(self, position: int) -> tuple[WindowKey, int]:
-        """Return the window of a position, counted from the start of all epochs, and the index in the window."""
+        """Return the window of a position, counted from the start of all epochs, and the record's index in the window."""
         epoch = position // self.epoch_records
         lane = position // self._rows % self._lanes
         part = self._part(epoch, lane)
-        line_position = (
-            part.begin + self._count_before(lane, position) - self._count_before(lane, epoch * self.epoch_records)
-        )
+        # The lane's records of this epoch before this one.
+        taken = self._count_before(lane, position) - self._count_before(lane, epoch * self.epoch_records)
+        line_position = part.begin + taken
         window = part.find_window(line_position)
         return WindowKey(epoch, lane, window), line_position - part.clip_chunk_start(part.find_first_chunk(window))
 
-    def window(self, key: WindowKey) -> Window:
-        """Return a window."""
+    def make_window(self, key: WindowKey) -> Window:
+        """Return the chunks of a window, and its records in a random order."""
         part = self._part(key.epoch, key.lane)
         first, stop = part.find_first_chunk(key.window), part.find_first_chunk(key.window + 1)
+        # Positions in the line at which the chunks begin, and at which the last one ends.
         bounds = np.array([part.clip_chunk_start(chunk_index) for chunk_index in range(first, stop + 1)])
         chunks = []
-        for chunk_index in range(first, stop):
-            chunk = int(part.order[chunk_index])
-            start = int(part.ends[chunk_index]) - int(self._table.counts[chunk])
-            record = int(self._table.firsts[chunk]) - start
-            begin, end = part.clip_chunk_start(chunk_index), part.clip_chunk_start(chunk_index + 1)
-            chunks.append(Chunk(int(self._table.shards[chunk]), record + begin, record + end))
-        line_positions = bounds[0] + self._draw_permutation(int(bounds[-1] - bounds[0]), key.epoch, int(bounds[0]) + 1)
+        for chunk_index, (begin, end) in enumerate(itertools.pairwise(bounds.tolist()), first):
+            table_row = int(part.order[chunk_index])
+            line_start = int(part.ends[chunk_index]) - int(self._table.counts[table_row])
+            # From a position in the line to the index of its record in the shard.
+            shift = int(self._table.firsts[table_row]) - line_start
+            chunks.append(Chunk(int(self._table.shards[table_row]), begin + shift, end + shift))
+        count, stream = int(bounds[-1] - bounds[0]), int(bounds[0]) + 1
+        line_positions = bounds[0] + self._draw_permutation(count, key.epoch, stream)
         chunk_of = np.searchsorted(bounds, line_positions, "right") - 1
         return Window(chunks, chunk_of.astype(np.int32), (line_positions - bounds[chunk_of]).astype(np.int32))
 
     def find_following(self, key: WindowKey) -> WindowKey | None:
-        """Return the next window of the same lane; None after the last one."""
+        """Return the key of the next window of the same lane, perhaps in a later epoch; None after the last one."""
         if key.window + 1 < self._part(key.epoch, key.lane).windows:
             return key._replace(window=key.window + 1)
         for epoch in range(key.epoch + 1, self._epochs):
@@ -187,12 +190,15 @@ class ChunkOrder:
     def _make_part(self, epoch: int, lane: int) -> _Part:
         """Return a lane's part of an epoch, divided into windows."""
         order, ends = self._line(epoch)
-        start = epoch * self.epoch_records
-        sizes = [
-            self._count_before(n, start + self.epoch_records) - self._count_before(n, start) for n in range(lane + 1)
-        ]
-        begin = self._begin + sum(sizes[:-1])
-        end = begin + sizes[-1]
+        epoch_start = epoch * self.epoch_records
+        epoch_end = epoch_start + self.epoch_records
+        # Numbers of records of the lanes up to this one: their parts follow each other in the line.
+        *sizes_before, size = (
+            self._count_before(number, epoch_end) - self._count_before(number, epoch_start)
+            for number in range(lane + 1)
+        )
+        begin = self._begin + sum(sizes_before)
+        end = begin + size
         if begin == end:
             return _Part(order, ends, begin, end, 0, 0, 0)
         first = int(np.searchsorted(ends, begin, "right"))
@@ -200,11 +206,15 @@ class ChunkOrder:
         return _Part(order, ends, begin, end, first, stop, -(-(stop - first) // self._window_chunks))
 
     def _make_line(self, epoch: int) -> tuple[Integers, Integers]:
+        """Return the line of an epoch: `_Part.order` and `_Part.ends`."""
         order = self._draw_permutation(len(self._table.counts), epoch, 0)
         return order, np.cumsum(self._table.counts[order])
 
     def _draw_permutation(self, count: int, epoch: int, stream: int) -> Integers:
-        """Return a permutation of `count` numbers, determined by the seed, the epoch and the index of the stream."""
+        """Return a permutation of `count` numbers: int64 [count], determined by the seed, the epoch and the stream's number.
+
+        Stream 0 orders the chunks of an epoch; the number of a window's stream is its first position in the line plus 1.
+        """
         # numpy guarantees the raw output of a bit generator in all versions, but not the output of its distributions.
         entropy = np.random.SeedSequence([operator.index(self._seed), epoch, stream])
         return np.argsort(np.random.Philox(entropy).random_raw(count), kind="stable")

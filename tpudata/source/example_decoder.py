@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
@@ -13,19 +14,20 @@ from PIL import Image
 from tpudata.errors import CorruptionError, DatasetError, FeatureError
 from tpudata.format import Feature, Manifest, decode_example
 from tpudata.format.example.wire import Value
-from tpudata.format.label_map import label_map_problem
+from tpudata.format.label_map import find_label_map_problem
 from tpudata.format.manifest.model_features import fed_features, label_feature, short_name
 
 Decoded: TypeAlias = "npt.NDArray[np.generic] | np.generic | bytes | str"
+# Pillow's modes by the number of channels, and Python's types by the kind of a feature.
 _MODES = {1: "L", 3: "RGB", 4: "RGBA"}
-_KINDS = {"bytes": bytes, "int64": int, "float": float}
+_TYPES = {"bytes": bytes, "int64": int, "float": float}
 
 
 class ExampleDecoder:
     """Decodes serialized Examples of a dataset.
 
-    A record becomes a dict with one entry a feature, under the names that `make_input_fn` uses (`image` for `image/encoded` and
-    `image_raw`):
+    A record becomes a dict with one value for each feature, under the names that `make_input_fn` uses (`image` for `image/encoded`
+    and `image_raw`):
 
     - encoded images: uint8 [height, width, channels], each in its own size, decoded by Pillow;
     - label maps: the class of each pixel, uint8 [height, width, 1], each in its own size; int32 for maps of uint16;
@@ -43,10 +45,18 @@ class ExampleDecoder:
 
     def __init__(self, manifest: Manifest, features: Sequence[str] | None = None) -> None:
         label = label_feature(manifest)
-        fed = [(short_name(f), f) for f in fed_features(manifest, label)]
+        fed = [(short_name(feature), feature) for feature in fed_features(manifest, label)]
         if label is not None:
             fed.append((label.name, label))
-        self._features: dict[str, Feature] = dict(fed) if features is None else dict(_look_up(manifest, fed, features))
+        counts = Counter(name for name, _ in fed)
+        shared_names = [name for name, count in counts.items() if count > 1]
+        if shared_names and features is None:
+            sharing = ", ".join(feature.name for name, feature in fed if name == shared_names[0])
+            raise FeatureError(
+                f"Feature {shared_names[0]!r}: several features would have this name ({sharing}). Choose by features=."
+            )
+        by_name = {name: feature for name, feature in fed if name not in shared_names}
+        self._features = by_name if features is None else _look_up_features(manifest, by_name, features)
         for name, feature in self._features.items():
             if feature.encoding == "image" and feature.shape[2] not in _MODES:
                 raise FeatureError(
@@ -64,12 +74,16 @@ class ExampleDecoder:
         return {name: _decode(feature, example) for name, feature in self._features.items()}
 
 
-def _look_up(manifest: Manifest, fed: Sequence[tuple[str, Feature]], names: Sequence[str]) -> list[tuple[str, Feature]]:
-    """Look up names: the short ones first, then those of the manifest."""
-    by_short_name, features = dict(fed), []
+def _look_up_features(manifest: Manifest, fed: dict[str, Feature], names: Sequence[str]) -> dict[str, Feature]:
+    """Return features by the requested names, which are names of fed features or else of the manifest's.
+
+    Raises:
+        FeatureError: a name is not in the dataset.
+    """
+    features = {}
     for name in names:
         try:
-            features.append((name, by_short_name[name] if name in by_short_name else manifest.feature(name)))
+            features[name] = fed[name] if name in fed else manifest.feature(name)
         except DatasetError as error:
             raise FeatureError(f"features: {error}") from None
     return features
@@ -85,19 +99,19 @@ def _decode(feature: Feature, example: dict[str, Value]) -> Decoded:
         raise FeatureError(
             f"Feature {feature.name!r} is missing. Check the record's writer, or convert the data again."
         )
-    if any(type(value) is not _KINDS[feature.kind] for value in values[:1]):
+    if values and type(values[0]) is not _TYPES[feature.kind]:
         raise FeatureError(
             f"Feature {feature.name!r} holds {type(values[0]).__name__} (expected {feature.kind}). Convert the data again."
         )
     if feature.kind != "bytes":
-        return _give_shape(feature, np.array(values, "int64" if feature.kind == "int64" else "float32"))
+        return _reshape(feature, np.array(values, "int64" if feature.kind == "int64" else "float32"))
     if feature.encoding is None or feature.encoding == "utf8":
         strings = [value.decode() if feature.encoding == "utf8" else value for value in values]  # type: ignore[union-attr]
         if feature.shape == () and len(strings) == 1:
             return strings[0]  # type: ignore[return-value]
         array = np.empty(len(strings), object)
         array[:] = strings
-        return _give_shape(feature, array)
+        return _reshape(feature, array)
     if len(values) != 1:
         raise FeatureError(f"Feature {feature.name!r} holds {len(values)} values (expected 1). Convert the data again.")
     if feature.encoding == "image":
@@ -108,17 +122,18 @@ def _decode(feature: Feature, example: dict[str, Value]) -> Decoded:
 
 
 def _decode_raw(feature: Feature, data: bytes) -> Decoded:
+    """Return the array of a raw value; FeatureError if its size does not fit the feature."""
     dtype = np.dtype(feature.dtype).newbyteorder("<")
     if len(data) % dtype.itemsize:
         raise FeatureError(
             f"Feature {feature.name!r}: {len(data)} bytes (expected a multiple of {dtype.itemsize}). Convert the data again."
         )
     # A copy: an array over the record's bytes would be read-only, which PyTorch warns about.
-    return _give_shape(feature, np.frombuffer(data, dtype).astype(dtype.newbyteorder("=")))
+    return _reshape(feature, np.frombuffer(data, dtype).astype(dtype.newbyteorder("=")))
 
 
-def _give_shape(feature: Feature, array: npt.NDArray[Any]) -> Decoded:
-    """Give values the feature's shape; one dimension may vary between records."""
+def _reshape(feature: Feature, array: npt.NDArray[Any]) -> Decoded:
+    """Return a record's values in the feature's shape, of which one dimension may vary; a scalar if the shape is ()."""
     shape = [-1 if size is None else size for size in feature.shape]
     try:
         shaped = array.reshape(shape)
@@ -126,6 +141,7 @@ def _give_shape(feature: Feature, array: npt.NDArray[Any]) -> Decoded:
         raise FeatureError(
             f"Feature {feature.name!r}: {array.size} values (expected shape {feature.shape}). Convert the data again."
         ) from None
+    # This index makes a scalar of an array without dimensions, and changes no other.
     value: Decoded = shaped[()]
     return value
 
@@ -144,7 +160,7 @@ def decode_label_map(feature: Feature, data: bytes) -> npt.NDArray[Any]:
         CorruptionError: it does not decode; the caller adds the place.
         FeatureError: it is a file of another kind, whose values would not be the classes.
     """
-    problem = label_map_problem(data, feature.dtype)
+    problem = find_label_map_problem(data, feature.dtype)
     if problem:
         raise FeatureError(f"Feature {feature.name!r} {problem}. Store it so, or declare the feature as an image.")
     classes = _decode_pixels(feature, data, None)

@@ -15,7 +15,7 @@ MOST_READERS = 64
 
 
 class Readers:
-    """Threads that call functions; safe to share between threads, and to use after a fork.
+    """Pool of threads that call functions; safe to share between threads, and to use after a fork.
 
     Threads are started as calls need them. They end, after the calls that have begun, when this object is dropped or closed.
     """
@@ -26,7 +26,7 @@ class Readers:
         self._owner = os.getpid()
 
     def submit(self, function: Callable[..., T], *arguments: object) -> Future[T]:
-        """Call a function in a thread; calls begin in the order of submission."""
+        """Call a function in a thread, and return its result to come; calls begin in the order of submission."""
         return self._open_pool().submit(_call, function, arguments)
 
     def close(self) -> None:
@@ -35,6 +35,7 @@ class Readers:
             self._pool.shutdown(wait=False, cancel_futures=True)
 
     def _open_pool(self) -> ThreadPoolExecutor:
+        """Return this process's threads, started if there are none."""
         if self._owner != os.getpid():
             # The threads stayed in the parent, and perhaps one of them held the lock.
             self._lock, self._pool, self._owner = threading.Lock(), None, os.getpid()
@@ -46,7 +47,8 @@ class Readers:
 
 
 def _call(function: Callable[..., T], arguments: tuple[object, ...]) -> T:
+    """Return the result of a call, unless the program is ending."""
     if not threading.main_thread().is_alive():
-        # The interpreter waits for the threads at its end, where nobody takes the result.
+        # At its end the interpreter waits for the threads, although nobody takes their results.
         raise RuntimeError("the program ends")
     return function(*arguments)

@@ -159,6 +159,7 @@ class RecordSource:
         return f"RecordSource({self._folder!r}, split={self._split!r}, decode={decode!r}, records={len(self)})"
 
     def _resolve_number(self, number: SupportsIndex) -> int:
+        """Return the number of a record from 0, given one that may count from the end; TypeError or IndexError for other values."""
         if not is_integer(number):
             raise TypeError(f"RecordSource takes record numbers (got {number!r}). Use source.__getitems__ for several.")
         index, count = operator.index(number), len(self)

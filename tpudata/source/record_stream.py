@@ -9,32 +9,33 @@ from collections.abc import Iterator
 from concurrent.futures import Future
 from typing import NamedTuple
 
-from tpudata.source.chunk import CHUNK_BYTES, Chunk, LoadedChunk, Record, chunk_bytes, cut_by_bytes
+from tpudata.source.chunk import CHUNK_BYTES, Chunk, LoadedChunk, Record, count_bytes, cut_by_bytes
 from tpudata.source.readers import Readers
 from tpudata.source.shard_records import ShardRecords
 
 # Indexes that are read ahead, so that chunks do not wait for them: as many shards of a few MB are read at the same time.
 _INDEXES_AHEAD = 32
-# Chunks in memory at least.
+# Fewest chunks that share the memory of `read_ahead`.
 _LEAST_CHUNKS = 4
 
 
-class _ChunkRead(NamedTuple):
-    """A chunk that is being read, or has been.
+class _SizedChunk(NamedTuple):
+    """A chunk and its size.
 
     Attributes:
+        chunk: the chunk.
         size: its bytes in memory.
-        loaded: its records.
     """
 
+    chunk: Chunk
     size: int
-    loaded: Future[LoadedChunk]
 
 
 def stream_records(records: ShardRecords, read_ahead: int, first: int = 0) -> Iterator[Record]:
     """Yield the records from number `first` on, in order.
 
-    Closing or dropping the iterator ends its threads, after the requests in flight. In a forked process it begins anew.
+    Closing or dropping the iterator ends its threads, after the requests in flight. In a forked process it reads anew from the
+    record that comes next.
 
     Args:
         records: the records of a split.
@@ -45,45 +46,47 @@ def stream_records(records: ShardRecords, read_ahead: int, first: int = 0) -> It
         CorruptionError: a record or an index is damaged.
         StorageError: a file cannot be read.
     """
-    readers, owner, number = Readers(), os.getpid(), first
+    readers, owner, next_record = Readers(), os.getpid(), first
     chunks = _iterate_chunks(records, readers, first, min(CHUNK_BYTES, max(1, read_ahead // _LEAST_CHUNKS)))
-    waiting: deque[_ChunkRead] = deque()
-    used_bytes, following = 0, next(chunks, None)
+    # Chunks that are being read, each with its records to come.
+    reads: deque[tuple[_SizedChunk, Future[LoadedChunk]]] = deque()
+    used_bytes, next_chunk = 0, next(chunks, None)
     try:
-        while following or waiting:
-            while following and (not waiting or used_bytes + following[1] <= read_ahead):
-                waiting.append(_ChunkRead(following[1], readers.submit(records.load, following[0])))
-                used_bytes += following[1]
-                following = next(chunks, None)
-            read = waiting.popleft()
-            loaded = read.loaded.result()
-            for index in range(len(loaded)):
-                number += 1
-                yield loaded.record(index)
+        while next_chunk or reads:
+            while next_chunk and (not reads or used_bytes + next_chunk.size <= read_ahead):
+                reads.append((next_chunk, readers.submit(records.load, next_chunk.chunk)))
+                used_bytes += next_chunk.size
+                next_chunk = next(chunks, None)
+            sized_chunk, read = reads.popleft()
+            loaded = read.result()
+            for number in range(len(loaded)):
+                next_record += 1
+                yield loaded.record(number)
                 if owner != os.getpid():
                     # The threads that read ahead are in the parent.
-                    yield from stream_records(records, read_ahead, number)
+                    yield from stream_records(records, read_ahead, next_record)
                     return
-            used_bytes -= read.size
+            used_bytes -= sized_chunk.size
+            # Otherwise this chunk would stay in memory while the next one is awaited.
             del read, loaded
     finally:
         readers.close()
 
 
-def _iterate_chunks(
-    records: ShardRecords, readers: Readers, first_record: int, limit: int
-) -> Iterator[tuple[Chunk, int]]:
-    """Yield the chunks from a record on, each with its bytes in memory."""
+def _iterate_chunks(records: ShardRecords, readers: Readers, first_record: int, limit: int) -> Iterator[_SizedChunk]:
+    """Yield the chunks of at most `limit` bytes from a record on; indexes are read ahead."""
     if first_record == len(records):
         return
     first_shard, start = records.locate(first_record)
     shards = iter(range(first_shard, len(records.shards)))
-    indexes = deque((n, readers.submit(records.index, n)) for n in itertools.islice(shards, _INDEXES_AHEAD))
-    while indexes:
-        shard, read = indexes.popleft()
+    index_reads = deque((n, readers.submit(records.index, n)) for n in itertools.islice(shards, _INDEXES_AHEAD))
+    while index_reads:
+        shard, read = index_reads.popleft()
         index = read.result()
-        indexes.extend((n, readers.submit(records.index, n)) for n in itertools.islice(shards, 1))
-        for first, stop in records.runs[shard].tolist():
-            for begin, end in cut_by_bytes(index, max(first, start), stop, limit):
-                yield Chunk(shard, begin, end), chunk_bytes(index, begin, end)
+        # One more for the one that was taken.
+        index_reads.extend((n, readers.submit(records.index, n)) for n in itertools.islice(shards, 1))
+        for run_first, run_stop in records.runs[shard].tolist():
+            for first, stop in cut_by_bytes(index, max(run_first, start), run_stop, limit):
+                yield _SizedChunk(Chunk(shard, first, stop), count_bytes(index, first, stop))
+        # Only the first shard is read from its middle.
         start = 0

@@ -33,12 +33,12 @@ class _Span(NamedTuple):
     Attributes:
         shard: index of the shard in `ShardRecords.shards`.
         records: indices of the records in the shard, ascending.
-        places: index of each of them in the result.
+        result_indices: index of each of them in the result of `ShardRecords.read`.
     """
 
     shard: int
     records: list[int]
-    places: list[int]
+    result_indices: list[int]
 
 
 class ShardRecords:
@@ -86,7 +86,7 @@ class ShardRecords:
         return self._dataset.manifest.compression is not None
 
     def index(self, shard: int) -> ShardIndex:
-        """Return the `ShardIndex` of the shard at a position among `shards`; it is read when first needed.
+        """Return the index file of the shard `shards[shard]`, which is read when first needed.
 
         Raises:
             CorruptionError: it is damaged.
@@ -100,11 +100,12 @@ class ShardRecords:
         return load_chunk(self._paths[chunk.shard], self.index(chunk.shard), chunk)
 
     def locate(self, number: int) -> tuple[int, int]:
-        """Return the position of the shard of a record among `shards`, and the number of the record in the shard."""
+        """Return the index in `shards` of a record's shard, and the index of the record in the shard."""
         shard = bisect.bisect_right(self._ends, number)
         runs = self.runs[shard]
         record = number - (self._ends[shard - 1] if shard else 0)
-        if len(runs) > 1 or runs[0, 0]:
+        has_gaps = len(runs) > 1 or runs[0, 0] > 0
+        if has_gaps:
             record = int(_skip_quarantined(runs, np.array([record]))[0])
         return shard, record
 
@@ -120,15 +121,14 @@ class ShardRecords:
             CorruptionError: a record or an index is damaged.
             StorageError: a file cannot be read.
         """
-        records_read: list[Record | None] = [None] * len(numbers)
+        records_by_index: dict[int, Record] = {}
         spans = list(self._group_spans(numbers))
         for span, records in zip(spans, self._read_spans(spans), strict=True):
-            for index, record in zip(span.places, records, strict=True):
-                records_read[index] = record
-        return [record for record in records_read if record is not None]
+            records_by_index.update(zip(span.result_indices, records, strict=True))
+        return [records_by_index[index] for index in range(len(numbers))]
 
     def _read_spans(self, spans: list[_Span]) -> list[list[Record]]:
-        """Read spans, those of a store concurrently."""
+        """Return the records of each span; on an object store, spans are read concurrently."""
         if len(spans) == 1 or not self._is_remote:
             return [self._read_span(span) for span in spans]
         reads = [self._readers.submit(self._read_span, span) for span in spans]
@@ -139,38 +139,37 @@ class ShardRecords:
                 read.cancel()
 
     def _group_spans(self, numbers: Sequence[int]) -> Iterator[_Span]:
-        """Group records so that each group is read with one request."""
-        record_numbers = np.asarray(numbers, np.int64)
-        order = np.argsort(record_numbers, kind="stable")
-        record_numbers = record_numbers[order]
-        shards = np.searchsorted(self._ends, record_numbers, "right")
+        """Yield the records in groups of ascending records of one shard, each of which one request reads."""
+        order = np.argsort(np.asarray(numbers, np.int64), kind="stable")
+        ascending = np.asarray(numbers, np.int64)[order]
+        shards = np.searchsorted(self._ends, ascending, "right")
         for shard in np.unique(shards).tolist():
             first, stop = np.searchsorted(shards, (shard, shard + 1)).tolist()
-            local = record_numbers[first:stop] - (self._ends[shard - 1] if shard else 0)
-            records = _skip_quarantined(self.runs[shard], local).tolist()
-            indices = order[first:stop].tolist()
-            cuts = [0, *self._find_cuts(self.index(shard), np.array(records)), len(records)]
-            for begin, end in itertools.pairwise(cuts):
-                yield _Span(shard, records[begin:end], indices[begin:end])
+            kept_records = ascending[first:stop] - (self._ends[shard - 1] if shard else 0)
+            records = _skip_quarantined(self.runs[shard], kept_records)
+            result_indices = order[first:stop].tolist()
+            bounds = [0, *self._find_cuts(self.index(shard), records), len(records)]
+            for begin, end in itertools.pairwise(bounds):
+                yield _Span(shard, records[begin:end].tolist(), result_indices[begin:end])
 
     def _find_cuts(self, index: ShardIndex, records: Integers) -> list[int]:
-        """Return the indices that divide ascending records of a shard into parts, each read with one request."""
+        """Return the indices in `records`, which ascend, at which a part for another request begins, without 0."""
         if index.compression is not None:
             # Each block is read and cached separately.
-            return [int(cut) for cut in np.flatnonzero(np.diff(records // index.block_records)) + 1]
-        starts = index.offsets[records].astype(np.int64)
-        stops = index.offsets[records + 1].astype(np.int64)
-        gaps, ends = (starts[1:] - stops[:-1]).tolist(), stops.tolist()
+            cuts: list[int] = (np.flatnonzero(np.diff(records // index.block_records)) + 1).tolist()
+            return cuts
+        begins = index.offsets[records].astype(np.int64).tolist()
+        ends = index.offsets[records + 1].astype(np.int64).tolist()
         largest_gap = _REMOTE_GAP if self._is_remote else 0
-        cuts, begin = [], int(starts[0])
-        for row, gap in enumerate(gaps, 1):
-            if gap > largest_gap or ends[row] - begin > CHUNK_BYTES:
+        cuts, part_begin = [], begins[0]
+        for row in range(1, len(begins)):
+            if begins[row] - ends[row - 1] > largest_gap or ends[row] - part_begin > CHUNK_BYTES:
                 cuts.append(row)
-                begin = int(starts[row])
+                part_begin = begins[row]
         return cuts
 
     def _read_span(self, span: _Span) -> list[Record]:
-        """Read a span; of a store twice if the first read is damaged."""
+        """Return the records of a span; on an object store, damaged ones are read a second time."""
         try:
             return self._read_checked(span)
         except CorruptionError:
@@ -181,35 +180,47 @@ class ShardRecords:
             return self._read_checked(span)
 
     def _read_checked(self, span: _Span) -> list[Record]:
+        """Read the records of a span once; CorruptionError if one is damaged."""
         index, path = self.index(span.shard), self._paths[span.shard]
-        frames = self._read_frames(span, index, path) if index.compression is None else self._unpack(span, index, path)
+        read_frames = self._read_frames if index.compression is None else self._read_packed_frames
+        offsets = index.offsets[span.records].tolist()
         return [
-            Record(check_frame(frame, path, int(index.offsets[record])), path, int(index.offsets[record]))
-            for record, frame in zip(span.records, frames, strict=True)
+            Record(check_frame(frame, path, offset), path, offset)
+            for offset, frame in zip(offsets, read_frames(span, index, path), strict=True)
         ]
 
     def _read_frames(self, span: _Span, index: ShardIndex, path: str) -> list[bytes]:
-        offsets = index.offsets
-        start, stop = int(offsets[span.records[0]]), int(offsets[span.records[-1] + 1])
-        data = storage_for(path).read_range(path, start, stop - start, is_checked=True)
-        if len(data) < stop - start:
-            raise CorruptionError(path, start + len(data), f"the file ends inside a record (expected {stop} bytes)")
-        return [data[int(offsets[r]) - start : int(offsets[r + 1]) - start] for r in span.records]
+        """Return the records of a span with their headers and footers, from one read of the file."""
+        begin, end = int(index.offsets[span.records[0]]), int(index.offsets[span.records[-1] + 1])
+        data = storage_for(path).read_range(path, begin, end - begin, is_checked=True)
+        if len(data) < end - begin:
+            raise CorruptionError(path, begin + len(data), f"the file ends inside a record (expected {end} bytes)")
+        return [_cut_frame(data, begin, index, record) for record in span.records]
 
-    def _unpack(self, span: _Span, index: ShardIndex, path: str) -> list[bytes]:
-        """Return the frames of a span, from the unpacked blocks that hold them."""
+    def _read_packed_frames(self, span: _Span, index: ShardIndex, path: str) -> list[bytes]:
+        """Return the records of a span with their headers and footers, from unpacked blocks, which are cached."""
         frames = []
         for record in span.records:
             block = record // index.block_records
             read = functools.partial(read_blocks, path, index, block, block + 1, is_checked=True)
             data = self._blocks.get((span.shard, block), read, len)
-            first = index.block_range(block)[0]
-            frames.append(data[int(index.offsets[record]) - first : int(index.offsets[record + 1]) - first])
+            block_begin, _ = index.block_range(block)
+            frames.append(_cut_frame(data, block_begin, index, record))
         return frames
 
 
+def _cut_frame(data: bytes, begin: int, index: ShardIndex, record: int) -> bytes:
+    """Return a record with its header and footer from bytes of its shard, which begin at offset `begin` before compression."""
+    return data[int(index.offsets[record]) - begin : int(index.offsets[record + 1]) - begin]
+
+
 def _skip_quarantined(runs: Integers, records: Integers) -> Integers:
-    """Convert record numbers that omit quarantined records to ones that count all records of the shard."""
+    """Return the indices in the shard of records that are counted without those in quarantine: int64 [records].
+
+    Args:
+        runs: runs of the shard's records that are not in quarantine, [first, stop), int64 [runs, 2].
+        records: index of each record among these, int64 [records].
+    """
     lengths = runs[:, 1] - runs[:, 0]
     ends = np.cumsum(lengths)
     run = np.searchsorted(ends, records, "right")
@@ -218,5 +229,5 @@ def _skip_quarantined(runs: Integers, records: Integers) -> Integers:
 
 
 def _count_index_bytes(index: ShardIndex) -> int:
-    # All arrays are views of the one file.
+    """Return the bytes of the index file, without its small parts; the arrays are views of the file's bytes."""
     return int(index.offsets.nbytes + index.block_crc32c.nbytes)

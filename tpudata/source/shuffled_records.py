@@ -22,13 +22,14 @@ from tpudata.source.shard_records import ShardRecords
 
 # Fewest chunks of a window, which are read at the same time.
 _LEAST_CHUNKS = 32
-# Records of dropped windows that are read one by one, for late threads; the next one reads its window again and warns.
+# Records of dropped windows that are read one by one, since threads may be late; the next such record makes its window be read
+# again, with a warning.
 _MOST_LATE = 64
 _log = logging.getLogger("tpudata")
 
 
 class ShuffledRecords:
-    """Records of a split in shuffled order, made and described by `RecordSource.shuffle`.
+    """Records of a split in shuffled order; `RecordSource.shuffle` makes it, and describes the arguments.
 
     `shuffled[p]` is record number p of the order: first those of the first epoch, then those of the second one, in another order.
     Read positions approximately in order: then every chunk is read once an epoch, and the next window is read while one is used;
@@ -126,11 +127,13 @@ class ShuffledRecords:
         self.__init__(**state)  # type: ignore[misc]
 
     def _start(self) -> None:
+        """Begin with no windows in memory, in a new object or in a forked process."""
         self._owner = os.getpid()
         self._lock = threading.Lock()
         self._readers = Readers()
+        # Windows in memory: of each lane, the one before the current one, the current one and the next one at most, in order.
         self._lanes: dict[int, _Lane] = {}
-        self._late = 0
+        self._late_records = 0
         self._is_warned = False
 
     def _read_record(self, position: int) -> Record:
@@ -140,20 +143,20 @@ class ShuffledRecords:
             self._start()
         key, index = self._order.locate(position)
         with self._lock:
-            window = None if self._is_late(key, index) else self._open_window(key)
-        if window is None:
+            loading = None if self._accept_late_record(key, index) else self._open_window(key)
+        if loading is None:
             return self._read_alone(key, index)
         try:
-            chunk = window.loaded[int(window.order.chunk_of[index])].result()
+            chunk = loading.chunks[int(loading.window.chunk_of[index])].result()
         except BaseException:
             # The next call tries again.
             with self._lock:
                 self._lanes.pop(key.lane, None)
             raise
-        record = chunk.record(int(window.order.record_of[index]))
+        record = chunk.record(int(loading.window.record_of[index]))
         with self._lock:
-            window.left -= 1
-            if not window.left and key.lane in self._lanes:
+            loading.remaining -= 1
+            if not loading.remaining and key.lane in self._lanes:
                 self._lanes[key.lane].pop(key, None)
         return record
 
@@ -163,8 +166,9 @@ class ShuffledRecords:
         if key not in lane:
             lane.clear()
             lane[key] = self._load(key)
-        if key == next(reversed(lane)):
-            # Threads may still read the window before this one.
+        is_newest = key == next(reversed(lane))
+        if is_newest:
+            # Threads may still read the window before this one, but none before that.
             for passed_key in list(lane)[:-2]:
                 del lane[passed_key]
             next_key = self._order.find_following(key)
@@ -172,14 +176,17 @@ class ShuffledRecords:
                 lane[next_key] = self._load(next_key)
         return lane[key]
 
-    def _is_late(self, key: WindowKey, index: int) -> bool:
-        """Return whether a record's window was dropped, so that the record is read alone; the caller holds the lock."""
+    def _accept_late_record(self, key: WindowKey, index: int) -> bool:
+        """Return whether to read a record alone because its window was dropped, and count it; the caller holds the lock.
+
+        After too many such records it warns, and returns False so that the window is read again.
+        """
         lane = self._lanes.get(key.lane)
         # The first record of a window starts a new pass over the data.
         if not lane or key >= next(iter(lane)) or index == 0:
             return False
-        self._late += 1
-        if self._late % (_MOST_LATE + 1):
+        self._late_records += 1
+        if self._late_records % (_MOST_LATE + 1):
             return True
         if not self._is_warned:
             self._is_warned = True
@@ -191,44 +198,56 @@ class ShuffledRecords:
         return False
 
     def _read_alone(self, key: WindowKey, index: int) -> Record:
-        window = self._order.window(key)
-        chunk, record = window.chunks[window.chunk_of[index]], int(window.record_of[index])
-        return self._records.load(Chunk(chunk.shard, chunk.first + record, chunk.first + record + 1)).record(0)
+        """Read a record of a window, and nothing else."""
+        window = self._order.make_window(key)
+        chunk = window.chunks[window.chunk_of[index]]
+        record = chunk.first + int(window.record_of[index])
+        return self._records.load(Chunk(chunk.shard, record, record + 1)).record(0)
 
     def _load(self, key: WindowKey) -> _LoadingWindow:
-        return _LoadingWindow(self._order.window(key), self._readers, self._records)
+        return _LoadingWindow(self._order.make_window(key), self._readers, self._records)
 
 
 class _LoadingWindow:
     """A window whose chunks are being read.
 
+    Args:
+        window: the window.
+        readers: threads that read.
+        records: records of the split.
+
     Attributes:
-        order: its records.
-        loaded: its chunks.
-        left: number of records that have not been taken.
+        window: the window.
+        chunks: records of its chunks, as they arrive.
+        remaining: number of records that have not been taken.
     """
 
-    def __init__(self, order: Window, readers: Readers, records: ShardRecords) -> None:
-        self.order = order
-        self.loaded: list[Future[LoadedChunk]] = [readers.submit(records.load, chunk) for chunk in order.chunks]
-        self.left = len(order.chunk_of)
+    def __init__(self, window: Window, readers: Readers, records: ShardRecords) -> None:
+        self.window = window
+        self.chunks: list[Future[LoadedChunk]] = [readers.submit(records.load, chunk) for chunk in window.chunks]
+        self.remaining = len(window.chunk_of)
 
 
 _Lane = dict[WindowKey, _LoadingWindow]
 
 
 def _cut_table(records: ShardRecords, chunk_bytes: int) -> ChunkTable:
-    """Cut all shards into chunks of about equal bytes: as indexes are not read, into equal numbers of records."""
+    """Return the chunks of all shards, each of about `chunk_bytes` bytes of the file.
+
+    Indexes are not read for this, so the chunks of a run have equal numbers of records.
+    """
     # Compressed shards are read in whole blocks of records.
     step = BLOCK_RECORDS if records.is_compressed else 1
     shards, firsts, counts = [], [], []
     for shard_index, (shard, runs) in enumerate(zip(records.shards, records.runs, strict=True)):
         for first, stop in runs.tolist():
-            parts = max(1, round((stop - first) * shard.bytes / shard.records / chunk_bytes))
-            cuts = first + (stop - first) * np.arange(parts + 1) // parts
-            cuts[1:-1] = np.clip(np.round(cuts[1:-1] / step) * step, first, stop)
-            cuts = np.unique(cuts)
-            shards.append(np.full(len(cuts) - 1, shard_index))
-            firsts.append(cuts[:-1])
-            counts.append(np.diff(cuts))
-    return ChunkTable(*(np.concatenate(parts).astype(np.int64) for parts in (shards, firsts, counts)))
+            run_bytes = (stop - first) * shard.bytes / shard.records
+            chunk_count = max(1, round(run_bytes / chunk_bytes))
+            bounds = first + (stop - first) * np.arange(chunk_count + 1) // chunk_count
+            bounds[1:-1] = np.clip(np.round(bounds[1:-1] / step) * step, first, stop)
+            # Bounds that were rounded to the same block would make empty chunks.
+            bounds = np.unique(bounds)
+            shards.append(np.full(len(bounds) - 1, shard_index))
+            firsts.append(bounds[:-1])
+            counts.append(np.diff(bounds))
+    return ChunkTable(*(np.concatenate(arrays).astype(np.int64) for arrays in (shards, firsts, counts)))

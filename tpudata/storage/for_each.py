@@ -1,4 +1,4 @@
-"""An action on each of many files: sequential on a disk, concurrent on an object store."""
+"""One action on each of many files: sequential on a disk, concurrent on an object store."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from tpudata.storage.limits import request_limits
 from tpudata.storage.select import is_remote
 
 T = TypeVar("T")
-_AT_ONCE = 32
+# Enough to hide the latency of requests for the small files next to shards.
+_MOST_THREADS = 32
 
 
 def for_each(folder: str, action: Callable[[T], None], items: Iterable[T]) -> None:
-    """Call `action` with each item, in any order; the error of the first item that fails is raised.
+    """Call `action` with each item, concurrently on an object store; raise the error of the first item that fails.
 
     Args:
         folder: folder of the files.
@@ -22,9 +23,11 @@ def for_each(folder: str, action: Callable[[T], None], items: Iterable[T]) -> No
         items: arguments of `action`.
     """
     if not is_remote(folder):
-        for element in items:
-            action(element)
+        for item in items:
+            action(item)
         return
-    with ThreadPoolExecutor(min(_AT_ONCE, request_limits().read_threads), thread_name_prefix="tpudata-each") as pool:
+    threads = min(_MOST_THREADS, request_limits().read_threads)
+    with ThreadPoolExecutor(threads, thread_name_prefix="tpudata-each") as pool:
+        # Taking the results raises the errors.
         for _ in pool.map(action, items):
             pass

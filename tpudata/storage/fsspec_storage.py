@@ -28,8 +28,8 @@ from tpudata.storage.objects.object_store import Content, Description
 from tpudata.storage.objects.retries import Retries, RetryPolicy
 
 _BLOCK_BYTES = 8 << 20
-# Schemes whose uploads can be abandoned.
-_WHOLE = ("s3", "s3a")
+# Schemes whose uploads can be discarded. Their objects are written in place, others under a temporary name.
+_DISCARDABLE = ("s3", "s3a")
 # Errors about one path; any other error is one of the store or the connection.
 _PATH_ERRORS = (FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError, AbsentError)
 
@@ -94,6 +94,7 @@ class _FsspecObjects:
             # Stores without folders list a missing one as empty.
             if not listing and self.find(folder) is None:
                 raise StorageError(f"{folder} could not be listed: there is nothing below it. Check the path.")
+        # Each with the name by which entries are sorted.
         named_entries = []
         for info in listing:
             name = info["name"].rstrip("/").rpartition("/")[2]
@@ -132,7 +133,8 @@ class _FsspecObjects:
             if span is None:
                 return Content(bytes(filesystem.cat_file(store_path)), is_whole=True)
             offset, length = span
-            return Content(bytes(filesystem.cat_file(store_path, start=offset, end=offset + length)), False, offset)
+            data = bytes(filesystem.cat_file(store_path, start=offset, end=offset + length))
+            return Content(data, is_whole=False, offset=offset)
         except FileNotFoundError as error:
             raise AbsentError(404, _format_reason(error)) from error
         except Exception as error:
@@ -151,40 +153,31 @@ class _FsspecObjects:
 
     def put(self, path: str, data: bytes, version: int | None) -> None:
         filesystem, store_path = self._locate(path)
+        # With this mode, an existing file is an error: for some stores atomically, for others after a look.
+        options = {"mode": "create"} if version is None else {}
         try:
-            filesystem.pipe_file(store_path, data, **({"mode": "create"} if version is None else {}))
+            filesystem.pipe_file(store_path, data, **options)
         except FileExistsError as error:
             raise ConflictError(412, _format_reason(error)) from error
 
     @contextlib.contextmanager
     def write(self, path: str, *, replace: bool) -> Iterator[BinaryIO]:
+        """Write an upload that can be discarded, or else under a temporary name; compare with an existing file that must stay."""
         with _translate_errors("written", path):
             filesystem, store_path = self._locate(path)
             is_taken = not replace and filesystem.exists(store_path)
         if is_taken:
-            # Another attempt at the same work may have written it.
-            with tempfile.TemporaryFile() as retried_bytes:
-                yield retried_bytes
-                retried_bytes.seek(0)
-                with (
-                    _translate_errors("written", path),
-                    filesystem.open(store_path, "rb", block_size=_BLOCK_BYTES) as existing,
-                ):
-                    is_equal = _digest(retried_bytes) == _digest(existing)
-            if not is_equal:
-                raise StorageError(
-                    f"{path} could not be written: it is there already, with other bytes. Remove it, or write elsewhere."
-                )
+            with self._compare_with_existing(path) as comparison:
+                yield comparison
             return
         with _translate_errors("written", path):
             folder = posixpath.dirname(store_path)
             filesystem.makedirs(folder, exist_ok=True)
-            can_discard = self._scheme in _WHOLE
-            # If the store cannot discard an upload, write under a temporary name and move the file.
+            can_discard = self._scheme in _DISCARDABLE
             written_path = store_path if can_discard else f"{folder}/{TEMPORARY_PREFIX}{uuid.uuid4().hex}"
             file = filesystem.open(written_path, "wb", **({"autocommit": False} if can_discard else {}))
         try:
-            with _translate_errors("written", path, OSError):
+            with _translate_errors("written", path, caught=OSError):
                 yield file
             with _translate_errors("written", path):
                 file.close()
@@ -203,6 +196,26 @@ class _FsspecObjects:
                     filesystem.rm_file(written_path)
             raise
 
+    @contextlib.contextmanager
+    def _compare_with_existing(self, path: str) -> Iterator[BinaryIO]:
+        """Yield a temporary file to write to; at the end, StorageError unless the existing file has the same bytes.
+
+        Another attempt at the same work may have written the existing one.
+        """
+        filesystem, store_path = self._locate(path)
+        with tempfile.TemporaryFile() as written:
+            yield written
+            written.seek(0)
+            with (
+                _translate_errors("written", path),
+                filesystem.open(store_path, "rb", block_size=_BLOCK_BYTES) as existing,
+            ):
+                is_equal = _compute_digest(written) == _compute_digest(existing)
+        if not is_equal:
+            raise StorageError(
+                f"{path} could not be written: it is there already, with other bytes. Remove it, or write elsewhere."
+            )
+
     def check_writable(self, path: str) -> None:
         """Write an empty file, and remove it."""
         probe = f"{path.rstrip('/')}/.tpudata-{uuid.uuid4().hex}"
@@ -212,6 +225,7 @@ class _FsspecObjects:
             filesystem.rm_file(store_path)
 
     def _look_up(self, path: str) -> dict[str, Any] | None:
+        """Return fsspec's description of a file or folder; None if there is none."""
         filesystem, store_path = self._locate(path)
         try:
             return dict(filesystem.info(store_path))
@@ -219,7 +233,7 @@ class _FsspecObjects:
             return None
 
     def _locate(self, path: str) -> tuple[Any, str]:
-        """Return fsspec's file system for a path, which fsspec caches for each process, and the path in it."""
+        """Return the file system for a path, which fsspec caches in each process, and the path in it."""
         filesystem, store_path = self._fsspec.url_to_fs(path, use_listings_cache=False)
         return filesystem, str(store_path)
 
@@ -228,7 +242,7 @@ def _current_policy() -> RetryPolicy:
     return RetryPolicy(limit=request_limits().retry_seconds)
 
 
-def _digest(file: BinaryIO) -> bytes:
+def _compute_digest(file: BinaryIO) -> bytes:
     digest = hashlib.sha256()
     for part in iter(lambda: file.read(_BLOCK_BYTES), b""):
         digest.update(part)
@@ -242,8 +256,14 @@ def _make_entry(path: str, info: dict[str, Any]) -> Entry:
 
 
 @contextlib.contextmanager
-def _translate_errors(done: str, path: str, kind: type[Exception] = Exception) -> Iterator[None]:
-    """Turn any exception of a store's package into an error that names the path."""
+def _translate_errors(done: str, path: str, caught: type[Exception] = Exception) -> Iterator[None]:
+    """Turn an exception of a store's package into an error that names the path.
+
+    Args:
+        done: what could not be done, such as "read".
+        path: the path.
+        caught: class of the exceptions to translate. While a file is written, those of other classes come from the caller's code.
+    """
     try:
         yield
     except (TpudataError, ConflictError):
@@ -252,13 +272,14 @@ def _translate_errors(done: str, path: str, kind: type[Exception] = Exception) -
         raise StorageError(
             f"{path} could not be {done}: {_format_reason(error)}. Check the path and your access."
         ) from error
-    except kind as error:
+    except caught as error:
         raise StorageUnavailableError(
             f"{path} could not be {done}: {_format_reason(error)}. Check the store, and run again."
         ) from error
 
 
 def _format_reason(error: BaseException) -> str:
+    """Return the reason of an error on one line."""
     if isinstance(error, AbsentError):
         return error.message
     if isinstance(error, TimeLimitError):

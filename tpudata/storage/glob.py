@@ -98,17 +98,23 @@ def matching_names(folder: str, parts: tuple[str, ...], accept: Callable[[str], 
             if len(parts) in next_positions and accept(entry.name):
                 yield entry.checked().name
         elif inner_positions := next_positions - {len(parts)}:
-            below_folder = _walk(entry.path, f"{entry.name}/", parts, inner_positions)
-            if any(accept(below) for entry, below in below_folder if not entry.is_folder):
+            matches_below = _walk(entry.path, f"{entry.name}/", parts, inner_positions)
+            if any(accept(path_below) for match, path_below in matches_below if not match.is_folder):
                 yield entry.name
 
 
 def _walk(
     folder: str, prefix: str, parts: tuple[str, ...], positions: set[int], *, only_folders: bool = False
 ) -> Iterator[tuple[Entry, str]]:
-    """Yield the matches below a folder, and their paths after `prefix`.
+    """Yield the matches below a folder, each with its path: `prefix` and the path below the folder.
 
-    All positions in the pattern are followed in one walk, so that nothing is yielded twice.
+    Args:
+        folder: folder to walk through.
+        prefix: path of this folder below the pattern's, with a `/` at its end; empty for the pattern's folder.
+        parts: parts of the pattern.
+        positions: indices of the parts that a name in the folder may match. `**` makes several of them possible, and one walk
+            follows all, so that nothing is yielded twice.
+        only_folders: whether files are skipped.
     """
     for entry in lazy_entries(folder, checked=False):
         next_positions = _advance(entry.name, parts, positions, is_folder=entry.is_folder)
@@ -120,7 +126,7 @@ def _walk(
 
 
 def _advance(name: str, parts: tuple[str, ...], positions: set[int], *, is_folder: bool) -> set[int]:
-    """Return the pattern positions reachable after matching `name` from `positions`."""
+    """Return the positions of the parts that may come after `name` if it matches one at `positions`; `len(parts)` is the end."""
     next_positions = {
         position + 1 for position in positions if parts[position] != _ANY_FOLDERS and _matches(name, parts[position])
     }
@@ -130,7 +136,7 @@ def _advance(name: str, parts: tuple[str, ...], positions: set[int], *, is_folde
 
 
 def _add_skippable(parts: tuple[str, ...], positions: set[int]) -> set[int]:
-    """Return these pattern positions and those reachable from them by matching no folder with a `**`."""
+    """Return these positions and those that follow a `**` among them, which may also match no folder."""
     reachable = set(positions)
     for position, part in enumerate(parts):
         if position in reachable and part == _ANY_FOLDERS:

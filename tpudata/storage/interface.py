@@ -10,7 +10,7 @@ from tpudata.errors import StorageError
 
 
 def not_a_file_error(path: str) -> StorageError:
-    """Return the error of a pipe, a socket or a device, whose reading could block or never end."""
+    """Return the error for the path of a pipe, a socket or a device: reading it could block or never end."""
     return StorageError(f"{path}: neither a file nor a folder. Move it away, or pass another path.")
 
 
@@ -44,7 +44,7 @@ class Storage(Protocol):
     """A place that holds files. Implementations are safe to share between threads and raise StorageError."""
 
     def join(self, base: str, *parts: str) -> str:
-        """Return the path of something below `base`."""
+        """Return the path of `parts` below `base`, each a name or a path."""
 
     def list(self, folder: str) -> list[Entry]:
         """Return the entries of a folder, sorted by name; StorageError if there is no such folder."""
@@ -122,7 +122,8 @@ class Storage(Protocol):
         """Remove a file; no error if there is none."""
 
     def swap(self, path: str, old: bytes | None, new: bytes | None) -> bool:
-        """Replace the content of a small file, if it is `old`, by `new`; return whether that was done.
+        """Replace the content of a small file, if it is `old`, by `new`; return whether the content was `old`.
 
-        None means no file. If several callers try at the same time, one succeeds, provided that all contents ever written differ.
+        None stands for no file. If several callers try at the same time, one succeeds, provided that all contents ever written
+        differ.
         """

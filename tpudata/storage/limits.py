@@ -1,7 +1,7 @@
 """Limits of this process for object stores: concurrent requests and the duration of retries.
 
-They belong to the process, as the connections do. A conversion holds its own while it runs, and so does each of its steps while it
-handles an element in a worker, from options that travel with it; then those before it hold again.
+They belong to the process, as the connections do. A conversion sets its limits while it runs, and so does each of its steps while
+it handles an element in a worker, from options that travel with the step; afterwards, the earlier limits apply again.
 """
 
 from __future__ import annotations
@@ -45,20 +45,20 @@ class RequestLimits:
 
 
 _DEFAULT = RequestLimits()
-# Those that are held, in the order in which they began.
+# Limits that are in force, by an identifier of their context, in the order in which the contexts began.
 _held: dict[object, RequestLimits] = {}
 _lock = threading.Lock()
 
 
 def request_limits() -> RequestLimits:
-    """Return the limits of this process: those held last, or the defaults."""
+    """Return the limits of this process: those of the context that began last, or the defaults."""
     with _lock:
         return next(reversed(_held.values()), _DEFAULT)
 
 
 @contextlib.contextmanager
 def held_request_limits(limits: RequestLimits) -> Iterator[None]:
-    """Hold limits of this process while the context lasts; contexts may end in any order."""
+    """Apply limits to this process while the context lasts; contexts may end in any order."""
     key = object()
     with _lock:
         _held[key] = limits

@@ -9,8 +9,8 @@ from typing import NamedTuple
 from tpudata.storage.interface import Entry
 from tpudata.storage.select import storage_for
 
-# Enough to recognise the form of an input.
-_FIRST = 1 << 14
+# Enough for callers that look at the first entries alone, to recognise the form of an input.
+_FIRST_ENTRIES = 1 << 14
 
 
 class Range(NamedTuple):
@@ -47,12 +47,14 @@ def lazy_entries(folder: str, *, checked: bool = True) -> Iterator[Entry]:
 
 
 def _list_entries(folder: str) -> Iterator[Entry]:
+    """Yield the entries of a folder in order, from a scan of the first ones and, if there are more, a scan of the others."""
     storage = storage_for(folder)
-    first = list(storage.scan(folder, limit=_FIRST))
-    yield from first
-    if len(first) == _FIRST:
-        last_name = f"{first[-1].name}/" if first[-1].is_folder else first[-1].name
-        # The next range begins with the last entry again.
+    first_entries = list(storage.scan(folder, limit=_FIRST_ENTRIES))
+    yield from first_entries
+    if len(first_entries) == _FIRST_ENTRIES:
+        last = first_entries[-1]
+        last_name = f"{last.name}/" if last.is_folder else last.name
+        # This range begins with the last entry again.
         yield from itertools.islice(storage.scan(folder, start=last_name), 1, None)
 
 
@@ -84,36 +86,40 @@ def files_below(files: Range, skip: Callable[[str], bool]) -> Iterator[tuple[Ent
     if not storage.lists_deep:
         yield from _walk(files, "", skip)
         return
-    skipped = _find_skipped_before(files, skip)
-    length = len(files.folder.rstrip("/")) + 1
+    root = files.folder.rstrip("/")
+    last_skipped = _find_skipped_before(files, skip)
     for entry in storage.scan(files.folder, start=files.start, stop=files.stop, deep=True):
-        below = entry.path[length:]
-        skipped_folder = _find_skipped(below, skip)
-        if not skipped_folder:
+        below = entry.path[len(root) + 1 :]
+        skipped = _find_skipped(below, skip)
+        if not skipped:
             yield entry, below
-        elif skipped != (skipped := skipped_folder):
-            yield Entry(f"{files.folder.rstrip('/')}/{skipped}", skipped.rpartition("/")[2], 0, True), skipped
+        elif skipped != last_skipped:
+            last_skipped = skipped
+            yield Entry(f"{root}/{skipped}", skipped.rpartition("/")[2], 0, True), skipped
 
 
 def _find_skipped(below: str, skip: Callable[[str], bool]) -> str:
-    """Return the topmost skipped folder that contains a path, or an empty string."""
+    """Return the path of the topmost skipped folder that contains a path, or an empty string; both are below the range's folder."""
     *folders, _ = below.split("/")
     depth = next((depth for depth, name in enumerate(folders, 1) if skip(name)), 0)
     return "/".join(folders[:depth])
 
 
 def _find_skipped_before(files: Range, skip: Callable[[str], bool]) -> str:
-    """Return the skipped folder in which this range begins, if an earlier range has listed it, or an empty string."""
+    """Return the skipped folder in which this range begins, if an earlier range yields it; otherwise an empty string."""
     skipped = _find_skipped(files.start, skip)
     if not skipped:
         return ""
-    before = storage_for(files.folder).scan(files.folder, start=f"{skipped}/", stop=files.start, limit=1, deep=True)
-    return skipped if any(True for _ in before) else ""
+    files_before = storage_for(files.folder).scan(
+        files.folder, start=f"{skipped}/", stop=files.start, limit=1, deep=True
+    )
+    return skipped if next(files_before, None) is not None else ""
 
 
-def _walk(files: Range, below: str, skip: Callable[[str], bool]) -> Iterator[tuple[Entry, str]]:
+def _walk(files: Range, prefix: str, skip: Callable[[str], bool]) -> Iterator[tuple[Entry, str]]:
+    """Yield the files of a range, listed folder by folder, each with `prefix` and its path below the range's folder."""
     for entry in storage_for(files.folder).scan(files.folder, start=files.start, stop=files.stop):
         if entry.checked().is_folder and not skip(entry.name):
-            yield from _walk(Range(entry.path), f"{below}{entry.name}/", skip)
+            yield from _walk(Range(entry.path), f"{prefix}{entry.name}/", skip)
         else:
-            yield entry, f"{below}{entry.name}"
+            yield entry, f"{prefix}{entry.name}"

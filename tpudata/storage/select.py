@@ -36,7 +36,7 @@ def storage_for(path: str) -> Storage:
     Raises:
         MissingExtraError: its client is not installed.
         StorageError: the path has a scheme that no storage serves.
-        UsageError: a package has a storage for it that cannot be loaded, or is none.
+        UsageError: a package registers a storage for the scheme that cannot be loaded or lacks members of `Storage`.
     """
     match = _SCHEME.match(path) if "://" in path else None
     if match is None:
@@ -46,7 +46,7 @@ def storage_for(path: str) -> Storage:
                 f"{path}: ambiguous path. Pass gs://{path[4:] or 'BUCKET'} for Google Cloud Storage, ./{path} for a local file."
             )
         return _LOCAL
-    storage = _storage(match[1])
+    storage = _make_storage(match[1])
     if storage is None:
         raise StorageError(
             f"{path}: no storage for {match[1]}:// (expected a local path, gs://, s3:// or another of fsspec). Check the path."
@@ -60,14 +60,14 @@ def is_remote(path: str) -> bool:
 
 
 @functools.cache
-def _storage(scheme: str) -> Storage | None:
-    """Return the storage for a scheme; None if no package has one."""
+def _make_storage(scheme: str) -> Storage | None:
+    """Return the storage for a scheme, one in each process; None if no package has one."""
     if scheme in STORAGES:
         module, _, name = STORAGES[scheme].partition(":")
         return getattr(importlib.import_module(module), name)()  # type: ignore[no-any-return]
     for point in importlib.metadata.entry_points(group=ENTRY_POINTS, name=scheme):
-        storage = load_entry_point(point)
-        storage = storage() if callable(storage) else storage
+        loaded = load_entry_point(point)
+        storage = loaded() if callable(loaded) else loaded
         missing = [name for name in _MEMBERS if not hasattr(storage, name)]
         if missing:
             raise UsageError(
@@ -82,4 +82,4 @@ def _storage(scheme: str) -> Storage | None:
 
 if hasattr(os, "register_at_fork"):
     # Connections must not be shared with a forked child: two processes would read each other's answers.
-    os.register_at_fork(after_in_child=_storage.cache_clear)
+    os.register_at_fork(after_in_child=_make_storage.cache_clear)

@@ -18,9 +18,9 @@ from beam_jobs.annotations.segmentation import MOST_OUTSIDE
 from beam_jobs.feature_values.label_maps import decode_label_map, encode_label_map
 from tpudata.format import Feature
 from tpudata.images.header import UPRIGHT, read_header
-from tpudata.images.image_format import JPEG, PNG, image_format
+from tpudata.images.image_format import JPEG, PNG, detect_format
 from tpudata.images.pillow_files import open_image
-from tpudata.images.pixels import exif_turn
+from tpudata.images.pixels import find_exif_turn
 
 # Orientations that exchange rows and columns.
 _SIDEWAYS = (5, 6, 7, 8)
@@ -153,12 +153,12 @@ def make_frame(data: bytes, stored_width: int, stored_height: int) -> Frame:
     Raises:
         ValueError: the bytes are not an image that can be read; the message completes `rejected: `.
     """
-    name = image_format(data)
+    name = detect_format(data)
     if name in (JPEG, PNG):
         header = read_header(data, name)
         return Frame(header.width, header.height, header.orientation, stored_width, stored_height)
     image = open_image(data, name)
-    return Frame(*image.size, exif_turn(image, name), stored_width, stored_height)
+    return Frame(*image.size, find_exif_turn(image, name), stored_width, stored_height)
 
 
 def make_view(frame: Frame, width: int, height: int, *, is_upright: bool = False) -> View:

@@ -26,7 +26,7 @@ from tpudata.format import Feature
 from tpudata.format.example.wire import Value
 from tpudata.format.label_map import GREY, MAP_BITS, png_kind
 from tpudata.images.header import read_header
-from tpudata.images.image_format import JPEG, PNG, image_format
+from tpudata.images.image_format import JPEG, PNG, detect_format
 
 IMAGE, LABEL_MAP, TEXT, BYTES = "image", "label_map", "utf8", "bytes"
 _KINDS = {bytes: BYTES, int: "int64", float: "float"}
@@ -196,7 +196,7 @@ def _look_at_image(name: str, values: Value, key: str) -> tuple[ValueStatistics,
     if len(values) > 1 or not isinstance(data, bytes):
         raise ValueError(f"feature {name!r} has {len(values)} values, expected one image")
     try:
-        kind = image_format(data)
+        kind = detect_format(data)
         if kind not in (JPEG, PNG):
             raise ValueError(f"a {kind}; readers of datasets decode JPEG and PNG")
         header = read_header(data, kind)

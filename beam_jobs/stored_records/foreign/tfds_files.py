@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from beam_jobs.stored_records.options import RawFeature, ReshardOptions
 from tpudata.checked_json import parse_json
 from tpudata.errors import SourceError
-from tpudata.format.tfds import DATASET_INFO_NAME, FEATURES_NAME, labels_name
+from tpudata.format.tfds import DATASET_INFO_NAME, FEATURES_NAME, labels_file_name
 from tpudata.storage import storage_for
 
 _MOST_CLASSES = 1 << 20
@@ -126,7 +126,9 @@ def _read_class_names(folder: str, label: str, count: int) -> tuple[str, ...]:
     """
     storage = storage_for(folder)
     # The package has dashes between the names of nested features, and dots in place of slashes in a name.
-    paths = [storage.join(folder, name) for name in (labels_name(label.replace("/", "-")), labels_name(label))]
+    paths = [
+        storage.join(folder, name) for name in (labels_file_name(label.replace("/", "-")), labels_file_name(label))
+    ]
     path = next((path for path in paths if storage.stat(path) is not None), None)
     if path is None:
         return tuple(map(str, range(count)))

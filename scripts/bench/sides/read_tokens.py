@@ -25,7 +25,7 @@ from tpudata.format import (
     write_metadata,
     write_shard,
 )
-from tpudata.format.example.value_positions import value_places
+from tpudata.format.example.value_positions import find_value_positions
 
 LENGTH = 512
 NAMES = ("input_ids", "segment_ids", "positions")
@@ -68,7 +68,7 @@ def _parsed(data: Path, batch: int) -> tf.data.Dataset:
 def _least(data: Path, batch: int) -> tf.data.Dataset:
     # The least that makes tensors of bytes of int32: it knows where the values are, and checks nothing.
     first = next(iter(_records(data))).numpy()
-    places = value_places(first)
+    places = find_value_positions(first)
     assert places is not None
 
     def cut(records: tf.Tensor) -> dict[str, tf.Tensor]:

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tpudata.format import encode_example
-from tpudata.format.example.value_positions import value_places
+from tpudata.format.example.value_positions import find_value_positions
 
 VALUES = st.one_of(
     st.binary(max_size=300),
@@ -27,7 +27,7 @@ VALUES = st.one_of(
 @given(st.dictionaries(st.text(max_size=8), VALUES, max_size=5))
 def test_finds_the_places_of_values(features: dict[str, Any]) -> None:
     for data in (encode_example(features), _serialised(features)):
-        found = value_places(data)
+        found = find_value_positions(data)
         assert found is not None
         assert set(found) == set(features)
         for name, value in features.items():
@@ -69,7 +69,7 @@ def test_finds_the_places_of_unpacked_values() -> None:
     example = b"\x0a" + _length(number + decimal)
     parsed = tf.train.Example.FromString(example).features.feature
     assert (parsed["a"].int64_list.value[0], parsed["b"].float_list.value[0]) == (150, 1.5)
-    found = value_places(example)
+    found = find_value_positions(example)
     assert found is not None
     assert example[found["a"].begin : found["a"].end] == b"\x96\x01"
     assert example[found["b"].begin : found["b"].end] == struct.pack("<f", 1.5)
@@ -79,15 +79,15 @@ def test_finds_no_places_in_lists_and_damaged_examples() -> None:
     several = encode_example({"a": [b"x", b"y"]})
     once = encode_example({"a": b"x"})
     for data in (several, once + once, encode_example({"a": []}), once[:-1], b"\xff", b"\x0b", b"\x08\x01"):
-        assert value_places(data) is None
-    assert value_places(b"") == {}
+        assert find_value_positions(data) is None
+    assert find_value_positions(b"") == {}
 
 
 def test_finds_no_places_in_an_entry_with_a_repeated_part() -> None:
     key, value = b"\x0a" + _length(b"a"), b"\x12" + _length(b"\x1a" + _length(b"\x08\x01"))
     other = b"\x12" + _length(b"\x1a" + _length(b"\x08\x02"))
     for parts in (key + value + other, key + key + value, b"\x0a" + _length(b"b") + key + value):
-        assert value_places(b"\x0a" + _length(b"\x0a" + _length(parts))) is None
+        assert find_value_positions(b"\x0a" + _length(b"\x0a" + _length(parts))) is None
     # Of two values, protobuf makes one of both.
     merged = b"\x0a" + _length(b"\x0a" + _length(key + value + other))
     assert list(tf.train.Example.FromString(merged).features.feature["a"].int64_list.value) == [1, 2]
@@ -95,4 +95,4 @@ def test_finds_no_places_in_an_entry_with_a_repeated_part() -> None:
 
 @given(st.binary(max_size=80))
 def test_any_bytes_raise_no_error(data: bytes) -> None:
-    value_places(data)
+    find_value_positions(data)

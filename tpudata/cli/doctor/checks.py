@@ -123,7 +123,7 @@ def check_files(dataset: Dataset) -> DoctorLine:
 def _find_file_problems(dataset: Dataset, shards: Mapping[str, Any], indexes: set[str]) -> Iterator[str]:
     for split in dataset.manifest.splits.values():
         for shard in split.shards:
-            expected = dataset.quarantine.of(shard).bytes
+            expected = dataset.quarantine.for_shard(shard).bytes
             stored = shards.get(shard.name)
             if stored is None and expected:
                 yield f"{dataset.shard_path(shard)} is missing"

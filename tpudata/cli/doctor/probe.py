@@ -63,7 +63,7 @@ def credentials() -> str:
         EMULATOR,
         IMPERSONATED,
         default_credentials,
-        file_fault,
+        describe_key_file_fault,
         is_switched_on,
     )
 
@@ -72,7 +72,7 @@ def credentials() -> str:
     if is_switched_on(ANONYMOUS):
         return f"none used: {ANONYMOUS} is {os.environ[ANONYMOUS]}"
     # It notices a file that can be read and holds no key.
-    if (fault := file_fault()) is not None:
+    if (fault := describe_key_file_fault()) is not None:
         raise DefaultCredentialsError(fault)  # type: ignore[no-untyped-call]
     default, project = default_credentials()
     account = getattr(default, "service_account_email", None) or type(default).__module__.rpartition(".")[2]

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tpudata.format import Dataset, Feature
-from tpudata.format.manifest.annotation_features import caption_feature, entries, object_tables
+from tpudata.format.manifest.annotation_features import caption_feature, count_entries, object_tables
 
 # Records in which annotations are counted: no more are read of a large dataset.
 COUNTED_RECORDS = 100
@@ -58,7 +58,7 @@ def count_annotations(dataset: Dataset, split: str) -> dict[str, Any] | None:
         classes = Counter(name for example in examples for name in table.class_names(example, names))
         counts["classes"] = dict(classes.most_common())
     if captions is not None:
-        sizes = [entries(captions, example.get(captions.name, ())) for example in examples]
+        sizes = [count_entries(captions, example.get(captions.name, ())) for example in examples]
         counts |= {"captions": sum(sizes), "most_captions": max(sizes, default=0)}
     return counts
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from tpudata.error_text.lines import one_line
 from tpudata.errors import StorageError
 from tpudata.storage.claims.claim import PROCESS, Claim, claim_path
-from tpudata.storage.claims.hold import check_own, hold_claim
+from tpudata.storage.claims.hold import check_not_taken_over, hold_claim
 from tpudata.storage.claims.liveness import DEAD_AFTER_SECONDS
 
 _log = logging.getLogger("tpudata")
@@ -19,7 +19,7 @@ _CLAIMED: contextvars.ContextVar[frozenset[str]] = contextvars.ContextVar("held"
 def check_model_dir(model_dir: str) -> None:
     """Raise OutputError if another training has taken over model_dir; skip the check if the storage does not answer."""
     with contextlib.suppress(StorageError):
-        check_own(model_dir)
+        check_not_taken_over(model_dir)
 
 
 @contextlib.contextmanager

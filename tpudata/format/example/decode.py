@@ -1,14 +1,14 @@
 """Decoding of a `tf.train.Example`, to the values that a protobuf parser gives.
 
-That is packed and unpacked lists, fields in any order, unknown fields, and for a repeated key the last entry.
+Lists may be packed or not, fields come in any order, unknown fields are skipped, and of a repeated key the last entry counts.
 
-Some messages no writer of Examples makes, and parsers differ on: protobuf merges their parts or skips them, TensorFlow's
-`parse_example` reads the first part or none. They are errors here:
+Messages that no writer of Examples makes, and that parsers read differently, are errors: protobuf merges or skips their parts,
+and TensorFlow's `parse_example` reads the first part or none. These are:
 
 - a Feature with several lists, and a list with packed values in several pieces;
 - an entry of the map with two keys, two values, or other fields;
 - groups, and tags that are longer than needed;
-- a `tf.train.SequenceExample` with feature lists, of which both would read only the context.
+- a `tf.train.SequenceExample` with feature lists: both parsers would read only its context.
 """
 
 from __future__ import annotations
@@ -19,18 +19,23 @@ import struct
 from tpudata.errors import CorruptionError
 from tpudata.format.example.wire import (
     BYTES_LIST,
+    FEATURES,
     FIXED32,
     FLOAT_LIST,
     INT64_LIST,
     INT64_MAX,
+    KEY,
     LENGTH,
+    LIST_VALUE,
+    MAP_ENTRY,
+    VALUE,
     VARINT,
     Value,
-    fields,
+    iterate_fields,
     read_varint,
 )
 
-# Field of a SequenceExample, whose first field is its context.
+# Field number in a SequenceExample, whose first field, the context, looks like the features of an Example.
 _FEATURE_LISTS = 2
 # Longest map entry whose content is cached.
 _SHORT_ENTRY = 64
@@ -54,21 +59,22 @@ def decode_example(data: bytes, *, path: str = "tf.train.Example", offset: int =
     try:
         # A view copies an image once, at the leaf, instead of at each level.
         view = memoryview(data)
-        for number, wire, begin, end in fields(view):
+        for number, wire, begin, end in iterate_fields(view):
             if wire != LENGTH:
                 continue
             if number == _FEATURE_LISTS:
                 raise ValueError("it is a tf.train.SequenceExample, of which only the context would be read")
-            if number != 1:
+            if number != FEATURES:
                 continue
-            for inner_number, inner_wire, start, stop in fields(view, begin, end):
-                if (inner_number, inner_wire) != (1, LENGTH):
+            for entry_number, entry_wire, entry_begin, entry_end in iterate_fields(view, begin, end):
+                if (entry_number, entry_wire) != (MAP_ENTRY, LENGTH):
                     continue
-                if stop - start <= _SHORT_ENTRY:
-                    name, values = _parse_short_entry(bytes(view[start:stop]))
+                entry = view[entry_begin:entry_end]
+                if len(entry) <= _SHORT_ENTRY:
+                    name, values = _parse_short_entry(bytes(entry))
                     features[name] = values.copy()
                 else:
-                    name, features[name] = _parse_entry(view[start:stop])
+                    name, features[name] = _parse_entry(entry)
     except (IndexError, ValueError, struct.error) as error:
         raise CorruptionError(path, offset, f"the record is not a tf.train.Example: {error}") from None
     return features
@@ -78,10 +84,10 @@ def _parse_entry(entry: memoryview) -> tuple[str, Value]:
     """Return the name and the values of a map entry."""
     key: memoryview | None = None
     value: memoryview | None = None
-    for number, wire, begin, end in fields(entry):
-        if (number, wire) == (1, LENGTH) and key is None:
+    for number, wire, begin, end in iterate_fields(entry):
+        if (number, wire) == (KEY, LENGTH) and key is None:
             key = entry[begin:end]
-        elif (number, wire) == (2, LENGTH) and value is None:
+        elif (number, wire) == (VALUE, LENGTH) and value is None:
             value = entry[begin:end]
         else:
             raise ValueError("an entry of the map is not one key and one value")
@@ -97,50 +103,60 @@ def _parse_short_entry(entry: bytes) -> tuple[str, Value]:
 
 def _parse_feature(data: memoryview) -> Value:
     """Return the values of a serialized Feature."""
-    decoded: Value | None = None
-    for number, wire, begin, end in fields(data):
+    values: Value | None = None
+    for number, wire, begin, end in iterate_fields(data):
         if wire != LENGTH or number not in (BYTES_LIST, FLOAT_LIST, INT64_LIST):
             continue
-        if decoded is not None:
+        if values is not None:
             raise ValueError("a feature has several lists")
-        body = data[begin:end]
+        message = data[begin:end]
         if number == BYTES_LIST:
-            decoded = [
-                bytes(body[start:stop]) for inner, kind, start, stop in fields(body) if (inner, kind) == (1, LENGTH)
-            ]
+            values = _parse_bytes(message)
         elif number == FLOAT_LIST:
-            packed = b"".join(_list_pieces(body, FIXED32))
-            if len(packed) % 4:
-                raise ValueError(f"floats in {len(packed)} bytes")
-            decoded = list(struct.unpack(f"<{len(packed) // 4}f", packed))
+            values = _parse_floats(message)
         else:
-            decoded = _parse_ints(body)
-    return [] if decoded is None else decoded
+            values = _parse_ints(message)
+    return [] if values is None else values
 
 
-def _list_pieces(body: memoryview, single: int) -> list[memoryview]:
-    """Return the values of a list: one packed piece, or a piece for each value.
+def _parse_bytes(message: memoryview) -> list[bytes]:
+    return [
+        bytes(message[begin:end])
+        for number, wire, begin, end in iterate_fields(message)
+        if (number, wire) == (LIST_VALUE, LENGTH)
+    ]
+
+
+def _parse_floats(message: memoryview) -> list[float]:
+    packed = b"".join(_list_pieces(message, FIXED32))
+    if len(packed) % 4:
+        raise ValueError(f"floats in {len(packed)} bytes")
+    return list(struct.unpack(f"<{len(packed) // 4}f", packed))
+
+
+def _parse_ints(message: memoryview) -> list[int]:
+    values: list[int] = []
+    for varints in _list_pieces(message, VARINT):
+        position = 0
+        while position < len(varints):
+            value, position = read_varint(varints, position)
+            values.append(value - 2**64 if value > INT64_MAX else value)
+    return values
+
+
+def _list_pieces(message: memoryview, single_wire: int) -> list[memoryview]:
+    """Return the numbers of a list: one piece with all, which is packed, or a piece for each.
 
     Args:
-        body: the list's message.
-        single: wire type of a value that is not packed.
+        message: the list's message.
+        single_wire: wire type of a number that is not packed.
     """
     pieces: list[memoryview] = []
     is_packed = False
-    for number, wire, begin, end in fields(body):
-        if number == 1 and wire in (LENGTH, single):
+    for number, wire, begin, end in iterate_fields(message):
+        if number == LIST_VALUE and wire in (LENGTH, single_wire):
             if pieces and (is_packed or wire == LENGTH):
                 raise ValueError("packed values in several pieces")
             is_packed = wire == LENGTH
-            pieces.append(body[begin:end])
+            pieces.append(message[begin:end])
     return pieces
-
-
-def _parse_ints(body: memoryview) -> list[int]:
-    values: list[int] = []
-    for varint in _list_pieces(body, VARINT):
-        position = 0
-        while position < len(varint):
-            value, position = read_varint(varint, position)
-            values.append(value - 2**64 if value > INT64_MAX else value)
-    return values

@@ -13,7 +13,18 @@ import numpy as np
 import numpy.typing as npt
 
 from tpudata.errors import FeatureError
-from tpudata.format.example.wire import BYTES_LIST, FLOAT_LIST, INT64_LIST, INT64_MAX, INT64_MIN, LENGTH
+from tpudata.format.example.wire import (
+    BYTES_LIST,
+    FLOAT_LIST,
+    INT64_LIST,
+    INT64_MAX,
+    INT64_MIN,
+    KEY,
+    LENGTH,
+    LIST_VALUE,
+    MAP_ENTRY,
+    VALUE,
+)
 
 # Longest bytes value whose head is cached for later values of the same length.
 _SHORT = 256
@@ -40,23 +51,24 @@ def encode_example(features: Mapping[str, Any]) -> bytes:
 def encode_example_parts(features: Mapping[str, Any]) -> list[bytes]:
     """Serialise features in parts that concatenate to the Example; bytes values of 16 kB and more are not copied."""
     parts: list[bytes] = []
-    small: list[bytes] = []
-    total = 0
+    # Not yet in `parts`: small pieces that become one part.
+    small_pieces: list[bytes] = []
+    total_bytes = 0
     for name in _sort_names(tuple(features)):
         value = features[name]
         if type(value) is bytes and len(value) >= _LARGE:
             head = _encode_bytes_head(name, len(value))
-            total += len(head) + len(value)
-            parts += (b"".join((*small, head)), value)
-            small = []
+            total_bytes += len(head) + len(value)
+            parts += (b"".join((*small_pieces, head)), value)
+            small_pieces = []
         else:
             entry = encode_entry(name, value)
-            small.append(entry)
-            total += len(entry)
-    if small:
-        parts.append(b"".join(small))
-    head = _EXAMPLE_TAG + _encode_varint(total)
-    return [head + parts[0], *parts[1:]] if parts else [head]
+            small_pieces.append(entry)
+            total_bytes += len(entry)
+    if small_pieces:
+        parts.append(b"".join(small_pieces))
+    example_head = _EXAMPLE_TAG + _encode_varint(total_bytes)
+    return [example_head + parts[0], *parts[1:]] if parts else [example_head]
 
 
 def plain_bytes(name: str, value: bytes | bytearray | memoryview) -> bytes:
@@ -88,18 +100,14 @@ def encode_entry(name: str, value: Any) -> bytes:
         value: its value or values, as `encode_example` takes them.
 
     Raises:
-        FeatureError: the value is of another kind.
+        FeatureError: the value is one that `encode_example` does not take.
     """
-    kind = type(value)
-    entry: bytes
-    if kind is int:
-        entry = _encode_int_entry(name, value)
-    elif kind is bytes:
-        head = _short_head(name, len(value)) if len(value) <= _SHORT else _encode_bytes_head(name, len(value))
-        entry = head + value
-    else:
-        entry = _encode_map_entry(name, _encode_feature(name, value))
-    return entry
+    if type(value) is int:
+        return _encode_int_entry(name, value)
+    if type(value) is bytes:
+        encode_head = _encode_short_bytes_head if len(value) <= _SHORT else _encode_bytes_head
+        return encode_head(name, len(value)) + value
+    return _encode_map_entry(name, _encode_feature(name, value))
 
 
 def _encode_tag(number: int, wire: int) -> bytes:
@@ -128,7 +136,7 @@ def _encode_field(number: int, data: bytes) -> bytes:
 
 def _encode_map_entry(name: str, feature: bytes) -> bytes:
     """Return the map entry of a feature, with its tag."""
-    return _encode_field(1, _encode_key(name) + _encode_field(2, feature))
+    return _encode_field(MAP_ENTRY, _encode_key(name) + _encode_field(VALUE, feature))
 
 
 @functools.lru_cache(maxsize=256)
@@ -145,52 +153,53 @@ def _encode_int_entry(name: str, value: int) -> bytes:
 
 def _encode_bytes_head(name: str, size: int) -> bytes:
     """Return the map entry of a feature that is one bytes value of `size` bytes, up to the value."""
-    # From the value outwards: each level is a tag, a length, and the next inner level.
-    value = _encode_varint(size)
-    size += 1 + len(value)
-    values = _encode_varint(size)
-    size += 1 + len(values)
-    feature, key = _encode_varint(size), _encode_key(name)
-    entry = _encode_varint(size + 1 + len(feature) + len(key))
-    return b"\x0a%b%b\x12%b\x0a%b\x0a%b" % (entry, key, feature, values, value)
+    # From the value outwards: each level is a tag of one byte, the encoded size of the next inner level, and that level.
+    value_size = _encode_varint(size)
+    list_bytes = 1 + len(value_size) + size
+    list_size = _encode_varint(list_bytes)
+    feature_bytes = 1 + len(list_size) + list_bytes
+    feature_size = _encode_varint(feature_bytes)
+    key = _encode_key(name)
+    entry_size = _encode_varint(len(key) + 1 + len(feature_size) + feature_bytes)
+    return b"\x0a%b%b\x12%b\x0a%b\x0a%b" % (entry_size, key, feature_size, list_size, value_size)
 
 
-_short_head = functools.lru_cache(maxsize=8192)(_encode_bytes_head)
+_encode_short_bytes_head = functools.lru_cache(maxsize=8192)(_encode_bytes_head)
 
 
 @functools.lru_cache(maxsize=1024)
 def _encode_key(name: str) -> bytes:
-    return _encode_field(1, name.encode())
+    return _encode_field(KEY, name.encode())
 
 
 def _encode_feature(name: str, value: Any) -> bytes:
     """Return the Feature message of a value."""
     if isinstance(value, (bytes, bytearray, memoryview)):
-        return _encode_field(BYTES_LIST, _encode_field(1, plain_bytes(name, value)))
-    items = _list_items(name, value)
-    if not items:
+        return _encode_field(BYTES_LIST, _encode_field(LIST_VALUE, plain_bytes(name, value)))
+    elements = _list_elements(name, value)
+    if not elements:
         # Some readers take the kind of a list from its field, which is not there without a list.
-        return _encode_field(_find_kind(value.dtype), b"") if isinstance(value, np.ndarray) else b""
-    if all(isinstance(element, bytes) for element in items):
-        return _encode_field(BYTES_LIST, b"".join(_encode_field(1, element) for element in items))
-    if all(isinstance(element, int) for element in items):
-        for element in items:
+        return _encode_field(_find_list_number(value.dtype), b"") if isinstance(value, np.ndarray) else b""
+    if all(isinstance(element, bytes) for element in elements):
+        return _encode_field(BYTES_LIST, b"".join(_encode_field(LIST_VALUE, element) for element in elements))
+    if all(isinstance(element, int) for element in elements):
+        for element in elements:
             if not INT64_MIN <= element <= INT64_MAX:
                 raise FeatureError(f"Feature {name!r}: {element} does not fit int64. Store it as bytes, or scale it.")
-        return _encode_field(
-            INT64_LIST, _encode_field(1, b"".join(_encode_varint(element & (2**64 - 1)) for element in items))
-        )
-    if all(isinstance(element, float) for element in items):
-        return _encode_field(FLOAT_LIST, _encode_field(1, _convert_to_float32(name, items).tobytes()))
-    kinds = sorted({type(element).__name__ for element in items})
+        # A negative integer is encoded as the unsigned one of the same 64 bits.
+        packed = b"".join(_encode_varint(element & (2**64 - 1)) for element in elements)
+        return _encode_field(INT64_LIST, _encode_field(LIST_VALUE, packed))
+    if all(isinstance(element, float) for element in elements):
+        return _encode_field(FLOAT_LIST, _encode_field(LIST_VALUE, _convert_to_float32(name, elements).tobytes()))
+    kinds = sorted({type(element).__name__ for element in elements})
     raise FeatureError(
         f"Feature {name!r}: values of mixed or unknown types (got {', '.join(kinds)}, expected one of bytes, str, int,"
         " bool, float)."
     )
 
 
-def _find_kind(dtype: np.dtype[Any]) -> int:
-    """Return the field of the list that values of a type are in."""
+def _find_list_number(dtype: np.dtype[Any]) -> int:
+    """Return the field number of the list that holds values of a numpy type."""
     return {"f": FLOAT_LIST, "S": BYTES_LIST, "U": BYTES_LIST}.get(dtype.kind, INT64_LIST)
 
 
@@ -199,14 +208,16 @@ def _convert_to_float32(name: str, values: list[float]) -> npt.NDArray[np.float3
     exact = np.array(values, np.float64)
     with np.errstate(over="ignore"):
         stored = exact.astype("<f4")
-    wrong = np.isinf(stored) & np.isfinite(exact)
-    if wrong.any():
-        raise FeatureError(f"Feature {name!r}: {exact[wrong][0]} does not fit float32. Scale it, or store it as bytes.")
+    is_too_large = np.isinf(stored) & np.isfinite(exact)
+    if is_too_large.any():
+        raise FeatureError(
+            f"Feature {name!r}: {exact[is_too_large][0]} does not fit float32. Scale it, or store it as bytes."
+        )
     return stored
 
 
-def _list_items(name: str, value: Any) -> list[Any]:
-    """Return a value as a list of bytes, ints or floats."""
+def _list_elements(name: str, value: Any) -> list[Any]:
+    """Return a value or a sequence of values as a list of bytes, ints and floats, and of elements of other types as they are."""
     if isinstance(value, (np.ndarray, np.generic)):
         check_unmasked(name, value)
         array = np.asarray(value)
@@ -223,14 +234,15 @@ def _list_items(name: str, value: Any) -> list[Any]:
             " sequence of one of them, or a numpy array)."
         )
     try:
-        return [_convert_item(name, element) for element in value]
+        return [_convert_element(name, element) for element in value]
     except UnicodeEncodeError as error:
         raise FeatureError(
             f"Feature {name!r}: the text {error.object!r} is not UTF-8. Store it as bytes (of a file name: os.fsencode)."
         ) from None
 
 
-def _convert_item(name: str, element: Any) -> Any:
+def _convert_element(name: str, element: Any) -> Any:
+    """Return an element as bytes, int or float, or as it is if it has another type."""
     if isinstance(element, str):
         return element.encode()
     if isinstance(element, (bytes, bytearray, memoryview)):

@@ -1,12 +1,25 @@
-"""Positions of the values in a serialized `tf.train.Example`, whose wire format `tpudata.format.example.wire` has."""
+"""Positions of the values in a serialized `tf.train.Example`; `tpudata.format.example.wire` has the wire format."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from tpudata.format.example.wire import BYTES_LIST, FIXED32, FLOAT_LIST, INT64_LIST, LENGTH, VARINT, fields
+from tpudata.format.example.wire import (
+    BYTES_LIST,
+    FEATURES,
+    FIXED32,
+    FLOAT_LIST,
+    INT64_LIST,
+    KEY,
+    LENGTH,
+    LIST_VALUE,
+    MAP_ENTRY,
+    VALUE,
+    VARINT,
+    iterate_fields,
+)
 
-# By the field of a list, the kind of its values and the wire types that they may have.
+# By the field number of a list, the kind of its values and the wire types that they may have.
 _KINDS = {
     BYTES_LIST: ("bytes", (LENGTH,)),
     FLOAT_LIST: ("float", (LENGTH, FIXED32)),
@@ -28,41 +41,48 @@ class ValuePosition(NamedTuple):
     end: int
 
 
-def value_places(example: bytes) -> dict[str, ValuePosition] | None:
-    """Return the places of all features by name, or None if one is in several pieces: several values, or a repeated key."""
+def find_value_positions(example: bytes) -> dict[str, ValuePosition] | None:
+    """Return the position of each feature's value, or of its packed values, by the feature's name.
+
+    Returns None if a feature's values are in several pieces, a key is repeated, or the bytes are not an Example.
+    """
     positions: dict[str, ValuePosition] = {}
     view = memoryview(example)
     try:
-        for number, wire, begin, end in fields(view):
-            if (number, wire) != (1, LENGTH):
+        for number, wire, features_begin, features_end in iterate_fields(view):
+            if (number, wire) != (FEATURES, LENGTH):
                 return None
-            for entry in fields(view, begin, end):
-                position = _read_map_entry(view, entry)
-                if position is None or position[0] in positions:
+            for entry_number, entry_wire, begin, end in iterate_fields(view, features_begin, features_end):
+                if (entry_number, entry_wire) != (MAP_ENTRY, LENGTH):
                     return None
-                positions[position[0]] = position[1]
+                entry = _read_map_entry(view, begin, end)
+                if entry is None:
+                    return None
+                name, position = entry
+                if name in positions:
+                    return None
+                positions[name] = position
     except (IndexError, ValueError):
         return None
     return positions
 
 
-def _read_map_entry(example: memoryview, entry: tuple[int, int, int, int]) -> tuple[str, ValuePosition] | None:
-    """Return the key and the place of a feature, from its entry in the map."""
-    if entry[:2] != (1, LENGTH):
-        return None
-    halves = list(fields(example, *entry[2:]))
-    parts = {number: (begin, end) for number, wire, begin, end in halves if wire == LENGTH}
+def _read_map_entry(example: memoryview, entry_begin: int, entry_end: int) -> tuple[str, ValuePosition] | None:
+    """Return the name of a feature and the position of its value, from its entry in the map; None if it has another form."""
+    fields = list(iterate_fields(example, entry_begin, entry_end))
+    payloads = {number: (begin, end) for number, wire, begin, end in fields if wire == LENGTH}
     # Parsers merge or reject a repeated key or value.
-    if len(halves) != 2 or set(parts) != {1, 2}:
+    if len(fields) != 2 or set(payloads) != {KEY, VALUE}:
         return None
-    lists = list(fields(example, *parts[2]))
-    if len(lists) != 1 or lists[0][1] != LENGTH:
+    lists = list(iterate_fields(example, *payloads[VALUE]))
+    if len(lists) != 1:
         return None
-    values = list(fields(example, *lists[0][2:]))
-    if len(values) != 1 or values[0][0] != 1:
+    ((list_number, list_wire, list_begin, list_end),) = lists
+    values = list(iterate_fields(example, list_begin, list_end)) if list_wire == LENGTH else []
+    if len(values) != 1:
         return None
-    _, wire, begin, end = values[0]
-    kind, wires = _KINDS.get(lists[0][0], ("", ()))
-    if wire not in wires:
+    ((number, wire, begin, end),) = values
+    kind, wires = _KINDS.get(list_number, ("", ()))
+    if number != LIST_VALUE or wire not in wires:
         return None
-    return str(example[slice(*parts[1])], "utf-8"), ValuePosition(kind, begin, end)
+    return str(example[slice(*payloads[KEY])], "utf-8"), ValuePosition(kind, begin, end)

@@ -15,8 +15,14 @@ from typing import TypeAlias
 
 Value: TypeAlias = "list[bytes] | list[int] | list[float]"
 
+# Wire types; LENGTH is that of bytes and messages.
 VARINT, FIXED64, LENGTH, FIXED32 = 0, 1, 2, 5
+# Field numbers: of an Example, of its Features, of an entry of the map, of a Feature, and of each list.
+FEATURES = 1
+MAP_ENTRY = 1
+KEY, VALUE = 1, 2
 BYTES_LIST, FLOAT_LIST, INT64_LIST = 1, 2, 3
+LIST_VALUE = 1
 # Parsers of protocol buffers reject larger messages.
 MAX_EXAMPLE_BYTES = 2**31 - 1
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
@@ -24,8 +30,11 @@ _START_GROUP, _END_GROUP = 3, 4
 _MOST_FIELDS = 2**29 - 1
 
 
-def fields(data: memoryview, begin: int = 0, end: int | None = None) -> Iterator[tuple[int, int, int, int]]:
-    """Yield (field number, wire type, begin, end) of a message: the offsets of a payload; that of a varint is its own bytes.
+def iterate_fields(data: memoryview, begin: int = 0, end: int | None = None) -> Iterator[tuple[int, int, int, int]]:
+    """Yield (field number, wire type, begin, end) of each field of a message.
+
+    `begin` and `end` are the offsets in `data` of the field's payload: the bytes of a varint or a number, or those that follow the
+    length.
 
     Args:
         data: bytes with the message.

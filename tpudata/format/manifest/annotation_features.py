@@ -1,4 +1,4 @@
-"""Annotations in records: which features are boxes of objects, which lists belong to these, and captions. Known by names.
+"""Annotations in records, recognised by the names of features: boxes of objects, the lists that belong to them, and captions.
 
 Boxes are four lists of floats, `PREFIX/bbox/ymin`, `xmin`, `ymax` and `xmax`, as TensorFlow's object detection has them, or one,
 `PREFIX/bbox` of shape (None, 4), as TFDS has them: (ymin, xmin, ymax, xmax). All are fractions of the picture's sides.
@@ -28,7 +28,7 @@ _FLOATS = ("float16", "float32", "float64")
 
 @dataclasses.dataclass(frozen=True)
 class ObjectTable:
-    """Lists of a record that have an entry for each of its objects.
+    """Lists of a record that have one entry for each of its objects.
 
     Attributes:
         prefix: common beginning of the features' names, such as `image/object`; empty for boxes without one.
@@ -40,30 +40,32 @@ class ObjectTable:
 
     @property
     def box_columns(self) -> tuple[Feature, ...]:
-        """The four features of boxes, or the one; empty without boxes."""
+        """The feature of whole boxes, or else the four features of their edges (ymin, xmin, ymax, xmax); empty without boxes."""
         features = {feature.name: feature for feature in self.columns}
         box_feature = features.get(self._join_name(_BOX))
+        if box_feature is not None:
+            return (box_feature,)
         edges = tuple(features[name] for edge in _EDGES if (name := self._join_name(f"{_BOX}/{edge}")) in features)
-        return (box_feature,) if box_feature is not None else edges if len(edges) == len(_EDGES) else ()
+        return edges if len(edges) == len(_EDGES) else ()
 
     @property
     def label(self) -> Feature | None:
-        """The numbers of the objects' classes."""
+        """The feature with the numbers of the objects' classes, or None."""
         return next((f for f in self.columns if f.kind == "int64" and _take_last_part(f.name) == "label"), None)
 
     @property
     def masks(self) -> Feature | None:
-        """The encoded masks of the objects."""
+        """The feature with the encoded masks of the objects, or None."""
         return next(filter(is_mask, self.columns), None)
 
     @property
     def texts(self) -> Feature | None:
-        """The names of the objects' classes."""
+        """The feature with the names of the objects' classes, or None."""
         return next((f for f in self.columns if f.kind == "bytes" and f.name.endswith("class/text")), None)
 
     def count(self, example: Mapping[str, Value]) -> int:
-        """Return the number of objects of a record."""
-        return max(entries(feature, example.get(feature.name, ())) for feature in self.columns)
+        """Return the number of objects of a record: the entries of its longest list."""
+        return max(count_entries(feature, example.get(feature.name, ())) for feature in self.columns)
 
     def boxes(self, example: Mapping[str, Value]) -> list[Box]:
         """Return the boxes of a record: ymin, xmin, ymax and xmax of each. Values must be floats, and lists equally long."""
@@ -71,14 +73,14 @@ class ObjectTable:
         if not columns:
             return []
         rows = columns[0].reshape(-1, 4) if len(columns) == 1 else np.stack(columns, axis=1)
-        return [(box[0], box[1], box[2], box[3]) for box in rows.tolist()]
+        return [(ymin, xmin, ymax, xmax) for ymin, xmin, ymax, xmax in rows.tolist()]
 
     def class_names(self, example: Mapping[str, Value], labels: Sequence[str]) -> list[str]:
-        """Return the name of the class of each object of a record, or its number without a name; empty without classes.
+        """Return the class of each object of a record: its name, or its number as text if it has no name; empty without classes.
 
         Args:
             example: the record.
-            labels: class names of the dataset; they are those of objects if there are as many.
+            labels: class names of the dataset, which are the objects' if the objects have as many classes.
         """
         if self.texts is not None and (texts := example.get(self.texts.name)):
             return [text.decode(errors="replace") if isinstance(text, bytes) else str(text) for text in texts]
@@ -97,19 +99,20 @@ class ObjectTable:
 
 
 def object_tables(features: Iterable[Feature]) -> tuple[ObjectTable, ...]:
-    """Return the tables of objects of a dataset, those of the longest prefix first."""
+    """Return the tables of objects of a dataset, those of the longest prefix first. A list belongs to the longest that fits."""
     features = tuple(features)
     lists = [feature for feature in features if feature.shape[:1] == (None,) and not feature.is_image_file]
     prefixes = {prefix for feature in lists if (prefix := _find_box_prefix(feature)) is not None}
     if any(feature.name.startswith(f"{OBJECTS}/") for feature in lists):
         prefixes.add(OBJECTS)
-    pictures = {feature.name.rpartition("/")[0] for feature in features if feature.is_image}
-    columns_of: dict[str, list[Feature]] = {prefix: [] for prefix in sorted(prefixes, key=len, reverse=True)}
+    picture_prefixes = {feature.name.rpartition("/")[0] for feature in features if feature.is_image}
+    columns_by_prefix: dict[str, list[Feature]] = {prefix: [] for prefix in sorted(prefixes, key=len, reverse=True)}
     for feature in lists:
-        prefix = next((prefix for prefix in columns_of if _is_column(feature, prefix, prefix in pictures)), None)
-        if prefix is not None:
-            columns_of[prefix].append(feature)
-    return tuple(ObjectTable(prefix, tuple(columns)) for prefix, columns in columns_of.items() if columns)
+        for prefix, columns in columns_by_prefix.items():
+            if _is_column(feature, prefix, is_picture=prefix in picture_prefixes):
+                columns.append(feature)
+                break
+    return tuple(ObjectTable(prefix, tuple(columns)) for prefix, columns in columns_by_prefix.items() if columns)
 
 
 def is_mask(feature: Feature) -> bool:
@@ -123,23 +126,29 @@ def is_mask(feature: Feature) -> bool:
 
 
 def caption_feature(features: Iterable[Feature]) -> Feature | None:
-    """Return the feature that holds the captions of pictures."""
+    """Return the feature that holds the captions of pictures, or None."""
     texts = (f for f in features if f.kind == "bytes" and f.encoding in (None, "utf8") and f.shape in ((), (None,)))
     return next((feature for feature in texts if _take_last_part(feature.name) in _CAPTIONS), None)
 
 
-def entries(feature: Feature, values: Value | Sequence[object]) -> int:
-    """Return the number of entries of a list in a record, whose shape is that of the feature."""
-    size = math.prod(part or 1 for part in feature.shape[1:])
+def count_entries(feature: Feature, values: Value | Sequence[object]) -> int:
+    """Return the number of entries of a feature's list in a record: the size of the first dimension of its shape.
+
+    Args:
+        feature: the feature.
+        values: its values in the record; bytes of the entries if its encoding is `raw`.
+    """
+    entry_size = math.prod(size or 1 for size in feature.shape[1:])
     if feature.encoding == "raw":
-        size *= np.dtype(feature.dtype).itemsize
-        return sum(len(value) for value in values if isinstance(value, bytes)) // max(size, 1)
-    return len(values) // max(size, 1)
+        entry_size *= np.dtype(feature.dtype).itemsize
+        return sum(len(value) for value in values if isinstance(value, bytes)) // entry_size
+    return len(values) // entry_size
 
 
 def _convert_to_numbers(
     feature: Feature, values: Value | Sequence[object]
 ) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
+    """Return the values of a feature in a record as float64 [values]; raw bytes are decoded."""
     if feature.encoding == "raw":
         data = b"".join(value for value in values if isinstance(value, bytes))
         return np.frombuffer(data, np.dtype(feature.dtype).newbyteorder("<")).astype(np.float64)
@@ -147,7 +156,7 @@ def _convert_to_numbers(
 
 
 def _find_box_prefix(feature: Feature) -> str | None:
-    """Return the prefix of a feature of boxes; None for others."""
+    """Return the prefix of a feature that holds boxes or one of their edges; None for other features."""
     if feature.dtype not in _FLOATS:
         return None
     parent, _, part = feature.name.rpartition("/")
@@ -158,13 +167,13 @@ def _find_box_prefix(feature: Feature) -> str | None:
     return None
 
 
-def _is_column(feature: Feature, prefix: str, is_picture: bool) -> bool:
+def _is_column(feature: Feature, prefix: str, *, is_picture: bool) -> bool:
     """Return whether a list has an entry for each object of a prefix.
 
     Args:
         feature: the list.
-        prefix: the prefix; under an empty one, and under that of a picture, there are other lists, too, such as captions.
-        is_picture: whether it is that of a picture.
+        prefix: the prefix; if it is empty or a picture's, other lists have it, too, such as captions.
+        is_picture: whether a picture has this prefix.
     """
     if _find_box_prefix(feature) == prefix:
         return True

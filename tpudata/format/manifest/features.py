@@ -12,6 +12,7 @@ from tpudata.errors import FeatureError
 from tpudata.format.example.wire import MAX_EXAMPLE_BYTES
 
 KINDS = ("bytes", "int64", "float")
+# By encoding and kind, the dtypes that a feature may have.
 _DTYPES: dict[str | None, dict[str, tuple[str, ...]]] = {
     None: {"bytes": ("string",), "int64": ("int64",), "float": ("float32",)},
     "image": {"bytes": ("uint8",)},
@@ -19,7 +20,7 @@ _DTYPES: dict[str | None, dict[str, tuple[str, ...]]] = {
     "raw": {"bytes": ("uint8", "int8", "uint16", "int16", "int32", "int64", "float16", "float32", "float64")},
     "utf8": {"bytes": ("string",)},
 }
-# Least that numpy allows; an image compresses, other values do not.
+# numpy before 2.0 allows 32 dimensions. Image files are compressed, so they may hold more values than a record has bytes.
 _MOST_DIMENSIONS, _MOST_PIXELS = 32, 2**40
 
 
@@ -132,18 +133,18 @@ class Feature:
 
     @property
     def is_one_value(self) -> bool:
-        """Whether all of the decoded value is in one bytes value of the list."""
+        """Whether the list holds one bytes value, which is decoded to the whole value."""
         return self.is_image_file or self.encoding == "raw"
 
     def to_json(self) -> dict[str, Any]:
         """Return this feature as a JSON object, without values that are defaults."""
-        out: dict[str, Any] = {"name": self.name, "kind": self.kind, "dtype": self.dtype, "shape": list(self.shape)}
+        value: dict[str, Any] = {"name": self.name, "kind": self.kind, "dtype": self.dtype, "shape": list(self.shape)}
         if self.encoding is not None:
-            out["encoding"] = self.encoding
+            value["encoding"] = self.encoding
         if self.num_classes is not None:
-            out["num_classes"] = self.num_classes
-            out["label_offset"] = self.label_offset
-        return out
+            value["num_classes"] = self.num_classes
+            value["label_offset"] = self.label_offset
+        return value
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> Feature:
@@ -152,7 +153,7 @@ class Feature:
 
 
 def _normalize_shape(name: str, shape: Any) -> tuple[int | None, ...]:
-    """Return the shape as a tuple of Python's integers and None."""
+    """Return a shape as a tuple of Python's integers and None; FeatureError, with the feature's name, for other values."""
     try:
         if isinstance(shape, str | bytes) or any(isinstance(size, bool) for size in shape):
             raise TypeError

@@ -49,7 +49,7 @@ from tpudata.format.manifest.parts import RESTORE, Shard, Source, Split
 from tpudata.format.tfrecord.framing import FRAME_BYTES
 from tpudata.format.tfrecord.gzip_blocks import GZIP, MOST_RATIO
 
-__all__ = ["FORMAT_VERSION", "MANIFEST_NAME", "Manifest", "Shard", "Source", "Split", "join_maxima"]
+__all__ = ["FORMAT_VERSION", "MANIFEST_NAME", "Manifest", "Shard", "Source", "Split", "join_maxima", "list_shards"]
 
 FORMAT_VERSION = 1
 MANIFEST_NAME = "manifest.json"
@@ -97,7 +97,7 @@ class Manifest:
                 raise DatasetError(
                     f"Split {name!r}: invalid name (expected letters, digits and _.-, the first no dot or dash). {RESTORE}"
                 )
-        shards = list(_list_all_shards(self.splits.values()))
+        shards = list_shards(self)
         # Shards whose names differ in their ending alone would share an index.
         if len({shard_stem(shard.name) for shard in shards}) != len(shards):
             raise DatasetError(f"The manifest names a shard twice. {RESTORE}")
@@ -132,7 +132,7 @@ class Manifest:
 
     def shard_names(self) -> set[str]:
         """Return the file names of the shards of all splits."""
-        return {shard.name for split in self.splits.values() for shard in split.shards}
+        return {shard.name for shard in list_shards(self)}
 
     def split(self, name: str) -> Split:
         """Return the split called `name`; DatasetError if there is none."""
@@ -232,11 +232,16 @@ class Manifest:
         return manifest
 
 
+def list_shards(manifest: Manifest) -> list[Shard]:
+    """Return the shards of all splits, split after split."""
+    return [shard for split in manifest.splits.values() for shard in split.shards]
+
+
 def join_maxima(manifests: Iterable[Manifest]) -> dict[str, int]:
-    """Return the most entries of lists in several datasets, as far as all of them say so."""
-    parts = [manifest.maxima for manifest in manifests]
-    names = set.intersection(*map(set, parts)) if parts else set()
-    return {name: max(part[name] for part in parts) for name in sorted(names)}
+    """Return the maxima of several datasets together, for the features whose entries all of them counted."""
+    all_maxima = [manifest.maxima for manifest in manifests]
+    names = set.intersection(*map(set, all_maxima)) if all_maxima else set()
+    return {name: max(maxima[name] for maxima in all_maxima) for name in sorted(names)}
 
 
 def _check_version(version: int) -> None:
@@ -248,29 +253,26 @@ def _check_version(version: int) -> None:
 
 
 def _check_shards(manifest: Manifest) -> None:
-    """Check the shards of a manifest that was read, so that no reader makes room for records that cannot be there.
+    """Check the shards of a manifest that was read, so that no reader allocates memory for records that cannot exist.
 
     Raises:
         DatasetError: a shard has more records than fit its bytes, or names count more shards than a dataset may have.
     """
     largest_ratio = 1 if manifest.compression is None else MOST_RATIO
-    planned: dict[str, int] = {}
-    for shard in _list_all_shards(manifest.splits.values()):
+    planned_shards: dict[str, int] = {}
+    for shard in list_shards(manifest):
         if shard.records * FRAME_BYTES > shard.bytes * largest_ratio:
             raise DatasetError(
                 f"Shard {shard.name}: too many records for its size (got {count_text(shard.records, 'record')} in {shard.bytes}"
                 f" bytes, expected {FRAME_BYTES} bytes or more a record). {RESTORE}"
             )
         prefix, (_, count) = parse_prefix(shard.name), parse_place(shard.name)
-        planned[prefix] = max(planned.get(prefix, 0), count)
-    if sum(planned.values()) > MOST_SHARDS:
+        planned_shards[prefix] = max(planned_shards.get(prefix, 0), count)
+    total = sum(planned_shards.values())
+    if total > MOST_SHARDS:
         raise DatasetError(
-            f"The names of shards count too many shards (got {sum(planned.values())}, expected at most {MOST_SHARDS}). {RESTORE}"
+            f"The names of shards count too many shards (got {total}, expected at most {MOST_SHARDS}). {RESTORE}"
         )
-
-
-def _list_all_shards(splits: Iterable[Split]) -> Iterable[Shard]:
-    return (shard for split in splits for shard in split.shards)
 
 
 def _split_to_json(split: Split) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Features of a dataset that a model is fed, and their names.
+"""Selection of the features of a dataset that a model is fed, and the names that a model sees.
 
 Shared by the tf.data reader (`tpudata.input`) and by random access without TensorFlow (`tpudata.source`).
 """
@@ -38,21 +38,27 @@ def label_feature(manifest: Manifest, name: str | None = None) -> Feature | None
 
 def fed_features(manifest: Manifest, label: Feature | None) -> list[Feature]:
     """Return the features that a model is fed, without the label, in the manifest's order; may be empty."""
-    fed = FED_BY_LAYOUT.get(manifest.layout)
-    chosen = [f for f in manifest.features if f is not label and (fed is None or f.name in fed)]
-    if manifest.layout == "tokens" and chosen:
-        # Those of chats, next to their ids.
-        chosen += [f for f in manifest.features if f.name == "loss_weights" and f is not label and is_sequence(f)]
-    if manifest.layout in ("text", "tokens") and not chosen:
-        names, is_text = _list_text_names(manifest), manifest.layout == "text"
-        chosen = [f for f in manifest.features if f is not label and f.name in names and (is_text or is_sequence(f))]
-    if manifest.layout == "tokens" and not chosen:
-        chosen = [f for f in manifest.features if f is not label and f.name.endswith(_IDS_SUFFIX) and is_sequence(f)]
-    return chosen
+    layout = manifest.layout
+    candidates = [feature for feature in manifest.features if feature is not label]
+    if layout not in FED_BY_LAYOUT:
+        return candidates
+    usual = [feature for feature in candidates if feature.name in FED_BY_LAYOUT[layout]]
+    if usual and layout == "tokens":
+        # Chats have loss weights next to their ids.
+        return usual + [f for f in candidates if f.name == "loss_weights" and is_sequence(f)]
+    if usual or layout not in ("text", "tokens"):
+        return usual
+    # The features of pairs, chats and fields of rows have other names.
+    names = _list_text_names(manifest)
+    if layout == "text":
+        return [feature for feature in candidates if feature.name in names]
+    sequences = [feature for feature in candidates if is_sequence(feature)]
+    named = [feature for feature in sequences if feature.name in names]
+    return named or [feature for feature in sequences if feature.name.endswith(_IDS_SUFFIX)]
 
 
 def _list_text_names(manifest: Manifest) -> Collection[str]:
-    """Return the names of the features that a conversion made of text: those of a pair, a chat, or fields of rows."""
+    """Return the names of the features that hold a conversion's text: of a pair, of a chat, or of the text fields of rows."""
     options = manifest.options
     if options.get("inputs"):
         return _SIDES
@@ -62,12 +68,12 @@ def _list_text_names(manifest: Manifest) -> Collection[str]:
     if not isinstance(kinds, dict):
         return ()
     texts = [name for name, kind in kinds.items() if _is_text(kind)]
-    # Words and tags of sentences.
+    # Rows without text may have lists of strings, such as the words and tags of sentences.
     return texts or [name for name, kind in kinds.items() if kind == "strings"]
 
 
 def _is_text(kind: object) -> bool:
-    """Return whether a field of the options of a conversion is text: `text`, or `text=VALUE` with a value for missing ones."""
+    """Return whether the kind of a field in a conversion's options is text: `text`, or `text=VALUE` with VALUE if it is missing."""
     return isinstance(kind, str) and kind.partition("=")[0] == "text"
 
 

@@ -8,7 +8,7 @@ from tpudata.console.tables import count_text
 from tpudata.errors import DatasetError
 from tpudata.format.layout import is_shard_name
 
-# --overwrite keeps what it cannot read.
+# Another folder, because --overwrite does not delete a dataset whose manifest it cannot read.
 RESTORE = "Restore the manifest, or convert into another folder."
 
 

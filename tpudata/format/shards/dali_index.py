@@ -12,14 +12,14 @@ import dataclasses
 import numpy as np
 
 from tpudata.errors import UsageError
-from tpudata.format.dataset import Dataset, open_dataset
+from tpudata.format.dataset import open_dataset
 from tpudata.format.layout import dali_index_name
-from tpudata.format.manifest.manifest import MANIFEST_NAME, Manifest, Shard
+from tpudata.format.manifest.manifest import MANIFEST_NAME, Manifest, list_shards
 from tpudata.format.shards.index import ShardIndex
 from tpudata.storage import for_each, storage_for
 
 
-def dali_index(index: ShardIndex) -> bytes:
+def encode_dali_index(index: ShardIndex) -> bytes:
     """Return the content of the index for DALI of a shard that is not compressed."""
     offsets = index.offsets.astype(np.int64)
     lines = zip(offsets[:-1].tolist(), np.diff(offsets).tolist(), strict=True)
@@ -30,7 +30,7 @@ def write_dali_index(folder: str, shard: str, index: ShardIndex) -> None:
     """Write the index for DALI of one shard of a dataset's folder."""
     storage = storage_for(folder)
     with storage.create(storage.join(folder, dali_index_name(shard))) as file:
-        file.write(dali_index(index))
+        file.write(encode_dali_index(index))
 
 
 def add_dali_index(folder: str) -> Manifest:
@@ -47,7 +47,9 @@ def add_dali_index(folder: str) -> Manifest:
     """
     dataset = open_dataset(folder)
     check_dali_index(folder, dataset.manifest.compression)
-    for_each(folder, lambda shard: _write(dataset, shard), _list_shards(dataset.manifest))
+    for_each(
+        folder, lambda shard: write_dali_index(folder, shard.name, dataset.index(shard)), list_shards(dataset.manifest)
+    )
     manifest = dataclasses.replace(dataset.manifest, dali_index=True)
     storage = storage_for(folder)
     with storage.create(storage.join(folder, MANIFEST_NAME)) as file:
@@ -55,17 +57,14 @@ def add_dali_index(folder: str) -> Manifest:
     return manifest
 
 
-def check_dali_index(flag: str, compression: str | None) -> None:
-    """Raise UsageError if shards of this compression cannot have an index for DALI."""
+def check_dali_index(subject: str, compression: str | None) -> None:
+    """Raise UsageError if shards of this compression cannot have an index for DALI.
+
+    Args:
+        subject: the flag, folder or shard, with which the message begins.
+        compression: compression of the shards.
+    """
     if compression is not None:
         raise UsageError(
-            f"{flag}: DALI reads no compressed shards (compression {compression!r}). Convert with --compression=none."
+            f"{subject}: DALI reads no compressed shards (compression {compression!r}). Convert with --compression=none."
         )
-
-
-def _list_shards(manifest: Manifest) -> list[Shard]:
-    return [shard for split in manifest.splits.values() for shard in split.shards]
-
-
-def _write(dataset: Dataset, shard: Shard) -> None:
-    write_dali_index(dataset.path, shard.name, dataset.index(shard))

@@ -94,12 +94,12 @@ class ShardIndex:
         return None if self.block_offsets is None else GZIP
 
     def block_range(self, block: int) -> tuple[int, int]:
-        """Return the begin and end of a block of records, counted from 0: byte offsets before compression."""
+        """Return the byte offsets of the begin and the end of a block, before compression; blocks count from 0."""
         start = block * self.block_records
         return int(self.offsets[start]), int(self.offsets[min(start + self.block_records, self.records)])
 
     def file_range(self, block: int) -> tuple[int, int]:
-        """Return a block's begin and end in the shard's file; with gzip, `unpack_blocks` decompresses this range."""
+        """Return the byte offsets of a block in the shard's file; with gzip, `unpack_blocks` decompresses this range."""
         if self.block_offsets is None:
             return self.block_range(block)
         return int(self.block_offsets[block]), int(self.block_offsets[block + 1])
@@ -120,6 +120,7 @@ class ShardIndex:
     def to_bytes(self) -> bytes:
         """Return the index as stored on disk."""
         summary = json.dumps(self.summary, sort_keys=True, ensure_ascii=False).encode(errors="backslashreplace")
+        compression_code = next(code for code, name in _COMPRESSIONS.items() if name == self.compression)
         head = _HEAD.pack(
             MAGIC,
             self.records,
@@ -127,7 +128,7 @@ class ShardIndex:
             self.shard_crc32c,
             self.block_records,
             len(summary),
-            next(code for code, name in _COMPRESSIONS.items() if name == self.compression),
+            compression_code,
         )
         block_offsets = b"" if self.block_offsets is None else self.block_offsets.astype("<u8").tobytes()
         offsets, block_crc32c = self.offsets.astype("<u8").tobytes(), self.block_crc32c.astype("<u4").tobytes()
@@ -162,22 +163,23 @@ class ShardIndex:
                 f"{count_text(records, 'record')} in blocks of {count_text(block_records)}, compression {compression}"
             )
             raise CorruptionError(path, 0, f"{header}: this tpudata writes no such index. Convert the dataset again")
-        blocks, packed = -(-records // block_records), _COMPRESSIONS[compression] is not None
-        expected = _HEAD.size + 8 * (records + 1) + 4 * blocks + 8 * (blocks + 1) * packed + summary_bytes
-        if len(body) != expected:
+        blocks, is_compressed = -(-records // block_records), _COMPRESSIONS[compression] is not None
+        expected_bytes = _HEAD.size + 8 * (records + 1) + 4 * blocks + 8 * (blocks + 1) * is_compressed + summary_bytes
+        if len(body) != expected_bytes:
             raise CorruptionError(
-                path, len(body), f"the index has the wrong length (expected {expected} bytes before its checksum)"
+                path, len(body), f"the index has the wrong length (expected {expected_bytes} bytes before its checksum)"
             )
         offsets = np.frombuffer(body, "<u8", records + 1, _HEAD.size)
         block_crc32c = np.frombuffer(body, "<u4", blocks, _HEAD.size + offsets.nbytes)
         position = _HEAD.size + offsets.nbytes + block_crc32c.nbytes
-        block_offsets = np.frombuffer(body, "<u8", blocks + 1, position) if packed else None
+        block_offsets = np.frombuffer(body, "<u8", blocks + 1, position) if is_compressed else None
         try:
             _check_offsets(offsets, block_offsets, block_records, shard_bytes)
         except ValueError as error:
             raise CorruptionError(path, 0, f"not the index of a shard: {error}. {_RESTORE}") from None
         try:
             summary = parse_json(body[len(body) - summary_bytes :])
+            # An object, nested no deeper than `Anything` allows.
             Plain((dict,)).check("it", summary)
             Anything().check("it", summary)
         except ValueError as error:
@@ -189,22 +191,23 @@ class ShardIndex:
 def _check_offsets(
     offsets: npt.NDArray[np.uint64], block_offsets: npt.NDArray[np.uint64] | None, block_records: int, shard_bytes: int
 ) -> None:
-    """Check the offsets in an index; ValueError unless they ascend from 0 to the end."""
+    """Check the offsets in an index; ValueError unless they ascend from 0 to the end of the records and of the file."""
     if shard_bytes > INT64_MAX or offsets.max() > INT64_MAX:
         raise ValueError("an offset is beyond 2**63 - 1")
-    ends = offsets.view("<i8")
-    if ends[0] != 0 or (np.diff(ends) < FRAME_BYTES).any():
+    # Signed, since differences of unsigned offsets would wrap instead of being negative.
+    record_bounds = offsets.view("<i8")
+    if record_bounds[0] != 0 or (np.diff(record_bounds) < FRAME_BYTES).any():
         raise ValueError(f"the records are not contiguous from byte 0 on, each with {FRAME_BYTES} bytes or more")
     if block_offsets is None:
-        if ends[-1] != shard_bytes:
-            raise ValueError(f"the records end at byte {ends[-1]} of {shard_bytes}")
+        if record_bounds[-1] != shard_bytes:
+            raise ValueError(f"the records end at byte {record_bounds[-1]} of {shard_bytes}")
         return
     if block_offsets.max() > INT64_MAX:
         raise ValueError("an offset is beyond 2**63 - 1")
-    packed = block_offsets.view("<i8")
-    if packed[0] != 0 or packed[-1] != shard_bytes or (np.diff(packed) <= 0).any():
+    block_bounds = block_offsets.view("<i8")
+    if block_bounds[0] != 0 or block_bounds[-1] != shard_bytes or (np.diff(block_bounds) <= 0).any():
         raise ValueError(f"the blocks do not ascend from byte 0 to {shard_bytes}")
-    # A reader allocates the unpacked size of a block.
-    unpacked = np.diff(np.append(ends[:-1:block_records], ends[-1]))
-    if (unpacked // MOST_RATIO > np.diff(packed)).any():
+    # A reader allocates the unpacked size of a block, so an index must not claim more than gzip can pack.
+    unpacked_sizes = np.diff(np.append(record_bounds[:-1:block_records], record_bounds[-1]))
+    if (unpacked_sizes // MOST_RATIO > np.diff(block_bounds)).any():
         raise ValueError("a block is smaller than gzip can make it")

@@ -14,7 +14,7 @@ from tpudata.storage import storage_for
 def read_indexed(path: str, index: ShardIndex, first: int, stop: int) -> Iterator[tuple[int, bytes]]:
     """Yield (byte offset, data) of the records first, ..., stop - 1 of a shard, each checksum checked.
 
-    A block of records is read at a time. With compression, offsets count unpacked bytes.
+    One block of records is read at a time. With compression, offsets count unpacked bytes.
 
     Raises:
         CorruptionError: a record is damaged.
@@ -30,7 +30,8 @@ def read_indexed(path: str, index: ShardIndex, first: int, stop: int) -> Iterato
                 raise CorruptionError(path, begin + len(data), f"the file ends inside a record (expected {end} bytes)")
         else:
             block = first // index.block_records
-            data = read_blocks(path, index, block, block + 1)[begin - index.block_range(block)[0] :]
+            block_begin, _ = index.block_range(block)
+            data = read_blocks(path, index, block, block + 1)[begin - block_begin :]
         for record in range(first, block_stop):
             offset = int(offsets[record])
             yield offset, check_frame(data[offset - begin : int(offsets[record + 1]) - begin], path, offset)
@@ -38,7 +39,7 @@ def read_indexed(path: str, index: ShardIndex, first: int, stop: int) -> Iterato
 
 
 def read_blocks(path: str, index: ShardIndex, first: int, stop: int, *, is_checked: bool = False) -> bytes:
-    """Read blocks of a compressed shard in one request, and unpack them.
+    """Return the unpacked bytes of consecutive blocks of a compressed shard, which one request reads.
 
     Args:
         path: path of the shard.
@@ -51,14 +52,16 @@ def read_blocks(path: str, index: ShardIndex, first: int, stop: int, *, is_check
         CorruptionError: a block does not unpack.
         StorageError: the file cannot be read.
     """
-    run_begin, run_end = index.file_range(first)[0], index.file_range(stop - 1)[1]
+    run_begin, _ = index.file_range(first)
+    _, run_end = index.file_range(stop - 1)
     packed = storage_for(path).read_range(path, run_begin, run_end - run_begin, is_checked=is_checked)
-    blocks = []
+    parts = []
     for block in range(first, stop):
-        (begin, end), (offset, next_offset) = index.file_range(block), index.block_range(block)
+        (packed_begin, packed_end), (begin, end) = index.file_range(block), index.block_range(block)
         try:
-            blocks.append(unpack_blocks(packed[begin - run_begin : end - run_begin], next_offset - offset))
+            parts.append(unpack_blocks(packed[packed_begin - run_begin : packed_end - run_begin], end - begin))
         except ValueError as error:
             reason = f"the block of the record does not unpack: {error}{UNPACKED}"
-            raise CorruptionError(path, offset, reason) from None
-    return blocks[0] if len(blocks) == 1 else b"".join(blocks)
+            raise CorruptionError(path, begin, reason) from None
+    # Joining one part would copy it.
+    return parts[0] if len(parts) == 1 else b"".join(parts)

@@ -53,13 +53,14 @@ class ShardKeys:
 
     @classmethod
     def of(cls, entries: Entries, shard_crc32c: int) -> ShardKeys:
-        """Return the keys of a shard, from entries in any order."""
+        """Return the keys of a shard, from its inputs' entries in any order."""
         return cls(np.sort(entries), shard_crc32c)
 
     @property
     def records(self) -> int:
         """Number of inputs that have a record."""
-        return int(np.count_nonzero(self.entries.view(np.uint8)[ENTRY_BYTES - 1 :: ENTRY_BYTES] == RECORD[0]))
+        last_bytes = self.entries.view(np.uint8)[ENTRY_BYTES - 1 :: ENTRY_BYTES]
+        return int(np.count_nonzero(last_bytes == RECORD[0]))
 
     def to_bytes(self) -> bytes:
         """Return the keys as stored on disk."""
@@ -88,7 +89,7 @@ class ShardKeys:
                 path, len(body), f"wrong length (expected {count_text(count, 'entry', 'entries')} before its checksum)"
             )
         entries = np.frombuffer(body, ENTRY, count, _HEAD.size)
-        if not _are_entries(entries):
+        if not _are_valid(entries):
             raise CorruptionError(
                 path, _HEAD.size, "the entries are not as they were written: ascending, each 0 or 1 at its end"
             )
@@ -102,8 +103,7 @@ class ShardKeys:
             path: path of the keys, for messages.
             one_to_one: whether each input that is not rejected has its own record.
         """
-        records = self.records if one_to_one else shard.records
-        if (self.shard_crc32c, records) != (shard.crc32c, shard.records):
+        if self.shard_crc32c != shard.crc32c or (one_to_one and self.records != shard.records):
             raise CorruptionError(
                 path,
                 0,
@@ -112,9 +112,11 @@ class ShardKeys:
             )
 
 
-def _are_entries(entries: Entries) -> bool:
-    """Return whether entries ascend, and each is of a record or a rejected input."""
-    words = entries.view(">u8").reshape(-1, 2)
-    keys, states = words[:, 0], words[:, 1]
-    ascends = (keys[1:] > keys[:-1]) | ((keys[1:] == keys[:-1]) & (states[1:] >= states[:-1]))
+def _are_valid(entries: Entries) -> bool:
+    """Return whether entries ascend, and the last byte of each says that it has a record or was rejected."""
+    # As two big-endian integers each: numpy compares them faster than strings.
+    halves = entries.view(">u8").reshape(-1, 2)
+    key_hashes, states = halves[:, 0], halves[:, 1]
+    same_key = key_hashes[1:] == key_hashes[:-1]
+    ascends = (key_hashes[1:] > key_hashes[:-1]) | (same_key & (states[1:] >= states[:-1]))
     return bool(ascends.all() and ((states & 0xFF) <= REJECTED[0]).all())

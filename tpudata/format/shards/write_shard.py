@@ -37,9 +37,10 @@ def write_shard(
         dali_index: whether to write the index for DALI, too, which reads no compressed shards.
         replace: whether a shard of other bytes may be there already; see `Storage.create`.
     """
-    return write_shard_files(
+    shard, _ = write_shard_files(
         folder, name, records, summary, compression=compression, dali_index=dali_index, replace=replace
-    )[0]
+    )
+    return shard
 
 
 def write_shard_files(
@@ -52,7 +53,7 @@ def write_shard_files(
     dali_index: bool = False,
     replace: bool = True,
 ) -> tuple[Shard, tuple[WrittenFile, WrittenFile]]:
-    """Write a shard and its index into a dataset's folder, and return the shard and both files.
+    """Write a shard and its index into a dataset's folder.
 
     The shard appears under its name only when all records are written, and its index after it: a shard with a valid index is
     complete. Memory holds one record, half a MB of output and what the storage buffers (4 MiB for a disk, 8 MiB for
@@ -66,6 +67,9 @@ def write_shard_files(
         compression: None, or `"gzip"`.
         dali_index: whether to write the index for DALI, too, which reads no compressed shards.
         replace: whether a shard of other bytes may be there already; see `Storage.create`.
+
+    Returns:
+        The shard, and the two files that must be as written when the manifest is: the shard's and the index's.
 
     Raises:
         DatasetError: there are no records, one is larger than a `tf.train.Example` may be, or the name is invalid; nothing was
@@ -87,14 +91,14 @@ def write_shard_files(
                     f"{name}: a record is too large (got {size} bytes, expected at most {MAX_EXAMPLE_BYTES} in a tf.train.Example)."
                     " Split it into several."
                 )
-        written_shard = writer.finish()
-        if not len(written_shard.block_crc32c):
+        written = writer.finish()
+        if len(written.block_crc32c) == 0:
             raise DatasetError(f"{name}: no records to write. Pass 1 or more.")
-    index = ShardIndex.of(written_shard, summary())
-    data = index.to_bytes()
+    index = ShardIndex.of(written, summary())
+    index_bytes = index.to_bytes()
     if dali_index:
         write_dali_index(folder, name, index)
     with storage.create(storage.join(folder, index_name(name)), replace=replace) as file:
-        file.write(data)
+        file.write(index_bytes)
     shard = Shard(name=name, records=index.records, bytes=index.shard_bytes, crc32c=index.shard_crc32c)
-    return shard, (WrittenFile(name, shard.bytes, shard.crc32c), WrittenFile.of(index_name(name), data))
+    return shard, (WrittenFile(name, shard.bytes, shard.crc32c), WrittenFile.of(index_name(name), index_bytes))

@@ -12,9 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 _BITS = 0xFFFFFFFF
-# The polynomial without x^32, with bits in the checksum's order: the highest of the 32 is x^0.
+# Polynomials have their bits in the checksum's order: the highest of the 32 is x^0. This one is CRC-32C's without x^32.
 _POLYNOMIAL = 0x82F63B78
-_X8 = 1 << 31 - 8
+_X0, _X8 = 1 << 31, 1 << 31 - 8
 # Bits of a size that are handled at a time: fewer take more steps, more take larger tables.
 _DIGIT_BITS = 4
 _DIGITS = 1 << _DIGIT_BITS
@@ -24,7 +24,7 @@ def _multiply(a: int, b: int) -> int:
     """Multiply two polynomials modulo that of CRC-32C."""
     product = 0
     while a:
-        if a & 0x80000000:
+        if a & _X0:
             product ^= b
         a = a << 1 & _BITS
         b = b >> 1 ^ (_POLYNOMIAL if b & 1 else 0)
@@ -32,7 +32,7 @@ def _multiply(a: int, b: int) -> int:
 
 
 def _list_powers() -> list[int]:
-    # x^(8 * 2^k), for files of any length.
+    """Return x^(8 * 2^k) for each k below 64, enough for files of any length."""
     powers = [_X8]
     while len(powers) < 64:
         powers.append(_multiply(powers[-1], powers[-1]))
@@ -42,21 +42,19 @@ def _list_powers() -> list[int]:
 _POWERS = _list_powers()
 
 
-def split_crc32c(whole_crc32c: int, beginning: int, size: int) -> int:
+def split_crc32c(whole_crc32c: int, begin_crc32c: int, size: int) -> int:
     """Return the CRC-32C of B, from those of A followed by B and of A.
 
     Args:
         whole_crc32c: CRC-32C of A followed by B.
-        beginning: CRC-32C of A.
+        begin_crc32c: CRC-32C of A.
         size: number of bytes of B.
     """
-    for power in _POWERS:
-        if size & 1:
-            beginning = _multiply(power, beginning)
-        size >>= 1
-        if not size:
-            break
-    return whole_crc32c ^ beginning
+    moved = begin_crc32c
+    for bit in range(size.bit_length()):
+        if size >> bit & 1:
+            moved = _multiply(_POWERS[bit], moved)
+    return whole_crc32c ^ moved
 
 
 def move_crc32c(crcs: npt.NDArray[np.uint32], sizes: npt.NDArray[np.int64]) -> npt.NDArray[np.uint32]:
@@ -71,10 +69,10 @@ def move_crc32c(crcs: npt.NDArray[np.uint32], sizes: npt.NDArray[np.int64]) -> n
     """
     moved = crcs
     for digit in range(-(-int(sizes.max(initial=0)).bit_length() // _DIGIT_BITS)):
-        # The base-16 digit of each size selects one of 16 multiplications: the start of its tables.
-        table = (sizes >> _DIGIT_BITS * digit & _DIGITS - 1) << 10
+        # The base-16 digit of each size selects one of 16 multiplications, each with 4 tables of 256 entries.
+        starts = (sizes >> _DIGIT_BITS * digit & _DIGITS - 1) * (4 * 256)
         tables = _make_digit_tables(digit)
-        moved = np.bitwise_xor.reduce([tables[table + (moved >> 8 * byte & 0xFF) + 256 * byte] for byte in range(4)])
+        moved = np.bitwise_xor.reduce([tables[starts + 256 * byte + (moved >> 8 * byte & 0xFF)] for byte in range(4)])
     return moved
 
 
@@ -98,10 +96,10 @@ def extend_crc32c(crcs: npt.NDArray[np.uint32], data: npt.NDArray[np.uint8]) -> 
 @functools.cache
 def _make_digit_tables(digit: int) -> npt.NDArray[np.uint32]:
     """Return the tables that multiply by x^(8 * d * 16^digit) for each d below 16, concatenated: uint32 [16 * 4 * 256]."""
-    power, tables = 1 << 31, []
+    factor, tables = _X0, []
     for _ in range(_DIGITS):
-        tables.append(_make_tables(power))
-        power = _multiply(_POWERS[_DIGIT_BITS * digit], power)
+        tables.append(_make_tables(factor))
+        factor = _multiply(_POWERS[_DIGIT_BITS * digit], factor)
     return np.concatenate(tables, axis=None)
 
 

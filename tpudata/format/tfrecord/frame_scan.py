@@ -1,6 +1,6 @@
 """Scan for the record offsets of a TFRecord file without an index, in one pass.
 
-It reads the headers and compares their checksums; small records are read whole. The result takes 8 bytes per record.
+It reads the headers and compares their checksums; small records are read whole. The offsets take 8 bytes per record.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ READ_BYTES = 4 << 20
 # MB.
 _LARGE_BYTES = 16 << 10
 _LARGE_REMOTE_BYTES = 4 << 20
-# Shortest run of equal records that is counted at once.
+# Fewest records in the rest of a piece that are compared at once, with numpy: below, a loop takes no longer.
 _LEAST_RUN = 8
 
 
 def is_zlib(data: bytes) -> bool:
-    """Return whether a file of TFRecords is compressed with ZLIB, as TensorFlow can write it, by its first bytes."""
+    """Return whether the first bytes of a file are those of TFRecords compressed with ZLIB, as TensorFlow can write them."""
     # The first two are a multiple of 31 (RFC 1950).
     if data[:1] != b"\x78" or int.from_bytes(data[:2], "big") % 31:
         return False
@@ -81,8 +81,8 @@ def scan_frames(
     if large_bytes is None:
         large_bytes = _LARGE_BYTES if isinstance(storage, LocalStorage) else _LARGE_REMOTE_BYTES
     while offset < file.size:
-        is_large = bool(starts) and offset // len(starts) >= large_bytes
-        length = HEADER_BYTES if is_large else read_bytes
+        has_large_records = bool(starts) and offset // len(starts) >= large_bytes
+        length = HEADER_BYTES if has_large_records else read_bytes
         data = storage.read_range(file.path, offset, min(length, file.size - offset))
         if len(data) < HEADER_BYTES:
             raise CorruptionError(
@@ -115,6 +115,7 @@ def _walk_headers(data: bytes, offset: int, file: Entry, starts: array[int]) -> 
         if size > file.size - begin:
             raise CorruptionError(file.path, begin, f"the file ends inside a record of {length} bytes")
         count = 1
+        # Many files have records of one size; numpy compares their headers faster than this loop.
         if data[position + size : position + size + HEADER_BYTES] == header:
             count += _count_equal_records(data, position + size, size, header)
         starts.extend(range(begin, begin + size * count, size))
@@ -123,10 +124,17 @@ def _walk_headers(data: bytes, offset: int, file: Entry, starts: array[int]) -> 
 
 
 def _count_equal_records(data: bytes, position: int, size: int, header: bytes) -> int:
-    """Return the number of consecutive whole records from `position` on with this header; 0 if too few bytes remain to compare."""
-    frame_limit = (len(data) - position) // size
-    if frame_limit < _LEAST_RUN:
+    """Return the number of consecutive whole records from `position` on with this header; 0 if too few remain to compare.
+
+    Args:
+        data: a piece of a file.
+        position: offset in `data`.
+        size: bytes of such a record with its header and footer.
+        header: the header.
+    """
+    most = (len(data) - position) // size
+    if most < _LEAST_RUN:
         return 0
-    frames = np.frombuffer(data, np.uint8, frame_limit * size, position).reshape(frame_limit, size)
-    same = (frames[:, :HEADER_BYTES] == np.frombuffer(header, np.uint8)).all(axis=1)
-    return frame_limit if same.all() else int(same.argmin())
+    frames = np.frombuffer(data, np.uint8, most * size, position).reshape(most, size)
+    is_equal = (frames[:, :HEADER_BYTES] == np.frombuffer(header, np.uint8)).all(axis=1)
+    return most if is_equal.all() else int(is_equal.argmin())

@@ -55,48 +55,53 @@ def pack_checksum(crc: int) -> bytes:
 
 
 def pack_frame(data: bytes) -> bytes:
-    """Return a record as it stands in a file."""
+    """Return a record with its header and footer, as stored in a file."""
     return b"".join((pack_header(len(data)), data, pack_checksum(google_crc32c.value(data))))
 
 
 def unpack_header(header: bytes) -> int | None:
-    """Return the length of the data by a record's header; None if it differs from its checksum."""
+    """Return the length of the data in a record's header; None if the length does not match its checksum."""
     length: int
     length, crc = _HEADER.unpack(header)
     return length if _mask(google_crc32c.value(header[:LENGTH_BYTES])) == crc else None
 
 
 def has_checksum(data: Bytes, footer: bytes) -> bool:
-    """Return whether the data of a record has the checksum in its footer."""
+    """Return whether the data of a record match the checksum in its footer."""
     return _CRC.unpack(footer) == (_mask(google_crc32c.value(data)),)
 
 
-def find_damage(frame: Bytes, data: Bytes) -> str | None:
-    """Return a description of a record's damage, or None.
-
-    Args:
-        frame: the record's bytes in the file.
-        data: the part of them that is the record.
-    """
-    length = unpack_header(bytes(frame[:HEADER_BYTES]))
-    if length != len(data):
-        return "the length of a record does not match its checksum or the index"
-    if not has_checksum(data, bytes(frame[-FOOTER_BYTES:])):
-        return f"the checksum of a record of {length} bytes does not match"
-    return None
+def find_damage(frame: Bytes) -> str | None:
+    """Return a description of a record's damage, None without damage; `frame` is the record with its header and footer."""
+    return _find_mismatch(bytes(frame[:HEADER_BYTES]), frame[HEADER_BYTES:-FOOTER_BYTES], bytes(frame[-FOOTER_BYTES:]))
 
 
 def check_frame(frame: bytes, path: str, offset: int) -> bytes:
-    """Return the data of a record from its bytes in the file, after comparing length and checksums.
+    """Return the data of a record, after a comparison of its length and checksums.
+
+    Args:
+        frame: the record with its header and footer.
+        path: path of the file, for messages.
+        offset: byte offset of the record in the file, for messages.
 
     Raises:
-        CorruptionError: they differ.
+        CorruptionError: the length or a checksum differs.
     """
     data = frame[HEADER_BYTES:-FOOTER_BYTES]
-    damage = find_damage(frame, data)
+    damage = _find_mismatch(frame[:HEADER_BYTES], data, frame[-FOOTER_BYTES:])
     if damage:
         raise CorruptionError(path, offset, damage)
     return data
+
+
+def _find_mismatch(header: bytes, data: Bytes, footer: bytes) -> str | None:
+    """Return how the parts of a record contradict each other, in words; None if they do not."""
+    length = unpack_header(header)
+    if length != len(data):
+        return "the length of a record does not match its checksum or the index"
+    if not has_checksum(data, footer):
+        return f"the checksum of a record of {length} bytes does not match"
+    return None
 
 
 def read_records(path: str, compression: str | None = None) -> Iterator[tuple[int, bytes]]:
@@ -121,20 +126,21 @@ def read_records(path: str, compression: str | None = None) -> Iterator[tuple[in
 
 
 def _unpack_records(path: str, packed: BinaryIO) -> Iterator[tuple[int, bytes]]:
-    end = 0
+    """Yield the records of an open file that is compressed with gzip."""
+    next_offset = 0
     try:
         with gzip.GzipFile(fileobj=packed, mode="rb") as file:
             for offset, data in _read_open_records(path, file, None):
-                end = offset + len(data) + FRAME_BYTES
+                next_offset = offset + len(data) + FRAME_BYTES
                 yield offset, data
     except CorruptionError as error:
         raise CorruptionError(path, error.offset, error.reason + UNPACKED) from None
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise CorruptionError(path, end, f"the gzip stream is cut or damaged: {error}{UNPACKED}") from None
+        raise CorruptionError(path, next_offset, f"the gzip stream is cut or damaged: {error}{UNPACKED}") from None
 
 
 def _read_open_records(path: str, file: BinaryIO | gzip.GzipFile, size: int | None) -> Iterator[tuple[int, bytes]]:
-    """Yield the records of an open file of `size` bytes, or of unknown size."""
+    """Yield the records of an open file of `size` bytes; None if the size is unknown."""
     offset = 0
     while header := file.read(HEADER_BYTES):
         if len(header) < HEADER_BYTES:
@@ -150,7 +156,7 @@ def _read_open_records(path: str, file: BinaryIO | gzip.GzipFile, size: int | No
             raise CorruptionError(
                 path, offset, f"a record of {length:,} bytes is too large (expected at most {MOST_RECORD_BYTES:,})"
             )
-        data = file.read(length) if length <= _READ_BYTES else b"".join(_read_long(file, length))
+        data = file.read(length) if length <= _READ_BYTES else b"".join(_read_in_pieces(file, length))
         footer = file.read(FOOTER_BYTES)
         if len(data) + len(footer) < length + FOOTER_BYTES:
             raise CorruptionError(path, offset, f"the file ends inside a record of {length} bytes")
@@ -160,7 +166,7 @@ def _read_open_records(path: str, file: BinaryIO | gzip.GzipFile, size: int | No
         offset += length + FRAME_BYTES
 
 
-def _read_long(file: BinaryIO | gzip.GzipFile, length: int) -> Iterator[bytes]:
+def _read_in_pieces(file: BinaryIO | gzip.GzipFile, length: int) -> Iterator[bytes]:
     while length > 0 and (part := file.read(min(length, _READ_BYTES))):
         yield part
         length -= len(part)

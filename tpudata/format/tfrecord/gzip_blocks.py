@@ -50,13 +50,13 @@ class GzipBlockWriter:
 
     def __init__(self, file: BinaryIO) -> None:
         self.size = self.crc32c = 0
+        self.offsets = [0]
         self._file = file
-        self.offsets = [self.size]
         self._packer = _make_packer()
         self._unpacked_size = self._unpacked_crc = 0
 
     def write(self, pieces: Iterable[bytes]) -> None:
-        """Compress data of the current block."""
+        """Append data to the current block."""
         for piece in filter(None, pieces):
             if not self._unpacked_size:
                 self._write(HEADER)
@@ -78,14 +78,15 @@ class GzipBlockWriter:
 
 
 def _make_packer() -> zlib._Compress:
+    """Return a compressor of one block, without gzip's header and trailer."""
     return zlib.compressobj(_LEVEL, zlib.DEFLATED, -zlib.MAX_WBITS)
 
 
 def packed_size(pieces: Iterable[bytes]) -> int:
-    """Return the size in a file, in bytes, of a block of these pieces."""
+    """Return the bytes that a block of these pieces takes in a file."""
     packer = _make_packer()
-    body = sum(len(packer.compress(piece)) for piece in pieces) + len(packer.flush())
-    return len(HEADER) + body + _TRAILER.size
+    deflated_size = sum(len(packer.compress(piece)) for piece in pieces) + len(packer.flush())
+    return len(HEADER) + deflated_size + _TRAILER.size
 
 
 def check_compression(compression: str | None) -> None:
@@ -112,11 +113,10 @@ def unpack_blocks(data: bytes, size: int) -> bytes:
             part = unpacker.decompress(data, missing + 1)
         except zlib.error as error:
             raise ValueError(str(error)) from None
-        if len(part) > missing or not unpacker.eof:
-            is_more = len(part) > missing
-            raise ValueError(
-                f"{'more than ' if is_more else ''}{size - missing + min(len(part), missing)} of {size} bytes"
-            )
+        if len(part) > missing:
+            raise ValueError(f"more than {size} of {size} bytes")
+        if not unpacker.eof:
+            raise ValueError(f"{size - missing + len(part)} of {size} bytes")
         parts.append(part)
         missing -= len(part)
         data = unpacker.unused_data

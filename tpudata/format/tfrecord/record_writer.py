@@ -21,14 +21,14 @@ from tpudata.format.tfrecord.gzip_blocks import GZIP, GzipBlockWriter, check_com
 # From this length on, a copy costs more than a separate part.
 _LARGE = 1 << 14
 # Bytes that are collected for one write. More saves no time; with less, small records would not share a call.
-_HELD_BYTES = 1 << 19
+_MOST_HELD_BYTES = 1 << 19
 # Records whose blocks get their checksums together.
 _STEP_RECORDS = 1 << 16
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Written:
-    """Result of a RecordWriter.
+    """Offsets, sizes and checksums of a file that a RecordWriter has written.
 
     Attributes:
         offsets: uint64 [records + 1]: byte offset of every record's header, and the size of all records, before compression.
@@ -66,14 +66,14 @@ class RecordWriter:
     def __init__(self, file: BinaryIO, block_records: int, compression: str | None = None) -> None:
         check_compression(compression)
         self._file = file
-        self._packed = GzipBlockWriter(file) if compression == GZIP else None
+        self._gzip_writer = GzipBlockWriter(file) if compression == GZIP else None
         self._block_records = block_records
         self._sizes = array.array("Q")
         self._crcs = array.array("I")
-        # Not yet written: pieces, followed by small pieces that become one.
+        # Not yet written: pieces, followed by small pieces that become one; and the bytes of both.
         self._pieces: list[bytes] = []
-        self._small: list[bytes] = []
-        self._held = 0
+        self._small_pieces: list[bytes] = []
+        self._held_bytes = 0
 
     def write(self, *parts: bytes) -> int:
         """Append one record, given whole or in parts; return its size in bytes. It may reach the file only in `finish`."""
@@ -81,22 +81,22 @@ class RecordWriter:
         for part in parts:
             size += len(part)
             crc = google_crc32c.extend(crc, part)
-        small = self._small
-        small.append(_small_header(size) if size < _LARGE else pack_header(size))
+        small_pieces = self._small_pieces
+        small_pieces.append(_pack_small_header(size) if size < _LARGE else pack_header(size))
         for part in parts:
             if len(part) < _LARGE:
-                small.append(part)
+                small_pieces.append(part)
             else:
-                self._pieces += (b"".join(small), part)
-                small.clear()
-        small.append(pack_checksum(crc))
+                self._pieces += (b"".join(small_pieces), part)
+                small_pieces.clear()
+        small_pieces.append(pack_checksum(crc))
         self._sizes.append(size)
         self._crcs.append(crc)
-        self._held += size + FRAME_BYTES
-        if self._held >= _HELD_BYTES:
+        self._held_bytes += size + FRAME_BYTES
+        if self._held_bytes >= _MOST_HELD_BYTES:
             self._write_held()
-        if self._packed is not None and len(self._sizes) % self._block_records == 0:
-            self._end_block(self._packed)
+        if self._gzip_writer is not None and len(self._sizes) % self._block_records == 0:
+            self._end_block(self._gzip_writer)
         return size
 
     def finish(self) -> Written:
@@ -105,70 +105,87 @@ class RecordWriter:
         sizes = np.array(self._sizes, np.uint64)
         offsets = np.zeros(len(sizes) + 1, np.uint64)
         np.cumsum(sizes + np.uint64(FRAME_BYTES), out=offsets[1:])
-        blocks = self._compute_blocks()
-        if self._packed is None:
-            ends = np.append(offsets[self._block_records :: self._block_records], offsets[-1])[: len(blocks)]
-            crc = int(np.bitwise_xor.reduce(move_crc32c(blocks, (offsets[-1] - ends).astype(np.int64))))
-            return Written(offsets, blocks, self._block_records, int(offsets[-1]), crc, None)
+        block_crcs = self._compute_all_block_crcs()
+        if self._gzip_writer is None:
+            block_ends = np.append(offsets[self._block_records :: self._block_records], offsets[-1])[: len(block_crcs)]
+            bytes_after = (offsets[-1] - block_ends).astype(np.int64)
+            file_crc = int(np.bitwise_xor.reduce(move_crc32c(block_crcs, bytes_after)))
+            return Written(offsets, block_crcs, self._block_records, int(offsets[-1]), file_crc, None)
         if len(sizes) % self._block_records:
-            self._end_block(self._packed)
-        block_offsets = np.array(self._packed.offsets, np.uint64)
-        return Written(offsets, blocks, self._block_records, self._packed.size, self._packed.crc32c, block_offsets)
+            self._end_block(self._gzip_writer)
+        block_offsets = np.array(self._gzip_writer.offsets, np.uint64)
+        return Written(
+            offsets,
+            block_crcs,
+            self._block_records,
+            self._gzip_writer.size,
+            self._gzip_writer.crc32c,
+            block_offsets,
+        )
 
-    def _compute_blocks(self) -> npt.NDArray[np.uint32]:
-        """Return the CRC-32C of each block, computed in batches, since it takes two hundred bytes per record."""
+    def _compute_all_block_crcs(self) -> npt.NDArray[np.uint32]:
+        """Return the CRC-32C of each block: uint32 [blocks]. It takes 200 bytes per record, so records go in batches of blocks."""
         step = -(-_STEP_RECORDS // self._block_records) * self._block_records
-        parts = [np.zeros(0, np.uint32)]
+        batches = [np.zeros(0, np.uint32)]
         for start in range(0, len(self._sizes), step):
             sizes = np.array(self._sizes[start : start + step], np.int64)
-            parts.append(
-                _compute_block_checksums(
-                    sizes, np.array(self._crcs[start : start + step], np.uint32), self._block_records
-                )
-            )
-        return np.concatenate(parts)
+            crcs = np.array(self._crcs[start : start + step], np.uint32)
+            batches.append(_compute_block_crcs(sizes, crcs, self._block_records))
+        return np.concatenate(batches)
 
-    def _end_block(self, packed: GzipBlockWriter) -> None:
+    def _end_block(self, gzip_writer: GzipBlockWriter) -> None:
         self._write_held()
-        packed.end_block()
+        gzip_writer.end_block()
 
     def _write_held(self) -> None:
-        pieces = [*self._pieces, b"".join(self._small)]
-        if self._packed is None:
+        """Write the pieces that are not yet written to the file, or to the current block."""
+        pieces = [*self._pieces, b"".join(self._small_pieces)]
+        if self._gzip_writer is None:
             self._file.writelines(pieces)
         else:
-            self._packed.write(pieces)
+            self._gzip_writer.write(pieces)
         self._pieces.clear()
-        self._small.clear()
-        self._held = 0
+        self._small_pieces.clear()
+        self._held_bytes = 0
 
 
 # Cached for small records, whose sizes recur.
-_small_header = functools.lru_cache(maxsize=4096)(pack_header)
+_pack_small_header = functools.lru_cache(maxsize=4096)(pack_header)
 
 
-def _compute_block_checksums(
+def _compute_block_crcs(
     sizes: npt.NDArray[np.int64], crcs: npt.NDArray[np.uint32], block_records: int
 ) -> npt.NDArray[np.uint32]:
-    """Return the CRC-32C of each block of framed records, from sizes and checksums of the records' data: uint32 [blocks]."""
-    starts = np.arange(0, len(sizes), block_records)
-    records = np.diff(np.append(starts, len(sizes)))
-    ends = np.cumsum(sizes + FRAME_BYTES)
-    to_end = np.repeat(ends[starts + records - 1], records) - ends
-    lengths = extend_crc32c(np.zeros(len(sizes), np.uint32), _take_bytes(sizes.astype("<u8")))
-    headers = extend_crc32c(lengths, _take_bytes(_mask_all(lengths)))
-    rests = extend_crc32c(crcs, _take_bytes(_mask_all(crcs)))
-    # Together: a step costs hardly more for twice as many.
-    moved = move_crc32c(np.concatenate([headers, rests]), np.concatenate([to_end + sizes + FOOTER_BYTES, to_end]))
-    shares = moved[: len(sizes)] ^ moved[len(sizes) :]
-    checksums: npt.NDArray[np.uint32] = np.bitwise_xor.reduceat(shares, starts)
-    return checksums
+    """Return the CRC-32C of each block of framed records: uint32 [blocks].
+
+    Args:
+        sizes: int64 [records], bytes of each record's data.
+        crcs: uint32 [records], CRC-32C of each record's data.
+        block_records: records per block; the last block may be shorter.
+    """
+    first_records = np.arange(0, len(sizes), block_records)
+    counts = np.diff(np.append(first_records, len(sizes)))
+    record_ends = np.cumsum(sizes + FRAME_BYTES)
+    # Bytes of each record's block after the record.
+    bytes_after = np.repeat(record_ends[first_records + counts - 1], counts) - record_ends
+    length_crcs = extend_crc32c(np.zeros(len(sizes), np.uint32), _take_bytes(sizes.astype("<u8")))
+    header_crcs = extend_crc32c(length_crcs, _take_bytes(_mask_all(length_crcs)))
+    # Of the data and the footer.
+    body_crcs = extend_crc32c(crcs, _take_bytes(_mask_all(crcs)))
+    # Headers and bodies together: a step costs hardly more for twice as many.
+    moved = move_crc32c(
+        np.concatenate([header_crcs, body_crcs]), np.concatenate([bytes_after + sizes + FOOTER_BYTES, bytes_after])
+    )
+    contributions = moved[: len(sizes)] ^ moved[len(sizes) :]
+    block_crcs: npt.NDArray[np.uint32] = np.bitwise_xor.reduceat(contributions, first_records)
+    return block_crcs
 
 
 def _mask_all(crcs: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
-    # As in `tpudata.format.tfrecord.framing`; uint32 sums wrap.
-    summed: npt.NDArray[np.uint32] = (crcs >> np.uint32(15) | crcs << np.uint32(17)) + np.uint32(MASK_DELTA)
-    return summed.astype("<u4")
+    """Return checksums masked as in `tpudata.format.tfrecord.framing`, in little-endian order: uint32 [n]."""
+    # Sums of uint32 wrap.
+    masked: npt.NDArray[np.uint32] = (crcs >> np.uint32(15) | crcs << np.uint32(17)) + np.uint32(MASK_DELTA)
+    return masked.astype("<u4")
 
 
 def _take_bytes(values: npt.NDArray[np.generic]) -> npt.NDArray[np.uint8]:

@@ -1,4 +1,4 @@
-"""Check of the annotations of a record: boxes inside of the picture, and lists that belong together equally long."""
+"""Check of the annotations of a record: boxes lie inside the picture, and lists that belong together are equally long."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from tpudata.console.tables import count_text
 from tpudata.format.example.wire import Value
-from tpudata.format.manifest.annotation_features import Box, ObjectTable, entries, object_tables
+from tpudata.format.manifest.annotation_features import Box, ObjectTable, count_entries, object_tables
 from tpudata.format.manifest.features import Feature
 from tpudata.format.verification.defect import BOXES, LISTS, Problem
 
@@ -17,52 +17,54 @@ _CLASSES = "image/class/"
 class AnnotationCheck:
     """Checks the annotations of records whose features have the kinds and shapes of the schema.
 
-    Attributes:
-        has_any: whether records have annotations to check.
-
     Args:
         features: the schema.
+
+    Attributes:
+        has_any: whether records have annotations to check.
     """
 
     def __init__(self, features: Iterable[Feature]) -> None:
         features = tuple(features)
         self._tables = object_tables(features)
-        classes = tuple(f for f in features if f.name.startswith(_CLASSES) and f.shape == (None,))
-        groups = [*((table.prefix, table.columns) for table in self._tables), (_CLASSES.rstrip("/"), classes)]
+        picture_classes = tuple(f for f in features if f.name.startswith(_CLASSES) and f.shape == (None,))
+        groups = [*((table.prefix, table.columns) for table in self._tables), (_CLASSES.rstrip("/"), picture_classes)]
         self._groups = [(prefix, columns) for prefix, columns in groups if len(columns) > 1]
         self.has_any = bool(self._groups or self._tables)
 
-    def problems(self, example: Mapping[str, Value]) -> Iterator[Problem]:
+    def find_problems(self, example: Mapping[str, Value]) -> Iterator[Problem]:
         """Yield the problems of a record."""
-        differing = set()
+        uneven_prefixes = set()
         for prefix, columns in self._groups:
-            sizes = {feature.name: entries(feature, example.get(feature.name, ())) for feature in columns}
-            if len({*sizes.values()}) > 1:
-                differing.add(prefix)
-                yield Problem(_describe_lengths(prefix, sizes), LISTS)
+            lengths = {feature.name: count_entries(feature, example.get(feature.name, ())) for feature in columns}
+            if len({*lengths.values()}) > 1:
+                uneven_prefixes.add(prefix)
+                yield Problem(_describe_lengths(prefix, lengths), LISTS)
         for table in self._tables:
-            if table.prefix not in differing:
+            # `boxes` needs lists of one length.
+            if table.prefix not in uneven_prefixes:
                 yield from _find_box_problems(table, example)
 
 
-def _describe_lengths(prefix: str, sizes: Mapping[str, int]) -> str:
-    """Describe lists that differ in length by the first two."""
-    (first, size), *others = sizes.items()
-    other, different = next(name_and_size for name_and_size in others if name_and_size[1] != size)
+def _describe_lengths(prefix: str, lengths: Mapping[str, int]) -> str:
+    """Return a description of lists of different lengths by the first list and the first that differs from it."""
+    (first, length), *others = lengths.items()
+    other, other_length = next((name, size) for name, size in others if size != length)
     table = f" of {prefix!r}" if prefix else ""
-    return f"lists{table} that belong together differ in length: {first!r} has {size}, {other!r} has {different}"
+    return f"lists{table} that belong together differ in length: {first!r} has {length}, {other!r} has {other_length}"
 
 
 def _find_box_problems(table: ObjectTable, example: Mapping[str, Value]) -> Iterator[Problem]:
-    """Yield a problem if boxes have no area or are not inside the picture."""
+    """Yield one problem if boxes have no area or are not inside the picture."""
     boxes = table.boxes(example)
-    bad = [index for index, box in enumerate(boxes) if not _is_inside(box)]
-    if bad:
+    wrong_boxes = [index for index, box in enumerate(boxes) if not _is_inside(box)]
+    if wrong_boxes:
+        first = wrong_boxes[0]
         name = "/".join(filter(None, (table.prefix, "bbox")))
-        edges = "ymin {:g}, xmin {:g}, ymax {:g}, xmax {:g}".format(*boxes[bad[0]])
-        more = f", and {count_text(len(bad) - 1, 'more box', 'more boxes')}" if len(bad) > 1 else ""
+        edges = "ymin {:g}, xmin {:g}, ymax {:g}, xmax {:g}".format(*boxes[first])
+        more = f", and {count_text(len(wrong_boxes) - 1, 'more box', 'more boxes')}" if len(wrong_boxes) > 1 else ""
         yield Problem(
-            f"box {bad[0]} of {name!r} is {edges}{more} (expected edges from 0 to 1, ymin below ymax, xmin below xmax)",
+            f"box {first} of {name!r} is {edges}{more} (expected edges from 0 to 1, ymin below ymax, xmin below xmax)",
             BOXES,
         )
 

@@ -9,21 +9,21 @@ import google_crc32c
 
 from tpudata.errors import CorruptionError, DatasetError, StorageError, StorageUnavailableError
 from tpudata.format.dataset import Dataset
-from tpudata.format.manifest.manifest import MANIFEST_NAME, Manifest, Shard
+from tpudata.format.manifest.manifest import MANIFEST_NAME, Manifest, Shard, list_shards
 from tpudata.format.quarantine import QUARANTINE_NAME, Quarantine, ShardQuarantine, SkippedRecords
 from tpudata.format.shards.index import ShardIndex
 from tpudata.format.tfrecord.framing import FOOTER_BYTES, FRAME_BYTES, HEADER_BYTES, has_checksum, unpack_header
 from tpudata.format.tfrecord.gzip_blocks import unpack_blocks
 from tpudata.format.verification.defect import Defect
 from tpudata.format.verification.shard_check import ExampleCheck, ShardCheck
-from tpudata.format.verification.shard_walk import Problems
+from tpudata.format.verification.shard_walk import FindProblems
 from tpudata.storage import storage_for
 
 
 def quarantine_damage(
     folder: str, defects: Iterable[Defect], example_check: ExampleCheck | None
 ) -> tuple[Quarantine, list[Defect]]:
-    """Write the list of records for readers to skip: exactly the damaged ones.
+    """Write the list of records for readers to skip: exactly the damaged ones. Without any, remove an earlier list.
 
     Args:
         folder: the dataset's folder.
@@ -31,41 +31,45 @@ def quarantine_damage(
         example_check: the `example_check` of `verify`.
 
     Returns:
-        The list that was written, and the defects that still keep readers from the dataset.
+        The quarantine that readers find now, and the defects that still keep them from the dataset.
 
     Raises:
         DatasetError: the manifest cannot be read.
         StorageError: a file cannot be read or written.
     """
     storage = storage_for(folder)
-    manifest_path, path = storage.join(folder, MANIFEST_NAME), storage.join(folder, QUARANTINE_NAME)
+    manifest_path, quarantine_path = storage.join(folder, MANIFEST_NAME), storage.join(folder, QUARANTINE_NAME)
     manifest = Manifest.from_bytes(storage.read(manifest_path), manifest_path)
     dataset, check = Dataset(folder, manifest), ShardCheck(folder, manifest, example_check)
-    shards = {dataset.shard_path(shard): shard for split in manifest.splits.values() for shard in split.shards}
-    damaged, remaining, unknown = {}, [], set()
+    shards_by_path = {dataset.shard_path(shard): shard for shard in list_shards(manifest)}
+    damaged: dict[str, ShardQuarantine] = {}
+    # Names of shards that have no valid index or cannot be read.
+    unreadable: set[str] = set()
+    remaining_defects = []
     for defect in defects:
-        shard = shards.get(defect.path)
-        if shard is not None and shard.name not in damaged and shard.name not in unknown:
+        shard = shards_by_path.get(defect.path)
+        if shard is not None and shard.name not in damaged and shard.name not in unreadable:
             try:
-                damaged[shard.name] = find_damaged_records(defect.path, shard, dataset.index(shard), check.problems)
-            except (CorruptionError, DatasetError):
-                unknown.add(shard.name)
+                damaged[shard.name] = find_damaged_records(
+                    defect.path, shard, dataset.index(shard), check.find_problems
+                )
             except StorageUnavailableError:
+                # An outage is not damage.
                 raise
-            except StorageError:
-                unknown.add(shard.name)
-        if defect.path != path and (shard is None or shard.name in unknown):
-            remaining.append(defect)
+            except (CorruptionError, DatasetError, StorageError):
+                unreadable.add(shard.name)
+        if defect.path != quarantine_path and (shard is None or shard.name in unreadable):
+            remaining_defects.append(defect)
     quarantine = Quarantine(damaged)
     if damaged:
-        with storage.create(path) as file:
+        with storage.create(quarantine_path) as file:
             file.write(quarantine.to_bytes())
-    elif storage.stat(path) is not None:
-        storage.delete(path)
-    return quarantine, remaining
+    elif storage.stat(quarantine_path) is not None:
+        storage.delete(quarantine_path)
+    return quarantine, remaining_defects
 
 
-def find_damaged_records(path: str, shard: Shard, index: ShardIndex, problems: Problems) -> ShardQuarantine:
+def find_damaged_records(path: str, shard: Shard, index: ShardIndex, find_problems: FindProblems) -> ShardQuarantine:
     """Read a shard block by block, and return the records to skip.
 
     Memory holds one block of records.
@@ -74,7 +78,7 @@ def find_damaged_records(path: str, shard: Shard, index: ShardIndex, problems: P
         path: path of the shard's file.
         shard: its entry in the manifest.
         index: its index.
-        problems: returns the problems of a record's content.
+        find_problems: returns the problems of a record's content.
 
     Raises:
         StorageError: the file exists but cannot be read.
@@ -84,12 +88,12 @@ def find_damaged_records(path: str, shard: Shard, index: ShardIndex, problems: P
     if entry is None:
         return ShardQuarantine(shard.crc32c, 0, (SkippedRecords(0, shard.records, "the shard is missing"),))
     with storage.open(path) as file:
-        runs = [run for block in range(index.blocks) for run in _check_block(path, file, index, block, problems)]
-    return ShardQuarantine(shard.crc32c, entry.size, tuple(_join_overlaps(runs)))
+        runs = [run for block in range(index.blocks) for run in _check_block(path, file, index, block, find_problems)]
+    return ShardQuarantine(shard.crc32c, entry.size, tuple(_join_runs(runs)))
 
 
 def _check_block(
-    path: str, file: BinaryIO, index: ShardIndex, block: int, problems: Problems
+    path: str, file: BinaryIO, index: ShardIndex, block: int, find_problems: FindProblems
 ) -> Iterator[SkippedRecords]:
     """Read the next block of a shard and yield the records to skip."""
     first = block * index.block_records
@@ -102,24 +106,24 @@ def _check_block(
         except ValueError as error:
             yield SkippedRecords(first, stop, f"the block does not unpack: {error}")
             return
-    is_whole = True
+    has_intact_frames = True
     for record in range(first, stop):
         offset = int(index.offsets[record])
         frame = data[offset - unpacked_begin : int(index.offsets[record + 1]) - unpacked_begin]
         reason = _find_frame_damage(frame, int(index.offsets[record + 1]) - offset)
         if reason is not None:
-            is_whole = False
+            has_intact_frames = False
         else:
-            content_problems = problems(path, offset, frame[HEADER_BYTES:-FOOTER_BYTES])
-            reason = "; ".join(problem.reason for problem in content_problems)
+            problems = find_problems(path, offset, frame[HEADER_BYTES:-FOOTER_BYTES])
+            reason = "; ".join(problem.reason for problem in problems)
         if reason:
             yield SkippedRecords(record, record + 1, reason)
-    if is_whole and google_crc32c.value(data) != index.block_crc32c[block]:
+    if has_intact_frames and google_crc32c.value(data) != index.block_crc32c[block]:
         yield SkippedRecords(first, stop, "the records differ from those that were written, by the index's checksum")
 
 
 def _find_frame_damage(frame: bytes, size: int) -> str | None:
-    """Return the problem of a record's frame or data, in words, or None."""
+    """Return the damage of a record of `size` bytes with header and footer, in words; None if it is intact."""
     if len(frame) < size:
         return "the file ends before it"
     if unpack_header(frame[:HEADER_BYTES]) != size - FRAME_BYTES:
@@ -129,18 +133,18 @@ def _find_frame_damage(frame: bytes, size: int) -> str | None:
     return None
 
 
-def _join_overlaps(skipped_records: list[SkippedRecords]) -> Iterator[SkippedRecords]:
-    """Yield runs that do not overlap; neighbours with the same reason are joined."""
-    before: SkippedRecords | None = None
-    for skipped in sorted(skipped_records):
-        if before is None:
-            before = skipped
-        elif skipped.first < before.stop or (skipped.first == before.stop and skipped.reason == before.reason):
-            # A wholly quarantined block begins no later than the damage in it.
-            reason = before.reason if before.stop >= skipped.stop else skipped.reason
-            before = SkippedRecords(before.first, max(before.stop, skipped.stop), reason)
+def _join_runs(runs: list[SkippedRecords]) -> Iterator[SkippedRecords]:
+    """Yield the runs in order: those that overlap, and neighbours with the same reason, as one."""
+    joined: SkippedRecords | None = None
+    for run in sorted(runs):
+        if joined is None:
+            joined = run
+        elif run.first < joined.stop or (run.first == joined.stop and run.reason == joined.reason):
+            # The longer run, such as a whole block, has the reason that covers all records.
+            reason = joined.reason if joined.stop >= run.stop else run.reason
+            joined = SkippedRecords(joined.first, max(joined.stop, run.stop), reason)
         else:
-            yield before
-            before = skipped
-    if before is not None:
-        yield before
+            yield joined
+            joined = run
+    if joined is not None:
+        yield joined

@@ -17,12 +17,12 @@ from tpudata.format.manifest.manifest import Manifest
 from tpudata.format.verification.annotation_check import AnnotationCheck
 from tpudata.format.verification.defect import CLASSES, Problem
 
-_KINDS = {bytes: "bytes", int: "int64", float: "float"}
-# Name of the label in layouts. If a record has several labels, the feature lacks the number of classes; the manifest has it.
+_TYPES = {"bytes": bytes, "int64": int, "float": float}
+_KINDS = {value_type: kind for kind, value_type in _TYPES.items()}
+# Names of the label in layouts. If a record has several labels, the feature lacks the number of classes; the manifest has it.
 _LABELS = ("image/class/label", "label")
 # Name of the classes of objects, to which the manifest's classes belong if pictures have none.
 _OBJECT_LABEL = "image/object/class/label"
-_TYPES = {kind: of for of, kind in _KINDS.items()}
 
 
 class RecordCheck:
@@ -33,38 +33,41 @@ class RecordCheck:
     """
 
     def __init__(self, manifest: Manifest) -> None:
-        self._features = {feature.name: _FeatureCheck.of(feature, manifest) for feature in manifest.features}
-        self._annotations = AnnotationCheck(manifest.features)
+        self._feature_checks = {feature.name: _FeatureCheck.of(feature, manifest) for feature in manifest.features}
+        self._annotation_check = AnnotationCheck(manifest.features)
 
-    def problems(self, example: Mapping[str, Value]) -> Iterator[Problem]:
-        """Yield the problems of a record: of its features, or else of its annotations."""
-        return self._find_all_problems(example) if self._annotations.has_any else self._find_feature_problems(example)
+    def find_problems(self, example: Mapping[str, Value]) -> Iterator[Problem]:
+        """Yield the problems of a record: those of its features, and those of its annotations if the features allow a check."""
+        if self._annotation_check.has_any:
+            return self._find_all_problems(example)
+        return self._find_feature_problems(example)
 
     def _find_all_problems(self, example: Mapping[str, Value]) -> Iterator[Problem]:
-        is_whole = True
+        """Yield the problems of a record's features, and those of its annotations unless a feature has the wrong kind or shape."""
+        can_check_annotations = True
         for problem in self._find_feature_problems(example):
-            is_whole = is_whole and problem.kind == CLASSES
+            # A label out of range changes no kind or shape.
+            can_check_annotations = can_check_annotations and problem.kind == CLASSES
             yield problem
-        if is_whole:
-            yield from self._annotations.problems(example)
+        if can_check_annotations:
+            yield from self._annotation_check.find_problems(example)
 
     def _find_feature_problems(self, example: Mapping[str, Value]) -> Iterator[Problem]:
-        """Yield the problems of a record's features: unfit values, and missing features."""
-        features, matched = self._features, 0
+        """Yield the problems of a record's features: unfit values, and unknown and missing features."""
+        checks, known_names = self._feature_checks, 0
         for name, values in example.items():
-            feature = features.get(name)
-            if feature is None:
+            check = checks.get(name)
+            if check is None:
                 yield Problem(f"feature {name!r} is not in the manifest")
                 continue
-            matched += 1
-            problem = feature.problem(values)
+            known_names += 1
+            problem = check.find_problem(values)
             if problem is not None:
                 yield problem._replace(reason=f"feature {name!r} {problem.reason}")
-        if matched < len(features):
-            absent = (feature for name, feature in features.items() if name not in example)
-            for feature in absent:
-                if not feature.may_be_absent:
-                    yield Problem(f"feature {feature.feature.name!r} is missing")
+        if known_names < len(checks):
+            for name, check in checks.items():
+                if name not in example and not check.may_be_absent:
+                    yield Problem(f"feature {name!r} is missing")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,7 +77,7 @@ class _FeatureCheck:
     Attributes:
         feature: the feature in the manifest.
         type: type of every value.
-        unit: number of values (of bytes for raw values) in the known dimensions of the shape.
+        unit: number of values (of bytes for raw values) in the fixed dimensions of the shape.
         repeats: whether any multiple of `unit` is allowed, because a dimension varies.
         low: smallest allowed integer, or None.
         high: largest allowed integer, or None.
@@ -94,21 +97,24 @@ class _FeatureCheck:
 
     @classmethod
     def of(cls, feature: Feature, manifest: Manifest) -> _FeatureCheck:
-        raw = feature.encoding == "raw"
+        """Return the rule for a feature; the manifest may have the number of its classes."""
+        # An image file is one bytes value, whatever the shape of its pixels.
         shape = () if feature.is_image_file else feature.shape
-        unit = math.prod(size for size in shape if size is not None) * (np.dtype(feature.dtype).itemsize if raw else 1)
+        unit = math.prod(size for size in shape if size is not None)
+        if feature.encoding == "raw":
+            unit *= np.dtype(feature.dtype).itemsize
         classes, offset = feature.num_classes, feature.label_offset
-        if classes is None and feature.kind == "int64" and _has_labels_of(manifest, feature):
+        if classes is None and feature.kind == "int64" and _counts_classes_of(manifest, feature):
             classes, offset = manifest.labels, int(manifest.options.get("label_offset", 0))
         low, high = (None, None) if classes is None else (offset, offset + classes - 1)
         return cls(feature, _TYPES[feature.kind], unit, None in shape, low, high)
 
-    def problem(self, values: Value) -> Problem | None:
-        """Return the problem of some values, or None."""
+    def find_problem(self, values: Value) -> Problem | None:
+        """Return the problem of the feature's values in a record, None without one; the reason follows "feature NAME"."""
         if self.feature.encoding == "raw":
             return self._find_raw_problem(values)
         count = len(values)
-        if count != self.unit and not (self.repeats and self._is_multiple(count)):
+        if count != self.unit and not self._is_allowed_multiple(count):
             return Problem(f"has {count} values, which do not match the manifest's shape {self._shape}")
         for value in values:
             if type(value) is not self.type:
@@ -118,20 +124,23 @@ class _FeatureCheck:
         return None
 
     def _find_raw_problem(self, values: Value) -> Problem | None:
-        """Return the problem of a raw value whose bytes do not fit its shape; None without one."""
+        """Return the problem of values in the encoding `raw`, which are one bytes value of a size that fits; None without one."""
         if len(values) != 1:
             return Problem(f"has {len(values)} values; raw values of the manifest's shape {self._shape} are one")
         (value,) = values
         if not isinstance(value, bytes):
             return self._describe_kind_problem(value)
         size = len(value)
-        if size != self.unit and not (self.repeats and self._is_multiple(size)):
+        if size != self.unit and not self._is_allowed_multiple(size):
             return Problem(
                 f"has {size} bytes, which do not match the manifest's {self.feature.dtype} of shape {self._shape}"
             )
         return None
 
-    def _is_multiple(self, count: int) -> bool:
+    def _is_allowed_multiple(self, count: int) -> bool:
+        """Return whether a dimension that varies allows this number of values, or of bytes for raw values."""
+        if not self.repeats:
+            return False
         return count % self.unit == 0 if self.unit else count == 0
 
     def _describe_kind_problem(self, value: bytes | int | float) -> Problem:
@@ -142,9 +151,9 @@ class _FeatureCheck:
         return f"({', '.join('any' if size is None else str(size) for size in self.feature.shape)})"
 
 
-def _has_labels_of(manifest: Manifest, feature: Feature) -> bool:
-    """Return whether the manifest counts the classes of a feature whose schema does not."""
+def _counts_classes_of(manifest: Manifest, feature: Feature) -> bool:
+    """Return whether the classes that the manifest counts are those of a feature without a number of classes."""
     if feature.name in _LABELS:
         return True
-    counted = any(other.num_classes is not None or other.name in _LABELS for other in manifest.features)
-    return feature.name == _OBJECT_LABEL and not counted
+    has_other_classes = any(other.num_classes is not None or other.name in _LABELS for other in manifest.features)
+    return feature.name == _OBJECT_LABEL and not has_other_classes

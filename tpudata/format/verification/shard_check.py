@@ -12,15 +12,15 @@ from tpudata.format.example.decode import decode_example
 from tpudata.format.example.wire import MAX_EXAMPLE_BYTES, Value
 from tpudata.format.layout import dali_index_name, index_name
 from tpudata.format.manifest.manifest import Manifest, Shard
-from tpudata.format.shards.dali_index import dali_index
+from tpudata.format.shards.dali_index import encode_dali_index
 from tpudata.format.shards.index import ShardIndex
 from tpudata.format.tfrecord.framing import UNPACKED, read_records
 from tpudata.format.verification.defect import Defect, Problem
 from tpudata.format.verification.record_check import RecordCheck
-from tpudata.format.verification.shard_walk import Walk
+from tpudata.format.verification.shard_walk import ShardWalk
 from tpudata.storage import storage_for
 
-# From the manifest and a decoded record to its problems: words, or Problems that have a name.
+# Returns the problems of a decoded record, given the manifest and the record: each in words, or as a `Problem` that has a kind.
 ExampleCheck = Callable[[Manifest, Mapping[str, Value]], Iterable[str | Problem]]
 
 _PROGRESS_BYTES = 8_000_000
@@ -50,8 +50,8 @@ class ShardCheck:
         self._most_bytes = most_bytes
         self._record_check = RecordCheck(manifest)
 
-    def defects(self, shard: Shard, progress: Callable[[int], None] | None = None) -> Iterator[Defect]:
-        """Yield the defects of a shard and its index, in the order of the bytes.
+    def find_defects(self, shard: Shard, progress: Callable[[int], None] | None = None) -> Iterator[Defect]:
+        """Yield the defects of a shard's indexes, then those of the shard in the order of its bytes.
 
         Memory holds one record, of a compressed shard one block of records, and the index.
 
@@ -64,7 +64,7 @@ class ShardCheck:
         if self._manifest.dali_index:
             yield from self._find_dali_defects(shard, index)
         path = storage.join(self._folder, shard.name)
-        walk = Walk(path, shard, index)
+        walk = ShardWalk(path, shard, index)
         try:
             entry = storage.stat(path)
             if entry is None:
@@ -73,23 +73,23 @@ class ShardCheck:
             if entry.size != shard.bytes:
                 end = min(entry.size, shard.bytes)
                 yield Defect(path, end, f"the file has {entry.size} bytes, the manifest says {shard.bytes}")
-            reported = 0
             if self._manifest.compression is not None and index is None:
                 yield from self._check_unpacked(path, shard)
                 return
+            reported_bytes = 0
             with storage.open(path) as file:
                 if index is not None and index.compression is not None:
-                    steps = walk.check_blocks(file, index, self.problems)
+                    defects_by_record = walk.check_blocks(file, index, self.find_problems)
                 else:
-                    steps = walk.check_records(file, entry.size, self.problems)
-                for defects in steps:
+                    defects_by_record = walk.check_records(file, entry.size, self.find_problems)
+                for defects in defects_by_record:
                     yield from defects
-                    if progress and walk.read - reported >= _PROGRESS_BYTES:
-                        progress(walk.read - reported)
-                        reported = walk.read
+                    if progress and walk.file_offset - reported_bytes >= _PROGRESS_BYTES:
+                        progress(walk.file_offset - reported_bytes)
+                        reported_bytes = walk.file_offset
             yield from walk.find_end_defects()
             if progress:
-                progress(shard.bytes - reported)
+                progress(shard.bytes - reported_bytes)
         except StorageUnavailableError:
             # An outage is not a defect of the shard.
             raise
@@ -103,18 +103,18 @@ class ShardCheck:
         try:
             if storage.stat(path) is None:
                 yield Defect(path, None, "is missing")
-            elif index is not None and storage.read(path) != dali_index(index):
+            elif index is not None and storage.read(path) != encode_dali_index(index):
                 yield Defect(path, 0, "differs from the index of its shard. Write it again with tpudata index")
         except StorageError as error:
             yield Defect(path, 0, f"cannot be read: {error}")
 
     def _check_unpacked(self, path: str, shard: Shard) -> Iterator[Defect]:
-        """Yield the defects of a compressed shard without a valid index, up to the first damage."""
+        """Yield the defects of a compressed shard without a valid index, up to the first damage, after which nothing unpacks."""
         records = 0
         try:
             for offset, data in read_records(path, self._manifest.compression):
                 records += 1
-                for problem in self.problems(path, offset, data):
+                for problem in self.find_problems(path, offset, data):
                     yield Defect(path, offset, problem.reason + UNPACKED, problem.kind)
         except CorruptionError as error:
             yield Defect(path, error.offset, f"{error.reason}; the rest is not checked")
@@ -128,8 +128,8 @@ class ShardCheck:
         if crc != shard.crc32c:
             yield Defect(path, 0, f"the checksum of the file is {crc:08x}, the manifest says {shard.crc32c:08x}")
 
-    def problems(self, path: str, offset: int, data: bytes) -> list[Problem]:
-        """Return the problems of a record's content."""
+    def find_problems(self, path: str, offset: int, data: bytes) -> list[Problem]:
+        """Return the problems of a record's content; `path` and `offset` are its file and place there, for messages."""
         if len(data) > self._most_bytes:
             size = f"got {len(data)} bytes, expected at most {self._most_bytes} in a tf.train.Example"
             return [Problem(f"the record is too large ({size})")]
@@ -137,10 +137,10 @@ class ShardCheck:
             example = decode_example(data, path=path, offset=offset)
         except CorruptionError as error:
             return [Problem(error.reason)]
-        problems = list(self._record_check.problems(example))
+        problems = list(self._record_check.find_problems(example))
         if self._example_check is not None:
-            further = self._example_check(self._manifest, example)
-            problems += (Problem(problem) if isinstance(problem, str) else problem for problem in further)
+            extra_problems = self._example_check(self._manifest, example)
+            problems += (Problem(problem) if isinstance(problem, str) else problem for problem in extra_problems)
         return problems
 
     def _check_index(self, shard: Shard) -> Generator[Defect, None, ShardIndex | None]:
@@ -165,7 +165,9 @@ class ShardCheck:
         described = index.records, index.shard_bytes, index.shard_crc32c, index.compression
         if described != expected:
             yield Defect(
-                path, 0, f"describes another shard: {_describe(*described)}; the manifest says {_describe(*expected)}"
+                path,
+                0,
+                f"describes another shard: {_describe_shard(*described)}; the manifest says {_describe_shard(*expected)}",
             )
             return None
         if index.to_bytes() != data:
@@ -174,6 +176,6 @@ class ShardCheck:
         return index
 
 
-def _describe(records: int, size: int, crc32c: int, compression: str | None) -> str:
-    packing = "" if compression is None else f", {compression}"
-    return f"{count_text(records, 'record')}, {size} bytes, checksum {crc32c:08x}{packing}"
+def _describe_shard(records: int, size: int, crc32c: int, compression: str | None) -> str:
+    suffix = "" if compression is None else f", {compression}"
+    return f"{count_text(records, 'record')}, {size} bytes, checksum {crc32c:08x}{suffix}"

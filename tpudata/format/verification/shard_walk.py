@@ -28,8 +28,8 @@ from tpudata.format.tfrecord.framing import (
 from tpudata.format.tfrecord.gzip_blocks import unpack_blocks
 from tpudata.format.verification.defect import Defect, Problem
 
-# From path, offset and data of a record to the problems of its content.
-Problems = Callable[[str, int, bytes], list[Problem]]
+# Returns the problems of a record's content, given the record's path, offset and data.
+FindProblems = Callable[[str, int, bytes], list[Problem]]
 
 
 class _BadBlocks(NamedTuple):
@@ -38,7 +38,7 @@ class _BadBlocks(NamedTuple):
     Attributes:
         start: offset of their first record.
         end: offset after their last record.
-        packed: range of bytes in the file if they cannot be unpacked, else None.
+        packed: their byte range in the file if they cannot be unpacked; None if they can, but have other bytes.
     """
 
     start: int
@@ -46,8 +46,8 @@ class _BadBlocks(NamedTuple):
     packed: tuple[int, int] | None
 
 
-class Walk:
-    """Walk through the records of a shard, with the checksums up to the current place.
+class ShardWalk:
+    """Walk through the records of a shard, with the checksums up to the current offset.
 
     Args:
         path: path of the shard's file, for messages.
@@ -55,42 +55,48 @@ class Walk:
         index: its index, or None if that is not valid.
 
     Attributes:
-        offset: current offset in the records.
-        read: current offset in the file.
+        offset: current offset in the records, before compression.
+        file_offset: current offset in the file.
     """
 
     def __init__(self, path: str, shard: Shard, index: ShardIndex | None) -> None:
-        self.offset = self.read = 0
+        self.offset = self.file_offset = 0
         self._path = path
         self._shard = shard
+        # None from the first record on that begins elsewhere than the index says.
         self._index = index
-        self._where = UNPACKED if index is not None and index.compression is not None else ""
+        self._reason_suffix = UNPACKED if index is not None and index.compression is not None else ""
         self._next_record = 0
+        # CRC-32C of the records up to `offset`, and of a compressed file up to `file_offset`.
         self._crc = 0
-        self._file_crc: int | None = None
+        self._packed_crc: int | None = None
         # Damage is reported once: a damaged record is not reported again as its block or file.
-        self._damaged = self._damaged_block = self._broken_off = False
-        self._block_start = self._block_crc = 0
+        self._is_damaged = self._is_block_damaged = self._is_broken_off = False
+        # Where the current block begins, and the value of `_crc` there.
+        self._block_start = self._block_start_crc = 0
         self._bad_blocks: _BadBlocks | None = None
 
-    def check_records(self, file: BinaryIO, size: int, problems: Problems) -> Iterator[list[Defect]]:
-        """Read record after record up to byte `size`, and yield the defects of each."""
-        while self.offset < size and not self._broken_off:
-            defects = list(self._check_next_record(file, size, problems))
-            if self._file_crc is None:
-                self.read = self.offset
+    def check_records(self, file: BinaryIO, end: int, find_problems: FindProblems) -> Iterator[list[Defect]]:
+        """Read record after record up to offset `end`, and yield the defects of each."""
+        while self.offset < end and not self._is_broken_off:
+            defects = list(self._check_next_record(file, end, find_problems))
+            if self._packed_crc is None:
+                self.file_offset = self.offset
             yield defects
 
-    def check_blocks(self, file: BinaryIO, index: ShardIndex, problems: Problems) -> Iterator[list[Defect]]:
-        """Do the same for a compressed file: the index has the offsets of blocks, so damage does not hide later ones."""
-        self._file_crc = google_crc32c.value(file.read(index.file_range(0)[0]))
+    def check_blocks(self, file: BinaryIO, index: ShardIndex, find_problems: FindProblems) -> Iterator[list[Defect]]:
+        """Read a compressed file block by block, and yield the defects of each block or of each of its records.
+
+        The index has the offset of every block, so damage hides no later block.
+        """
+        self._packed_crc = 0
         for block in range(index.blocks):
             begin, end = index.block_range(block)
             packed_begin, packed_end = index.file_range(block)
-            self._enter(index, block, begin)
+            self._enter_block(index, block, begin)
             packed = file.read(packed_end - packed_begin)
-            self.read = packed_begin + len(packed)
-            self._file_crc = google_crc32c.extend(self._file_crc, packed)
+            self.file_offset = packed_begin + len(packed)
+            self._packed_crc = google_crc32c.extend(self._packed_crc, packed)
             if len(packed) < packed_end - packed_begin:
                 yield [self._break_off(f"the file ends inside the block that begins at its byte {packed_begin}")]
                 return
@@ -98,38 +104,40 @@ class Walk:
                 data = unpack_blocks(packed, end - begin)
             except ValueError:
                 yield list(self._note_bad_block(begin, end, (packed_begin, packed_end)))
-                self._damaged = True
-                self._enter(index, block + 1, end)
+                self._is_damaged = True
+                self._enter_block(index, block + 1, end)
             else:
-                yield from self.check_records(io.BytesIO(data), end, problems)
-        self._file_crc = google_crc32c.extend(self._file_crc, file.read())
+                yield from self.check_records(io.BytesIO(data), end, find_problems)
+        # The checksum of the file covers bytes after the last block.
+        self._packed_crc = google_crc32c.extend(self._packed_crc, file.read())
 
-    def _enter(self, index: ShardIndex, block: int, offset: int) -> None:
+    def _enter_block(self, index: ShardIndex, block: int, offset: int) -> None:
         """Continue at the beginning of a block, regardless of errors in earlier blocks."""
-        self._index, self._broken_off, self._damaged_block = index, False, False
+        self._index, self._is_broken_off, self._is_block_damaged = index, False, False
         self._next_record = min(block * index.block_records, index.records)
         self.offset = self._block_start = offset
-        self._block_crc = self._crc
+        self._block_start_crc = self._crc
 
     def find_end_defects(self) -> Iterator[Defect]:
         """Yield the defects that show at the end of the file."""
-        yield from self._close_block(is_last=True)
-        if self._broken_off:
+        yield from self._close_block()
+        yield from self._flush_bad_blocks()
+        if self._is_broken_off:
             return
         if self._next_record != self._shard.records:
             yield self._report_damage(
                 self.offset,
                 f"{count_text(self._next_record, 'record')}, the manifest says {count_text(self._shard.records)}",
             )
-        crc = self._crc if self._file_crc is None else self._file_crc
-        if crc != self._shard.crc32c and not self._damaged:
+        crc = self._crc if self._packed_crc is None else self._packed_crc
+        if crc != self._shard.crc32c and not self._is_damaged:
             reason = f"the checksum of the file is {crc:08x}, the manifest says {self._shard.crc32c:08x}"
             yield Defect(self._path, 0, reason)
 
-    def _check_next_record(self, file: BinaryIO, size: int, problems: Problems) -> Iterator[Defect]:
-        """Read the next record, and yield its defects."""
+    def _check_next_record(self, file: BinaryIO, end: int, find_problems: FindProblems) -> Iterator[Defect]:
+        """Read the next record, which should not reach beyond offset `end`, and yield its defects."""
         start = self.offset
-        end = yield from self._find_expected_end()
+        expected_end = yield from self._find_expected_end()
         header = file.read(HEADER_BYTES)
         if len(header) < HEADER_BYTES:
             yield self._break_off(f"the file ends inside a record's header ({len(header)} of {HEADER_BYTES} bytes)")
@@ -137,13 +145,13 @@ class Walk:
         length = unpack_header(header)
         if length is None:
             reason = "the checksum of a record's length does not match"
-            if end is None or end > size:
+            if expected_end is None or expected_end > end:
                 yield self._break_off(f"{reason}; the rest is not checked, because the next record cannot be located")
                 return
             # The index has the offset of the next record.
             yield self._report_damage(start, reason)
-            length = end - start - FRAME_BYTES
-        elif length > size - start - FRAME_BYTES:
+            length = expected_end - start - FRAME_BYTES
+        elif length > end - start - FRAME_BYTES:
             yield self._break_off(f"the file ends inside a record of {length} bytes")
             return
         data, footer = file.read(length), file.read(FOOTER_BYTES)
@@ -154,7 +162,7 @@ class Walk:
         if not has_checksum(data, footer):
             yield self._report_damage(start, f"the checksum of a record of {length} bytes does not match")
         else:
-            for problem in problems(self._path, start, data):
+            for problem in find_problems(self._path, start, data):
                 yield self._make_defect(start, problem.reason, problem.kind)
         self.offset += length + FRAME_BYTES
         self._next_record += 1
@@ -166,65 +174,64 @@ class Walk:
         index = self._index
         if index is None or self._next_record >= index.records:
             return None
-        expected = int(index.offsets[self._next_record])
-        if expected == self.offset:
+        expected_start = int(index.offsets[self._next_record])
+        if expected_start == self.offset:
             return int(index.offsets[self._next_record + 1])
-        yield from self._flush_blocks()
+        yield from self._flush_bad_blocks()
         yield self._report_damage(
-            self.offset, f"record {self._next_record} begins here, by the index it begins at byte {expected}"
+            self.offset, f"record {self._next_record} begins here, by the index it begins at byte {expected_start}"
         )
         self._index = None
         return None
 
-    def _close_block(self, is_last: bool = False) -> Iterator[Defect]:
-        """Compare the block that ends at the current place with its checksum in the index."""
+    def _close_block(self) -> Iterator[Defect]:
+        """Compare the block that ends at the current offset with its checksum in the index."""
         index, size = self._index, self.offset - self._block_start
-        if index is not None and size and not self._broken_off:
+        if index is not None and size and not self._is_broken_off:
             block = (self._next_record - 1) // index.block_records
-            crc = split_crc32c(self._crc, self._block_crc, size)
+            crc = split_crc32c(self._crc, self._block_start_crc, size)
             # The last block of a cut file, and records after the last block, show in the count.
             is_whole = self._next_record in ((block + 1) * index.block_records, index.records)
-            fits = not is_whole or crc == index.block_crc32c[block]
-            if fits or self._damaged_block:
-                yield from self._flush_blocks()
+            is_intact = not is_whole or crc == index.block_crc32c[block]
+            if is_intact or self._is_block_damaged:
+                yield from self._flush_bad_blocks()
             else:
                 yield from self._note_bad_block(self._block_start, self.offset, None)
-        self._block_start, self._block_crc, self._damaged_block = self.offset, self._crc, False
-        if is_last:
-            yield from self._flush_blocks()
+        self._block_start, self._block_start_crc, self._is_block_damaged = self.offset, self._crc, False
 
     def _note_bad_block(self, start: int, end: int, packed: tuple[int, int] | None) -> Iterator[Defect]:
-        """Record a block that differs from the index; yield the earlier ones if they have a different kind of defect."""
+        """Join a bad block to those before it; yield these instead if they have a different kind of defect."""
         before = self._bad_blocks
-        if before is not None and (before.packed is None) == (packed is None):
+        if before is not None and before.packed is None and packed is None:
             start = before.start
-            packed = packed and before.packed and (before.packed[0], packed[1])
+        elif before is not None and before.packed is not None and packed is not None:
+            start, packed = before.start, (before.packed[0], packed[1])
         else:
-            yield from self._flush_blocks()
+            yield from self._flush_bad_blocks()
         self._bad_blocks = _BadBlocks(start, end, packed)
 
-    def _flush_blocks(self) -> Iterator[Defect]:
-        """Yield one defect for the bad blocks that were noted last, which lie next to each other."""
+    def _flush_bad_blocks(self) -> Iterator[Defect]:
+        """Yield one defect for the bad blocks that were noted since the last call, if there are any."""
         if self._bad_blocks is None:
             return
         start, end, packed = self._bad_blocks
         self._bad_blocks = None
+        size = end - start
         if packed is None:
-            reason = (
-                f"{end - start} bytes of whole records differ from those that were written, by the index's checksums"
-            )
+            reason = f"{size} bytes of whole records differ from those that were written, by the index's checksums"
         else:
-            size = end - start
             reason = f"{size} bytes of records cannot be unpacked from bytes {packed[0]} to {packed[1]} of the file"
         yield self._report_damage(start, reason)
 
     def _break_off(self, reason: str) -> Defect:
-        self._broken_off = True
+        """Return the defect after which the next record cannot be found."""
+        self._is_broken_off = True
         return self._report_damage(self.offset, reason)
 
     def _report_damage(self, offset: int, reason: str) -> Defect:
-        self._damaged = self._damaged_block = True
+        """Return a defect of the bytes, which explains a wrong checksum of its block and of the file."""
+        self._is_damaged = self._is_block_damaged = True
         return self._make_defect(offset, reason)
 
     def _make_defect(self, offset: int, reason: str, kind: str = "") -> Defect:
-        return Defect(self._path, offset, reason + self._where, kind)
+        return Defect(self._path, offset, reason + self._reason_suffix, kind)

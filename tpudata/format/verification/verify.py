@@ -21,15 +21,15 @@ from tpudata.format.layout import (
     index_name,
     keys_name,
 )
-from tpudata.format.manifest.manifest import MANIFEST_NAME, Manifest, Shard
-from tpudata.format.metadata import list_metadata_names
+from tpudata.format.manifest.manifest import MANIFEST_NAME, Manifest, Shard, list_shards
+from tpudata.format.metadata import metadata_names
 from tpudata.format.quarantine import QUARANTINE_NAME, read_quarantine
 from tpudata.format.reject_lines import scan_reject_lines
 from tpudata.format.shards.keys import ShardKeys
 from tpudata.format.tokenizer_file import tokenizer_files
 from tpudata.format.verification.defect import Defect
 from tpudata.format.verification.shard_check import ExampleCheck, ShardCheck
-from tpudata.format.verification.verify_shards import shard_defects
+from tpudata.format.verification.verify_shards import find_shard_defects
 from tpudata.storage import Entry, storage_for
 
 __all__ = ["Defect", "ExampleCheck", "verify"]
@@ -73,24 +73,26 @@ def verify(
     manifest = yield from _check_manifest(manifest_path)
     if manifest is None:
         return
-    shards = [shard for split in manifest.splits.values() for shard in split.shards]
-    yield from _check_metadata(folder, manifest)
-    yield from _find_unlisted(folder, manifest, shards)
+    shards = list_shards(manifest)
+    yield from _check_tokenizer_files(folder, manifest)
+    yield from _check_tfds_metadata(folder, manifest)
+    yield from _check_labels(folder, manifest)
+    yield from _find_unlisted_files(folder, manifest, shards)
     yield from _check_rejects(folder, manifest)
     yield from _check_quarantine(folder, manifest, shards)
     if manifest.keys:
         yield from _check_keys(folder, manifest, shards)
-    yield from shard_defects(ShardCheck(folder, manifest, example_check), shards, workers, progress)
+    yield from find_shard_defects(ShardCheck(folder, manifest, example_check), shards, workers, progress)
 
 
 def _check_manifest(path: str) -> Generator[Defect, None, Manifest | None]:
     """Yield the defects of the manifest; return it if the rest can be compared with it."""
     data = storage_for(path).read(path)
-    fits = checksum_fits(data)
-    if fits is False:
+    has_right_checksum = checksum_fits(data)
+    if has_right_checksum is False:
         yield Defect(path, 0, "the checksum of the manifest does not match, so nothing else can be checked. Restore it")
         return None
-    if fits is None:
+    if has_right_checksum is None:
         yield Defect(path, 0, "the manifest has no checksum, so changes of it cannot be found")
     try:
         return Manifest.from_bytes(data, path)
@@ -100,8 +102,8 @@ def _check_manifest(path: str) -> Generator[Defect, None, Manifest | None]:
         return None
 
 
-def _check_metadata(folder: str, manifest: Manifest) -> Iterator[Defect]:
-    """Yield the defects of the tokenizer's file, labels.txt and the TFDS metadata."""
+def _check_tokenizer_files(folder: str, manifest: Manifest) -> Iterator[Defect]:
+    """Yield the defects of the tokenizer's files."""
     storage = storage_for(folder)
     for tokenizer in tokenizer_files(manifest):
         path = storage.join(folder, tokenizer.name)
@@ -109,78 +111,87 @@ def _check_metadata(folder: str, manifest: Manifest) -> Iterator[Defect]:
             yield Defect(path, None, "is missing; the manifest names it as the tokenizer's file")
         elif hashlib.sha256(storage.read(path)).hexdigest() != tokenizer.sha256:
             yield Defect(path, 0, "the SHA-256 of the tokenizer's file differs from the manifest's")
-    labels = _check_class_names(folder, manifest)
-    metadata = tfds.metadata(manifest, labels)
-    # Damaged labels.txt is a defect by itself, and no reference for TFDS's copy.
-    expected = {*tfds.NAMES, *(list_metadata_names(manifest) if labels is not None else ())} - {LABELS_NAME}
-    for name in sorted(expected):
-        path, wanted_bytes = storage.join(folder, name), metadata.get(name)
+
+
+def _check_tfds_metadata(folder: str, manifest: Manifest) -> Iterator[Defect]:
+    """Yield the defects of the TFDS metadata."""
+    storage = storage_for(folder)
+    labels = _read_intact_labels(folder, manifest)
+    contents = tfds.encode_files(manifest, labels)
+    # A damaged labels.txt is a defect by itself, and TFDS's copy cannot be compared with it.
+    names = {*tfds.NAMES, *(metadata_names(manifest) if labels is not None else ())} - {LABELS_NAME}
+    for name in sorted(names):
+        path, content = storage.join(folder, name), contents.get(name)
         if storage.stat(path) is None:
-            if wanted_bytes is not None:
+            if content is not None:
                 yield Defect(path, None, "is missing")
-        elif wanted_bytes is None:
+        elif content is None:
             yield Defect(
                 path, None, "should not be there: TFDS does not read compressed shards, or not these class names"
             )
-        elif (stored := storage.read(path)) != wanted_bytes:
-            yield Defect(path, _find_first_difference(stored, wanted_bytes), "differs from the manifest")
+        elif (stored := storage.read(path)) != content:
+            yield Defect(path, _find_first_difference(stored, content), "differs from the manifest")
+
+
+def _check_labels(folder: str, manifest: Manifest) -> Iterator[Defect]:
+    """Yield the defect of labels.txt, if it has one."""
+    storage = storage_for(folder)
     path = storage.join(folder, LABELS_NAME)
-    present = storage.stat(path) is not None
+    is_present = storage.stat(path) is not None
     if manifest.labels is None:
-        if present:
+        if is_present:
             yield Defect(path, None, "should not be there: the manifest has no classes")
         return
-    if not present:
-        yield Defect(path, None, f"is missing; the manifest counts {count_text(manifest.labels, 'class', 'classes')}")
+    class_count = count_text(manifest.labels, "class", "classes")
+    if not is_present:
+        yield Defect(path, None, f"is missing; the manifest counts {class_count}")
         return
     data = storage.read(path)
-    names = len(data.decode(errors="replace").splitlines())
-    if names != manifest.labels:
-        yield Defect(
-            path,
-            len(data),
-            f"{count_text(names, 'name')}, the manifest counts {count_text(manifest.labels, 'class', 'classes')}",
-        )
+    name_count = len(data.decode(errors="replace").splitlines())
+    if name_count != manifest.labels:
+        yield Defect(path, len(data), f"{count_text(name_count, 'name')}, the manifest counts {class_count}")
     elif manifest.labels_crc32c is not None and google_crc32c.value(data) != manifest.labels_crc32c:
         yield Defect(path, 0, "the checksum of the class names differs from the manifest's")
 
 
-def _check_class_names(folder: str, manifest: Manifest) -> list[str] | None:
+def _read_intact_labels(folder: str, manifest: Manifest) -> list[str] | None:
     """Return the class names in labels.txt; None if there are none, or if they differ from the manifest."""
     storage = storage_for(folder)
     path = storage.join(folder, LABELS_NAME)
     if manifest.labels is None or storage.stat(path) is None:
         return None
     data = storage.read(path)
-    fits = manifest.labels_crc32c in (None, google_crc32c.value(data))
+    is_intact = manifest.labels_crc32c in (None, google_crc32c.value(data))
     names = data.decode(errors="replace").splitlines()
-    return names if fits and len(names) == manifest.labels else None
+    return names if is_intact and len(names) == manifest.labels else None
 
 
 def _find_first_difference(data: bytes, other: bytes) -> int:
+    """Return the first offset at which two byte strings differ; the length of the shorter one if the longer one begins with it."""
     return next(
         (offset for offset, (a, b) in enumerate(zip(data, other, strict=False)) if a != b), min(len(data), len(other))
     )
 
 
-def _find_unlisted(folder: str, manifest: Manifest, shards: list[Shard]) -> Iterator[Defect]:
-    """Yield files that readers would take for parts of the dataset but that the manifest does not list."""
+def _find_unlisted_files(folder: str, manifest: Manifest, shards: list[Shard]) -> Iterator[Defect]:
+    """Yield a defect for each file that readers would take for a part of the dataset but that the manifest does not list."""
     storage = storage_for(folder)
     shard_names = {shard.name for shard in shards}
     prefixes = tuple(f"{split}-" for split in manifest.splits)
     for entry in storage.list(folder):
-        like_a_shard = entry.name.endswith(SHARD_SUFFIXES) or entry.name.startswith(prefixes)
-        if like_a_shard and entry.name not in shard_names and not entry.name.startswith(_HIDDEN):
+        looks_like_shard = entry.name.endswith(SHARD_SUFFIXES) or entry.name.startswith(prefixes)
+        if looks_like_shard and entry.name not in shard_names and not entry.name.startswith(_HIDDEN):
             yield Defect(entry.path, None, "should not be there: the manifest lists no such shard")
-    names = [index_name]
+    # Functions that return the name of a shard's file in index/.
+    make_names = [index_name]
     if manifest.keys:
-        names.append(keys_name)
+        make_names.append(keys_name)
     if manifest.dali_index:
-        names.append(dali_index_name)
-    indexes = {storage.join(folder, name(shard.name)) for shard in shards for name in names}
-    indexes.add(storage.join(folder, QUARANTINE_NAME))
-    for entry in _list(folder, INDEX_FOLDER):
-        if entry.path not in indexes:
+        make_names.append(dali_index_name)
+    index_paths = {storage.join(folder, make_name(shard.name)) for shard in shards for make_name in make_names}
+    index_paths.add(storage.join(folder, QUARANTINE_NAME))
+    for entry in _list_folder(folder, INDEX_FOLDER):
+        if entry.path not in index_paths:
             yield Defect(entry.path, None, "should not be there: the manifest lists no shard of this name")
 
 
@@ -214,8 +225,8 @@ def _check_keys(folder: str, manifest: Manifest, shards: list[Shard]) -> Iterato
             yield Defect(path, error.offset, error.reason)
 
 
-def _list(folder: str, name: str) -> list[Entry]:
-    """List a folder of the dataset, which may be missing."""
+def _list_folder(folder: str, name: str) -> list[Entry]:
+    """Return the entries of a folder in the dataset's, without hidden files; empty if there is no such folder."""
     storage = storage_for(folder)
     path = storage.join(folder, name)
     if storage.stat(path) is None:
@@ -225,14 +236,13 @@ def _list(folder: str, name: str) -> list[Entry]:
 
 def _check_rejects(folder: str, manifest: Manifest) -> Iterator[Defect]:
     """Yield the defects of the files that list rejected inputs."""
-    storage = storage_for(folder)
-    lines = 0
-    for entry in _list(folder, REJECTS_FOLDER):
+    line_count = 0
+    for entry in _list_folder(folder, REJECTS_FOLDER):
         for line in scan_reject_lines(entry.path):
-            lines += 1
+            line_count += 1
             if line.value is None:
                 yield Defect(entry.path, line.offset, line.problem)
-    expected = sum(manifest.rejected.values())
-    if lines != expected:
-        path = storage.join(folder, REJECTS_FOLDER)
-        yield Defect(path, None, f"lists {lines} rejected inputs, the manifest counts {expected}")
+    expected_count = sum(manifest.rejected.values())
+    if line_count != expected_count:
+        path = storage_for(folder).join(folder, REJECTS_FOLDER)
+        yield Defect(path, None, f"lists {line_count} rejected inputs, the manifest counts {expected_count}")

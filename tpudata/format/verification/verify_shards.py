@@ -19,7 +19,7 @@ from tpudata.format.verification.defect import Defect
 from tpudata.format.verification.shard_check import ShardCheck
 
 
-def shard_defects(
+def find_shard_defects(
     check: ShardCheck, shards: list[Shard], workers: int, progress: Callable[[int, int], None] | None
 ) -> Iterator[Defect]:
     """Yield the defects of shards, in their order.
@@ -30,18 +30,18 @@ def shard_defects(
         workers: number of processes among which they are divided; no more are started than are useful.
         progress: called with the number of bytes read since the last call, and the number in all shards.
     """
-    total = sum(shard.bytes for shard in shards)
-    advance = functools.partial(_advance, progress, total) if progress else None
+    total_bytes = sum(shard.bytes for shard in shards)
+    advance = functools.partial(_advance, progress, total_bytes) if progress else None
     if min(workers, len(shards)) <= 1:
         for shard in shards:
-            yield from check.defects(shard, advance)
+            yield from check.find_defects(shard, advance)
         return
     # Spawned processes: a fork would copy locks that threads of this process hold.
     context = multiprocessing.get_context("spawn")
     # A pipe without data: each process ends at end-of-file, which comes when this one closes its end or is killed.
     reader, writer = context.Pipe(duplex=False)
-    count = useful_workers(workers, len(shards))
-    with concurrent.futures.ProcessPoolExecutor(count, context, _start_process, (reader,)) as pool:
+    process_count = useful_workers(workers, len(shards))
+    with concurrent.futures.ProcessPoolExecutor(process_count, context, _tie_to_parent, (reader,)) as pool:
         try:
             with defer_signals():
                 defects_by_shard = pool.map(functools.partial(_list_defects, check), shards)
@@ -58,15 +58,15 @@ def shard_defects(
             reader.close()
 
 
-def _start_process(lifeline: Connection) -> None:
-    """Let a process end with the one that started it, or by SIGTERM. Ctrl-C, which goes to all, stays blocked."""
+def _tie_to_parent(lifeline: Connection) -> None:
+    """Make this worker process end with the one that started it, or by SIGTERM. Ctrl-C, which goes to all, stays blocked."""
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
     watch(lifeline.fileno(), functools.partial(os._exit, TpudataError.exit_code))
 
 
-def _advance(progress: Callable[[int, int], None], total: int, read: int) -> None:
-    progress(read, total)
+def _advance(progress: Callable[[int, int], None], total_bytes: int, read_bytes: int) -> None:
+    progress(read_bytes, total_bytes)
 
 
 def _list_defects(check: ShardCheck, shard: Shard) -> list[Defect]:
-    return list(check.defects(shard))
+    return list(check.find_defects(shard))

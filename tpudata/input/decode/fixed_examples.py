@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
-from tpudata.format.example.value_positions import ValuePosition, value_places
+from tpudata.format.example.value_positions import ValuePosition, find_value_positions
 from tpudata.input.dataset.fields import Field
 from tpudata.input.dataset_ops import cast_to_int32
 from tpudata.input.decode.parse import parse_batch
@@ -35,7 +35,7 @@ class FixedExamples:
     @classmethod
     def detect(cls, template: bytes, fields: Sequence[Field]) -> FixedExamples | None:
         """Return the layout of Examples like `template`, or None if its values have no fixed positions."""
-        positions = value_places(template)
+        positions = find_value_positions(template)
         if positions is None or not all(_has_fixed_size(field, positions) for field in fields):
             return None
         return cls(template, tuple(fields), positions)

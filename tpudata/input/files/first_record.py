@@ -16,7 +16,7 @@ from tpudata.console.tables import count_text
 from tpudata.errors import CorruptionError, FeatureError
 from tpudata.format import Dataset, decode_example, read_records
 from tpudata.format.example.wire import Value
-from tpudata.format.label_map import label_map_problem
+from tpudata.format.label_map import find_label_map_problem
 from tpudata.format.tfrecord.framing import FOOTER_BYTES, FRAME_BYTES, HEADER_BYTES, has_checksum
 from tpudata.input.dataset.fields import Field, Fields
 from tpudata.storage import storage_for
@@ -100,7 +100,7 @@ def _find_misfit(example: dict[str, Value], field: Field) -> str | None:
         expected = "one that is its bytes" if feature.is_one_value else f"{count} of shape {field.shape}"
         return f"has {count_text(len(values), 'value')}, and not the {expected}"
     if feature.is_label_map and isinstance(values[0], bytes):
-        return label_map_problem(values[0], feature.dtype) or None
+        return find_label_map_problem(values[0], feature.dtype) or None
     if feature.encoding == "raw" and not field.is_list and isinstance(values[0], bytes):
         size = np.dtype(feature.dtype).itemsize * math.prod(field.shape)
         if len(values[0]) != size:

@@ -14,7 +14,7 @@ from tpudata.format.layout import INDEX_FOLDER, index_name
 from tpudata.format.read_errors import OTHER_RECORDS
 from tpudata.format.shards.index import HEAD_BYTES, OFFSET_BYTES
 from tpudata.format.shards.indexed_records import read_indexed
-from tpudata.format.shards.stored_shards import find_changed_shard
+from tpudata.format.shards.stored_shards import find_changed_shard_error
 from tpudata.format.tfrecord.framing import FRAME_BYTES, HEADER_BYTES, LENGTH_BYTES
 from tpudata.input.dataset.fields import CONVERT_AGAIN, Field
 from tpudata.input.dataset_ops import ensure
@@ -136,7 +136,7 @@ def check_shards(dataset: Dataset, split: str) -> None:
         CorruptionError: the size or the checksum of a shard differs from the manifest.
     """
     dataset.kept(split)
-    changed = find_changed_shard(dataset, split)
+    changed = find_changed_shard_error(dataset, split)
     if changed is not None:
         raise changed
 

@@ -130,7 +130,7 @@ class SplitFiles(abc.ABC):
 
     @property
     def name(self) -> str:
-        """Name of the tf.data datasets that read this split: `translate_read_error` finds the file from it."""
+        """Name of the tf.data datasets that read this split: `find_file_error` finds the file from it."""
         if self.description is None:
             return name_of_split(self.dataset.path, self.split)
         return name_of_files([self.dataset.shard_path(shard) for shard in self.shards])

@@ -45,9 +45,9 @@ class Claim:
         host: host name of the process that started it.
         pid: id of that process.
         machine: identity of the machine or container, since host names may be equal.
-        birth: start time of the process, as its system counts.
+        birth: start time of the process, as `process_identity` reads it.
         started: start time of the run, for people.
-        beat: number of times that the claim was rewritten.
+        beat: number of times that the run has rewritten the claim.
         job: identity of the submitted job, as `beam_jobs.run.job` writes it; None before it is submitted.
     """
 
@@ -65,9 +65,15 @@ class Claim:
     def new(cls, ends_with: str) -> Claim:
         """Return the claim of a run that this process starts."""
         pid = os.getpid()
-        started = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
-        machine = machine_identity()
-        return cls(uuid.uuid4().hex, ends_with, socket.gethostname(), pid, machine, read_birth(pid) or "", started)
+        return cls(
+            run=uuid.uuid4().hex,
+            ends_with=ends_with,
+            host=socket.gethostname(),
+            pid=pid,
+            machine=machine_identity(),
+            birth=read_birth(pid) or "",
+            started=time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime()),
+        )
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Claim | None:
@@ -101,16 +107,21 @@ def claim_path(output: str) -> str:
     return storage_for(output).join(output, CLAIM_NAME)
 
 
-def own_claim(output: str) -> Claim | None:
-    """Return the claim on an output folder if its run ends with this process, which holds it; else None."""
-    claim = parse_claim(read_claim(claim_path(output)))
+def find_claim(output: str) -> Claim | None:
+    """Return the claim on an output folder; None if there is none, or if this version does not understand it."""
+    return parse_claim(read_claim(claim_path(output)))
+
+
+def find_own_claim(output: str) -> Claim | None:
+    """Return the claim on an output folder if this process holds it, for a run that ends with the process; else None."""
+    claim = find_claim(output)
     is_own = claim is not None and claim.is_of_this_machine and claim.pid == os.getpid() and claim.ends_with == PROCESS
     return claim if is_own else None
 
 
 def has_claim(output: str, claim: Claim) -> bool:
     """Return whether a run still holds its claim on an output folder."""
-    holder = parse_claim(read_claim(claim_path(output)))
+    holder = find_claim(output)
     return holder is not None and holder.run == claim.run
 
 
@@ -124,7 +135,7 @@ def read_claim(path: str) -> bytes | None:
     except StorageError:
         if storage.stat(path) is None:
             return None
-    # It was just replaced, or cannot be read.
+    # It was just replaced, so a second read succeeds, or it cannot be read.
     return storage.read(path)
 
 

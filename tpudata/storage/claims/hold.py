@@ -1,7 +1,7 @@
 """Taking, holding and removing the claim of a run.
 
-A run checks its claim before each shard and before the manifest is written. If another run has taken the claim over, because it
-stood still for too long, the run ends with an error and completes nothing.
+A run checks its claim before each shard and before the manifest is written. If another run has taken the claim over, because the
+claim stood still for too long, the run ends with an error and completes nothing.
 """
 
 from __future__ import annotations
@@ -17,12 +17,14 @@ from pathlib import Path
 
 from tpudata.errors import OutputError, StorageError
 from tpudata.storage import is_remote, storage_for
-from tpudata.storage.claims.claim import PIPELINE, PROCESS, Claim, claim_path, parse_claim, read_claim
+from tpudata.storage.claims.claim import PIPELINE, PROCESS, Claim, claim_path, find_claim, parse_claim, read_claim
 from tpudata.storage.claims.liveness import CONVERSION_FIX, DEAD_AFTER_SECONDS, HasEnded, check_dead
 from tpudata.storage.local.errors import translate_errors
 from tpudata.storage.local.file_urls import local_path
 
+# Seconds between two renewals of a claim: six of them in the time after which a claim that stands still counts as dead.
 BEAT_SECONDS = 10.0
+# Attempts to change a claim that others change at the same moment.
 _TRIES = 100
 
 
@@ -41,7 +43,7 @@ def take_claim(
         claim: claim of the run.
         has_ended: as for `check_unclaimed`.
         fix: advice in the error if another run is at work there.
-        dead_after: seconds after which a claim of another machine that stands still is that of a dead run.
+        dead_after: seconds for which a claim of another machine must stand still for its run to count as dead.
 
     Raises:
         OutputError: another run is at work there, or may be.
@@ -53,7 +55,7 @@ def take_claim(
         holder = parse_claim(content)
         if holder is not None and holder.run == claim.run:
             return
-        check_dead(output, path, content, has_ended, fix, dead_after)
+        check_dead(output, content, has_ended, fix, dead_after)
         if storage.swap(path, content, claim.to_bytes()):
             return
         # Another run was first, or has just ended: try again.
@@ -62,36 +64,42 @@ def take_claim(
 
 
 def name_job(output: str, claim: Claim, job: Mapping[str, str]) -> None:
-    """Write the identity of a run's job into its claim; do nothing if a job that ended quickly has removed the claim."""
+    """Write the identity of a run's job into its claim; do nothing if the job has already ended and removed the claim."""
+    _change_claim(output, claim, lambda held_claim: dataclasses.replace(held_claim, job=dict(job)).to_bytes())
+
+
+def drop_claim(output: str, claim: Claim) -> None:
+    """Remove the claim of a run, if the run still holds it."""
+    _change_claim(output, claim, lambda _: None)
+
+
+def _change_claim(output: str, claim: Claim, change: Callable[[Claim], bytes | None]) -> None:
+    """Replace the content of a run's claim, if the run still holds it.
+
+    Args:
+        output: the folder.
+        claim: claim of the run.
+        change: returns the new content for the claim as it is stored; None to remove it.
+    """
     path = claim_path(output)
     for _ in range(_TRIES):
         content = read_claim(path)
         holder = parse_claim(content)
         if holder is None or holder.run != claim.run:
             return
-        if storage_for(output).swap(path, content, dataclasses.replace(holder, job=dict(job)).to_bytes()):
-            return
-
-
-def drop_claim(output: str, claim: Claim) -> None:
-    """Remove the claim of a run, if the run still holds it."""
-    path = claim_path(output)
-    for _ in range(_TRIES):
-        content = read_claim(path)
-        holder = parse_claim(content)
-        if holder is None or holder.run != claim.run or storage_for(output).swap(path, content, None):
+        if storage_for(output).swap(path, content, change(holder)):
             return
 
 
 def drop_pipeline_claim(output: str, claim: Claim | None) -> None:
-    """Remove the claim of a pipeline whose step fails for good, since no later step will."""
+    """Remove the claim of a pipeline whose step fails for good, since its last step, which would remove the claim, will not run."""
     if claim is not None and claim.ends_with == PIPELINE:
         drop_claim(output, claim)
 
 
-def check_own(output: str) -> None:
+def check_not_taken_over(output: str) -> None:
     """Raise OutputError if another process has taken over a folder."""
-    holder = parse_claim(read_claim(claim_path(output)))
+    holder = find_claim(output)
     if holder is not None and not (holder.is_of_this_machine and holder.pid == os.getpid()):
         raise OutputError(
             f"{output}: another run ({holder}) has taken it over, because this run had not renewed its claim for a minute. Start it"
@@ -103,7 +111,7 @@ def check_claim(output: str, claim: Claim | None) -> None:
     """Raise OutputError if a run has lost its claim on an output folder; a run without a claim passes None."""
     if claim is None:
         return
-    holder = parse_claim(read_claim(claim_path(output)))
+    holder = find_claim(output)
     if holder is not None and holder.run == claim.run:
         return
     loss = "was removed" if holder is None else f"was taken over by another run ({holder})"
@@ -130,7 +138,7 @@ def hold_claim(
         output: the folder.
         claim: claim of the run.
         has_ended: as for `check_unclaimed`.
-        goes_on: function, called at the end, that returns whether the run's job may continue; its claim is then kept.
+        goes_on: called at the end; returns whether the run's job may continue, which then keeps the claim.
         fix: as for `take_claim`.
         dead_after: as for `take_claim`.
         beat: seconds between two renewals of the claim.

@@ -1,10 +1,11 @@
-"""Liveness of the run that holds a claim. A run is dead
+"""Liveness of the run that holds a claim. How it is found depends on the run:
 
-- on the same machine if its process is: a process is its id and its start time, since ids are reused;
-- elsewhere if its claim stands still for a minute: a run of the local runner rewrites its claim every few seconds;
-- as a job on another runner, which may outlive the process that started it, if its engine says so and the claim names the job. Its
-  last step removes the claim;
-- as `WriteTFRecordShards` on another machine: unknown. Its claim is removed when the job ends; until then a person decides.
+- a run of a process of this machine is dead if the process is; its id and its start time identify it, since ids are reused;
+- a run of a process of another machine is dead if its claim stands still for a minute: it rewrites the claim every few seconds;
+- a job on another runner, which may outlive the process that started it, is dead if the claim names the job and its engine says
+  that it has ended. Its last step removes the claim;
+- of a pipeline with `WriteTFRecordShards` on another machine it is unknown. The claim is removed when the pipeline ends; until then
+  a person decides.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from tpudata.storage import storage_for
 from tpudata.storage.claims.claim import JOB, PIPELINE, PROCESS, Claim, claim_path, read_claim
 from tpudata.storage.claims.process_identity import read_birth
 
-# A run counts as dead if its claim stands still for so long, which includes delays of the store.
+# A run counts as dead if its claim stands still for this time, which allows for delays of the store.
 DEAD_AFTER_SECONDS = 60.0
 _log = logging.getLogger("tpudata")
 _LOOK_EVERY_SECONDS = 1.0
@@ -31,45 +32,51 @@ HasEnded = Callable[[Mapping[str, str]], bool | None]
 
 
 def check_unclaimed(output: str, has_ended: HasEnded | None = None) -> None:
-    """Raise OutputError if another run is, or may be, at work in an output folder; watches a claim for up to a minute.
+    """Raise OutputError if another run is, or may be, at work in an output folder. May watch a claim for up to a minute.
 
     Args:
         output: the folder.
         has_ended: returns whether a claim's job has ended; None if no engine can be asked.
     """
-    path = claim_path(output)
-    check_dead(output, path, read_claim(path), has_ended)
+    check_dead(output, read_claim(claim_path(output)), has_ended)
 
 
 def remove_dead_claim(output: str, has_ended: HasEnded | None = None) -> None:
-    """Remove the claim of a run that was killed after it completed its dataset; arguments and errors as for `check_unclaimed`."""
+    """Remove the claim of a dead run, which was killed after it completed its dataset; takes and raises as `check_unclaimed`."""
     path = claim_path(output)
     content = read_claim(path)
-    check_dead(output, path, content, has_ended)
+    check_dead(output, content, has_ended)
     if content is not None:
         storage_for(output).swap(path, content, None)
 
 
 def check_dead(
     output: str,
-    path: str,
     content: bytes | None,
     has_ended: HasEnded | None,
     fix: str = CONVERSION_FIX,
     dead_after: float = DEAD_AFTER_SECONDS,
 ) -> None:
-    """Raise OutputError unless the run of a claim is known to be dead."""
+    """Raise OutputError unless the run that holds a claim is known to be dead.
+
+    Args:
+        output: the folder.
+        content: content of the claim's file; None if there is no claim, which is no error.
+        has_ended: as for `check_unclaimed`.
+        fix: advice in the error if the run is alive.
+        dead_after: seconds for which a claim of another machine must stand still for its run to count as dead.
+    """
     if content is None:
         return
-    claim = Claim.from_bytes(content)
+    path, claim = claim_path(output), Claim.from_bytes(content)
     if claim is None:
         raise OutputError(
             f"{path}: not a claim that this version understands. If no run is at work in {output}, remove it and run again."
         )
     if claim.ends_with != JOB and claim.is_of_this_machine:
-        is_own = claim.pid == os.getpid()
-        # The claim of a failed pipeline of this process remains.
-        is_dead = read_birth(claim.pid) != claim.birth or (is_own and claim.ends_with == PIPELINE)
+        # A pipeline of this process that failed may have left its claim.
+        is_own_pipeline = claim.pid == os.getpid() and claim.ends_with == PIPELINE
+        is_dead = is_own_pipeline or read_birth(claim.pid) != claim.birth
     elif claim.ends_with == PROCESS:
         _log.warning(
             "%s: another run (%s) may be at work there; watching its claim for up to %g s.",
@@ -91,12 +98,11 @@ def check_dead(
 
 
 def _stands_still(path: str, content: bytes, seconds: float) -> bool:
-    """Watch a claim, and return whether it stood still for so many seconds that its run must be dead."""
+    """Watch a claim for some seconds; return whether it stood still or was removed, False if it was rewritten."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         time.sleep(min(_LOOK_EVERY_SECONDS, seconds))
         current = read_claim(path)
         if current != content:
-            # Gone, or taken over by another run, which may be dead, too: the caller checks again.
             return current is None
     return True

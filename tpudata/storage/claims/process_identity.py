@@ -8,7 +8,10 @@ import subprocess
 import uuid
 from pathlib import Path
 
+# A zombie, which has ended but was not waited for, and a dead process.
 _DEAD_STATES = ("Z", "X")
+# The start time is field 22 of /proc/PID/stat; fields are counted from the one after the state, field 3.
+_START_TIME = 22 - 4
 
 
 @functools.cache
@@ -22,11 +25,11 @@ def machine_identity() -> str:
 
 
 def read_birth(pid: int) -> str | None:
-    """Return the start time of a process of this machine, as the system counts; None if there is no such process."""
+    """Return the start time of a process of this machine, in the system's own unit; None if there is no such process."""
     try:
         # The name before the state may contain any character.
         state, *fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
-        return None if state in _DEAD_STATES else fields[18]
+        return None if state in _DEAD_STATES else fields[_START_TIME]
     except OSError:
         if Path("/proc/self/stat").exists():
             return None
@@ -34,7 +37,7 @@ def read_birth(pid: int) -> str | None:
 
 
 def read_birth_by_ps(pid: int) -> str | None:
-    """Return the birth of a process as `read_birth` does, on systems without /proc."""
+    """Return the start time of a process as `read_birth` does, on systems without /proc."""
     command = ["ps", "-o", "stat=,lstart=", "-p", str(pid)]
     # The same text in any locale.
     environment = {**os.environ, "LC_ALL": "C", "TZ": "UTC"}

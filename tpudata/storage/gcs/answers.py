@@ -16,8 +16,8 @@ from tpudata.storage.objects.object_store import Description
 
 T = TypeVar("T")
 # Google's servers compress JSON only if both headers allow it.
-_PACKED = {"Accept-Encoding": "gzip", "User-Agent": "tpudata (gzip)"}
-_DESCRIBED = "kind,size,generation,crc32c,contentEncoding"
+_GZIP_HEADERS = {"Accept-Encoding": "gzip", "User-Agent": "tpudata (gzip)"}
+_DESCRIPTION_FIELDS = "kind,size,generation,crc32c,contentEncoding"
 _OBJECT, _LISTING = "storage#object", "storage#objects"
 _OK = 200
 
@@ -27,8 +27,8 @@ class ListingPage(NamedTuple):
 
     Attributes:
         objects: name, size in bytes and CRC-32C of each object.
-        prefixes: names up to the delimiter, each once.
-        next_page: token of the next page, or None.
+        prefixes: common beginnings of names up to the delimiter, each once.
+        next_page: token of the next page; None for the last page.
     """
 
     objects: list[tuple[str, int, int | None]]
@@ -41,7 +41,7 @@ def object_url(bucket: str, name: str) -> str:
     return f"/storage/v1/b/{quote(bucket, safe='')}/o/{quote(name, safe='')}"
 
 
-def checksum_text(crc32c: int) -> str:
+def encode_checksum(crc32c: int) -> str:
     """Return a CRC-32C as the API writes it: base64 of the big-endian bytes."""
     return base64.b64encode(crc32c.to_bytes(4, "big")).decode()
 
@@ -49,13 +49,13 @@ def checksum_text(crc32c: int) -> str:
 def describe_object(transport: Transport, bucket: str, name: str) -> Description | None:
     """Return the store's description of an object, or None if there is no such object; without retries."""
     try:
-        return _ask(transport, f"{object_url(bucket, name)}?fields={_DESCRIBED}", parse_description)
+        return _ask(transport, f"{object_url(bucket, name)}?fields={_DESCRIPTION_FIELDS}", parse_description)
     except AbsentError:
         return None
 
 
 def list_page(transport: Transport, bucket: str, query: str) -> ListingPage:
-    """Return one page of a listing, without retries; `query` is that of the URL."""
+    """Return one page of a listing, without retries; `query` is the part of the URL that selects names."""
     fields = "kind,items(name,size,crc32c),prefixes,nextPageToken"
     return _ask(transport, f"/storage/v1/b/{quote(bucket, safe='')}/o?fields={fields}&{query}", _parse_page)
 
@@ -79,17 +79,19 @@ def parse_description(data: bytes) -> Description:
 
 
 def _ask(transport: Transport, url: str, parse: Callable[[bytes], T]) -> T:
-    """Return the result of `parse` for a proven JSON answer."""
-    answer, is_packed = _ask_once(transport, url, parse)
-    if not is_packed and _ask_once(transport, url, parse)[0] != answer:
-        raise UnprovenError("two answers to one request differ")
-    return answer
+    """Return the parsed JSON answer to a GET request, once a checksum or a second, equal answer proves it."""
+    parsed, has_checksum = _ask_once(transport, url, parse)
+    if not has_checksum:
+        second, _ = _ask_once(transport, url, parse)
+        if second != parsed:
+            raise UnprovenError("two answers to one request differ")
+    return parsed
 
 
 def _ask_once(transport: Transport, url: str, parse: Callable[[bytes], T]) -> tuple[T, bool]:
-    """Return the result for one answer, and whether it came with gzip's checksum."""
+    """Return one parsed answer, and whether it came with gzip's checksum."""
     try:
-        answer = transport.request("GET", url, _PACKED)
+        answer = transport.request("GET", url, _GZIP_HEADERS)
     except AbsentError as error:
         if not error.is_described:
             raise UnprovenError("an answer 404 that is not the store's") from None
@@ -105,6 +107,7 @@ def _ask_once(transport: Transport, url: str, parse: Callable[[bytes], T]) -> tu
 
 
 def _parse_json(data: bytes, kind: str) -> dict[str, Any]:
+    """Return the object of a JSON answer; UnprovenError unless its `kind` is this one."""
     try:
         fields = json.loads(data)
     except (ValueError, RecursionError):
@@ -125,6 +128,7 @@ def _parse_page(data: bytes) -> ListingPage:
 
 
 def _parse_checksum(fields: dict[str, Any]) -> int | None:
+    """Return the CRC-32C of an object in an answer, or None if there is none; ValueError if it is not one."""
     text = fields.get("crc32c")
     if text is None:
         return None

@@ -16,12 +16,12 @@ from urllib3.util import create_urllib3_context, make_headers, parse_url
 from tpudata.errors import StorageUnavailableError
 from tpudata.storage.limits import MOST_READ_THREADS
 
-# Header that holds the query of a request until it is sent.
+# Header in which the query of a URL travels through urllib3, which logs URLs; it is not sent.
 HIDDEN_QUERY = "X-Tpudata-Query"
 
 
 def new_pools(server: str) -> urllib3.PoolManager:
-    """Return connections to a server, by the proxy and with the certificates that the environment names, looked up once.
+    """Return the connections to a server, with the proxy and the certificates that the environment names now.
 
     Raises:
         StorageUnavailableError: the certificates cannot be read, or a package is missing that the proxy needs.
@@ -71,17 +71,18 @@ def _new_socks_pools(proxy: str, options: dict[str, Any]) -> urllib3.PoolManager
 
 
 class _Connection:
-    """Connection that takes the query of an address from a header: urllib3 logs addresses, and the id of an upload is as good as
-    a password for it."""
+    """Connection that takes the query of a URL from a header: urllib3 logs URLs, and the id of an upload, which is in the query, is
+    as good as a password for it."""
 
     def request(
         self, method: str, url: str, body: Any = None, headers: Mapping[str, str] | None = None, **options: Any
     ) -> None:
-        sent = dict(headers or {})
-        super().request(method, url + sent.pop(HIDDEN_QUERY, ""), body, sent, **options)  # type: ignore[misc]
+        sent_headers = dict(headers or {})
+        query = sent_headers.pop(HIDDEN_QUERY, "")
+        super().request(method, url + query, body, sent_headers, **options)  # type: ignore[misc]
 
 
 def _add_connection_class(pool: Any) -> Any:
-    """Return a class of pools whose connections are also a `_Connection`."""
+    """Return a subclass of a class of pools whose connections are also `_Connection`s."""
     connection = type(pool.ConnectionCls.__name__, (_Connection, pool.ConnectionCls), {})
     return type(pool.__name__, (pool,), {"ConnectionCls": connection})

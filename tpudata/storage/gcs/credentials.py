@@ -1,14 +1,14 @@
 """Credentials for Google Cloud Storage: the application default ones.
 
-They are what `gcloud auth application-default login` wrote, the file that GOOGLE_APPLICATION_CREDENTIALS names (a service account's
-key, an impersonation, a federation), or those of the machine. Two variables of gcloud also apply:
+They are the file that `gcloud auth application-default login` wrote, the file that GOOGLE_APPLICATION_CREDENTIALS names (a service
+account's key, an impersonation, a federation), or the machine's own credentials. Two variables of gcloud also apply:
 
     CLOUDSDK_AUTH_DISABLE_CREDENTIALS=true              no credentials, for public objects
     CLOUDSDK_AUTH_IMPERSONATE_SERVICE_ACCOUNT=ACCOUNT   those of another account, impersonated with the default ones
 
-TPUDATA_GCS_BILLING_PROJECT names the project that pays for requests: a bucket may require one. It is a variable of our own,
-as the store rejects each request whose account may not use the project it names, also for buckets that require none: Google's
-libraries have no variable for it, and take GOOGLE_CLOUD_QUOTA_PROJECT, or the project in the file of credentials, for quota.
+TPUDATA_GCS_BILLING_PROJECT names the project that pays for requests, which some buckets require. Google's libraries have no
+variable for it: GOOGLE_CLOUD_QUOTA_PROJECT, or the project in the file of credentials, is for quota. There is no default, since the
+store rejects every request that names a project that the account may not use, even for buckets that require none.
 
 STORAGE_EMULATOR_HOST, as in Google's client, names a server to use in place of Google's, without credentials.
 """
@@ -23,7 +23,7 @@ from google.auth import impersonated_credentials
 from google.auth.credentials import AnonymousCredentials, Credentials, CredentialsWithQuotaProject
 from google.auth.exceptions import DefaultCredentialsError, GoogleAuthError
 
-from tpudata.storage.gcs.key_file import find_fault, find_key_file
+from tpudata.storage.gcs.key_file import find_key_file, find_key_file_fault
 
 EMULATOR = "STORAGE_EMULATOR_HOST"
 ANONYMOUS = "CLOUDSDK_AUTH_DISABLE_CREDENTIALS"
@@ -38,7 +38,7 @@ def is_switched_on(variable: str) -> bool:
 
 
 def find_credentials() -> Credentials:
-    """Return the credentials that the environment selects, with the project that pays if it names one.
+    """Return the credentials that the environment selects, with the billing project if it names one.
 
     Raises:
         google.auth.exceptions.GoogleAuthError: there are none, or their file is wrong.
@@ -54,6 +54,7 @@ def find_credentials() -> Credentials:
 
 
 def _select_credentials() -> Credentials:
+    """Return the default credentials, or those of another account that the environment impersonates with them."""
     account = os.environ.get(IMPERSONATED, "").strip()
     if not account:
         return default_credentials(_SCOPES)[0]
@@ -66,7 +67,7 @@ def default_credentials(scopes: Sequence[str] | None = None) -> tuple[Credential
     """Return the application default credentials, and the project that they or the environment name.
 
     Raises:
-        google.auth.exceptions.GoogleAuthError: there are none, or their file is wrong, see `file_fault`.
+        google.auth.exceptions.GoogleAuthError: there are none, or their file is wrong, see `describe_key_file_fault`.
     """
     try:
         credentials: tuple[Credentials, str | None] = google.auth.default(scopes=scopes)
@@ -80,14 +81,16 @@ def default_credentials(scopes: Sequence[str] | None = None) -> tuple[Credential
     return credentials
 
 
-def file_fault() -> str | None:
-    """Return the file of credentials that google-auth reads and its fault; None if no fault is found."""
+def describe_key_file_fault() -> str | None:
+    """Return the file of credentials that google-auth reads and its fault, in words; None if no fault is found."""
     file = find_key_file()
-    fault = None if file is None else find_fault(file.path)
-    return fault and f"{file}: {fault}"
+    fault = None if file is None else find_key_file_fault(file.path)
+    return None if fault is None else f"{file}: {fault}"
 
 
 def billing_project() -> str | None:
-    """Return the project that pays for requests, or None for the owner of the bucket."""
+    """Return the project that pays for requests; None if the bucket's owner pays."""
     # A request without credentials must not name a billing project: the store would answer 401 even for public objects.
-    return None if is_switched_on(ANONYMOUS) else os.environ.get(BILLED, "").strip() or None
+    if is_switched_on(ANONYMOUS):
+        return None
+    return os.environ.get(BILLED, "").strip() or None

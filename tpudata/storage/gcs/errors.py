@@ -12,7 +12,7 @@ import requests
 import urllib3
 
 from tpudata.errors import StorageError, StorageUnavailableError
-from tpudata.storage.gcs.credentials import ANONYMOUS, BILLED, billing_project, file_fault, is_switched_on
+from tpudata.storage.gcs.credentials import ANONYMOUS, BILLED, billing_project, describe_key_file_fault, is_switched_on
 from tpudata.storage.gcs.key_file import VARIABLE, find_key_file
 from tpudata.storage.objects.errors import (
     AnswerError,
@@ -46,8 +46,8 @@ _TRANSIENT = (
 _LOGIN = "Run `gcloud auth application-default login`, or set GOOGLE_APPLICATION_CREDENTIALS to a service account's key file."
 _AGAIN = "Run again, a conversion with --resume."
 _ABSENT, _CHANGED = 404, 412
-_MOST_WORDS = 400
-# Marks of answers 403 that no role changes, in small letters.
+_MOST_CHARACTERS = 400
+# Marks of messages of answers 403 that no role would change, in small letters, and their fixes.
 _FORBIDDEN = (
     (
         "retention",
@@ -61,8 +61,8 @@ _FORBIDDEN = (
     ("rate limit", "Run again later, or raise the quota of the project."),
     ("quota", "Run again later, or raise the quota of the project."),
 )
-# During an upload, its id is as good as a password for it.
-_ADDRESS = re.compile(r"(https?://[^\s?]+|url: [^\s?]+)\?\S*")
+# URLs with a query, which may have the id of an upload: it is as good as a password for it.
+_URL_WITH_QUERY = re.compile(r"(https?://[^\s?]+|url: [^\s?]+)\?\S*")
 
 
 def is_transient(error: BaseException | None) -> bool:
@@ -70,9 +70,9 @@ def is_transient(error: BaseException | None) -> bool:
     if isinstance(error, AnswerError):
         return error.code in _TRANSIENT_CODES
     if isinstance(error, google.auth.exceptions.GoogleAuthError):
-        # A request for a token that got no answer is none of those that google-auth calls retryable.
-        is_lost = isinstance(error, google.auth.exceptions.TransportError) and is_transient(error.__cause__)
-        return is_lost or bool(error.retryable)
+        # google-auth does not call it retryable if its request for a token got no answer.
+        has_no_answer = isinstance(error, google.auth.exceptions.TransportError) and is_transient(error.__cause__)
+        return has_no_answer or bool(error.retryable)
     if isinstance(error, (requests.exceptions.SSLError, urllib3.exceptions.SSLError)):
         # A wrong certificate stays wrong; a broken connection may work again.
         return "CERTIFICATE" not in str(error).upper()
@@ -80,7 +80,7 @@ def is_transient(error: BaseException | None) -> bool:
 
 
 def split_path(path: str) -> tuple[str, str]:
-    """Return bucket and object of `gs://BUCKET/OBJECT`."""
+    """Return the bucket and the object of `gs://BUCKET/OBJECT`; the object is empty if the path is a bucket."""
     bucket, _, name = path.removeprefix("gs://").partition("/")
     if not path.startswith("gs://") or not bucket[:1].isalnum() or not bucket[-1:].isalnum():
         raise StorageError(f"{path!r}: no bucket (expected gs://BUCKET/OBJECT). Correct the path.")
@@ -88,7 +88,7 @@ def split_path(path: str) -> tuple[str, str]:
 
 
 def split_object(path: str) -> tuple[str, str]:
-    """Return bucket and object of a path that must name an object."""
+    """Return the bucket and the object of a path; StorageError if it names no object."""
     bucket, name = split_path(path)
     if not name:
         raise StorageError(f"{path}: no object (expected gs://BUCKET/OBJECT). Correct the path.")
@@ -101,12 +101,12 @@ def translate_errors(done: str, path: str) -> Iterator[None]:
     try:
         yield
     except ERRORS as error:
-        kind = StorageError if _is_of_the_object(error) else StorageUnavailableError
+        kind = StorageError if _is_about_object(error) else StorageUnavailableError
         raise kind(f"{path} could not be {done}: {_describe_error(error, path)}") from error
 
 
-def _is_of_the_object(error: BaseException) -> bool:
-    """Return whether the error is about this one object, so that a retry would not help."""
+def _is_about_object(error: BaseException) -> bool:
+    """Return whether an error is about one object, not about the store or the connection."""
     return getattr(error, "code", None) in (_ABSENT, _CHANGED)
 
 
@@ -118,7 +118,7 @@ def _describe_error(error: BaseException, path: str) -> str:
     if isinstance(error, google.auth.exceptions.InvalidOperation):
         return _describe_denial("the store requires credentials (401)")
     if isinstance(error, google.auth.exceptions.GoogleAuthError):
-        return _explain_unusable(error)
+        return _explain_credentials(error)
     code = getattr(error, "code", None)
     if code in (400, 401, 403) and (reason := _find_billing_reason(error, bucket)) is not None:
         return reason
@@ -139,28 +139,28 @@ def _describe_error(error: BaseException, path: str) -> str:
     return f"{_describe_failure(error)}."
 
 
-def _explain_unusable(error: google.auth.exceptions.GoogleAuthError) -> str:
-    """Return why no token could be had."""
+def _explain_credentials(error: google.auth.exceptions.GoogleAuthError) -> str:
+    """Return the reason why the credentials gave no token, and the fix."""
     file = find_key_file()
     fix = "Run `gcloud auth application-default login` again."
     if file is not None and file.is_set:
         fix = f"Set {VARIABLE} to a whole key file, or unset it and run `gcloud auth application-default login`."
-    if (fault := file_fault()) is not None:
+    if (fault := describe_key_file_fault()) is not None:
         return f"the credentials cannot be used ({fault}). {fix}"
     # The other arguments may hold the whole answer.
-    words = _shorten(str(error.args[0])) if error.args else type(error).__name__
+    reason = _shorten(str(error.args[0])) if error.args else type(error).__name__
     if isinstance(error, google.auth.exceptions.DefaultCredentialsError):
         if file is not None:
-            return f"the credentials cannot be used ({file}: {words}). {fix}"
+            return f"the credentials cannot be used ({file}: {reason}). {fix}"
         return f"there are no credentials. {_LOGIN} Public objects need none: set {ANONYMOUS}=true."
     source = "" if file is None else f" of {file}"
     if isinstance(error, google.auth.exceptions.TransportError):
-        return f"there was no token for the credentials{source} ({words}). Check the network, and run again."
-    return f"the credentials{source} were rejected ({words}). {_LOGIN}"
+        return f"there was no token for the credentials{source} ({reason}). Check the network, and run again."
+    return f"the credentials{source} were rejected ({reason}). {_LOGIN}"
 
 
 def _find_billing_reason(error: BaseException, bucket: str) -> str | None:
-    """Return the reason if the error is about the project that pays for the request."""
+    """Return the reason and the fix of an error about the project that pays for the request; None for another error."""
     message = _read_message(error)
     project = billing_project()
     if "requester pays" in message.lower():
@@ -184,11 +184,12 @@ def _find_billing_reason(error: BaseException, bucket: str) -> str | None:
 def _explain_forbidden(error: BaseException, bucket: str) -> str:
     """Return the reason and the fix of a response 403: a missing role, or a policy for which no role helps."""
     message = _read_message(error)
-    # A message about a missing permission quotes names of objects, in which any of the patterns may occur.
+    # A message about a missing permission quotes names of objects, in which any of the marks may occur.
     is_missing_permission = "does not have" in message or "Permission '" in message
-    for pattern, fix in () if is_missing_permission else _FORBIDDEN:
-        if pattern in message.lower():
-            return f"the store does not allow it (403: {message}). {fix}"
+    if not is_missing_permission:
+        for mark, fix in _FORBIDDEN:
+            if mark in message.lower():
+                return f"the store does not allow it (403: {message}). {fix}"
     return _describe_denial(
         f"no permission (403). Grant the account roles/storage.objectUser on bucket {bucket}, or objectViewer to read only."
         f" The store says: {message}."
@@ -196,13 +197,14 @@ def _explain_forbidden(error: BaseException, bucket: str) -> str:
 
 
 def _describe_denial(reason: str) -> str:
+    """Return the reason of a denial with a fix: use credentials again, or log in, unless the reason ends with another fix."""
     if is_switched_on(ANONYMOUS):
         return f"{reason.rstrip('.')}, and {ANONYMOUS} disables credentials. Unset it."
     return reason if reason.endswith(".") else f"{reason}. {_LOGIN}"
 
 
 def _describe_failure(error: BaseException | None) -> str:
-    """Return the failure of the last request, in few words."""
+    """Return a description of a failed request without a fix."""
     if isinstance(error, AnswerError):
         return f"the store answered {error.code} ({_read_message(error)})"
     if isinstance(error, DamagedError):
@@ -213,10 +215,10 @@ def _describe_failure(error: BaseException | None) -> str:
 
 
 def _read_message(error: BaseException) -> str:
-    """Return the store's message."""
+    """Return the store's message in an error, or else the error's text, on one line and without a full stop."""
     return _shorten(str(getattr(error, "message", error))).rstrip(".")
 
 
 def _shorten(text: str) -> str:
-    """Return a text on one line, shortened, and without the query of an address."""
-    return textwrap.shorten(_ADDRESS.sub(r"\1", text), _MOST_WORDS, placeholder=" ...")
+    """Return a text on one line, shortened, and without the queries of URLs."""
+    return textwrap.shorten(_URL_WITH_QUERY.sub(r"\1", text), _MOST_CHARACTERS, placeholder=" ...")

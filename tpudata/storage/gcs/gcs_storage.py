@@ -41,7 +41,7 @@ class GcsStorage(CheckedStorage):
     Args:
         policy: retries of failing requests; None takes the policy of the environment and of `RequestLimits`.
         part_bytes: bytes of a request of an upload, a multiple of 256 KiB.
-        range_names: number of names in a range that `cuts` does not cut again.
+        range_names: most names of a range that `cuts` does not cut again.
     """
 
     def __init__(
@@ -68,20 +68,22 @@ class _GcsObjects:
     def scan(self, folder: str, start: str, stop: str | None, limit: int | None, *, deep: bool) -> Iterator[Entry]:
         """Yield the entries of a folder; memory holds a page of a thousand."""
         bucket, prefix = split_path(folder)
-        is_there = not prefix or bool(start) or stop is not None
+        # A bucket, or a range of a folder, may be empty; a folder without objects does not exist.
+        exists = not prefix or bool(start) or stop is not None
         count = 0
         for name, size, crc32c in scan_names(self._transport, folder, start, stop, limit, deep=deep):
-            is_there = True
+            exists = True
             # Some programs mark a folder by an empty object of the same name.
             if size is not None and name.endswith("/"):
                 continue
             if count == limit:
                 return
             count += 1
-            yield (
-                _make_folder(f"gs://{bucket}/{name[:-1]}") if size is None else _make_entry(bucket, name, size, crc32c)
-            )
-        if not is_there:
+            if size is None:
+                yield _make_folder(f"gs://{bucket}/{name[:-1]}")
+            else:
+                yield _make_entry(bucket, name, size, crc32c)
+        if not exists:
             raise StorageError(f"{folder} could not be listed: there is no object below it. Check the path.")
 
     def cuts(self, folder: str, *, deep: bool) -> Sequence[str]:
@@ -106,28 +108,30 @@ class _GcsObjects:
         if version is not None:
             url += f"&generation={version}"
         # Without this header the store would decompress objects with Content-Encoding.
-        sent = {"Accept-Encoding": "gzip"}
+        request_headers = {"Accept-Encoding": "gzip"}
         if span is not None:
-            sent["Range"] = f"bytes={span[0]}-{span[0] + span[1] - 1}"
-        status, headers, data = self._transport.request("GET", url, sent)
+            offset, length = span
+            request_headers["Range"] = f"bytes={offset}-{offset + length - 1}"
+        status, headers, data = self._transport.request("GET", url, request_headers)
         if headers.get("Content-Encoding") not in _PLAIN:
             self._reject_encoded(path)
         crc32c = _read_checksum(headers)
         if status == _OK:
-            return Content(data, True, crc32c=crc32c)
+            return Content(data, is_whole=True, crc32c=crc32c)
         content_range = _CONTENT_RANGE.fullmatch(headers.get("Content-Range", ""))
         if status != _PARTIAL or span is None or content_range is None:
             raise UnprovenError(f"an answer {status} to a read, without its range")
         first, last, size = map(int, content_range.groups())
         if len(data) != last - first + 1:
             raise UnprovenError(f"received {len(data)} bytes as {content_range[0]}")
-        return Content(data, False, first, size, crc32c)
+        return Content(data, is_whole=False, offset=first, size=size, crc32c=crc32c)
 
     def remove(self, path: str, version: int | None) -> None:
         bucket, name = split_object(path)
         query = "" if version is None else f"?ifGenerationMatch={version}"
         answer = self._transport.request("DELETE", f"{object_url(bucket, name)}{query}")
         if answer.status != _NO_CONTENT:
+            # Not the store's answer: look whether the object is gone.
             description = describe_object(self._transport, bucket, name)
             if description is not None and version in (None, description.version):
                 raise UnprovenError(f"an answer {answer.status} to a deletion, but the object exists")
@@ -140,8 +144,8 @@ class _GcsObjects:
     def write(self, path: str, *, replace: bool) -> Iterator[BinaryIO]:
         """One resumable upload; a small object is one request."""
         with translate_errors("written", path):
-            before = self.retries(lambda: self.describe(path)) if replace else None
-        with translate_errors("written", path), self._open_upload(path, before.version if before else 0) as writer:
+            existing = self.retries(lambda: self.describe(path)) if replace else None
+        with translate_errors("written", path), self._open_upload(path, existing.version if existing else 0) as writer:
             yield writer  # type: ignore[misc]  # A raw file that takes all it is given.
 
     def check_writable(self, path: str) -> None:
@@ -157,7 +161,7 @@ class _GcsObjects:
 
     @contextlib.contextmanager
     def _open_upload(self, path: str, version: int) -> Iterator[ObjectWriter]:
-        """Yield a writer of an object of which `version` exists; finish the upload at the end, or abandon it after an error."""
+        """Yield a writer that replaces `version` of an object, 0 for a new one; finish the upload, or abandon it after an error."""
         writer = ObjectWriter(self._transport, *split_object(path), version, self._part_bytes)
         try:
             yield writer
@@ -173,9 +177,9 @@ class _GcsObjects:
         if description is None or not description.encoding:
             raise UnprovenError("an answer with an encoding that the object does not have")
         raise StorageError(
-            f"{path} could not be read: it is stored with Content-Encoding: {description.encoding}, so that its size is not that"
-            " of what it holds. Store it anew without, as `gcloud storage cp` does without --gzip-local; if it is a tar or"
-            " text that is to stay compressed, `gcloud storage objects update --clear-content-encoding` does it."
+            f"{path} could not be read: it is stored with Content-Encoding: {description.encoding}, so its listed size is not the"
+            " size of its content. Store it again without one, as `gcloud storage cp` does without --gzip-local; to keep a tar or"
+            " text compressed, run `gcloud storage objects update --clear-content-encoding`."
         )
 
 

@@ -1,7 +1,7 @@
 """The file of credentials that google-auth reads, and faults in it.
 
-google-auth reports any fault of the file as missing credentials, or fails on it with an error of another kind. Messages here never
-hold anything of the file but its type: the rest may be secret.
+google-auth reports any fault of the file as missing credentials, or fails on it with an error of another kind. Messages here have
+nothing of the file's content but its type: the rest may be secret.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class KeyFile(NamedTuple):
 
     Attributes:
         path: its path.
-        is_set: whether GOOGLE_APPLICATION_CREDENTIALS names it; gcloud writes the other one.
+        is_set: whether GOOGLE_APPLICATION_CREDENTIALS names it; otherwise it is the file that gcloud writes.
     """
 
     path: Path
@@ -43,7 +43,10 @@ class KeyFile(NamedTuple):
 
 
 def find_key_file() -> KeyFile | None:
-    """Return the file of credentials that google-auth reads, or None if there is none and no variable names one."""
+    """Return the file of credentials that google-auth reads; None if no variable names one and gcloud has written none.
+
+    A file that a variable names may be missing.
+    """
     if name := os.environ.get(VARIABLE):
         return KeyFile(Path(name), True)
     folder = os.environ.get("CLOUDSDK_CONFIG") or "~/.config/gcloud"
@@ -51,10 +54,11 @@ def find_key_file() -> KeyFile | None:
     return KeyFile(path, False) if path.is_file() else None
 
 
-def find_fault(path: Path) -> str | None:
-    """Return the fault of a file of credentials, in a few words; None if nothing is found."""
+def find_key_file_fault(path: Path) -> str | None:
+    """Return the fault of a file of credentials, in words; None if no fault is found."""
     try:
         if path.exists() and not path.is_file():
+            # Reading a pipe, such as a shell's <(command), could block, or take its content from google-auth.
             return None if path.is_fifo() else "it is not a file"
         data = path.read_bytes()
     except OSError as error:
@@ -66,10 +70,10 @@ def find_fault(path: Path) -> str | None:
     except (ValueError, RecursionError):
         # The decoder's message has the position, and none of the text.
         return "it is not JSON, or was cut"
-    return _find_fault(fields)
+    return _find_field_fault(fields)
 
 
-def _find_fault(fields: Any) -> str | None:
+def _find_field_fault(fields: Any) -> str | None:
     """Return the fault of the fields of a file of credentials; None without one."""
     if not isinstance(fields, Mapping):
         return "it holds no JSON object"
@@ -79,18 +83,18 @@ def _find_fault(fields: Any) -> str | None:
             return "it is the secret of an OAuth client, not a key of an account"
         words = "no type" if kind is None else f"the type {kind!r:.40}"
         return f"it has {words} (expected {', '.join(sorted(_FIELDS))})"
-    wrong = [name for name in _FIELDS[kind] if not isinstance(fields.get(name), str) or not fields[name].strip()]
-    if wrong:
-        return f"it is of the type {kind}, and lacks {', '.join(wrong)}"
+    missing = [name for name in _FIELDS[kind] if not isinstance(fields.get(name), str) or not fields[name].strip()]
+    if missing:
+        return f"it is of the type {kind}, and lacks {', '.join(missing)}"
     if kind == "service_account":
-        return _find_fault_of_key(fields["private_key"])
+        return _find_key_fault(fields["private_key"])
     if kind == "impersonated_service_account":
-        inner = _find_fault(fields.get("source_credentials"))
-        return inner and f"in its source_credentials, {inner}"
+        source_fault = _find_field_fault(fields.get("source_credentials"))
+        return None if source_fault is None else f"in its source_credentials, {source_fault}"
     return None
 
 
-def _find_fault_of_key(key: str) -> str | None:
+def _find_key_fault(key: str) -> str | None:
     try:
         crypt.RSASigner.from_string(key)  # type: ignore[no-untyped-call]
     except (ValueError, TypeError, GoogleAuthError):

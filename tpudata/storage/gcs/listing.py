@@ -10,6 +10,7 @@ from __future__ import annotations
 import bisect
 import functools
 import itertools
+import operator
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple, NoReturn, TypeAlias
@@ -22,17 +23,19 @@ from tpudata.storage.gcs.transport import Transport
 
 # Ranges of fewer names are not divided: listing them takes 16 requests.
 RANGE_NAMES = 1 << 14
-# Limits of the number of ranges, and of rounds of cutting.
-_RANGES, _ROUNDS = 256, 8
+# Cutting ends at this number of ranges, or after this number of rounds; one round may exceed the number.
+_ENOUGH_RANGES, _MOST_ROUNDS = 256, 8
 # Number of ranges of one character each; later ranges take 2, 4, ... characters, since some scripts have thousands.
-_ALPHABET = 16
+_SINGLE_CHARACTERS = 16
 _PARALLEL_REQUESTS = 16
-_PAGE = 1000
-_LAST, _SURROGATES, _AFTER_SURROGATES = "\U0010ffff", "\ud7ff", "\ue000"
+# Names in an answer of the store.
+_PAGE_NAMES = 1000
+# The last character of Unicode, and those around the surrogates, which UTF-8 cannot encode.
+_LAST, _BEFORE_SURROGATES, _AFTER_SURROGATES = "\U0010ffff", "\ud7ff", "\ue000"
 
 
-# Returns the first name at or after one name and before another, or None.
-_First: TypeAlias = Callable[[str, str | None], str | None]
+# Returns the first name of a range, or None if the range is empty, given its start and its stop.
+_FindFirst: TypeAlias = Callable[[str, str | None], str | None]
 
 
 class Name(NamedTuple):
@@ -74,22 +77,23 @@ def scan_names(
         query["startOffset"] = prefix + start
     if stop is not None:
         query["endOffset"] = prefix + stop
-    if limit is not None and limit < _PAGE:
+    if limit is not None and limit < _PAGE_NAMES:
+        # One more, for the object that marks the folder.
         query["maxResults"] = str(limit + 1)
     # A page may begin with the folder that ended the page before.
     last_prefix = ""
     while True:
         with translate_errors("listed", folder):
             page = transport.retries(functools.partial(list_page, transport, bucket, urlencode(query)))
-        names = [Name(*listed_name) for listed_name in page.objects]
-        names += [Name(below, None, None) for below in page.prefixes if below != last_prefix]
-        for listed_name in sorted(names, key=lambda listed_name: listed_name.name):
-            below = listed_name.name[len(prefix) :]
+        listed = [Name(*listed_object) for listed_object in page.objects]
+        listed += [Name(folder_name, None, None) for folder_name in page.prefixes if folder_name != last_prefix]
+        for entry in sorted(listed, key=operator.attrgetter("name")):
+            below = entry.name[len(prefix) :]
             if below.startswith("/") or "//" in below:
-                _reject_empty_part(folder, bucket, listed_name.name, len(prefix))
-            # The store compares the names of objects, which sort after that of their folder.
+                _reject_empty_part(folder, bucket, entry.name, len(prefix))
+            # The store compares the names of objects, which sort after the name of their folder.
             if start <= below and (stop is None or below < stop):
-                yield listed_name
+                yield entry
         last_prefix = max(page.prefixes, default=last_prefix)
         if page.next_page is None:
             return
@@ -103,53 +107,53 @@ def cut_names(transport: Transport, folder: str, *, deep: bool, range_names: int
         transport: sends the requests.
         folder: the folder.
         deep: count all objects below it, and no folders.
-        range_names: number of names in a range that is not cut again.
+        range_names: most names of a range that is not cut again.
     """
+    _, folder_name = split_path(folder)
+    prefix_length = len(folder_name.rstrip("/")) + 1 if folder_name else 0
 
     def find_first(start: str, stop: str | None) -> str | None:
-        name = next(scan_names(transport, folder, start, stop, 1, deep=deep), None)
-        return None if name is None else name.name[length:]
+        first = next(scan_names(transport, folder, start, stop, 1, deep=deep), None)
+        return None if first is None else first.name[prefix_length:]
 
-    def find_parts(start: str, stop: str | None, count: int) -> list[str] | None:
-        """Return the starts of the parts of a range, one of `count` ranges; None if the range is small."""
+    def cut_range(start: str, stop: str | None, range_count: int) -> list[str]:
+        """Return the starts of the parts of a range, one of `range_count` that are cut; empty if it is small or cannot be cut."""
         names = scan_names(transport, folder, start, stop, deep=deep)
-        if next(itertools.islice(names, range_names, None), None) is None:
-            return None
-        return [start, *_find_branches(find_first, start, stop, max(1, _ALPHABET // count))]
+        is_small = next(itertools.islice(names, range_names, None), None) is None
+        cuts = [] if is_small else list(_find_cuts(find_first, start, stop, max(1, _SINGLE_CHARACTERS // range_count)))
+        return [start, *cuts] if cuts else []
 
-    _, name = split_path(folder)
-    length = len(name.rstrip("/")) + 1 if name else 0
-    starts: list[str] = [""]
+    starts = [""]
+    # Starts of the ranges that may be large: all parts of those that were cut in the last round.
     uncut = {""}
     with ThreadPoolExecutor(_PARALLEL_REQUESTS, thread_name_prefix="tpudata-cut") as pool:
-        for _ in range(_ROUNDS):
+        for _ in range(_MOST_ROUNDS):
             ranges = [(start, stop) for start, stop in zip(starts, [*starts[1:], None], strict=True) if start in uncut]
-            if not ranges or len(starts) >= _RANGES:
+            if not ranges or len(starts) >= _ENOUGH_RANGES:
                 break
-            cuts = list(pool.map(find_parts, *zip(*ranges, strict=True), itertools.repeat(len(ranges))))
-            uncut = {
-                start for cut_points in cuts if cut_points is not None and len(cut_points) > 1 for start in cut_points
-            }
+            range_starts, range_stops = zip(*ranges, strict=True)
+            parts = pool.map(cut_range, range_starts, range_stops, itertools.repeat(len(ranges)))
+            uncut = set(itertools.chain.from_iterable(parts))
             starts = sorted({*starts, *uncut})
     return tuple(starts[1:])
 
 
-def _find_branches(find_first: _First, start: str, stop: str | None, doubling: int) -> Iterator[str]:
+def _find_cuts(find_first: _FindFirst, start: str, stop: str | None, doubling: int) -> Iterator[str]:
     """Yield names that divide a range of more than one name: prefixes that end with the first character in which names differ.
 
     Args:
-        find_first: returns the first name at or after one name and before another.
+        find_first: returns the first name of a range.
         start: start of the range.
         stop: end of the range.
-        doubling: number of ranges after which a range takes twice as many characters, once there are `_ALPHABET` of them.
+        doubling: number of cuts after which each part takes twice as many characters, after the first `_SINGLE_CHARACTERS`.
     """
     first_name, depth = find_first(start, stop), 0
-    for _ in range(_ROUNDS):
+    for _ in range(_MOST_ROUNDS):
         if first_name is None:
             return
         # The smallest depth at which names follow those with the prefix of the first one.
         depth = bisect.bisect_left(
-            range(len(first_name)), True, key=functools.partial(_has_after, find_first, first_name, stop)
+            range(len(first_name)), True, key=functools.partial(_has_names_after, find_first, first_name, stop)
         )
         if depth < len(first_name):
             break
@@ -159,7 +163,7 @@ def _find_branches(find_first: _First, start: str, stop: str | None, doubling: i
         return
     common, character = first_name[:depth], first_name[depth]
     for number in itertools.count():
-        step = 1 << max(0, (number - _ALPHABET) // doubling + 1)
+        step = 1 << max(0, (number - _SINGLE_CHARACTERS) // doubling + 1)
         next_character = _step_character(character, step)
         name = find_first(common + next_character, stop) if next_character else None
         # Other writers may add and remove names meanwhile.
@@ -169,10 +173,11 @@ def _find_branches(find_first: _First, start: str, stop: str | None, doubling: i
         yield common + character
 
 
-def _has_after(find_first: _First, name: str, stop: str | None, depth: int) -> bool:
-    """Return whether names follow those with the same first `depth + 1` characters."""
-    begin = name[: depth + 1].rstrip(_LAST)
-    return bool(begin) and find_first(begin[:-1] + _step_character(begin[-1]), stop) is not None
+def _has_names_after(find_first: _FindFirst, name: str, stop: str | None, depth: int) -> bool:
+    """Return whether names before `stop` follow all those with the first `depth + 1` characters of `name`."""
+    # Nothing follows the last character of Unicode, so the one before it is raised.
+    common = name[: depth + 1].rstrip(_LAST)
+    return bool(common) and find_first(common[:-1] + _step_character(common[-1]), stop) is not None
 
 
 def _step_character(character: str, step: int = 1) -> str:
@@ -180,11 +185,12 @@ def _step_character(character: str, step: int = 1) -> str:
     code = ord(character) + step
     if code > ord(_LAST):
         return ""
-    return _AFTER_SURROGATES if _SURROGATES < chr(code) < _AFTER_SURROGATES else chr(code)
+    return _AFTER_SURROGATES if _BEFORE_SURROGATES < chr(code) < _AFTER_SURROGATES else chr(code)
 
 
-def _reject_empty_part(folder: str, bucket: str, name: str, length: int) -> NoReturn:
-    position = name.find("//", max(0, length - 1))
+def _reject_empty_part(folder: str, bucket: str, name: str, prefix_length: int) -> NoReturn:
+    """Raise StorageError for an object's name in which two slashes follow each other after the folder's prefix."""
+    position = name.find("//", max(0, prefix_length - 1))
     before = name[: position + 1]
     raise StorageError(
         f"{folder} could not be listed: the name of an object below it has an empty part, which is not a folder:"

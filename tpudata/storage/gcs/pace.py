@@ -21,12 +21,12 @@ class Pace:
     """Limiter of requests in flight; safe to share between threads.
 
     Args:
-        limit: function that returns the largest number of requests at the same time, which may change.
+        limit: returns the largest number of requests at the same time, which may change.
         clock: monotonic clock, in seconds.
     """
 
     def __init__(self, limit: Callable[[], int], clock: Callable[[], float] = time.monotonic) -> None:
-        self._most = limit
+        self._highest_limit = limit
         # Infinite until the store asks for less.
         self._lowered_limit = math.inf
         self._clock = clock
@@ -38,11 +38,11 @@ class Pace:
     @property
     def limit(self) -> int:
         """The number of requests that may be in flight now."""
-        return int(min(self._most(), self._lowered_limit))
+        return int(min(self._highest_limit(), self._lowered_limit))
 
     @contextlib.contextmanager
     def request(self) -> Iterator[float]:
-        """Wait until a request may be sent; yield the time of sending."""
+        """Wait until a request may be sent; yield the clock's time then. The request is in flight while the context lasts."""
         with self._changed:
             while True:
                 pause = self._resume_at - self._clock()
@@ -63,7 +63,7 @@ class Pace:
         with self._changed:
             if self._lowered_limit < math.inf:
                 raised = self._lowered_limit + 1 / self._lowered_limit
-                self._lowered_limit = raised if raised < self._most() else math.inf
+                self._lowered_limit = raised if raised < self._highest_limit() else math.inf
                 self._changed.notify()
 
     def lower_limit(self, began: float, pause: float) -> None:
@@ -78,4 +78,4 @@ class Pace:
             # Requests that were in flight at the time count once.
             if began > self._lowered_at:
                 self._lowered_at = self._clock()
-                self._lowered_limit = max(_LEAST, min(self._most(), self._lowered_limit, self._in_flight) / 2)
+                self._lowered_limit = max(_LEAST, min(self._highest_limit(), self._lowered_limit, self._in_flight) / 2)

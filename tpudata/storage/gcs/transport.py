@@ -6,9 +6,9 @@ They are sent by urllib3, with tokens of google-auth, not by google-cloud-storag
   connections, looks up proxies and certificates in the environment at each request, and follows redirects.
 - Its calls return neither the status nor Content-Range of an answer, nor whether JSON came with gzip's checksum: a deletion, a part
   and a listing would have no proof.
-- Its read of 10 kB (`raw_download`, `single_shot_download`, `retry=None`) takes 2.3 times the CPU of ours with all checks, in turn
-  in one process by HTTP, least of 20 rounds; 2.1 times with a session as `_http` that keeps its connections. Such a session of
-  requests alone, without any check, takes 1.7 times.
+- Its read of 10 kB (`raw_download`, `single_shot_download`, `retry=None`) takes 2.3 times the CPU of ours with all checks, and 2.1
+  times with a session as `_http` that keeps its connections. Such a session of requests alone, without any check, takes 1.7 times.
+  Measured in turn in one process by HTTP, least of 20 rounds.
 
 `credentials` says whose credentials are used and which project pays. TPUDATA_GCS_RETRY sets how failing requests are retried, see
 `RetryPolicy`. Requests go to the store's server alone: an address in an answer that leads elsewhere would get the token.
@@ -50,7 +50,7 @@ _CONNECTIONS = 128
 _ERROR, _DENIED, _TOO_MANY, _UNAVAILABLE = 400, 401, 429, 503
 _ERRORS = {404: AbsentError, 412: ConflictError, 416: RangeError}
 # Most tokens that a request is sent with, one after the other: a token may expire in flight.
-_TOKENS = 3
+_MOST_TOKENS = 3
 _PORTS = {"http": 80, "https": 443}
 
 
@@ -71,11 +71,11 @@ class Answer(NamedTuple):
 class Transport:
     """Authorized requests over kept connections, opened when first needed; safe to share between threads.
 
-    Attributes:
-        retries: retries of calls that make requests.
-
     Args:
         policy: retries of failing requests; None takes the policy of the environment, and the limit of `RequestLimits`.
+
+    Attributes:
+        retries: retries of calls that make requests.
     """
 
     def __init__(self, policy: RetryPolicy | None = None) -> None:
@@ -106,8 +106,13 @@ class Transport:
     def request(
         self, method: str, url: str, headers: Mapping[str, str] | None = None, data: bytes | None = None
     ) -> Answer:
-        """Send one request without retries, as soon as the pace allows it, and return the answer; `url` may be a path on the
-        server.
+        """Send one request as soon as the pace allows it, without retries, and return the answer.
+
+        Args:
+            method: method of HTTP.
+            url: URL on the store's server, or a path there.
+            headers: headers besides those of the credentials.
+            data: body of the request.
 
         Raises:
             AnswerError: the answer is an error, 400 or above.
@@ -115,9 +120,9 @@ class Transport:
             UnprovenError: `url` is an address on another server.
         """
         client = self._client
-        url = client.url(url)
+        full_url = client.make_url(url)
         with client.pace.request() as began:
-            answer = client.send(method, url, headers or {}, data, self.policy.answer_within)
+            answer = client.send(method, full_url, headers or {}, data, self.policy.answer_within)
             if answer.status >= _ERROR:
                 pause = _parse_retry_after(answer)
                 if answer.status == _TOO_MANY or (answer.status == _UNAVAILABLE and pause is not None):
@@ -128,7 +133,7 @@ class Transport:
 
     def check_address(self, address: str) -> None:
         """Raise UnprovenError if an address in an answer has another scheme, host or port than the store."""
-        self._client.url(address)
+        self._client.make_url(address)
 
 
 class _Client:
@@ -143,10 +148,11 @@ class _Client:
         self._project = billing_project()
         # Tokens come from another server, perhaps through another proxy, so a separate session requests them.
         self._tokens = Request()
+        # Held while the token is read or renewed.
         self._renewing = threading.Lock()
         self.pace = Pace(_count_most_in_flight)
 
-    def url(self, address: str) -> str:
+    def make_url(self, address: str) -> str:
         """Return the URL of a request, with the project that pays; `address` may be a path on the server.
 
         Raises:
@@ -163,14 +169,18 @@ class _Client:
         return f"{url}{'&' if query else '?'}{urlencode({'userProject': self._project})}"
 
     def send(self, method: str, url: str, headers: Mapping[str, str], data: bytes | None, seconds: float) -> Answer:
-        """Send a request with a token; renew the token and send again if the store rejects it."""
-        for number in range(1, _TOKENS + 1):
-            sent = {"User-Agent": "tpudata", **headers}
+        """Send a request with a token; renew the token and send again if the store rejects it.
+
+        `seconds` is the time that the server may be silent.
+        """
+        for number in range(1, _MOST_TOKENS + 1):
+            all_headers = {"User-Agent": "tpudata", **headers}
             with self._renewing:
-                self._credentials.before_request(self._tokens, method, url, sent)  # type: ignore[no-untyped-call]
+                # Adds the token, which is renewed first if it is about to expire.
+                self._credentials.before_request(self._tokens, method, url, all_headers)  # type: ignore[no-untyped-call]
                 token = self._credentials.token
-            answer = self._send_once(method, url, sent, data, seconds)
-            if answer.status != _DENIED or number == _TOKENS:
+            answer = self._send_once(method, url, all_headers, data, seconds)
+            if answer.status != _DENIED or number == _MOST_TOKENS:
                 break
             with self._renewing:
                 # Another thread may have renewed it.
@@ -207,7 +217,7 @@ def _parse_origin(address: str) -> tuple[str | None, str | None, int | None]:
 
 
 def _current_policy(policy: RetryPolicy | None, environment_policy: RetryPolicy) -> RetryPolicy:
-    """Return the policy that holds now: a limit in the environment variable wins over that of `request_limits()`."""
+    """Return the policy that applies now: a limit in the environment variable takes precedence over that of `request_limits()`."""
     if policy is not None:
         return policy
     if "limit" in os.environ.get(RETRY, ""):

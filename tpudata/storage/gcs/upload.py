@@ -5,8 +5,8 @@ object is sent again. The only or the last part carries the checksum of all data
 only if the generation that existed at first is still there, so two writers never mix. The object counts as made when
 the answer has its generation, size and checksum, or a stat has them.
 
-The BlobWriter of google-cloud-storage (3.17) does less: if it is garbage after an abort that failed, it makes an object of the data
-so far; it fails if the store has received less than it sent; and it drops the answer, which proves the object.
+The BlobWriter of google-cloud-storage (3.17) does less: if it is garbage-collected after an abort that failed, it makes an object
+of the data so far; it fails if the store has received less than it sent; and it drops the answer, which proves the object.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from urllib.parse import quote, urlencode
 
 import google_crc32c
 
-from tpudata.storage.gcs.answers import checksum_text, describe_object, object_url, parse_description
+from tpudata.storage.gcs.answers import describe_object, encode_checksum, object_url, parse_description
 from tpudata.storage.gcs.transport import Answer, Transport
 from tpudata.storage.objects.errors import (
     AnswerError,
@@ -59,9 +59,10 @@ class ObjectWriter(io.RawIOBase):
         super().__init__()
         self._part_bytes = part_bytes
         self._transport = transport
-        self._bucket, self._name, self._before = bucket, name, generation
+        self._bucket, self._name, self._generation = bucket, name, generation
+        # Address of the resumable upload, once it has begun.
         self._url: str | None = None
-        # Bytes whose delivery is not confirmed, and the number of those before them.
+        # Bytes whose delivery is not confirmed, and the number of bytes before them.
         self._buffer = bytearray()
         self._delivered = 0
         self._crc32c = 0
@@ -77,7 +78,7 @@ class ObjectWriter(io.RawIOBase):
         return self._delivered + len(self._buffer)
 
     def write(self, data: Any, /) -> int:
-        """Take all of `data`, any bytes-like object; return its length in bytes."""
+        """Take all of `data`, a bytes-like object of any kind; return its length in bytes."""
         if self.closed:
             raise ValueError("write to closed file")
         data = bytes(data)
@@ -100,10 +101,10 @@ class ObjectWriter(io.RawIOBase):
             DamagedError: the store received damaged data and made no object of them.
         """
         if self._delivered:
-            self._end()
+            self._send_last()
         else:
-            # All data are still in the buffer, so they can be sent again.
-            self._transport.retries(self._end_with_restarts)
+            # All data are still in the buffer, so they can be sent again from the start.
+            self._transport.retries(self._send_last_or_restart)
         self.close()
 
     def abandon(self) -> None:
@@ -114,18 +115,19 @@ class ObjectWriter(io.RawIOBase):
             self._transport.request("DELETE", self._url)
 
     @property
-    def crc32c(self) -> str:
+    def _encoded_crc32c(self) -> str:
         """Checksum of the data, as the API writes it."""
-        return checksum_text(self._crc32c)
+        return encode_checksum(self._crc32c)
 
-    def _end_with_restarts(self) -> None:
+    def _send_last_or_restart(self) -> None:
+        """Send the last part; if it arrives damaged, the next call begins another upload."""
         try:
-            self._end()
+            self._send_last()
         except DamagedError:
             self._url = None
             raise
 
-    def _end(self) -> None:
+    def _send_last(self) -> None:
         """Send the last part; an object with the same bytes that another writer made counts as made by this one."""
         try:
             if self._url is None and not self._delivered and len(self._buffer) <= _WHOLE_BYTES:
@@ -157,7 +159,7 @@ class ObjectWriter(io.RawIOBase):
         if answered is not None and self._matches_data(answered):
             return
         stored = self._describe()
-        if stored is None or stored.version == self._before:
+        if stored is None or stored.version == self._generation:
             raise UnprovenError("an answer that an upload is complete, but no object")
         if stored.size == self.tell() and stored.crc32c in (None, self._crc32c):
             return
@@ -183,13 +185,14 @@ class ObjectWriter(io.RawIOBase):
             del self._buffer[:size]
             self._delivered += size
             return
-        begin, part, unsure = self._delivered, bytes(memoryview(self._buffer)[:size]), False
+        begin, part, is_repeated = self._delivered, bytes(memoryview(self._buffer)[:size]), False
         total = str(begin + size) if is_last else "*"
 
         def send() -> None:
-            nonlocal unsure
+            """Send the part, or what the store has not received of it."""
+            nonlocal is_repeated
             offset = begin
-            if unsure:
+            if is_repeated:
                 # A request failed: ask how much was received.
                 received = self._put({"Content-Range": f"bytes */{total}"}, b"", is_last=is_last)
                 if received is None:
@@ -197,13 +200,13 @@ class ObjectWriter(io.RawIOBase):
                 if not begin <= received <= begin + size:
                     raise UploadLostError(f"byte {begin} was confirmed, but the store expects byte {received} next")
                 offset = received
-            unsure = True
+            is_repeated = True
             while is_last or offset < begin + size:
                 first = offset - begin
                 span = f"{offset}-{begin + size - 1}" if first < size else "*"
                 headers = {"Content-Range": f"bytes {span}/{total}"}
                 if is_last:
-                    headers["X-Goog-Hash"] = f"crc32c={self.crc32c}"
+                    headers["X-Goog-Hash"] = f"crc32c={self._encoded_crc32c}"
                 received = self._put(headers, part[first:], is_last=is_last)
                 if received is None:
                     return
@@ -218,9 +221,9 @@ class ObjectWriter(io.RawIOBase):
     def _send_whole(self) -> None:
         """Make the object in one request: its description with the checksum, and its bytes."""
         boundary = uuid.uuid4().hex
-        described = json.dumps({"name": self._name, "crc32c": self.crc32c})
+        description = json.dumps({"name": self._name, "crc32c": self._encoded_crc32c})
         head = (
-            f"--{boundary}\r\nContent-Type: application/json; charset=UTF-8\r\n\r\n{described}\r\n"
+            f"--{boundary}\r\nContent-Type: application/json; charset=UTF-8\r\n\r\n{description}\r\n"
             f"--{boundary}\r\nContent-Type: application/octet-stream\r\n\r\n"
         )
         body = b"".join((head.encode(), self._buffer, f"\r\n--{boundary}--\r\n".encode()))
@@ -228,15 +231,14 @@ class ObjectWriter(io.RawIOBase):
         self._check_answer(self._transport.request("POST", self._make_upload_url("multipart"), headers, body))
 
     def _make_upload_url(self, kind: str) -> str:
-        query = {"uploadType": kind, "name": self._name, "ifGenerationMatch": str(self._before)}
+        query = {"uploadType": kind, "name": self._name, "ifGenerationMatch": str(self._generation)}
         return f"/upload/storage/v1/b/{quote(self._bucket, safe='')}/o?{urlencode(query)}"
 
     def _start(self) -> str:
         """Start a resumable upload, and return its address."""
         headers = {"Content-Type": "application/json", "X-Upload-Content-Type": "application/octet-stream"}
-        address = self._transport.request("POST", self._make_upload_url("resumable"), headers, b"{}").headers.get(
-            "Location", ""
-        )
+        answer = self._transport.request("POST", self._make_upload_url("resumable"), headers, b"{}")
+        address = answer.headers.get("Location", "")
         if "upload_id=" not in address:
             raise UnprovenError("an answer that begins no upload")
         self._transport.check_address(address)

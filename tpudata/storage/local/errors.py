@@ -30,12 +30,12 @@ _FIXES = {
     errno.EIO: DISK_FIX,
     errno.ESTALE: "The file server has replaced the file: run again.",
 }
-# The folder is made before the file, so it existed.
+# For ENOENT while a file is written: its folder was made just before.
 _REMOVED = "It was removed during writing: let no other job write there at the same time."
 
 
 def storage_error(done: str, path: str, error: OSError) -> StorageError:
-    """Return the error of a file that could not be `done`, such as "read", with the reason and, if known, the fix."""
+    """Return the error for a file that could not be `done`, such as "read", with the reason and, if known, the fix."""
     fix = _REMOVED if (done, error.errno) == (WRITTEN, errno.ENOENT) else _FIXES.get(error.errno or 0, "")
     return StorageError(f"{path} could not be {done}: {error.strerror or error}. {fix}".rstrip())
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import heapq
-import operator
+import itertools
 import os
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from tpudata.storage.local.errors import translate_errors
 
-# Least number of names in a range. Each range is a pass over the whole folder, so there are few.
+# Least number of names in a range, and most ranges: each is a pass over the whole folder, so there are few.
 RANGE_NAMES, _MOST_RANGES = 1 << 16, 32
 # Number of names that the cuts are chosen from: those with the smallest checksums, so they do not depend on the disk's order.
 SAMPLED_NAMES = 1 << 12
@@ -43,32 +43,33 @@ def cut_names(folder: str, *, range_names: int = RANGE_NAMES, sampled_names: int
     Raises:
         StorageError: there is no such folder.
     """
-    count = 0
-    sample: list[tuple[int, str]] = []
-    # Negative, so that the heap drops the largest first.
-    for count, name in enumerate(_iterate_names(folder), 1):
-        if count <= range_names:
-            sample.append((0, name))
-            continue
-        if count == range_names + 1:
-            sample = _pick_smallest((name for _, name in sample), sampled_names)
-            heapq.heapify(sample)
-        ranked_name = (-zlib.crc32(os.fsencode(name)), name)
+    names = _iterate_names(folder)
+    first_names = list(itertools.islice(names, range_names))
+    # Most folders end here, without checksums.
+    if len(first_names) < range_names:
+        return ()
+    count = len(first_names)
+    sample = heapq.nlargest(sampled_names, map(_rank, first_names))
+    del first_names
+    # A heap, whose first item has the largest checksum.
+    heapq.heapify(sample)
+    for name in names:
+        count += 1
+        ranked_name = _rank(name)
         if ranked_name > sample[0]:
             heapq.heapreplace(sample, ranked_name)
     ranges = min(_MOST_RANGES, -(-count // range_names))
-    if ranges < 2:
-        return ()
-    names = sorted({name.rstrip("/") for _, name in sample})
-    return tuple(names[len(names) * number // ranges] for number in range(1, ranges))
+    sampled = sorted({name.rstrip("/") for _, name in sample})
+    return tuple(sampled[len(sampled) * number // ranges] for number in range(1, ranges))
 
 
-def _pick_smallest(names: Iterable[str], count: int) -> list[tuple[int, str]]:
-    items = ((-zlib.crc32(os.fsencode(name)), name) for name in names)
-    return heapq.nlargest(count, items, key=operator.itemgetter(0, 1))
+def _rank(name: str) -> tuple[int, str]:
+    """Return a name with the negative checksum of it, so that the smallest checksum ranks highest."""
+    return -zlib.crc32(os.fsencode(name)), name
 
 
 def _iterate_names(folder: str) -> Iterator[str]:
+    """Yield the names in a folder in the disk's order, with a `/` after those of folders."""
     with translate_errors("listed", folder), os.scandir(folder) as entries:
         for entry in entries:
             yield f"{entry.name}/" if entry.is_dir() else entry.name

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import functools
 import io
 import mmap
 import operator
@@ -52,7 +53,10 @@ class LocalStorage:
     def list(self, folder: str) -> list[Entry]:
         """Return the entries of a folder, sorted by name."""
         with translate_errors("listed", folder), os.scandir(folder) as entries:
-            return sorted((_make_entry(entry).checked() for entry in entries), key=operator.attrgetter("name"))
+            return sorted(
+                (_entry_at(entry.path, entry.name, entry.stat).checked() for entry in entries),
+                key=operator.attrgetter("name"),
+            )
 
     @property
     def lists_deep(self) -> bool:
@@ -64,10 +68,11 @@ class LocalStorage:
     ) -> Iterator[Entry]:
         """Yield the entries of a folder, in order; memory holds only the names of the range."""
         assert not deep, "a disk lists folder by folder"
-        for name in list_names(folder, start, stop, limit):
-            plain = name.rstrip("/")
+        for listed_name in list_names(folder, start, stop, limit):
+            name = listed_name.rstrip("/")
             # Path would take three times as long.
-            yield _entry_at(os.path.join(folder, plain), plain)  # noqa: PTH118
+            path = os.path.join(folder, name)  # noqa: PTH118
+            yield _entry_at(path, name, functools.partial(os.stat, path))
 
     def cuts(self, folder: str, *, deep: bool = False) -> Sequence[str]:
         """Return names at which a folder of more than 65,536 names is cut; memory holds some thousand of them."""
@@ -82,7 +87,7 @@ class LocalStorage:
             except (FileNotFoundError, NotADirectoryError, ValueError):
                 # Python raises ValueError for a name that no file can have: one with a NUL.
                 return None
-        return _make_stat_entry(path, Path(path).name, stat_result).checked()
+        return _make_entry(path, Path(path).name, stat_result).checked()
 
     def read(self, path: str, size: int | None = None) -> bytes:
         """Return a whole file."""
@@ -94,8 +99,10 @@ class LocalStorage:
                     size = os.fstat(descriptor).st_size
                 # One byte more than expected: if it is missing, the call has reached the end.
                 data = os.read(descriptor, size + 1)
-                # Special files, files that changed, and reads longer than one call returns.
-                return data if 0 < size == len(data) else data + _read_rest(descriptor, sys.maxsize)
+                if 0 < size == len(data):
+                    return data
+                # A special file of size 0, a file that has changed, or more bytes than one call returns.
+                return data + _read_rest(descriptor, sys.maxsize)
             finally:
                 os.close(descriptor)
         except OSError as error:
@@ -138,7 +145,7 @@ class LocalStorage:
     @contextlib.contextmanager
     def create(self, path: str, *, replace: bool = True) -> Iterator[BinaryIO]:
         """Write to a temporary file next to `path`, and rename it when the context ends without an error."""
-        del replace
+        del replace  # Renaming replaces an existing file.
         target = Path(path)
         temporary = target.parent / f"{TEMPORARY_PREFIX}{target.name}.{uuid.uuid4().hex}"
         with translate_errors(WRITTEN, path):
@@ -191,7 +198,7 @@ class LocalStorage:
                 with _lock(target.parent):
                     return _swap(target, old, new)
             except FileNotFoundError:
-                # Without the folder there is no file; or another process removed the temporary file.
+                # There is no folder and so no file, or another process has removed the temporary file.
                 return old is None and new is None
 
 
@@ -242,7 +249,7 @@ def _open(path: str) -> int:
 
 
 def _swap(target: Path, old: bytes | None, new: bytes | None) -> bool:
-    """Replace the content of a file by `new` if it is `old`, and return whether it was; None stands for no file."""
+    """Replace the content of a file by `new` if it is `old`, and return whether that was done; None stands for no file."""
     try:
         descriptor = _open(str(target))
     except FileNotFoundError:
@@ -270,10 +277,10 @@ def _swap(target: Path, old: bytes | None, new: bytes | None) -> bool:
 
 
 def _link(temporary: Path, target: Path) -> bool:
-    """Give a file a name, and return False if the name exists.
+    """Give a temporary file the name `target` too; return whether that was done, False if the name exists.
 
-    If two machines try at the same time, one of them gets True. This needs hard links: without them, both may, but processes of one
-    machine hold a lock.
+    If two machines try at the same time, one of them gets True. Without hard links both may, but not two processes of one machine,
+    which hold a lock.
     """
     try:
         os.link(temporary, target)
@@ -300,7 +307,7 @@ def _lock(folder: Path) -> Iterator[None]:
 
 
 def _is_in_memory(descriptor: int, offset: int) -> bool:
-    """Return whether the page cache holds a byte of an open file; False if unknown, or if the read has to start now."""
+    """Return whether the page cache holds the byte of an open file at an offset; False if that is unknown."""
     if not hasattr(os, "RWF_NOWAIT"):
         return False
     try:
@@ -318,22 +325,19 @@ def _read_rest(descriptor: int, length: int) -> bytes:
     return b"".join(parts)
 
 
-def _make_entry(entry: os.DirEntry[str]) -> Entry:
-    return _entry_at(entry.path, entry.name, entry.stat)
-
-
-def _entry_at(path: str, name: str, stat: Callable[[], os.stat_result] | None = None) -> Entry:
+def _entry_at(path: str, name: str, stat: Callable[[], os.stat_result]) -> Entry:
+    """Return the entry of a path that a listing has; `stat` looks it up."""
     try:
-        stat_result = os.stat(path) if stat is None else stat()  # noqa: PTH116
+        stat_result = stat()
     except FileNotFoundError:
-        # A broken link: reading it fails, with its name.
+        # A broken link, or a file that was just removed: reading it fails, with its name.
         return Entry(path, name, 0, False)
     except OSError as error:
         raise storage_error("looked up", path, error) from error
-    return _make_stat_entry(path, name, stat_result)
+    return _make_entry(path, name, stat_result)
 
 
-def _make_stat_entry(path: str, name: str, stat_result: os.stat_result) -> Entry:
+def _make_entry(path: str, name: str, stat_result: os.stat_result) -> Entry:
     if stat_bits.S_ISREG(stat_result.st_mode):
         return Entry(path, name, stat_result.st_size, False)
     is_folder = stat_bits.S_ISDIR(stat_result.st_mode)

@@ -45,11 +45,12 @@ class UncachedFile(io.RawIOBase):
         self._descriptor = -1
         # Number of bytes in the buffer, and in the file.
         self._filled = self._written = 0
-        self._direct = False
+        # Whether writes bypass the page cache.
+        self._is_direct = False
         self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
         self._buffer = buffer
         self._buffer.seek(0)
-        self._size = len(buffer)
+        self._buffer_size = len(buffer)
 
     def fileno(self) -> int:
         """Return the file's descriptor; `flush` writes the buffer."""
@@ -64,14 +65,15 @@ class UncachedFile(io.RawIOBase):
         return self._written + self._filled
 
     def write(self, data: Any, /) -> int:
-        """Write all of `data`, any bytes-like object; return its length in bytes.
+        """Write all of `data`, a bytes-like object of any kind; return its length in bytes.
 
         Raises:
             ValueError: the file is closed.
             TypeError: `data` is not a bytes-like object, or not contiguous (C order).
             OSError: an error of the disk, after an unknown part of `data` was written.
         """
-        if type(data) is bytes and self._filled + len(data) < self._size:
+        # The fast way for small pieces. The size is 0 in a closed file.
+        if type(data) is bytes and self._filled + len(data) < self._buffer_size:
             self._buffer.write(data)
             self._filled += len(data)
             return len(data)
@@ -82,14 +84,15 @@ class UncachedFile(io.RawIOBase):
             return self._write_view(view.cast("B")) if view.nbytes else 0
 
     def _write_view(self, data: memoryview) -> int:
+        """Copy data to the buffer, which is written whenever it is full; release the view, and return its length in bytes."""
         with data:
             start = 0
             while start < len(data):
-                end = min(start + self._size - self._filled, len(data))
+                end = min(start + self._buffer_size - self._filled, len(data))
                 self._buffer.write(data[start:end])
                 self._filled += end - start
                 start = end
-                if self._filled == self._size:
+                if self._filled == self._buffer_size:
                     self._write_buffer(direct=True)
             return len(data)
 
@@ -103,7 +106,7 @@ class UncachedFile(io.RawIOBase):
         if self.closed:
             return
         # A later `write` must reach its check for a closed file: another file may use the buffer by then.
-        self._size = 0
+        self._buffer_size = 0
         try:
             super().close()  # It calls flush.
         finally:
@@ -115,10 +118,10 @@ class UncachedFile(io.RawIOBase):
         self._filled = 0
         self.close()
 
-    def _write_buffer(self, direct: bool) -> None:
-        """Write the buffer, around the page cache if `direct`."""
-        if direct != self._direct:
-            self._switch(direct)
+    def _write_buffer(self, *, direct: bool) -> None:
+        """Write the buffer, past the page cache if `direct`."""
+        if direct != self._is_direct:
+            self._set_direct(direct)
         with memoryview(self._buffer) as buffer_view, buffer_view[: self._filled] as view:
             start = 0
             while start < len(view):
@@ -126,18 +129,18 @@ class UncachedFile(io.RawIOBase):
                     start += os.write(self._descriptor, view[start:])
                 except OSError as error:
                     # Not aligned for this file system, or after an incomplete write.
-                    if error.errno != errno.EINVAL or not self._direct:
+                    if error.errno != errno.EINVAL or not self._is_direct:
                         raise
-                    self._switch(False)
+                    self._set_direct(False)
         self._buffer.seek(0)
         self._written += self._filled
         self._filled = 0
 
-    def _switch(self, direct: bool) -> None:
+    def _set_direct(self, is_direct: bool) -> None:
         """Set whether writes bypass the page cache; they do not if the file system rejects it."""
         flags = fcntl.fcntl(self._descriptor, fcntl.F_GETFL) & ~_DIRECT
         try:
-            fcntl.fcntl(self._descriptor, fcntl.F_SETFL, flags | (_DIRECT if direct else 0))
+            fcntl.fcntl(self._descriptor, fcntl.F_SETFL, flags | (_DIRECT if is_direct else 0))
         except OSError:
-            direct = False
-        self._direct = direct
+            is_direct = False
+        self._is_direct = is_direct

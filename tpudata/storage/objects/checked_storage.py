@@ -1,4 +1,4 @@
-"""A `Storage` over the calls of an object store. An answer without proof counts as a fault of the transport, and is retried.
+"""A `Storage` over the calls of an object store. An answer without proof counts as a failure of the transport, and is retried.
 
 A proxy may answer 200 with nothing or with a page of HTML, cut a body and its Content-Length alike, drop headers, or change a bit.
 Proofs of reads:
@@ -111,7 +111,7 @@ class CheckedStorage:
             self._store.retries(lambda: self._store.remove(path, None))
 
     def swap(self, path: str, old: bytes | None, new: bytes | None) -> bool:
-        """Replace the content of a small object by `new` if it is `old`, and return whether it was; None stands for no object."""
+        """Replace the content of a small object by `new` if it is `old`, and return whether it was `old`; None is no object."""
         with self._store.translate_errors("written", path):
             description = self._store.retries(lambda: self._store.describe(path))
         try:
@@ -136,6 +136,14 @@ class CheckedStorage:
         return True
 
     def _read_whole(self, path: str, version: int | None, size: int | None) -> bytes:
+        """Return a whole object.
+
+        Args:
+            path: path of the object.
+            version: version to read; None for the current one.
+            size: its probable size in bytes, or None.
+        """
+
         def read() -> bytes:
             content = self._store.get(path, None, version)
             self._check_whole(path, version, content, size)
@@ -144,7 +152,7 @@ class CheckedStorage:
         return self._read_with_retries(path, version, read)
 
     def _read_part(self, path: str, offset: int, length: int, version: int | None, *, is_checked: bool) -> bytes:
-        """Return a range of an object, read twice unless the caller checks a checksum (`is_checked`)."""
+        """Return a range of an object, read twice unless the caller compares a checksum (`is_checked`)."""
         if length <= 0:
             return b""
 
@@ -155,12 +163,14 @@ class CheckedStorage:
             if offset == 0 or is_checked:
                 # From 0, it may be the whole object, which has a checksum.
                 data, is_proven = read_once()
-                second = data if is_proven or is_checked else read_once()[0]
+                if is_proven or is_checked:
+                    return data
+                second, _ = read_once()
             else:
                 with ThreadPoolExecutor(1, thread_name_prefix="tpudata-again") as pool:
-                    other = pool.submit(read_once)
+                    second_read = pool.submit(read_once)
                     data, _ = read_once()
-                    second, _ = other.result()
+                    second, _ = second_read.result()
             if data != second:
                 raise UnprovenError("two reads of one part of an object differ")
             return data
@@ -174,9 +184,7 @@ class CheckedStorage:
         except RangeError:
             description = self._store.describe(path)
             if description is None or offset < description.size:
-                raise UnprovenError(
-                    f"an answer 416 to a range of an object of {description and description.size} bytes"
-                ) from None
+                raise UnprovenError("an answer 416 to a range that does not begin after the object's end") from None
             return b"", True
         data, size = content.data, content.size
         if content.is_whole:
@@ -195,7 +203,7 @@ class CheckedStorage:
         return data, True
 
     def _check_whole(self, path: str, version: int | None, content: Content, size: int | None) -> None:
-        """Check that a content is a whole object; `size` is its probable size.
+        """Check that a content is a whole object; `size` is its probable size, or None.
 
         Raises:
             UnprovenError: it is not, or there is no proof that it is.
@@ -212,6 +220,7 @@ class CheckedStorage:
             _check_checksum(description.crc32c, content.data)
 
     def _describe(self, path: str, version: int | None) -> Description:
+        """Return the description of an object of which bytes have come; UnprovenError if it, or the version, does not exist."""
         description = self._store.describe(path)
         if description is None or version not in (None, description.version):
             raise UnprovenError("received bytes of an object that does not exist")

@@ -1,4 +1,4 @@
-"""Failures of single requests to an object store, which the layer above retries, or turns into a StorageError with a path."""
+"""Failures of single requests to an object store. The layer above retries them, or turns them into a StorageError with a path."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ class StoreError(Exception):
 
 
 class UnprovenError(StoreError):
-    """An answer that may be incomplete or not the store's."""
+    """An answer may be incomplete, or not the store's."""
 
 
 class DamagedError(StoreError):
@@ -25,7 +25,7 @@ class AnswerError(StoreError):
     Attributes:
         code: status code of HTTP, also of stores that do not speak it.
         message: the store's own words.
-        is_described: whether it came in the form of the store's errors, so that no proxy has sent it.
+        is_described: whether the answer has the form of the store's errors, so that no proxy has sent it.
 
     Args:
         code: as the attribute.

@@ -27,12 +27,12 @@ class Description(NamedTuple):
 
 
 class Content(NamedTuple):
-    """Bytes of an object, and what the answer says of them.
+    """Bytes of an object, with the facts about them in the store's answer.
 
     Attributes:
         data: the bytes.
-        is_whole: whether they are the whole object, also if a part was requested.
-        offset: number of bytes before them.
+        is_whole: whether they are the whole object, even if a part was requested.
+        offset: number of bytes before them in the object.
         size: bytes of the whole object, or None if the answer does not say.
         crc32c: CRC-32C of the whole object, or None if the answer does not say.
     """
@@ -45,7 +45,9 @@ class Content(NamedTuple):
 
 
 class ObjectStore(Protocol):
-    """The calls of a store, by full paths. `find`, `describe`, `get` and `remove` try once, and prove nothing but their form.
+    """The calls of a store, by full paths.
+
+    `find`, `describe`, `get` and `remove` send a request once, and check only the form of the answer.
 
     Attributes:
         has_checksums: whether descriptions have a CRC-32C.

@@ -80,17 +80,17 @@ class Retries:
         self._store = store
         self._policy = policy
         self._is_transient = is_transient
-        self._warned = -math.inf
+        self._warned_at = -math.inf
 
     def __call__(self, call: Callable[[], T]) -> T:
-        """Return the result of a call, which is repeated after each transient failure.
+        """Return the result of `call`, which is called again after each transient failure.
 
         Raises:
             TimeLimitError: it kept failing until the policy's limit.
         """
         policy = self._policy()
         began = time.monotonic()
-        mean = policy.first_wait
+        mean_wait = policy.first_wait
         while True:
             try:
                 return call()
@@ -100,17 +100,17 @@ class Retries:
                 failed = time.monotonic()
                 self._log_failure(error, failed, failed - began, policy)
                 # Random waits: many clients that fail together must not retry together.
-                wait = random.uniform(0, min(2 * mean, policy.longest_wait))
+                wait = random.uniform(0, min(2 * mean_wait, policy.longest_wait))
                 if failed + wait > began + policy.limit:
                     raise TimeLimitError from error
             time.sleep(wait)
-            mean *= 2
+            mean_wait *= 2
 
     def _log_failure(self, error: Exception, now: float, seconds: float, policy: RetryPolicy) -> None:
-        """Log a failure that will be retried, as a warning if it lasts."""
-        is_long = min(seconds, now - self._warned) > policy.warn_after
+        """Log a failure of a call that has failed for `seconds`; as a warning if that is long and the last warning is old."""
+        is_long = min(seconds, now - self._warned_at) > policy.warn_after
         if is_long:
-            self._warned = now
+            self._warned_at = now
         # Log neither the message nor the arguments: they may contain an address.
         kind = f"an answer {error.code}" if isinstance(error, AnswerError) else type(error).__name__
         _log.log(

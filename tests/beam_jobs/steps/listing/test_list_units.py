@@ -75,7 +75,7 @@ def test_listing_a_bucket_in_ranges_gives_the_bytes_of_a_disk(
     for name, data in given.items():
         store.put("b", name, data)
     storage = GcsStorage(range_names=6)
-    monkeypatch.setattr(select, "_storage", {"gs": storage}.get)
+    monkeypatch.setattr(select, "_make_storage", {"gs": storage}.get)
     assert sum(1 for _ in folder_ranges("gs://b/in", deep=True)) > 3
     results: list[Any] = []
     for source, output in ((f"{tmp_path}/in", f"{tmp_path}/a"), ("gs://b/in", f"{tmp_path}/b")):

@@ -67,7 +67,7 @@ def cut_into_segments(dataset: Dataset, split: str, cuts: Iterable[int]) -> Segm
     files = np.repeat(shards.indices, [len(columns[0]) for columns in shard_segments])
     return Segments(
         tuple(dataset.shard_path(shard) for shard in shards.shards),
-        np.array([dataset.quarantine.of(shard).bytes for shard in shards.shards], np.int64),
+        np.array([dataset.quarantine.for_shard(shard).bytes for shard in shards.shards], np.int64),
         np.append(firsts + shards.firsts[files], shards.stops[-1]),
         files,
         offsets,

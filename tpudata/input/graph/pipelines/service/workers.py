@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from tpudata.errors import ServiceError
-from tpudata.format.example.wire import fields
+from tpudata.format.example.wire import iterate_fields
 from tpudata.input.dataset_ops import numpy_elements
 from tpudata.input.graph.pipelines.service.receive_stream import (
     MAX_WORKERS,
@@ -111,8 +111,8 @@ def _list_registered(address: str) -> list[str] | None:
     # The service is private: TensorFlow 2.20 and 2.21 have it, and tests/input/test_service.py fails if it changes.
     return [
         response[start:stop].decode()
-        for number, _, begin, end in fields(memoryview(response))
+        for number, _, begin, end in iterate_fields(memoryview(response))
         if number == 1
-        for field, _, start, stop in fields(memoryview(response), begin, end)
+        for field, _, start, stop in iterate_fields(memoryview(response), begin, end)
         if field == 1
     ]
