@@ -23,8 +23,8 @@ class Feed:
     Attributes:
         element_spec: spec of one replica's element.
         endless: whether the data repeats without end.
-        iterate: function of the largest number of steps, or None for all, that returns an iteration over the elements; on
-            devices, no further elements are read.
+        iterate: function of the largest number of steps, or None for all, that returns an iteration over the elements. Only
+            iterations of devices, which read ahead, heed the number.
     """
 
     element_spec: Specs
@@ -47,14 +47,14 @@ def make_feed(call_input_fn: CallInputFn, deployment: Deployment, batch_axis: Se
     elements = ReplicaElements(call_input_fn, deployment, batch_axis)
     topology = deployment.topology
     if not topology.devices:
-        dataset = elements.dataset(deployment.calls()[0])
+        dataset = elements.make_dataset(deployment.list_calls()[0])
         endless = elements.endless
         return Feed(dataset.element_spec, endless, lambda _: Iteration(dataset, is_endless=endless))
     # Plain TensorFlow needs no jax.
     from tpudata.devices.spmd.mesh import make_mesh
 
     peers = topology.peers
-    dataset = elements.worker_dataset(topology.num_hosts, peers.index)
+    dataset = elements.make_worker_dataset(topology.num_hosts, peers.index)
     check_for_devices(dataset.element_spec)
     stacks = StackFeed(
         dataset,
