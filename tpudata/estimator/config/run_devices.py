@@ -7,7 +7,7 @@ from tpudata.estimator.config.run_config import RunConfig, get_task
 from tpudata.estimator.config.tpu_config import InputPipelineConfig
 
 
-def cluster_topology(config: RunConfig) -> Topology:
+def join_cluster(config: RunConfig) -> Topology:
     """Join the processes of a config, and return the devices of all: num_replicas of each process, or one.
 
     Raises:
@@ -21,7 +21,7 @@ def cluster_topology(config: RunConfig) -> Topology:
     return topology.cluster_topology(get_task(config), config.tpu_config.num_replicas, timeout_seconds)
 
 
-def tpu_topology(config: RunConfig) -> Topology:
+def connect_tpu(config: RunConfig) -> Topology:
     """Return the TPU of this machine, or of the pod that it belongs to.
 
     Raises:
