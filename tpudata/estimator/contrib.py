@@ -168,7 +168,7 @@ def _make_regularizer(
 def _list_collections(
     collections: str | Sequence[str] | Mapping[str, Sequence[str]] | None, name: str
 ) -> list[str] | None:
-    """Return the collections of the variable `name`, of which each belongs to its own or to all; None for the default ones."""
+    """Return the collections of the variable `name`, with GLOBAL_VARIABLES, from those of all variables or by their name."""
     if isinstance(collections, Mapping):
         collections = collections.get(name)
     if not collections:

@@ -241,14 +241,14 @@ class BestExporter(_SavedModelExporter):
         for path in tf.io.gfile.glob(tf.io.gfile.join(self._model_dir, self._event_file_pattern)):
             for record in tf.data.TFRecordDataset(path):
                 event = tf.compat.v1.Event.FromString(record.numpy())
-                result = {
+                metrics = {
                     value.tag: value.simple_value for value in event.summary.value if value.HasField("simple_value")
                 }
-                if not result or event.step == step:
+                if not metrics or event.step == step:
                     continue
-                result["global_step"] = event.step
-                if best is None or self._is_better(best, result):
-                    best = result
+                metrics["global_step"] = event.step
+                if best is None or self._is_better(best, metrics):
+                    best = metrics
         if best is not None:
             _log.info("The best result so far: %s.", best)
         return best

@@ -43,9 +43,7 @@ class Timing:
         self.is_on_devices = host_writes is not None
         self._write_names = {operation.name for operation in host_writes or ()}
         self._graph = blueprint.graph
-        self._input_names = {
-            argument.op.name for argument in tf.nest.flatten(blueprint.arguments) if argument is not None
-        }
+        self._input_names = {placeholder.op.name for placeholder in blueprint.placeholders}
         self._model_names = {operation.name for operation in self._graph.get_operations()}
         self._times: dict[str, When] = {}
 

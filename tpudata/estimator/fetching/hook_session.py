@@ -278,8 +278,7 @@ class HookSession(tf.compat.v1.Session):  # type: ignore[misc]  # TensorFlow is 
 
     def _check_independent_of_batch(self, replay: Replay, fed: set[str]) -> None:
         """Raise ModelFnValueError if the replay needs a tensor of the batch that is not fed."""
-        arguments = tf.nest.flatten(self._blueprint.arguments)
-        inputs = {argument.name for argument in arguments if argument is not None}
+        inputs = {placeholder.name for placeholder in self._blueprint.placeholders}
         for operation in replay.operations:
             for tensor in [*operation.inputs, *operation.outputs]:
                 if tensor.name in inputs and tensor.name not in fed:

@@ -51,9 +51,9 @@ class Replay:
         self._tensors = tf.nest.flatten(structure)
         self._updates = list(updates)
         self._cuts = list(cuts)
-        self._arguments = [argument for argument in tf.nest.flatten(blueprint.arguments) if argument is not None]
+        self._placeholders = blueprint.placeholders
         handles = {info.handle_name: info.name for info in blueprint.variables}
-        inputs = {*handles, *(tensor.name for tensor in [*self._arguments, *self._cuts])}
+        inputs = {*handles, *(tensor.name for tensor in [*self._placeholders, *self._cuts])}
         roots = [tensor.op for tensor in self._tensors if tensor.name not in inputs] + self._updates
         needed = find_needed_operations(roots, inputs, waits_for)
         self.operations = frozenset(needed)
@@ -86,7 +86,7 @@ class Replay:
         # Callers may omit the last arguments, such as the labels, if nothing needs them.
         feeds: dict[str, tf.Tensor] = {
             placeholder.name: tf.convert_to_tensor(tensor)
-            for placeholder, tensor in zip(self._arguments, inputs, strict=False)
+            for placeholder, tensor in zip(self._placeholders, inputs, strict=False)
         }
         feeds |= {handle: find_handle(name) for handle, name in self._handles.items()}
         # In the graph of a condition's branch, tensors from outside are captured first.

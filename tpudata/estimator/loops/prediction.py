@@ -72,13 +72,7 @@ def predict(
             monitor.after_run({name: np.asarray(fetched[name]) for name in get_tensor_names(requested)})
             batch = {key: predictions[key] for key in keys} if keys is not None else predictions
             is_real = step.read_rows(mask)
-            for path, array in list_leaves((batch, None)):
-                if np.ndim(array) == 0 or len(array) != len(is_real):
-                    name = path.replace("features", "predictions", 1)
-                    raise ModelFnValueError(
-                        f"{name} has shape {np.shape(array)} (expected {count_text(len(is_real), 'row')}, as in the batch). "
-                        "Predict one for each row."
-                    )
+            _check_rows(batch, len(is_real))
             batch = tf.nest.map_structure(lambda array, is_real=is_real: array[is_real], batch)
             if not yield_single_examples:
                 yield batch
@@ -89,6 +83,17 @@ def predict(
         _log.warning("predict: the input has no batch: there are no predictions. Check input_fn.")
     monitor.end()
     loader.note_writes()
+
+
+def _check_rows(predictions: Arrays, count: int) -> None:
+    """Raise ModelFnValueError if a prediction does not have `count` rows."""
+    for path, array in list_leaves((predictions, None)):
+        if np.ndim(array) == 0 or len(array) != count:
+            name = path.replace("features", "predictions", 1)  # The paths are those of an input's element.
+            raise ModelFnValueError(
+                f"{name} has shape {np.shape(array)} (expected {count_text(count, 'row')}, as in the batch). Predict one for "
+                "each row."
+            )
 
 
 def _select_keys(predictions: Tensors, predict_keys: Sequence[str] | str | None) -> list[str] | None:

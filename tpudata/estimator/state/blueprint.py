@@ -87,7 +87,7 @@ class Blueprint:
 
     Attributes:
         variables: variables in the order of creation.
-        arguments: placeholders with which the function was called.
+        arguments: placeholders with which the function was called, in the structure of the specs; None for an absent one.
         result: result of the function; its tensors belong to the scratch graph.
         graph: the scratch graph.
         key: part of the names of its shared resources, such as tables, unique among the graphs of this process.
@@ -100,6 +100,11 @@ class Blueprint:
     graph: tf.Graph
     key: str = dataclasses.field(default_factory=lambda: uuid.uuid4().hex)
     writer_key: str = dataclasses.field(default_factory=lambda: uuid.uuid4().hex)
+
+    @property
+    def placeholders(self) -> list[tf.Tensor]:
+        """The placeholders of `arguments`, in the order of `tf.nest.flatten`."""
+        return [argument for argument in tf.nest.flatten(self.arguments) if argument is not None]
 
     @property
     def initializer_names(self) -> set[str]:

@@ -191,7 +191,7 @@ def save(model_dir: str, step: int, variables: Mapping[str, tf.Variable], retent
         with tf.device("CPU:0"):
             tf.raw_ops.SaveV2(
                 prefix=prefix,
-                get_tensor_names=list(variables),
+                tensor_names=list(variables),
                 shape_and_slices=[""] * len(variables),
                 tensors=tensors,
             )

@@ -52,7 +52,8 @@ class DeviceTrainStep(TrainStep):
         layout, loop = self._find_compiled(iteration.capacity, fed, request.is_single_step)
         feed_values = tuple(np.asarray(request.feeds[name]) for name in fed)
         outputs: list[LoopOutput] = []
-        has_data, goes_on, remaining = True, None if request.is_single_step else self._true_on_devices, request.limit
+        goes_on = None if request.is_single_step else self._true_on_devices
+        has_data, remaining = True, request.limit
         with jax.enable_x64(True), self._topology.peers.limit_wait():
             while remaining and has_data:
                 portion = iteration.take(remaining)
@@ -107,9 +108,10 @@ class DeviceTrainStep(TrainStep):
         if self._host_call is None or host_call is None:
             return
         _, host_tensors = host_call
-        stacks = [local_parts(stack, axis=1) for stack in output.each]
+        # For each tensor, the values [capacity, ...] of each replica.
+        replica_stacks = [local_parts(stack, axis=1) for stack in output.each]
         for index in range(count):
-            tensors = [self.replicas.concatenate([values[index] for values in parts]) for parts in stacks]
+            tensors = [self.replicas.concatenate([stack[index] for stack in stacks]) for stacks in replica_stacks]
             self._host_call.update(tf.nest.pack_sequence_as(host_tensors, tensors), None)
 
     def check_finite(self) -> npt.NDArray[np.bool_]:

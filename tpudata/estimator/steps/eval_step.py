@@ -45,8 +45,9 @@ class EvalStep(BatchStep):
             self._host_metrics = HostMetrics(metric_fn, tensors, 1 if broadcast else topology.num_replicas, traced.seed)
         weights = get_row_weights(self.blueprint.arguments[0])
         self.warns_of_padding = weights is not None and not _uses_weights(self.spec, weights)
-        # Reader of eval_metric_ops, and the trace that it belongs to.
-        self._reader: tuple[Blueprint, MetricReader] | None = None
+        # Reader of eval_metric_ops, and the blueprint that it belongs to.
+        self._reader: MetricReader | None = None
+        self._reader_blueprint: Blueprint | None = None
 
     def plan_outputs(self) -> tuple[Tensors, list[tf.Operation]]:
         """Return the tensors that a replica computes for a batch, and the operations that it runs.
@@ -115,10 +116,10 @@ class EvalStep(BatchStep):
         """Return the reader of the metrics for the current trace of model_fn."""
         if self._host_metrics is not None:
             return self._host_metrics.reader
-        if self._reader is None or self._reader[0] is not self.blueprint:
-            metrics = get_metric_ops(self.spec)
-            self._reader = self.blueprint, MetricReader(metrics, self.blueprint, self.local, self.variables)
-        return self._reader[1]
+        if self._reader is None or self._reader_blueprint is not self.blueprint:
+            self._reader = MetricReader(get_metric_ops(self.spec), self.blueprint, self.local, self.variables)
+            self._reader_blueprint = self.blueprint
+        return self._reader
 
     @property
     def metric_names(self) -> tuple[str, ...]:

@@ -45,14 +45,15 @@ class PlainTrainStep(TrainStep):
         loop = self._find_compiled(iteration, is_single_step, fed)
         feed_values = [tf.constant(feeds[name]) for name in fed]
         try:
-            step, has_data, steps, losses, finite, fetched = loop(
+            global_step, has_data, steps, losses, finite, fetched = loop(
                 *iteration.tensors, self._make_constant(limit), self._make_constant(record), *feed_values
             )
         except tf.errors.OutOfRangeError:  # Such as repeat() of an empty dataset.
             if not (is_single_step and iteration.is_endless):
                 raise
             return LoopResult.make_empty(self.global_step, num_checked=0, has_data=False)
-        return LoopResult(step, has_data, steps, losses, finite, dict(zip(self.fetches.names, fetched, strict=True)))
+        fetched_by_name = dict(zip(self.fetches.names, fetched, strict=True))
+        return LoopResult(global_step, has_data, steps, losses, finite, fetched_by_name)
 
     def _make_constant(self, number: int | bool) -> tf.Tensor:
         """Return a number as a tensor, cached, as most loops have the same numbers."""

@@ -75,8 +75,7 @@ class StepFetches:
     def has_effect(self, tensor: tf.Tensor) -> bool:
         """Return whether fetching a tensor makes the step run further operations with side effects."""
         if tensor.name not in self._effect_cache:
-            arguments = self._traced.blueprint.arguments
-            inputs = {argument.name for argument in tf.nest.flatten(arguments) if argument is not None}
+            inputs = {placeholder.name for placeholder in self._traced.blueprint.placeholders}
             if self._always_run is None:
                 self._always_run = find_needed_operations(self._own_operations(self._traced), inputs)
             added_operations = find_needed_operations([tensor.op], inputs) - self._always_run

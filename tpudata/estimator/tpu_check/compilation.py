@@ -75,9 +75,11 @@ class StepParts:
             name: tf.Variable(tf.zeros(tensor.shape, tensor.dtype), trainable=False)
             for name, tensor in initial_values.items()
         }
-        self._arguments = [argument for argument in tf.nest.flatten(graph.blueprint.arguments) if argument is not None]
+        self._placeholders = graph.blueprint.placeholders
         # String arguments, which XLA does not support, are always cut out.
-        self._strings = frozenset(argument.op for argument in self._arguments if argument.dtype == tf.string)
+        self._strings = frozenset(
+            placeholder.op for placeholder in self._placeholders if placeholder.dtype == tf.string
+        )
 
     def cut_out(self, cut: Iterable[tf.Operation]) -> StepPart:
         """Return the step without the operations `cut` and the operations that cannot run without them."""
@@ -140,13 +142,14 @@ class StepParts:
             waits_for=lambda operation: operation not in skipped,
             rewrite=make_replica_rewrite(traced),
         )
-        number_arguments = [argument for argument in self._arguments if argument.dtype != tf.string]
+        number_placeholders = [placeholder for placeholder in self._placeholders if placeholder.dtype != tf.string]
 
         def run_part(replica: tf.Tensor, *values: tf.Tensor) -> list[tf.Tensor]:
             remaining = iter(values)
             # Nothing uses the string arguments.
             arguments = [
-                tf.constant(0) if argument.dtype == tf.string else next(remaining) for argument in self._arguments
+                tf.constant(0) if placeholder.dtype == tf.string else next(remaining)
+                for placeholder in self._placeholders
             ]
             # Random draws depend on the step.
             step = tf.cast(self._variables["global_step"].read_value(), tf.int64)
@@ -156,9 +159,9 @@ class StepParts:
             return part_results
 
         specs = [
-            tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in [traced.replica, *number_arguments, *cut_tensors]
+            tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in [traced.replica, *number_placeholders, *cut_tensors]
         ]
-        return StepPart(run_part, specs, len(number_arguments), self._variables, replay.writes, cut, is_whole)
+        return StepPart(run_part, specs, len(number_placeholders), self._variables, replay.writes, cut, is_whole)
 
 
 def can_compile_here(graph: StepGraph, report: Report) -> bool:

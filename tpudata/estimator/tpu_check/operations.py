@@ -156,30 +156,30 @@ def check_operations(graph: StepGraph, report: Report) -> set[tf.Operation]:
 
 def _find_reason(operation: tf.Operation) -> tuple[str, str] | None:
     """Return the reason why an operation does not run on a TPU, and the fix; None if it does."""
-    kind = operation.type
-    if kind in _NOT_COMPUTED:
+    operation_type = operation.type
+    if operation_type in _NOT_COMPUTED:
         return None
-    if kind in _PYTHON:
+    if operation_type in _PYTHON:
         return (
             "runs Python in the middle of the step, which runs on the TPU",
             "use TensorFlow's operations instead of tf.py_function and tf.numpy_function, or do it in the dataset's map",
         )
-    if kind in _PRINTS:
+    if operation_type in _PRINTS:
         return "prints in the middle of the step", "use host_call of TPUEstimatorSpec, or a LoggingTensorHook"
-    if "Summary" in kind:
+    if "Summary" in operation_type:
         return (
             "writes a summary in the middle of the step",
             "use tf.compat.v1.summary, which is written between two loops, or host_call of TPUEstimatorSpec",
         )
     dtypes = {tensor.dtype for tensor in (*operation.inputs, *operation.outputs)}
-    if tf.string in dtypes and kind not in ("Assert", *_LOOPS):
+    if tf.string in dtypes and operation_type not in ("Assert", *_LOOPS):
         return (
             "works on strings, which a TPU does not have",
             "do it in the dataset's map, or with the results of predict",
         )
     if tf.complex128 in dtypes:
         return "computes in complex128, which a TPU does not have", "use complex64"
-    kernel_constraints = _list_kernels(kind)
+    kernel_constraints = _list_kernels(operation_type)
     if not kernel_constraints:
         return (
             "has no XLA kernel",
@@ -192,10 +192,10 @@ def _find_reason(operation: tf.Operation) -> tuple[str, str] | None:
 
 
 @functools.cache
-def _list_kernels(kind: str) -> tuple[_Constraints, ...]:
+def _list_kernels(operation_type: str) -> tuple[_Constraints, ...]:
     """Return the constraints of each XLA kernel of an operation type; () if XLA has none."""
     _start_xla()
-    registered_kernels = kernels.get_registered_kernels_for_op(kind).kernel
+    registered_kernels = kernels.get_registered_kernels_for_op(operation_type).kernel
     return tuple(
         tuple((constraint.name, tuple(constraint.allowed_values.list.type)) for constraint in kernel.constraint)
         for kernel in registered_kernels

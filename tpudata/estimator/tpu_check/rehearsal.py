@@ -259,11 +259,11 @@ def _get_tensors(pair: tuple[object, HostTensors] | None) -> HostTensors:
 
 def _check_variables(blueprint: Blueprint, report: Report) -> bool:
     """Report variables that cannot be made before the first step; return whether all can."""
-    batch = {placeholder.op for placeholder in tf.nest.flatten(blueprint.arguments) if placeholder is not None}
+    batch_operations = {placeholder.op for placeholder in blueprint.placeholders}
     can_make_all = True
     for info in blueprint.variables:
         initial_value = blueprint.get_initial_value(info)
-        if _find_ancestors(initial_value.op) & batch:
+        if _find_ancestors(initial_value.op) & batch_operations:
             can_make_all = False
             report(
                 find_code_line(initial_value.op),

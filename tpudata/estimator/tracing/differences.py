@@ -40,7 +40,7 @@ def require_cross_shard(blueprint: Blueprint) -> None:
     def is_update(operation: tf.Operation) -> bool:
         return operation.type.startswith(_UPDATES) and operation.name not in wrapped_updates
 
-    batch_ops = {argument.op.name for argument in tf.nest.flatten(blueprint.arguments) if argument is not None}
+    batch_ops = {placeholder.op.name for placeholder in blueprint.placeholders}
     unsynced = _find_diverging_updates(blueprint, is_update, batch_ops, _is_sum_by_model, _is_optimizer_update)
     for info in blueprint.variables:
         if info.trainable and info.name in unsynced:

@@ -144,8 +144,7 @@ class _Training:
         """
         self._begin(feed)
         end_step = self.step + steps if steps is not None else max_steps
-        limit = None
-        # Otherwise the number of steps is unknown; a hook may change the global step, too.
+        limit = None  # If a step or a hook may change the global step otherwise, the number of steps is unknown.
         if end_step is not None and self._step.counts_every_step and not self._has_hooks:
             limit = end_step - self.step
         # Not before, as hooks may have initialised the iterators of input_fn.
@@ -160,12 +159,12 @@ class _Training:
         if last_loss is None and not is_stopped and (end_step is None or self.step < end_step):
             _log.warning("train: the input has no batch after step %d: nothing is trained. Check input_fn.", self.step)
         if self._termination.requested:
-            saved = (
+            consequence = (
                 ", which is saved. Run again to continue"
                 if self._checkpointing.saves
                 else "; the RunConfig has no interval for checkpoints"
             )
-            _log.warning("SIGTERM: training stopped at step %d%s.", self.step, saved)
+            _log.warning("SIGTERM: training stopped at step %d%s.", self.step, consequence)
         return last_loss
 
     @property
