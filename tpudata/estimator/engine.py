@@ -150,7 +150,8 @@ class Engine:
                 start_step = start.read_step() if start is not None and mode == ModeKeys.TRAIN else 0
                 spec = runtime.make_feed(input_fn, mode, start_step).element_spec
                 if mode == ModeKeys.PREDICT:
-                    spec = (spec[0], None)
+                    features_spec, _ = spec
+                    spec = (features_spec, None)
                 step = runtime.get_step(mode, spec)
                 runtime.store.load(step.blueprint, step.saved, start)
         return (*step.metric_names, "loss", "global_step") if isinstance(step, EvalStep) else ()

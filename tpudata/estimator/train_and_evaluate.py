@@ -154,7 +154,12 @@ def train_and_evaluate(
     topology = engine.training.topology
     has_evaluator = "evaluator" in config.cluster_spec.jobs and config.task_type != "evaluator"
     if not topology.is_tpu and (topology.peers.count > 1 or has_evaluator):
-        estimator.train(train_spec.input_fn, train_spec.hooks, None, max_steps, train_spec.saving_listeners)
+        estimator.train(
+            train_spec.input_fn,
+            train_spec.hooks,
+            max_steps=max_steps,
+            saving_listeners=train_spec.saving_listeners,
+        )
         return None, None
     evaluator = _Evaluator(estimator, eval_spec, max_steps)
     if config.task_type == "evaluator":
@@ -164,7 +169,14 @@ def train_and_evaluate(
     if max_steps is not None and start is not None and start.read_step() >= max_steps:
         _log.info("Nothing to train or to evaluate: %s has reached max_steps=%d.", start.prefix, max_steps)
         return None, None
-    engine.train(train_spec.input_fn, None, max_steps, train_spec.hooks, train_spec.saving_listeners, evaluator)
+    engine.train(
+        train_spec.input_fn,
+        steps=None,
+        max_steps=max_steps,
+        hooks=train_spec.hooks,
+        saving_listeners=train_spec.saving_listeners,
+        follower=evaluator,
+    )
     evaluator.finish()
     return evaluator.metrics, evaluator.exports
 

@@ -181,7 +181,8 @@ class RunConfig:
             return
         is_pair = isinstance(steps, tuple | list) and len(steps) == 2 and all(type(step) is int for step in steps)
         require("RunConfig", "profile_steps", steps, is_pair, "(first, last) or None")
-        if not 1 <= steps[0] <= steps[1]:
+        first, last = steps
+        if not 1 <= first <= last:
             raise ValueError(
                 f"RunConfig(profile_steps={steps!r}): steps count from 1, and the last is not before the first."
             )

@@ -8,7 +8,7 @@ from tpudata.estimator.config.tpu_config import InputPipelineConfig
 
 
 def join_cluster(config: RunConfig) -> Topology:
-    """Join the processes of a config, and return the devices of all: num_replicas of each process, or one.
+    """Join the processes of a config, and return the devices of all: num_replicas of each process, by default one.
 
     Raises:
         ClusterError: not all processes joined in time, or one ended.
@@ -22,7 +22,7 @@ def join_cluster(config: RunConfig) -> Topology:
 
 
 def connect_tpu(config: RunConfig) -> Topology:
-    """Return the TPU of this machine, or of the pod that it belongs to.
+    """Connect to the TPU of this machine, or of the pod that it belongs to, and return its devices.
 
     Raises:
         TPUConnectionError: jax finds no TPU here, or the config names another machine's TPU.
@@ -41,6 +41,7 @@ def connect_tpu(config: RunConfig) -> Topology:
 
 
 def _require_separate_rows(config: RunConfig) -> None:
+    """Raise UsageError if the config asks for the same rows in all processes."""
     if config.tpu_config.per_host_input_for_training is InputPipelineConfig.BROADCAST:
         raise UsageError(
             "TPUConfig(per_host_input_for_training=BROADCAST): each process of a cluster or a TPU pod reads separate rows (got "

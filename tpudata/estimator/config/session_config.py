@@ -81,6 +81,7 @@ def _make_unsupported_error(name: str) -> ValueError:
 
 
 def _apply_device_count(counts: Mapping[str, int]) -> None:
+    """Hide the devices of a kind beyond its count."""
     for kind, count in counts.items():
         devices = tf.config.list_physical_devices(kind)
         if kind == "CPU" and count != 1:
@@ -93,6 +94,7 @@ def _apply_device_count(counts: Mapping[str, int]) -> None:
 
 
 def _apply_gpu_options(options: tf.compat.v1.GPUOptions) -> None:
+    """Apply allow_growth and visible_device_list; ValueError for other set fields."""
     gpus = tf.config.list_physical_devices("GPU")
     for field, setting in options.ListFields():
         if field.name == "allow_growth":
@@ -119,6 +121,7 @@ def _apply_gpu_options(options: tf.compat.v1.GPUOptions) -> None:
 
 
 def _apply_graph_options(options: tf.compat.v1.GraphOptions) -> None:
+    """Apply rewrite_options and global_jit_level; ValueError for other set fields."""
     for field, setting in options.ListFields():
         if field.name == "rewrite_options":
             tf.config.optimizer.set_experimental_options(_read_rewrite_options(setting))

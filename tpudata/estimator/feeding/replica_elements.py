@@ -24,7 +24,7 @@ class ReplicaElements:
     """Source of the elements of one mode's replicas.
 
     Attributes:
-        endless: whether all datasets so far repeat without end.
+        is_endless: whether all datasets so far repeat without end.
 
     Args:
         call_input_fn: function that returns input_fn's dataset for a call.
@@ -36,13 +36,13 @@ class ReplicaElements:
         self._call_input_fn = call_input_fn
         self._deployment = deployment
         self._batch_axis = batch_axis
-        self.endless = True
+        self.is_endless = True
 
     def make_dataset(self, call: Call) -> tf.data.Dataset:
         """Return the checked dataset of one call; for predictions, of (features, mask of the real rows)."""
         deployment = self._deployment
         dataset = self._call_input_fn(call)
-        self.endless &= _is_endless(dataset)
+        self.is_endless &= _is_endless(dataset)
         axes = self._check_axes(dataset)
         if deployment.mode == ModeKeys.PREDICT:
             dataset = add_row_masks(dataset, deployment.batch_size, axes)

@@ -97,9 +97,8 @@ class HookSession(tf.compat.v1.Session):  # type: ignore[misc]  # TensorFlow is 
             yield
         if not new_variables:
             return
-        values = self.evaluate(
-            [self._graph.get_tensor_by_name(info.initial_value_name) for info in new_variables], [], {}
-        )
+        initial_values = [self._blueprint.get_initial_value(info) for info in new_variables]
+        values = self.evaluate(initial_values, operations=[], feeds={})
         with eager_mode():
             for info, value in zip(new_variables, values, strict=True):
                 self._variables[info.name] = tf.Variable(value, trainable=False, name=info.name)
@@ -171,9 +170,9 @@ class HookSession(tf.compat.v1.Session):  # type: ignore[misc]  # TensorFlow is 
         if run_metadata is not None:
             raise ValueError("session.run(run_metadata=...) is not supported, as no session runs. Omit it.")
         reject_options(options)
-        inputs = find_input_graph(fetches)
-        if inputs is not None:  # Such as the initializer of an input_fn's iterator.
-            return inputs.open_session().run(fetches, feed_dict)
+        input_graph = find_input_graph(fetches)
+        if input_graph is not None:  # Such as for the initializer of an input_fn's iterator.
+            return input_graph.open_session().run(fetches, feed_dict)
         flat_fetches = Fetches(self.find_element, fetches)
         feeds = dict(self.convert_feed(key, value) for key, value in (feed_dict or {}).items())
         tensors = [element for element in flat_fetches.elements if isinstance(element, tf.Tensor)]

@@ -211,14 +211,12 @@ class Monitor:
             with self._session.as_default_graph():
                 for index, hook in enumerate(self.hooks):
                     hook_results = self._hook_fetches[index].pack(values) if index in self._hook_fetches else None
-                    hook.after_run(self._context, _train.SessionRunValues(hook_results, None, None))
+                    hook.after_run(
+                        self._context, _train.SessionRunValues(results=hook_results, options=None, run_metadata=None)
+                    )
         except _ENDS:
             self.should_stop = True
         self.should_stop |= self._context.stop_requested
-
-    def pop_has_written(self) -> bool:
-        """Return whether hooks assigned to variables since the last call."""
-        return self._session.pop_has_written()
 
     def end(self) -> None:
         """Call the hooks at the end of the run."""

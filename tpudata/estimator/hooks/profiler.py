@@ -76,8 +76,10 @@ class Profiler:
 
     def after_loop(self, step: int) -> None:
         """Write the profile, if the last step of the range is done."""
-        if self._steps is not None and self._first_step is not None and step >= self._steps[1]:
-            self.close(step)
+        if self._steps is not None and self._first_step is not None:
+            _, last = self._steps
+            if step >= last:
+                self.close(step)
 
     def close(self, step: int) -> None:
         """Write the profile, if one has begun; `step` is its last step."""

@@ -38,7 +38,7 @@ def evaluate(
     hooks = check_hooks(hooks, "evaluate(hooks=...)")
     checkpoint = find_requested_or_latest(runtime.model_dir, checkpoint_path)
     feed = runtime.make_feed(input_fn, ModeKeys.EVAL)
-    if steps is None and feed.endless:
+    if steps is None and feed.is_endless:
         raise ValueError(
             "evaluate(steps=None) needs a dataset that ends (got an endless one). Pass steps, or omit repeat()."
         )

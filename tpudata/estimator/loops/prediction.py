@@ -39,7 +39,8 @@ def predict(
     hooks = check_hooks(hooks, "predict(hooks=...)")
     checkpoint = find_requested_or_latest(runtime.model_dir, checkpoint_path)
     feed = runtime.make_feed(input_fn, ModeKeys.PREDICT)
-    step = runtime.get_step(ModeKeys.PREDICT, (feed.element_spec[0], None))
+    features_spec, _ = feed.element_spec
+    step = runtime.get_step(ModeKeys.PREDICT, (features_spec, None))
     assert isinstance(step, PredictStep)  # The kind for this mode.
     keys = _select_keys(step.spec.predictions, predict_keys)
     session = step.make_session(has_additions=bool(hooks or step.spec.prediction_hooks) or has_scaffold(step.spec))

@@ -114,7 +114,7 @@ class VariableStore:
         if all(self._sources.get(info.name) == source for info in infos):
             return
         for name, value in blueprint.compute_initial_values(infos).items():
-            self._assign(name, value, None)
+            self._assign(name, value, source=None)
         assign_values()
         for info in infos:
             self._sources[info.name] = source

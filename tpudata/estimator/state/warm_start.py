@@ -114,6 +114,7 @@ class WarmStartSettings(NamedTupleMethods):
 
 
 def _check_pattern(pattern: object) -> None:
+    """Raise TypeError if a pattern is not a string, and ValueError if it is not a regular expression."""
     if not isinstance(pattern, str):
         raise TypeError(
             f"WarmStartSettings(vars_to_warm_start=...) must contain names or regular expressions, not variables, got {pattern!r} "
@@ -213,7 +214,7 @@ def _find_skipped(
 
 def _warn_of_skipped(settings: WarmStartSettings, prefix: str, chosen: Sequence[str], skipped: Sequence[str]) -> None:
     """Warn of variables that are not trainable, with the list of patterns that chooses them, too, but no optimizer's slots."""
-    endings = sorted({re.escape(name.rpartition("/")[2]) for name in (*chosen, *skipped)})
+    endings = sorted({re.escape(name.split("/")[-1]) for name in (*chosen, *skipped)})
     pattern = settings.vars_to_warm_start
     beginning = ".*" if pattern == ".*" else f"(?={pattern}).*"
     others_text = f" and {len(skipped) - 1} more" if len(skipped) > 1 else ""

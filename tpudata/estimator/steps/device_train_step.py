@@ -112,7 +112,7 @@ class DeviceTrainStep(TrainStep):
         replica_stacks = [local_parts(stack, axis=1) for stack in output.each]
         for index in range(count):
             tensors = [self.replicas.concatenate([stack[index] for stack in stacks]) for stacks in replica_stacks]
-            self._host_call.update(tf.nest.pack_sequence_as(host_tensors, tensors), None)
+            self._host_call.update(tf.nest.pack_sequence_as(host_tensors, tensors))
 
     def check_finite(self) -> npt.NDArray[np.bool_]:
         """Return whether all values of each variable of `checked` are finite (NumPy, bool [checked])."""
@@ -128,7 +128,7 @@ class DeviceTrainStep(TrainStep):
         """
         key = capacity, fed, is_single_step
         if is_single_step:
-            return self._find_loop(key, lambda: self._compile(None, fed, checked=()))
+            return self._find_loop(key, lambda: self._compile(capacity=None, fed=fed, checked=()))
         return self._find_loop(key, lambda: self._compile(capacity, fed, self.checked))
 
     def _compile(

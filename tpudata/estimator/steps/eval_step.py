@@ -43,7 +43,8 @@ class EvalStep(BatchStep):
             with self.blueprint.graph.as_default():
                 tensors = self.replicas.convert_host_tensors(eval_metrics, "eval_metrics")
             self._host_metrics = HostMetrics(metric_fn, tensors, 1 if broadcast else topology.num_replicas, traced.seed)
-        weights = get_row_weights(self.blueprint.arguments[0])
+        features, _ = self.blueprint.arguments
+        weights = get_row_weights(features)
         self.warns_of_padding = weights is not None and not _uses_weights(self.spec, weights)
         # Reader of eval_metric_ops, and the blueprint that it belongs to.
         self._reader: MetricReader | None = None
@@ -57,7 +58,8 @@ class EvalStep(BatchStep):
         """
         metrics = get_metric_ops(self.spec)
         updates = [] if self._host_metrics is not None else find_metric_updates(metrics, self.blueprint)
-        weights = get_row_weights(self.blueprint.arguments[0])
+        features, _ = self.blueprint.arguments
+        weights = get_row_weights(features)
         with self.blueprint.graph.as_default():
             loss = tf.reshape(tf.cast(self.spec.loss, tf.float32), [])
             weight = tf.constant(1.0) if weights is None else tf.reduce_sum(tf.cast(weights, tf.float32))
@@ -84,7 +86,8 @@ class EvalStep(BatchStep):
         if self._host_metrics is not None:
             self._host_metrics.update(metric_values)
         if self._host_call is not None:
-            losses = [self._host_call.update(host_call_values, losses[0]), *losses[1:]]
+            first_loss, *other_losses = losses
+            losses = [self._host_call.update(host_call_values, first_loss), *other_losses]
         return [losses, weights, *remaining]
 
     def run(self, features: Tensors, labels: Tensors) -> tuple[np.float32, np.float32, dict[str, Array]]:

@@ -133,10 +133,11 @@ class TrainStep(Step, abc.ABC):
     @property
     def counts_every_step(self) -> bool:
         """Whether every step adds 1 to the global step, as by the optimizers of v1."""
-        counting = self._find_counting_operations()
-        return [operation.type for operation in counting] == ["AssignAddVariableOp"] and tf.get_static_value(
-            counting[0].inputs[1]
-        ) == 1
+        operations = self._find_counting_operations()
+        if [operation.type for operation in operations] != ["AssignAddVariableOp"]:
+            return False
+        _, increment = operations[0].inputs
+        return bool(tf.get_static_value(increment) == 1)
 
     def _find_counting_operations(self) -> list[tf.Operation]:
         """Return the operations of a step that can change the global step."""

@@ -254,7 +254,8 @@ class _ModeRehearsal:
 
 def _get_tensors(pair: tuple[object, HostTensors] | None) -> HostTensors:
     """Return the tensors of a (function, tensors) field of the spec; () if it is None."""
-    return () if pair is None else pair[1]
+    _, tensors = pair or (None, ())
+    return tensors
 
 
 def _check_variables(blueprint: Blueprint, report: Report) -> bool:

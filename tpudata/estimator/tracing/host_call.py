@@ -75,13 +75,13 @@ class HostCall:
             results: list[tf.Tensor] = replay(arguments, make_handle_getter(self._local.by_name))
         return results
 
-    def update(self, tensors: Tensors, result: tf.Tensor | None) -> tf.Tensor | None:
+    def update(self, tensors: Tensors, result: tf.Tensor | None = None) -> tf.Tensor | None:
         """Run host_fn for a step, and return `result`.
 
         Args:
-            tensors: arguments of host_fn: NumPy arrays, or tensors of the tf.function that is being traced, which then runs
-                host_fn at each call.
-            result: tensor to return; in a traced function, the returned tensor waits for host_fn.
+            tensors: arguments of host_fn: NumPy arrays, with which it runs now, or tensors of the tf.function that is being traced,
+                which then runs it at each call.
+            result: tensor to return; in a traced function, it waits for host_fn, which would not run without it.
         """
         if not tf.inside_function():
             self._run_step(tensors)

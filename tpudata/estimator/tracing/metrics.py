@@ -96,14 +96,15 @@ def find_metric_updates(metrics: Mapping[str, Metric], blueprint: Blueprint) -> 
     updates: list[tf.Operation] = []
     for metric in metrics.values():
         if isinstance(metric, tuple | list):
-            updates.append(getattr(metric[1], "op", metric[1]))
+            _, update = metric
+            updates.append(getattr(update, "op", update))
         else:
             updates += _find_keras_updates(metric.variables, blueprint)
     return updates
 
 
 def _find_keras_updates(variables: Iterable[object], blueprint: Blueprint) -> Iterable[tf.Operation]:
-    # A Keras metric does not name its updates: they are the operations on its variables other than reads and initializers.
+    """Yield the updates of a Keras metric's variables, which it does not name: all their operations but reads and initializers."""
     names = {get_raw_variable(variable).op.name for variable in variables}
     initializer_names = blueprint.initializer_names
     for info in blueprint.variables:

@@ -55,7 +55,7 @@ class CrossShardOptimizer(tf.compat.v1.train.Optimizer):  # type: ignore[misc]  
         require("CrossShardOptimizer", "reduction", reduction, is_known, "Reduction.MEAN or SUM", ValueError)
         if self._is_keras:
             _reject_periodic_options(opt)
-        super().__init__(False, name)
+        super().__init__(use_locking=False, name=name)
         self._opt = opt
         self._reduction = reduction
         self._has_computed_gradients = False

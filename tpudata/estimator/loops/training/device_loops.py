@@ -116,7 +116,7 @@ class DeviceLoops:
         if with_summaries:
             summaries.begin()
             fetch_names |= get_tensor_names(summaries.step_fetches)
-        self._store.set_source(list(step.variables), None)
+        self._store.set_source(list(step.variables), source=None)
         step_before = self.global_step
         record = with_summaries and summaries.uses_tf_summary
         loop_result = step.run(iteration, LoopRequest(size, record, self._is_single_step, feeds))

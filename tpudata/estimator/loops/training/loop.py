@@ -93,7 +93,7 @@ class _Training:
         self._termination = termination
         self._listener_stops = False
         has_additions = bool(list_training_hooks(step.spec, hooks) or listeners) or has_scaffold(step.spec)
-        session = step.make_session(has_additions=has_additions)
+        self._session = session = step.make_session(has_additions=has_additions)
         # The session may have called model_fn again, which makes other hooks.
         hooks = list_training_hooks(step.spec, hooks)
         scaffold = make_scaffold(step.spec, session)
@@ -243,9 +243,9 @@ class _Training:
 
     def _note_writes(self) -> bool:
         """Note that no checkpoint has the variables' values, if hooks or listeners assigned to them; return whether they did."""
-        has_written = self._monitor.pop_has_written()
+        has_written = self._session.pop_has_written()
         if has_written:
-            self._runtime.store.set_source(list(self._step.variables), None)
+            self._runtime.store.set_source(list(self._step.variables), source=None)
         return has_written
 
     def close(self) -> None:
