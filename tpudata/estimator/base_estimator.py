@@ -108,7 +108,7 @@ class BaseEstimator(ModelDir):
             mode: a value of ModeKeys.
 
         Returns:
-            In EVAL the names in the result of evaluate; otherwise none.
+            In EVAL the names in the result of evaluate; otherwise ().
 
         Raises:
             CheckpointError: the checkpoint does not fit the model, or is damaged.
@@ -169,7 +169,8 @@ class BaseEstimator(ModelDir):
             yield_single_examples: whether to yield single rows; False yields batches, without padding.
 
         Yields:
-            A dict from name to NumPy array (or scalar), without the batch dimension if examples are single.
+            The predictions of a row or batch in model_fn's structure, mostly a dict from name to NumPy array (or scalar); those of
+            a row have no batch dimension.
 
         Raises:
             TypeError: a result of input_fn or model_fn has the wrong type.

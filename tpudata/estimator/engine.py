@@ -114,9 +114,11 @@ class Engine:
         writes_summaries = topology.peers.is_chief or not topology.is_tpu
         runtime = self._evaluating or self.predicting
         is_lent = shares_variables and runtime.is_training
+        context = contextlib.nullcontext(runtime) if is_lent else self._hold_idle_runtime(runtime)
+        summaries_dir = events_dir if writes_summaries else None
         # Hooks call from within a graph.
-        with eager_mode(), contextlib.nullcontext(runtime) if is_lent else self._hold_idle_runtime(runtime) as held:
-            return evaluate(held, input_fn, steps, hooks, checkpoint_path, events_dir if writes_summaries else None)
+        with eager_mode(), context as held_runtime:
+            return evaluate(held_runtime, input_fn, steps, hooks, checkpoint_path, summaries_dir)
 
     def predict(self, input_fn: InputFunction, *options: *PredictOptions) -> Iterator[Arrays]:
         """Return an iterator of predictions as described in `TPUEstimator.predict`, whose other arguments are `options`."""
@@ -126,10 +128,11 @@ class Engine:
         rows = self._predict(input_fn, *options)
         if tf.executing_eagerly():
             return rows
-        with eager_mode():  # Hooks call from within a graph.
+        with eager_mode():  # Hooks call from within a graph, in which a generator would run.
             return iter(list(rows))
 
     def _predict(self, input_fn: InputFunction, *options: *PredictOptions) -> Iterator[Arrays]:
+        """Yield predictions, from a clone if the runtime is training."""
         runtime = self.predicting
         if runtime.is_training:
             # Released at once: evaluations between two predictions may use it, too, as each batch reloads its variables.

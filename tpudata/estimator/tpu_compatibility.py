@@ -42,7 +42,7 @@ def check_tpu_compatibility(
     Raises:
         TypeError: estimator has the wrong type.
         ValueError: a mode is unknown.
-        UsageError: there is no such slice or effort, or the slice has not TPUConfig's num_shards devices.
+        UsageError: there is no such slice or effort, or the slice does not have TPUConfig's num_shards devices.
     """
     is_estimator = isinstance(estimator, BaseEstimator)
     require_type("check_tpu_compatibility: estimator", estimator, is_estimator, "a TPUEstimator")

@@ -156,10 +156,6 @@ def name_outputs(export_outputs: Mapping[str, ExportOutput] | None, predictions:
     """Return the outputs to export by signature name: the spec's export_outputs, or else its predictions.
 
     A single output is also the default signature.
-
-    Args:
-        export_outputs: field of the spec.
-        predictions: field of the spec.
     """
     if not export_outputs:
         return {DEFAULT_SIGNATURE: PredictOutput(predictions)}

@@ -36,7 +36,7 @@ def _check_common(spec: "TPUEstimatorSpec | EstimatorSpec") -> None:
         if getattr(spec, field) is None:
             raise ModelFnValueError(f"{owner} has no {field}, which mode {spec.mode!r} requires. Pass {field}.")
     if spec.mode != ModeKeys.PREDICT:
-        _check_loss(spec.loss, f"{owner}(loss=...)")
+        _check_loss(spec.loss, owner)
     if spec.mode == ModeKeys.TRAIN:
         for fetch in tf.nest.flatten(spec.train_op, expand_composites=True):
             if not hasattr(fetch, "device"):  # tf.group makes the same test.
@@ -48,16 +48,16 @@ def _check_common(spec: "TPUEstimatorSpec | EstimatorSpec") -> None:
         object.__setattr__(spec, field, check_hooks(getattr(spec, field), f"{owner}({field}=...)"))
 
 
-def _check_loss(loss: tf.Tensor | None, label: str) -> None:
-    """Raise a ModelFnError if the loss is not a floating scalar."""
+def _check_loss(loss: tf.Tensor | None, owner: str) -> None:
+    """Raise a ModelFnError if the loss of a spec, whose class `owner` names, is not a floating scalar."""
     tensor = tf.convert_to_tensor(loss)
     # The original accepts a loss of shape [1] without a TPU.
     if tensor.shape.rank is not None and tensor.shape.rank > 0 and tensor.shape != [1]:
         raise ModelFnValueError(
-            f"{label} must be a scalar, got shape {tensor.shape}. Reduce it, for example by tf.reduce_mean."
+            f"{owner}(loss=...) must be a scalar, got shape {tensor.shape}. Reduce it, for example by tf.reduce_mean."
         )
     if not tensor.dtype.is_floating:
-        raise ModelFnTypeError(f"{label} must be of a floating dtype, got {tensor.dtype.name}.")
+        raise ModelFnTypeError(f"{owner}(loss=...) must be of a floating dtype, got {tensor.dtype.name}.")
 
 
 @dataclasses.dataclass(frozen=True)

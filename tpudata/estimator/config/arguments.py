@@ -17,11 +17,11 @@ _RESERVED_PARAMS = ("batch_size", "context")
 
 
 def check_batch_axis(batch_axis: Sequence[int] | None, config: TPUConfig) -> tuple[int, ...] | None:
-    """Return a batch_axis as a tuple of ints, checked; None for None.
+    """Check batch_axis, and return it as a tuple; None for None.
 
     Raises:
         TypeError: it is not a tuple of ints.
-        ValueError: the input mode splits no batch.
+        ValueError: the input mode is not PER_HOST_V1, so that no batch is split.
     """
     if batch_axis is None:
         return None
@@ -37,7 +37,7 @@ def check_batch_axis(batch_axis: Sequence[int] | None, config: TPUConfig) -> tup
 
 
 def check_params(params: Mapping[str, object] | None) -> dict[str, object]:
-    """Return a copy of params, checked.
+    """Check params, and return a deep copy.
 
     Raises:
         TypeError: params is not a dict.

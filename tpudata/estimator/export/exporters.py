@@ -130,7 +130,7 @@ class LatestExporter(_SavedModelExporter):
         eval_result: Mapping[str, Array],
         is_the_final_export: bool,
     ) -> bytes | None:
-        """Export the checkpoint and delete the oldest export beyond those to keep."""
+        """Export the checkpoint, and delete the oldest exports beyond those to keep."""
         del eval_result, is_the_final_export
         return self._export(estimator, export_path, checkpoint_path)
 

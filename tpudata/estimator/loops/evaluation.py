@@ -75,9 +75,7 @@ def evaluate(
                 _warn_of_padding(step, step.read_rows(features["weights"]))
     if not weight_sum and not monitor.should_stop:
         problem = "has only rows of weight 0" if batches else "has no batch"
-        _log.warning(
-            "evaluate: the input %s, so that the loss is 0 and metrics are of no rows. Check input_fn.", problem
-        )
+        _log.warning("evaluate: the input %s, so the loss is 0 and the metrics count no rows. Check input_fn.", problem)
     monitor.end()
     loader.note_writes()
     step.flush()

@@ -84,7 +84,7 @@ class Checkpoint:
         """Return the global step; 0 if the checkpoint has none.
 
         Raises:
-            CheckpointError: the files are damaged.
+            CheckpointError: the files are damaged, or global_step is not one integer of 0 or more.
         """
         reader = self.open_reader()
         if not reader.has_tensor(_GLOBAL_STEP):

@@ -148,8 +148,8 @@ class Retention:
         """Return the paths beyond the limit once one more checkpoint is written; `paths` has the oldest first."""
         return paths[: max(0, len(paths) + 1 - self.keep_max)] if self.keep_max else ()
 
-    def begin_interval(self, model_dir: str, path: str) -> bool:
-        """Begin the next interval if an old checkpoint is the first one after the current one; return whether it is kept so."""
+    def keep_if_due(self, model_dir: str, path: str) -> bool:
+        """Keep an old checkpoint if it is the first after the current interval, and begin the next one; return whether it is."""
         if math.isinf(self._next_time):
             return False
         try:
@@ -202,7 +202,7 @@ def save(model_dir: str, step: int, variables: Mapping[str, tf.Variable], retent
             f"from the last one, {last_path}."
         ) from error
     for path in oldest:
-        if not retention.begin_interval(model_dir, path):
+        if not retention.keep_if_due(model_dir, path):
             _delete(model_dir, path)
     return Checkpoint.open(prefix)
 

@@ -53,11 +53,9 @@ class WarmStartSettings(NamedTupleMethods):
         require_type("WarmStartSettings(ckpt_to_initialize_from=...)", path, is_path, "a path")
         object.__setattr__(self, "ckpt_to_initialize_from", os.fsdecode(path))
         choice: object = self.vars_to_warm_start
-        is_valid, allowed = (
-            isinstance(choice, str | list | tuple | None),
-            "a regular expression, a list of them or None",
-        )
-        require_type("WarmStartSettings(vars_to_warm_start=...)", choice, is_valid, allowed)
+        is_choice = isinstance(choice, str | list | tuple | None)
+        allowed = "a regular expression, a list of them or None"
+        require_type("WarmStartSettings(vars_to_warm_start=...)", choice, is_choice, allowed)
         if self.var_name_to_vocab_info:
             raise ValueError(
                 "WarmStartSettings(var_name_to_vocab_info=...) is not supported: vocabularies are not remapped, got "

@@ -27,7 +27,7 @@ class StepFetches:
     def __init__(self, traced: TracedModel, list_always_run: Callable[[TracedModel], list[tf.Operation]]) -> None:
         self.value_names: tuple[str, ...] = ()
         self.effect_names: tuple[str, ...] = ()
-        self._own_operations = list_always_run
+        self._list_always_run = list_always_run
         self.follow(traced)
 
     def follow(self, traced: TracedModel) -> None:
@@ -77,7 +77,7 @@ class StepFetches:
         if tensor.name not in self._effect_cache:
             inputs = {placeholder.name for placeholder in self._traced.blueprint.placeholders}
             if self._always_run is None:
-                self._always_run = find_needed_operations(self._own_operations(self._traced), inputs)
+                self._always_run = find_needed_operations(self._list_always_run(self._traced), inputs)
             added_operations = find_needed_operations([tensor.op], inputs) - self._always_run
             self._effect_cache[tensor.name] = any(map(is_effect, added_operations))
         return self._effect_cache[tensor.name]

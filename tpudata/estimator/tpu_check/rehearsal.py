@@ -213,9 +213,8 @@ class _ModeRehearsal:
         if pair is None:
             return None
         function, tensors = pair
-        cores = (
-            1 if self._runtime.make_deployment(self._mode).pipeline is InputPipelineConfig.BROADCAST else self._cores
-        )
+        pipeline = self._runtime.make_deployment(self._mode).pipeline
+        cores = 1 if pipeline is InputPipelineConfig.BROADCAST else self._cores
         with blueprint.graph.as_default():
             tensors = tf.nest.map_structure(tf.convert_to_tensor, tensors)
         for tensor in tf.nest.flatten(tensors):

@@ -64,11 +64,12 @@ class TPUCompilation:
                     self._report_failure(error, parts, report)
                     return None
                 culprit = self._find_culprit(parts, part)
-                rejected = "it" if culprit is None else f"{culprit.type} {culprit.name!r}"
-                what = f"the compiler of {self.tpu.name} rejects {rejected}: {first_line(error)}"
-                report("the step" if culprit is None else find_code_line(culprit), what, OTHER_OPERATIONS)
+                compiler, reason = f"the compiler of {self.tpu.name}", first_line(error)
                 if culprit is None:
+                    report("the step", f"{compiler} rejects it: {reason}", OTHER_OPERATIONS)
                     return None
+                what = f"{compiler} rejects {culprit.type} {culprit.name!r}: {reason}"
+                report(find_code_line(culprit), what, OTHER_OPERATIONS)
                 part = parts.cut_out({*part.cut, culprit})
             else:
                 return (loop, compiled) if part.is_whole else None
@@ -104,6 +105,7 @@ class TPUCompilation:
         low, high = 0, len(parts.graph.operations)
         if not self._rejects(parts, parts.take_first(part, high)):
             return None
+        # The compiler accepts the first `low` operations and rejects the first `high`.
         while high - low > 1:
             middle = (low + high) // 2
             if self._rejects(parts, parts.take_first(part, middle)):

@@ -41,7 +41,13 @@ def require_cross_shard(blueprint: Blueprint) -> None:
         return operation.type.startswith(_UPDATES) and operation.name not in wrapped_updates
 
     batch_ops = {placeholder.op.name for placeholder in blueprint.placeholders}
-    unsynced = _find_diverging_updates(blueprint, is_update, batch_ops, _is_sum_by_model, _is_optimizer_update)
+    unsynced = _find_diverging_updates(
+        blueprint,
+        is_update,
+        sources=batch_ops,
+        is_synced=_is_sum_by_model,
+        always_diverges=_is_optimizer_update,
+    )
     for info in blueprint.variables:
         if info.trainable and info.name in unsynced:
             raise ModelFnValueError(
@@ -69,7 +75,7 @@ def find_diverging_variables(blueprint: Blueprint, writes: Collection[str]) -> s
     )
     seeds = [info for info in blueprint.variables if info.is_keras_seed]
     sources |= {blueprint.get_handle(info).op.name for info in seeds}
-    diverging_updates = _find_diverging_updates(blueprint, is_effect, sources, is_sum_over_all)
+    diverging_updates = _find_diverging_updates(blueprint, is_effect, sources, is_synced=is_sum_over_all)
     return (diverging_updates.keys() | {info.name for info in seeds}) & set(writes)
 
 

@@ -81,8 +81,8 @@ class MetricReader:
     ) -> None:
         self.names = tuple(metrics)
         with blueprint.graph.as_default():
-            values = {name: _get_value(metric) for name, metric in metrics.items()}
-        replay = Replay(blueprint, values)
+            tensors = {name: _get_value(metric) for name, metric in metrics.items()}
+        replay = Replay(blueprint, tensors)
         variables = {**other_variables, **local.by_name}
         self._read = tf.function(lambda: replay((), make_handle_getter(variables)), autograph=False)
 

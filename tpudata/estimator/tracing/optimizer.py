@@ -144,12 +144,14 @@ class CrossShardOptimizer(tf.compat.v1.train.Optimizer):  # type: ignore[misc]  
 
 
 def _reject_periodic_options(opt: Optimizer) -> None:
-    """Reject options of a Keras optimizer for every n-th step: in a graph, its test of the step by `==` compares objects.
+    """Reject options of a Keras optimizer for every n-th step: it tests the step by `==`, which in a graph compares objects.
 
     Raises:
         ModelFnValueError: such an option is set.
     """
-    options = ["gradient_accumulation_steps", *(["ema_overwrite_frequency"] if getattr(opt, "use_ema", False) else [])]
+    options = ["gradient_accumulation_steps"]
+    if getattr(opt, "use_ema", False):
+        options.append("ema_overwrite_frequency")
     for option in options:
         setting = getattr(opt, option, None)
         if setting:

@@ -14,6 +14,9 @@ from tpudata.tensor_types import Array, Specs, Tensors
 class ReplicaValues:
     """Rules by which values of several replicas become one.
 
+    Attributes:
+        broadcast: as the argument.
+
     Args:
         topology: devices that run the steps.
         specs: the `tf.TensorSpec` structures of one replica's (features, labels).

@@ -123,7 +123,7 @@ class Checkpointing:
         tf.io.gfile.makedirs(self._runtime.model_dir)
         with self._session.record_additions():
             if not _v1.get_collection(_v1.GraphKeys.SAVERS):
-                # The hook's default saver.
+                # A hook without a saver takes the one in this collection.
                 saver = _v1.train.Saver(
                     max_to_keep=self._retention.keep_max,
                     keep_checkpoint_every_n_hours=self._retention.every_hours,
@@ -228,7 +228,8 @@ class Checkpointing:
         with self._termination.exit_at_once():
             self._follower.finish()
         newest = checkpoints.find_latest(self._runtime.model_dir)
-        if newest is not None:  # An evaluation may have replaced them; the hooks' `end` must see the trained values.
+        if newest is not None:
+            # An evaluation may have replaced the variables' values; the hooks' `end` must see the trained ones.
             self._loader.restore(newest)
 
 
