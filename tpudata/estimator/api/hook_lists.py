@@ -41,7 +41,7 @@ def check_listeners(
 
 
 def _check_list(instances: object, label: str, noun: str, base: type[_T], error: type[TypeError]) -> tuple[_T, ...]:
-    """Check that a list contains instances of `base` alone; messages call them `noun` and are of the class `error`."""
+    """Check that a list contains only instances of `base`, which messages call `noun`; raise `error` otherwise."""
     if instances is not None and not isinstance(instances, Iterable):
         raise error(f"{label} must be a list of {noun} or None, got {instances!r}. Put it into a list.")
     checked = tuple(instances or ())

@@ -201,7 +201,7 @@ def can_fill(mode: str, element_spec: Specs) -> bool:
 
 
 def choose_short_data(mode: str, element_spec: Specs) -> ShortData:
-    """Return the rule for processes whose data ends before that of others."""
+    """Return how a step treats processes whose data ends before the others'."""
     if mode == ModeKeys.TRAIN:
         return ShortData.STOP
     return ShortData.FILL if can_fill(mode, element_spec) else ShortData.REJECT

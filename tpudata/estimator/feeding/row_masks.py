@@ -44,7 +44,7 @@ def add_row_masks(
     def prepare(*parts: Tensors) -> tuple[Tensors, tf.Tensor]:
         features = parts[0]
         tensors = tf.nest.flatten(features)
-        # The axes of the labels come after those of the features.
+        # `axes` ends with those of the labels, which are dropped.
         leaves = list(map(_Leaf, tensors, list_roles(features), axes or [0] * len(tensors)))
         dense = [leaf for leaf in leaves if leaf.role == "dense" and leaf.tensor.shape.rank]
         sparse_shapes = [leaf.tensor for leaf in leaves if leaf.role == "dense_shape"]

@@ -31,7 +31,7 @@ class Part:
 
     @classmethod
     def find(cls, variable: tf.Variable) -> "Part | None":
-        """Return the slice that a v1 variable is; None if it is no part of a partitioned variable."""
+        """Return the slice that a v1 variable is; None if it is not part of a partitioned variable."""
         slice_info = save_slice_info(variable)
         if slice_info is None:
             return None

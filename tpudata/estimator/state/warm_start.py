@@ -211,7 +211,7 @@ def _find_skipped(
 
 
 def _warn_of_skipped(settings: WarmStartSettings, prefix: str, chosen: Sequence[str], skipped: Sequence[str]) -> None:
-    """Warn of variables that are not trainable, with the list of patterns that chooses them, too, but no optimizer's slots."""
+    """Warn of variables that a pattern skips, and suggest a list of patterns that chooses them, but no optimizer's slots."""
     endings = sorted({re.escape(name.split("/")[-1]) for name in (*chosen, *skipped)})
     pattern = settings.vars_to_warm_start
     beginning = ".*" if pattern == ".*" else f"(?={pattern}).*"
