@@ -139,7 +139,7 @@ class _AtHand:
 
 
 def _engine(devices: int, arrays: int, loop: int, *, is_fed: bool) -> Callable[[], Any]:
-    def call_model(features: Any, labels: Any, mode: str) -> TPUEstimatorSpec:
+    def call_model(features: Any, labels: Any) -> TPUEstimatorSpec:
         del labels
         loss = tf.distribute.get_replica_context().all_reduce("MEAN", tf.reduce_mean(features))
         changes = [
@@ -149,7 +149,7 @@ def _engine(devices: int, arrays: int, loop: int, *, is_fed: bool) -> Callable[[
             for number in range(arrays)
         ]
         step = v1.train.get_global_step().assign_add(1)
-        return TPUEstimatorSpec(mode, loss=loss, train_op=tf.group(step, *changes))
+        return TPUEstimatorSpec("train", loss=loss, train_op=tf.group(step, *changes))
 
     topology = Topology(devices, find_local_devices(devices))
     traced = trace_model(call_model, "train", (_SPEC, None), 1, None, devices)
@@ -160,7 +160,7 @@ def _engine(devices: int, arrays: int, loop: int, *, is_fed: bool) -> Callable[[
     iteration: Any = _feed(mesh, devices, loop).iterate()
     if not is_fed:
         iteration = _AtHand(iteration, loop)
-    return lambda: step.run(iteration, LoopRequest(loop, is_step=loop == 1))
+    return lambda: step.run(iteration, LoopRequest(loop, is_single_step=loop == 1))
 
 
 def _feed(mesh: Any, devices: int, loop: int) -> StackFeed:

@@ -78,7 +78,7 @@ CHIEF, WORKER, EVALUATOR = ("chief", 0), ("worker", 0), ("evaluator", 0)
 def values(folder: Path) -> dict[str, Any]:
     """Return the variables of the newest checkpoint."""
     newest = programs.newest_step(folder)
-    reader = Checkpoint.open(str(folder / f"model.ckpt-{newest}")).reader()
+    reader = Checkpoint.open(str(folder / f"model.ckpt-{newest}")).open_reader()
     return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
 
 

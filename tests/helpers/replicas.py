@@ -106,7 +106,7 @@ def _replay(blueprint: Blueprint, num_replicas: int) -> tuple[Replay, list[str]]
 
 
 def _variables(blueprint: Blueprint) -> dict[str, Any]:
-    initial = blueprint.initial_values(blueprint.variables)
+    initial = blueprint.compute_initial_values(blueprint.variables)
     return {info.name: tf.Variable(initial[info.name], name=info.name) for info in blueprint.variables}
 
 

@@ -134,7 +134,7 @@ def test_reports_a_batch_that_the_replicas_cannot_split_in_one_line(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     topology = dataclasses.replace(local_topology(8), is_tpu=True)
-    monkeypatch.setattr("tpudata.estimator.tpu_estimator.tpu_topology", lambda _: topology)
+    monkeypatch.setattr("tpudata.estimator.tpu_estimator.connect_tpu", lambda _: topology)
     code = train_job(digits_dataset, tmp_path / "model", "--use-tpu", *flags)
     error = capsys.readouterr().err.splitlines()[-1]
     assert code == 2

@@ -21,7 +21,7 @@ class BaseEstimator(ModelDir):
     """Base of estimators.
 
     Args:
-        engine: the engine, which trains, evaluates and predicts.
+        engine: the engine, which makes the calls.
     """
 
     def __init__(self, engine: Engine) -> None:
@@ -45,7 +45,7 @@ class BaseEstimator(ModelDir):
         def model_fn(features: Tensors, labels: Tensors, mode: str, config: object) -> ModelSpec:
             del config  # The estimator's config applies, as in the original.
             runtime = self._engine.training
-            return runtime.user_model.call_model(features, labels, runtime.deployment(mode))
+            return runtime.user_model.call_model(features, labels, runtime.make_deployment(mode))
 
         return model_fn
 
@@ -108,7 +108,7 @@ class BaseEstimator(ModelDir):
             mode: a value of ModeKeys.
 
         Returns:
-            In EVAL the names in the result of evaluate; otherwise none.
+            In EVAL the names in the result of evaluate; otherwise ().
 
         Raises:
             CheckpointError: the checkpoint does not fit the model, or is damaged.
@@ -169,7 +169,8 @@ class BaseEstimator(ModelDir):
             yield_single_examples: whether to yield single rows; False yields batches, without padding.
 
         Yields:
-            A dict from name to NumPy array (or scalar), without the batch dimension if examples are single.
+            The predictions of a row or batch in model_fn's structure, mostly a dict from name to NumPy array (or scalar); those of
+            a row have no batch dimension.
 
         Raises:
             TypeError: a result of input_fn or model_fn has the wrong type.
@@ -221,6 +222,6 @@ class BaseEstimator(ModelDir):
     export_savedmodel = export_saved_model
 
 
-def engine_of(estimator: BaseEstimator) -> Engine:
-    """Return the engine of an estimator, for this package's functions that take one; it is not an attribute that users see."""
+def get_engine(estimator: BaseEstimator) -> Engine:
+    """Return the engine of an estimator, which is private to users, but not to this package."""
     return estimator._engine  # noqa: SLF001

@@ -113,19 +113,19 @@ def layer_norm(
         rank = inputs.shape.rank
         if rank is None:
             raise ValueError(f"layer_norm: {inputs.name} has an unknown rank (expected a known one). Set its shape.")
-        norm, params = (axis + rank if axis < 0 else axis for axis in (begin_norm_axis, begin_params_axis))
-        if not 0 <= norm < rank or not 0 <= params < rank:
+        norm_axis, params_axis = (axis + rank if axis < 0 else axis for axis in (begin_norm_axis, begin_params_axis))
+        if not 0 <= norm_axis < rank or not 0 <= params_axis < rank:
             raise ValueError(
                 f"layer_norm(begin_norm_axis={begin_norm_axis}, begin_params_axis={begin_params_axis}): no such axis of "
                 f"{inputs.name} (it has {rank}). Pass one below."
             )
-        shape = inputs.shape[params:]
+        shape = inputs.shape[params_axis:]
         if not shape.is_fully_defined():
             raise ValueError(
-                f"layer_norm: {inputs.name} must have known sizes from axis {params} on, got {inputs.shape}. Set its shape."
+                f"layer_norm: {inputs.name} must have known sizes from axis {params_axis} on, got {inputs.shape}. Set its shape."
             )
 
-        def parameter(name: str, initializer: Callable[[], object]) -> tf.Variable:
+        def make_variable(name: str, initializer: Callable[[], object]) -> tf.Variable:
             return v1.get_variable(
                 name,
                 shape,
@@ -135,9 +135,9 @@ def layer_norm(
                 collections=_list_collections(variables_collections, name),
             )
 
-        beta = parameter("beta", v1.zeros_initializer) if center else None
-        gamma = parameter("gamma", v1.ones_initializer) if scale else None
-        mean, variance = tf.nn.moments(inputs, list(range(norm, rank)), keepdims=True)
+        beta = make_variable("beta", v1.zeros_initializer) if center else None
+        gamma = make_variable("gamma", v1.ones_initializer) if scale else None
+        mean, variance = tf.nn.moments(inputs, list(range(norm_axis, rank)), keepdims=True)
         epsilon = _HALF_EPSILON if inputs.dtype == tf.float16 else _EPSILON
         outputs = tf.nn.batch_normalization(inputs, mean, variance, beta, gamma, epsilon)
         outputs.set_shape(inputs.shape)
@@ -151,15 +151,16 @@ def layer_norm(
 def _make_regularizer(
     kind: str, scale: float, scope: str | None, penalty: Callable[[tf.Tensor], tf.Tensor]
 ) -> Callable[[tf.Tensor], tf.Tensor | None]:
+    """Return a function that computes `scale * penalty(weights)`, and None for a scale of 0."""
     if isinstance(scale, int) or scale < 0:
         raise ValueError(f"{kind}: wrong scale (got {scale!r}, expected a float of 0 or more). Pass another one.")
     if scale == 0:
         return lambda _: None
 
     def regularize(weights: tf.Tensor, name: str | None = None) -> tf.Tensor:
-        with tf.compat.v1.name_scope(scope, kind, [weights]) as inner:
+        with tf.compat.v1.name_scope(scope, kind, [weights]) as scope_name:
             factor = tf.convert_to_tensor(scale, weights.dtype.base_dtype, name="scale")
-            return tf.multiply(factor, penalty(weights), name=name or inner)
+            return tf.multiply(factor, penalty(weights), name=name or scope_name)
 
     return regularize
 
@@ -167,6 +168,7 @@ def _make_regularizer(
 def _list_collections(
     collections: str | Sequence[str] | Mapping[str, Sequence[str]] | None, name: str
 ) -> list[str] | None:
+    """Return the collections of the variable `name`, with GLOBAL_VARIABLES, from those of all variables or by their name."""
     if isinstance(collections, Mapping):
         collections = collections.get(name)
     if not collections:

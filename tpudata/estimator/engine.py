@@ -9,9 +9,9 @@ import tensorflow as tf
 from tpudata.checks import require_one_of
 from tpudata.devices.tpu_compiler.topologies import TPUSlice
 from tpudata.errors import UsageError
-from tpudata.estimator.api.counts import check_steps
 from tpudata.estimator.api.hook_lists import CheckpointSaverListener, SessionRunHook
 from tpudata.estimator.api.mode_keys import MODES, ModeKeys
+from tpudata.estimator.api.step_limits import check_steps
 from tpudata.estimator.api.user_functions import InputFunction
 from tpudata.estimator.config.run_config import RunConfig
 from tpudata.estimator.loops.evaluation import evaluate
@@ -29,9 +29,9 @@ from tpudata.tensorflow_internals import eager_mode
 
 
 class Engine:
-    """Runtimes of one estimator, and its calls, each on a runtime that is not in use.
+    """The calls of one estimator, each on one of its runtimes that is not in use.
 
-    The methods of the estimator call it, and so do train_and_evaluate and check_tpu_compatibility, which need more than users do.
+    The methods of the estimator call it. So do train_and_evaluate and check_tpu_compatibility, which need more than users do.
 
     Attributes:
         training: runtime that trains.
@@ -49,8 +49,8 @@ class Engine:
         self.rehearses = rehearses
         self.last_loss: float | None = None
         self._evaluating = evaluating
-        # Further runtimes that evaluate and predict while a runtime is in use, by its id.
-        self._others: dict[int, list[Runtime]] = {}
+        # Clones that evaluate and predict while a runtime is in use, by its id.
+        self._clones: dict[int, list[Runtime]] = {}
 
     @property
     def config(self) -> RunConfig:
@@ -59,7 +59,7 @@ class Engine:
 
     @functools.cached_property
     def predicting(self) -> Runtime:
-        """The runtime that predicts and exports: the one that trains, or in one of several processes one of this process alone."""
+        """The runtime that predicts and exports: the one that trains, or, if that spans several processes, a clone on this one."""
         training = self.training
         if training.peers.count == 1:
             return training
@@ -85,12 +85,13 @@ class Engine:
                 f"TF_CONFIG: this process is evaluator {config.task_id}, and an evaluator does not train (got train, expected "
                 "train_and_evaluate or evaluate). Call train in the chief and the workers."
             )
-        with self._taken_for_training() as runtime:
+        with self._hold_training_runtime() as runtime:
             claim = claim_model_dir(runtime.model_dir) if runtime.peers.is_chief else contextlib.nullcontext()
             # Programs may call this inside a graph.
             with claim, eager_mode():
                 loss = train(runtime, input_fn, steps, max_steps, hooks, saving_listeners, follower)
-        self.last_loss = self.last_loss if loss is None else loss
+        if loss is not None:
+            self.last_loss = loss
 
     def evaluate(
         self,
@@ -109,15 +110,15 @@ class Engine:
         if self.rehearses:
             return self.rehearse_call({ModeKeys.EVAL: input_fn})
         topology = self.training.topology
-        # All hosts of a TPU evaluate the same.
-        folder = None if topology.is_tpu and not topology.peers.is_chief else events_dir
+        # All hosts of a TPU compute the same results, which one of them writes.
+        writes_summaries = topology.peers.is_chief or not topology.is_tpu
         runtime = self._evaluating or self.predicting
-        runtime_context = (
-            contextlib.nullcontext(runtime) if shares_variables and runtime.trains else self._hold_idle_runtime(runtime)
-        )
+        is_lent = shares_variables and runtime.is_training
+        context = contextlib.nullcontext(runtime) if is_lent else self._hold_idle_runtime(runtime)
+        summaries_dir = events_dir if writes_summaries else None
         # Hooks call from within a graph.
-        with eager_mode(), runtime_context as idle:
-            return evaluate(idle, input_fn, steps, hooks, checkpoint_path, folder)
+        with eager_mode(), context as held_runtime:
+            return evaluate(held_runtime, input_fn, steps, hooks, checkpoint_path, summaries_dir)
 
     def predict(self, input_fn: InputFunction, *options: *PredictOptions) -> Iterator[Arrays]:
         """Return an iterator of predictions as described in `TPUEstimator.predict`, whose other arguments are `options`."""
@@ -127,31 +128,34 @@ class Engine:
         rows = self._predict(input_fn, *options)
         if tf.executing_eagerly():
             return rows
-        with eager_mode():  # Hooks call from within a graph.
+        with eager_mode():  # Hooks call from within a graph, in which a generator would run.
             return iter(list(rows))
 
     def _predict(self, input_fn: InputFunction, *options: *PredictOptions) -> Iterator[Arrays]:
+        """Yield predictions, from a clone if the runtime is training."""
         runtime = self.predicting
-        if runtime.trains:
-            with self._hold_idle_runtime(runtime) as runtime:
-                pass  # Evaluations and predictions may share one.
+        if runtime.is_training:
+            # Released at once: evaluations between two predictions may use it, too, as each batch reloads its variables.
+            with self._hold_idle_runtime(runtime) as idle_runtime:
+                runtime = idle_runtime
         yield from predict(runtime, input_fn, *options)
 
     def check_model(self, input_fn: InputFunction, mode: str) -> tuple[str, ...]:
         """Build the model and load the newest checkpoint; see `TPUEstimator.check_model`."""
         require_one_of("check_model(mode=...)", mode, MODES)
         with self._hold_idle_runtime(self.training if mode == ModeKeys.TRAIN else self.predicting) as runtime:
-            for other, size in runtime.user_model.batch_sizes.items():
+            for any_mode, size in runtime.user_model.batch_sizes.items():
                 if size is not None:
-                    runtime.deployment(other)  # Otherwise an evaluation could fail after a long training.
+                    runtime.make_deployment(any_mode)  # Otherwise an evaluation could fail after a long training.
             with runtime.peers.translate_errors():
                 start = find_chiefs_latest(runtime.model_dir, runtime.peers)
-                # As training calls it: the caller may keep the dataset.
-                start_step = start.step() if start is not None and mode == ModeKeys.TRAIN else 0
-                spec = runtime.feed(input_fn, mode, start_step).element_spec
+                # The start_step that training will pass, for callers that keep the dataset.
+                start_step = start.read_step() if start is not None and mode == ModeKeys.TRAIN else 0
+                spec = runtime.make_feed(input_fn, mode, start_step).element_spec
                 if mode == ModeKeys.PREDICT:
-                    spec = (spec[0], None)
-                step = runtime.step(mode, spec)
+                    features_spec, _ = spec
+                    spec = (features_spec, None)
+                step = runtime.get_step(mode, spec)
                 runtime.store.load(step.blueprint, step.saved, start)
         return (*step.metric_names, "loss", "global_step") if isinstance(step, EvalStep) else ()
 
@@ -159,12 +163,12 @@ class Engine:
         self, input_fns: Mapping[str, InputFunction], tpu: TPUSlice | None = None, effort: str = "quick"
     ) -> Rehearsal:
         """Rehearse the modes of `input_fns` that run on the TPU; see `check_tpu_compatibility`."""
-        # Without a look at the devices, which a rehearsal does not need.
-        modes = {
-            mode: function for mode, function in input_fns.items() if mode != ModeKeys.EVAL or not self._evaluating
+        # A separate runtime that evaluates is not on the TPU.
+        tpu_input_fns = {
+            mode: input_fn for mode, input_fn in input_fns.items() if mode != ModeKeys.EVAL or not self._evaluating
         }
         with eager_mode():
-            return rehearse(self.training, modes, tpu, effort)
+            return rehearse(self.training, tpu_input_fns, tpu, effort)
 
     def rehearse_call(self, input_fns: Mapping[str, InputFunction], *, has_limit: bool = True) -> dict[str, Array]:
         """Rehearse instead of a call; return placeholders for the metrics.
@@ -179,8 +183,8 @@ class Engine:
         return make_placeholder_metrics(self.rehearse(input_fns), list(input_fns), has_limit=has_limit)
 
     @contextlib.contextmanager
-    def _taken_for_training(self) -> Iterator[Runtime]:
-        """Yield the runtime that trains, for exclusive use inside the context.
+    def _hold_training_runtime(self) -> Iterator[Runtime]:
+        """Yield the runtime that trains, for exclusive use.
 
         Raises:
             UsageError: the runtime is in use.
@@ -193,24 +197,24 @@ class Engine:
             )
         try:
             with runtime.lock:
-                runtime.trains = True
+                runtime.is_training = True
             yield runtime
         finally:
-            runtime.trains = False
-            self._others.clear()
+            runtime.is_training = False
+            self._clones.clear()
             runtime.in_use.release()
 
     @contextlib.contextmanager
     def _hold_idle_runtime(self, runtime: Runtime) -> Iterator[Runtime]:
-        """Yield an idle runtime: this one, or one with separate variables if it is busy."""
-        others = self._others.setdefault(id(runtime), [])
-        free = (item for item in (runtime, *others) if item.in_use.acquire(blocking=False))
-        idle = next(free, None)
-        if idle is None:
-            idle = runtime.clone()
-            idle.in_use.acquire()
-            others.append(idle)
+        """Yield an idle runtime for exclusive use: this one, or a clone with separate variables if it is busy."""
+        clones = self._clones.setdefault(id(runtime), [])
+        acquired = (candidate for candidate in (runtime, *clones) if candidate.in_use.acquire(blocking=False))
+        idle_runtime = next(acquired, None)
+        if idle_runtime is None:
+            idle_runtime = runtime.clone()
+            idle_runtime.in_use.acquire()
+            clones.append(idle_runtime)
         try:
-            yield idle
+            yield idle_runtime
         finally:
-            idle.in_use.release()
+            idle_runtime.in_use.release()

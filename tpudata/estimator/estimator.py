@@ -13,13 +13,13 @@ from tpudata.estimator.api.user_functions import ModelFunction
 from tpudata.estimator.base_estimator import BaseEstimator
 from tpudata.estimator.config.arguments import check_plain_config, choose_model_dir, copy_params, require_v2_behaviour
 from tpudata.estimator.config.run_config import RunConfig, get_task
-from tpudata.estimator.config.run_devices import cluster_topology
+from tpudata.estimator.config.run_devices import join_cluster
 from tpudata.estimator.config.session_config import apply_session_config
 from tpudata.estimator.engine import Engine
 from tpudata.estimator.feeding.signature import check_model_fn
 from tpudata.estimator.feeding.user_model import UserModel
 from tpudata.estimator.loops.runtime import Runtime
-from tpudata.estimator.state.warm_start import WarmStartSettings, warm_start_settings
+from tpudata.estimator.state.warm_start import WarmStartSettings, make_warm_start_settings
 
 _log = logging.getLogger("tpudata")
 
@@ -58,16 +58,16 @@ class Estimator(BaseEstimator):
         check_model_fn(model_fn)
         config = check_plain_config(config)
         require_v2_behaviour("Estimator")
-        warm_start = warm_start_settings(warm_start_from)
+        warm_start = make_warm_start_settings(warm_start_from)
         folder = choose_model_dir(None if model_dir is None else os.fspath(model_dir), config, "Estimator")
         apply_session_config(config.session_config)
-        topology = cluster_topology(config) if get_task(config).is_in_cluster else local_topology(None)
+        topology = join_cluster(config) if get_task(config).is_in_cluster else local_topology(num_replicas=None)
         user_model = UserModel(
             model_fn,
             folder,
             config.replace(model_dir=folder),
             copy_params(params, "Estimator"),
-            dict.fromkeys(MODES),
+            batch_sizes=dict.fromkeys(MODES),
             is_plain=True,
         )
         super().__init__(Engine(Runtime(user_model, lambda: topology, warm_start)))

@@ -30,7 +30,7 @@ def numpy_input_fn(
         batch_size: number of rows in a batch.
         num_epochs: number of times that each row is used; None for no end.
         shuffle: whether rows are in random order; required, as in the original.
-        queue_capacity: number of rows that a shuffle draws from.
+        queue_capacity: number of rows that a shuffle draws from, at least a batch.
         num_threads: a positive int, which has no effect on the order of rows.
 
     Returns:
@@ -46,22 +46,24 @@ def numpy_input_fn(
         require_positive_int("numpy_input_fn", name, number)
     features = _convert_arrays("x", x)
     labels = None if y is None else _convert_arrays("y", y)
-    lengths = {name: len(array) for name, array in _name_arrays("x", features) + _name_arrays("y", labels)}
+    lengths = {label: len(array) for label, array in _label_arrays("x", features) + _label_arrays("y", labels)}
     if not lengths or len(set(lengths.values())) > 1 or 0 in lengths.values():
         raise ValueError(f"numpy_input_fn: arrays must have the same number of rows, at least one, got {lengths}.")
     elements = features if labels is None else (features, labels)
-    buffer = max(queue_capacity, batch_size)
+    num_rows = next(iter(lengths.values()))
+    buffer_size = min(max(queue_capacity, batch_size), num_rows)
 
     def input_fn() -> tf.data.Dataset:
         dataset = tf.data.Dataset.from_tensor_slices(elements)
         if shuffle:
-            dataset = dataset.shuffle(min(buffer, next(iter(lengths.values()))))
+            dataset = dataset.shuffle(buffer_size)
         return dataset.repeat(num_epochs).batch(batch_size)
 
     return input_fn
 
 
 def _convert_arrays(name: str, arrays: Arrays) -> Arrays:
+    """Return an array or a dict of arrays in NumPy; `name` is the argument's, for messages."""
     if isinstance(arrays, Mapping):
         if not arrays:
             raise ValueError(f"numpy_input_fn({name}=...) is an empty dict (expected arrays). Add one.")
@@ -71,10 +73,10 @@ def _convert_arrays(name: str, arrays: Arrays) -> Arrays:
     return np.asarray(arrays)
 
 
-def _name_arrays(name: str, arrays: Arrays) -> list[tuple[str, Array]]:
-    """Return (label for messages, array) pairs."""
+def _label_arrays(name: str, arrays: Arrays) -> list[tuple[str, Array]]:
+    """Return (label for messages, array) pairs of the arrays that the argument `name` has; none if it is None."""
     if arrays is None:
         return []
-    return (
-        [(f"{name}[{key!r}]", array) for key, array in arrays.items()] if isinstance(arrays, dict) else [(name, arrays)]
-    )
+    if isinstance(arrays, dict):
+        return [(f"{name}[{key!r}]", array) for key, array in arrays.items()]
+    return [(name, arrays)]

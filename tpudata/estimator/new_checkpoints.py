@@ -41,8 +41,8 @@ def evaluate_new_checkpoints(
         StorageError: the folder's list cannot be read.
     """
     find_next = _find_newest if newest_only else _find_oldest
-    poll = min(_POLL_SECONDS, timeout, throttle_secs or _POLL_SECONDS)
-    wait = "Waiting" if math.isinf(timeout) else f"Waiting up to {timeout:g} seconds"
+    poll_seconds = min(_POLL_SECONDS, timeout, throttle_secs or _POLL_SECONDS)
+    waiting_text = "Waiting" if math.isinf(timeout) else f"Waiting up to {timeout:g} seconds"
     evaluated_paths: set[str] = set()
     waiting_since, is_logged = time.monotonic(), False
     while True:
@@ -51,9 +51,9 @@ def evaluate_new_checkpoints(
             if time.monotonic() - waiting_since >= timeout:
                 return False
             if not is_logged:
-                _log.info("%s for a checkpoint in %s.", wait, model_dir)
+                _log.info("%s for a checkpoint in %s.", waiting_text, model_dir)
             is_logged = True
-            time.sleep(poll)
+            time.sleep(poll_seconds)
             continue
         # The newest one may be an older one again, if training begins again from there.
         evaluated_paths = {path} if newest_only else {*evaluated_paths, path}
@@ -62,7 +62,7 @@ def evaluate_new_checkpoints(
             if evaluate(path):
                 return True
         except CheckpointError:
-            if _is_there(path):
+            if _exists(path):
                 raise
             _log.info("%s was removed before it could be evaluated.", path)
         else:
@@ -71,18 +71,17 @@ def evaluate_new_checkpoints(
 
 
 def _find_newest(model_dir: str, evaluated_paths: set[str]) -> str | None:
-    """Return the path of the newest checkpoint, or None if there is none or it is among `evaluated_paths`."""
+    """Return the path of the newest checkpoint; None without one, or if it is among `evaluated_paths`."""
     newest = checkpoints.find_latest(model_dir)
     return None if newest is None or newest.prefix in evaluated_paths else newest.prefix
 
 
 def _find_oldest(model_dir: str, evaluated_paths: set[str]) -> str | None:
-    """Return the path of the oldest checkpoint that is not among `evaluated_paths`, or None."""
+    """Return the path of the oldest checkpoint that is not among `evaluated_paths`; None without one."""
+    new_paths = (path for path in checkpoints.list_recorded(model_dir) if path not in evaluated_paths)
     # Training may have removed an old checkpoint by now.
-    return next(
-        (path for path in checkpoints.list_recorded(model_dir) if path not in evaluated_paths and _is_there(path)), None
-    )
+    return next((path for path in new_paths if _exists(path)), None)
 
 
-def _is_there(path: str) -> bool:
+def _exists(path: str) -> bool:
     return bool(tf.io.gfile.exists(f"{path}.index"))

@@ -7,7 +7,7 @@ from tpudata.devices.tpu_compiler.compiler import EFFORTS
 from tpudata.devices.tpu_compiler.topologies import find_slice
 from tpudata.errors import UsageError
 from tpudata.estimator.api.user_functions import InputFunction
-from tpudata.estimator.base_estimator import BaseEstimator, engine_of
+from tpudata.estimator.base_estimator import BaseEstimator, get_engine
 from tpudata.estimator.tpu_check.result import Findings
 
 
@@ -42,10 +42,10 @@ def check_tpu_compatibility(
     Raises:
         TypeError: estimator has the wrong type.
         ValueError: a mode is unknown.
-        UsageError: there is no such slice or effort, or the slice has not TPUConfig's num_shards devices.
+        UsageError: there is no such slice or effort, or the slice does not have TPUConfig's num_shards devices.
     """
     is_estimator = isinstance(estimator, BaseEstimator)
     require_type("check_tpu_compatibility: estimator", estimator, is_estimator, "a TPUEstimator")
     tpu_slice = None if tpu is None else find_slice(tpu, "check_tpu_compatibility(tpu=...)")
     require_one_of("check_tpu_compatibility: tpu_effort", tpu_effort, EFFORTS, UsageError)
-    return Findings(engine_of(estimator).rehearse(input_fns, tpu_slice, tpu_effort))
+    return Findings(get_engine(estimator).rehearse(input_fns, tpu_slice, tpu_effort))

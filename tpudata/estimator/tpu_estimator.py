@@ -16,7 +16,7 @@ from tpudata.estimator.config.arguments import (
     require_v2_behaviour,
 )
 from tpudata.estimator.config.run_config import RunConfig, get_task
-from tpudata.estimator.config.run_devices import cluster_topology, tpu_topology
+from tpudata.estimator.config.run_devices import connect_tpu, join_cluster
 from tpudata.estimator.config.session_config import apply_session_config
 from tpudata.estimator.config.tpu_config import TPUConfig
 from tpudata.estimator.engine import Engine
@@ -24,7 +24,7 @@ from tpudata.estimator.feeding.deployment import BATCH_SIZE_NAMES
 from tpudata.estimator.feeding.signature import check_model_fn
 from tpudata.estimator.feeding.user_model import UserModel
 from tpudata.estimator.loops.runtime import Runtime
-from tpudata.estimator.state.warm_start import WarmStartSettings, warm_start_settings
+from tpudata.estimator.state.warm_start import WarmStartSettings, make_warm_start_settings
 from tpudata.estimator.tpu_compatibility import check_tpu_compatibility
 
 
@@ -136,27 +136,26 @@ class TPUEstimator(BaseEstimator):
                 "them up with tf.nn.embedding_lookup."
             )
         require_v2_behaviour("TPUEstimator")
-        warm_start = warm_start_settings(warm_start_from)
-        own_params = check_params(params)
+        warm_start = make_warm_start_settings(warm_start_from)
+        params_copy = check_params(params)
         folder = choose_model_dir(model_dir, config)
         apply_session_config(config.session_config)
         # CPU devices must be made before jax starts; a TPU is connected at the first call that needs it.
-        if use_tpu:
-            local = None
-        elif get_task(config).is_in_cluster and not rehearse:
-            local = cluster_topology(config)
-        else:
-            local = local_topology(None if rehearse else config.tpu_config.num_replicas)
+        topology = None
+        if not use_tpu and get_task(config).is_in_cluster and not rehearse:
+            topology = join_cluster(config)
+        elif not use_tpu:
+            topology = local_topology(None if rehearse else config.tpu_config.num_replicas)
         user_model = UserModel(
             model_fn,
             folder,
             config.replace(model_dir=folder),
-            own_params,
-            sizes,
-            check_batch_axis(batch_axis, config.tpu_config),
+            params_copy,
+            batch_sizes=sizes,
+            batch_axis=check_batch_axis(batch_axis, config.tpu_config),
         )
-        runtime = Runtime(user_model, lambda: local or tpu_topology(config), warm_start)
-        evaluating = None if eval_on_tpu else runtime.clone_on(lambda: local_topology(None))
+        runtime = Runtime(user_model, lambda: topology or connect_tpu(config), warm_start)
+        evaluating = None if eval_on_tpu else runtime.clone_on(lambda: local_topology(num_replicas=None))
         super().__init__(Engine(runtime, evaluating, rehearses=rehearse))
 
     def rehearse(self, input_fns: Mapping[str, InputFunction], tpu: str | None = None) -> tuple[Finding, ...]:

@@ -13,7 +13,7 @@ from tpudata.estimator.api.hook_lists import CheckpointSaverListener, SessionRun
 from tpudata.estimator.api.mode_keys import ModeKeys
 from tpudata.estimator.api.named_tuple import NamedTupleMethods
 from tpudata.estimator.api.user_functions import InputFunction
-from tpudata.estimator.base_estimator import BaseEstimator, engine_of
+from tpudata.estimator.base_estimator import BaseEstimator, get_engine
 from tpudata.estimator.export.exporters import Exporter
 from tpudata.estimator.new_checkpoints import evaluate_new_checkpoints
 from tpudata.estimator.state.checkpoint import Checkpoint
@@ -93,6 +93,7 @@ def _require_callable(owner: str, input_fn: object) -> None:
 
 
 def _check_exporters(exporter_or_list: Any) -> tuple[Exporter, ...]:
+    """Check the exporters of an EvalSpec, and return them as a tuple."""
     if exporter_or_list is None:
         return ()
     exporters = (
@@ -140,50 +141,68 @@ def train_and_evaluate(
         TypeError: an argument has the wrong type; also an error of train, evaluate or export_saved_model.
         ValueError: an error of train, evaluate or export_saved_model.
     """
-    for name, value, kind, allowed in (
+    for name, argument, expected_type, allowed in (
         ("estimator", estimator, BaseEstimator, "a TPUEstimator or an Estimator"),
         ("train_spec", train_spec, TrainSpec, "a TrainSpec"),
-        ("eval_spec", eval_spec, EvalSpec, "a EvalSpec"),
+        ("eval_spec", eval_spec, EvalSpec, "an EvalSpec"),
     ):
-        require_type(f"train_and_evaluate({name}=...)", value, isinstance(value, kind), allowed)
-    engine, config, max_steps = engine_of(estimator), estimator.config, train_spec.max_steps
+        require_type(f"train_and_evaluate({name}=...)", argument, isinstance(argument, expected_type), allowed)
+    engine, config, max_steps = get_engine(estimator), estimator.config, train_spec.max_steps
     if engine.rehearses:
         modes = {ModeKeys.TRAIN: train_spec.input_fn, ModeKeys.EVAL: eval_spec.input_fn}
         return engine.rehearse_call(modes, has_limit=max_steps is not None), []
     topology = engine.training.topology
     has_evaluator = "evaluator" in config.cluster_spec.jobs and config.task_type != "evaluator"
     if not topology.is_tpu and (topology.peers.count > 1 or has_evaluator):
-        estimator.train(train_spec.input_fn, train_spec.hooks, None, max_steps, train_spec.saving_listeners)
+        estimator.train(
+            train_spec.input_fn,
+            train_spec.hooks,
+            max_steps=max_steps,
+            saving_listeners=train_spec.saving_listeners,
+        )
         return None, None
     evaluator = _Evaluator(estimator, eval_spec, max_steps)
     if config.task_type == "evaluator":
         evaluator.run()
         return evaluator.metrics, evaluator.exports
     start = find_latest(estimator.model_dir)
-    if max_steps is not None and start is not None and start.step() >= max_steps:
+    if max_steps is not None and start is not None and start.read_step() >= max_steps:
         _log.info("Nothing to train or to evaluate: %s has reached max_steps=%d.", start.prefix, max_steps)
         return None, None
-    engine.train(train_spec.input_fn, None, max_steps, train_spec.hooks, train_spec.saving_listeners, evaluator)
+    engine.train(
+        train_spec.input_fn,
+        steps=None,
+        max_steps=max_steps,
+        hooks=train_spec.hooks,
+        saving_listeners=train_spec.saving_listeners,
+        follower=evaluator,
+    )
     evaluator.finish()
     return evaluator.metrics, evaluator.exports
 
 
 class _Evaluator:
-    """Evaluation and export of the newest checkpoint."""
+    """Evaluations and exports of checkpoints; the CheckpointFollower of the training in this process.
+
+    Attributes:
+        metrics: result of the last evaluation; None before the first.
+        exports: results of its exporters, in order; None before the first.
+    """
 
     def __init__(self, estimator: BaseEstimator, spec: EvalSpec, max_steps: int | None) -> None:
         self.metrics: dict[str, Array] | None = None
         self.exports: list[bytes | str | None] | None = None
         self._estimator = estimator
-        self._engine = engine_of(estimator)
+        self._engine = get_engine(estimator)
         self._spec = spec
         self._max_steps = max_steps
-        self._started: float | None = None
-        self._evaluated: str | None = None
+        # Start (time.monotonic) and path of the last evaluation.
+        self._last_start: float | None = None
+        self._evaluated_path: str | None = None
 
     def after_save(self, checkpoint: Checkpoint) -> None:
         """Evaluate a checkpoint, unless it is too soon after the last evaluation."""
-        if self._started is not None and time.monotonic() - self._started < self._spec.throttle_secs:
+        if self._last_start is not None and time.monotonic() - self._last_start < self._spec.throttle_secs:
             _log.info("%s is not evaluated: throttle_secs=%g.", checkpoint.prefix, self._spec.throttle_secs)
             return
         self._evaluate(checkpoint.prefix)
@@ -201,26 +220,26 @@ class _Evaluator:
     def finish(self) -> None:
         """Evaluate the last checkpoint, unless that is done."""
         path = self._estimator.latest_checkpoint()
-        if path is not None and path != self._evaluated:
+        if path is not None and path != self._evaluated_path:
             self._evaluate(path)
 
     def _evaluate(self, path: str) -> bool:
         """Evaluate and export a checkpoint; return whether it has reached the last step."""
-        self._started = time.monotonic()
+        self._last_start = time.monotonic()
         spec = self._spec
         events_dir = self._estimator.eval_dir(spec.name)
         metrics = self._engine.evaluate(spec.input_fn, spec.steps, spec.hooks, path, events_dir, shares_variables=True)
-        self._evaluated = path
+        self._evaluated_path = path
         self.metrics = metrics
         is_final = self._max_steps is not None and bool(metrics["global_step"] >= self._max_steps)
         if not self._engine.training.peers.is_chief:
             self.exports = []
             return is_final
-        folder = tf.io.gfile.join(self._estimator.model_dir, "export")
+        exports_dir = tf.io.gfile.join(self._estimator.model_dir, "export")
         self.exports = [
             exporter.export(
                 estimator=self._estimator,
-                export_path=tf.io.gfile.join(folder, exporter.name),
+                export_path=tf.io.gfile.join(exports_dir, exporter.name),
                 checkpoint_path=path,
                 eval_result=metrics,
                 is_the_final_export=is_final,

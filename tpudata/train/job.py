@@ -127,7 +127,7 @@ def read_global_step(estimator: TPUEstimator, checkpoint: str | None = None) -> 
     from tpudata.estimator.state.checkpoint import Checkpoint
 
     path = checkpoint or estimator.latest_checkpoint()
-    return None if path is None else Checkpoint.open(path).step()
+    return None if path is None else Checkpoint.open(path).read_step()
 
 
 def _show_progress() -> None:

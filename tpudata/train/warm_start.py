@@ -72,7 +72,7 @@ class WarmStart:
         """
         model, path = self._options.model, self._path
         variables, last_layer = _find_model_variables(self._options, model_fn, params, serving)
-        reader = Checkpoint.open(path).reader()
+        reader = Checkpoint.open(path).open_reader()
         shapes, dtypes = reader.get_variable_to_shape_map(), reader.get_variable_to_dtype_map()
         omitted = []
         for name, variable in variables.items():

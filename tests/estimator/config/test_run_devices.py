@@ -7,7 +7,7 @@ import pytest
 
 from tpudata.errors import UsageError
 from tpudata.estimator import InputPipelineConfig, RunConfig, TPUConfig, TPUConnectionError
-from tpudata.estimator.config.run_devices import cluster_topology, tpu_topology
+from tpudata.estimator.config.run_devices import connect_tpu, join_cluster
 
 
 def resolver(address: str) -> Any:
@@ -23,7 +23,7 @@ def test_accepts_names_of_this_machine(arguments: dict[str, Any], monkeypatch: p
     monkeypatch.setenv("TPU_NAME", "mine")
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "libtpu" else name)
     with pytest.raises(TPUConnectionError, match="libtpu"):  # so the name is right
-        tpu_topology(RunConfig(**arguments))
+        connect_tpu(RunConfig(**arguments))
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ def test_says_how_to_run_on_another_machines_tpu(
 ) -> None:
     monkeypatch.delenv("TPU_NAME", raising=False)
     with pytest.raises(TPUConnectionError) as caught:
-        tpu_topology(RunConfig(**arguments))
+        connect_tpu(RunConfig(**arguments))
     assert str(caught.value).startswith(
         f"RunConfig({next(iter(arguments))}=...): programs run on the machine of their TPU"
     )
@@ -49,7 +49,7 @@ def test_says_how_to_run_on_another_machines_tpu(
 def test_an_address_in_tpu_name_is_not_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TPU_NAME", "grpc://10.0.0.2:8470")
     with pytest.raises(TPUConnectionError):
-        tpu_topology(RunConfig(master="grpc://10.0.0.2:8470"))
+        connect_tpu(RunConfig(master="grpc://10.0.0.2:8470"))
 
 
 BROADCAST = TPUConfig(per_host_input_for_training=InputPipelineConfig.BROADCAST)
@@ -58,7 +58,7 @@ CLUSTER = {"cluster": {"worker": ["a:1", "b:2"]}, "task": {"type": "worker", "in
 
 def test_processes_of_a_cluster_reject_broadcast() -> None:
     with pytest.raises(UsageError, match=r"^TPUConfig.*BROADCAST"):
-        cluster_topology(RunConfig(BROADCAST, tf_config=CLUSTER))
+        join_cluster(RunConfig(BROADCAST, tf_config=CLUSTER))
 
 
 def test_workers_of_a_pod_reject_broadcast(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -66,4 +66,4 @@ def test_workers_of_a_pod_reject_broadcast(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setenv("TPU_WORKER_HOSTNAMES", "host-a,host-b")
     monkeypatch.setenv("TPU_WORKER_ID", "1")
     with pytest.raises(UsageError, match=r"BROADCAST\): each process of a cluster or a TPU pod reads separate rows"):
-        tpu_topology(RunConfig(BROADCAST))
+        connect_tpu(RunConfig(BROADCAST))

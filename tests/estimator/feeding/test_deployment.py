@@ -39,7 +39,7 @@ TRAINING = [
 def pretend_tpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let 4 CPU devices be the cores of a TPU."""
     topology = dataclasses.replace(local_topology(4), is_tpu=True)
-    monkeypatch.setattr(estimator_module, "tpu_topology", lambda _: topology)
+    monkeypatch.setattr(estimator_module, "connect_tpu", lambda _: topology)
 
 
 class OneOfTwo(Peers):
@@ -61,7 +61,7 @@ def call_on_two_hosts(
     deployments = [Deployment(mode, Topology(4, peers=OneOfTwo(host)), tpu_config, batch) for host in range(2)]
     for host, deployment in enumerate(deployments):
         call = functools.partial(user_model.call_input, input_fn, deployment)
-        ReplicaElements(call, deployment, None).worker_dataset(2, host)
+        ReplicaElements(call, deployment, None).make_worker_dataset(2, host)
     return deployments
 
 
@@ -99,7 +99,7 @@ def test_training_calls_input_fn_by_mode_on_two_hosts(
     batches = 4 if mode is Mode.PER_HOST_V2 else calls
     assert recorded.pipelines == [(i, calls, batches) for i in turns]
     for deployment in deployments:
-        params = deployment.params(None)
+        params = deployment.make_params(None)
         assert params["batch_size"] == model_batch_size
         context = params["context"]
         assert isinstance(context, TPUContext)
@@ -275,7 +275,7 @@ def test_a_single_tpu_core_makes_gradients_dense(monkeypatch: pytest.MonkeyPatch
         return tf.data.Dataset.from_tensor_slices([[0] * params["batch_size"], [1] * params["batch_size"]])
 
     topology = dataclasses.replace(Topology(1, local_topology(2).devices[:1]), is_tpu=True)
-    monkeypatch.setattr(estimator_module, "tpu_topology", lambda _: topology)
+    monkeypatch.setattr(estimator_module, "connect_tpu", lambda _: topology)
     on_tpu = tpu_estimator(tmp_path / "tpu", model_fn, train_batch_size=1).train(input_fn, steps=2)
     plain = tpu_estimator(tmp_path / "plain", model_fn, train_batch_size=1, use_tpu=False).train(input_fn, steps=2)
     assert on_tpu.get_variable_value("table").tolist() == [[-0.5], [0.0]]

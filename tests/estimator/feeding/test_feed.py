@@ -81,7 +81,7 @@ def fed_to(host: Host, mode: str, pipeline: Mode, batch: int, rows: int, axis: A
         dataset = tf.data.Dataset.from_tensor_slices({"x": numbers, "weights": np.ones(len(numbers), np.float32)})
         return dataset.batch(deployment.batch_size, drop_remainder=mode != ModeKeys.PREDICT)
 
-    dataset = ReplicaElements(input_fn, deployment, axis).worker_dataset(host.count, host.index)
+    dataset = ReplicaElements(input_fn, deployment, axis).make_worker_dataset(host.count, host.index)
     local = 4 // host.count
     rule = choose_short_data(mode, dataset.element_spec)
     mesh = make_mesh(jax.devices()[:local])

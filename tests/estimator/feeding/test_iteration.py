@@ -24,7 +24,7 @@ def test_another_thread_deletes_the_iterator() -> None:
         deleted.append(threading.current_thread())
         done.set()
 
-    weakref.finalize(iteration._parts[0], note)
+    weakref.finalize(iteration._references["iterator"], note)
     assert [int(item) for item in iter(iteration.next, None)] == [0, 1, 2, 3, 4]
     iteration.close()
     assert done.wait(60)
@@ -58,7 +58,7 @@ def test_every_call_frees_its_iterator(what: str, tmp_path: Path, monkeypatch: p
 def test_an_unclosed_iteration_is_deleted() -> None:
     iteration = Iteration(tf.data.Dataset.range(5))
     deleted = threading.Event()
-    weakref.finalize(iteration._parts[0], deleted.set)
+    weakref.finalize(iteration._references["iterator"], deleted.set)
     del iteration
     gc.collect()
     assert deleted.wait(60)

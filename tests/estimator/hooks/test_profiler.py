@@ -10,7 +10,7 @@ import tensorflow as tf
 from tests.estimator import programs
 from tests.estimator.programs import make_estimator, train_input_fn, v1
 from tpudata.estimator import ProfilerHook, TPUEstimatorSpec
-from tpudata.estimator.base_estimator import engine_of
+from tpudata.estimator.base_estimator import get_engine
 
 
 def profiles(folder: Path) -> list[Path]:
@@ -23,8 +23,8 @@ def test_profiles_the_given_steps(
 ) -> None:
     estimator = make_estimator(tmp_path, iterations=iterations, profile_steps=steps)
     seen: list[int] = []
-    runtime = engine_of(estimator).training
-    step_of = runtime.step
+    runtime = get_engine(estimator).training
+    step_of = runtime.get_step
 
     def noted(mode: str, spec: Any) -> Any:
         step: Any = step_of(mode, spec)
@@ -38,7 +38,7 @@ def test_profiles_the_given_steps(
         step.run = counted
         return step
 
-    runtime.step = noted  # type: ignore[method-assign, assignment]
+    runtime.get_step = noted  # type: ignore[method-assign, assignment]
     with caplog.at_level(logging.INFO, logger="tpudata"):
         estimator.train(train_input_fn, max_steps=8)
     assert seen == ends

@@ -174,8 +174,8 @@ def test_warns_of_an_input_without_a_batch(tmp_path: Path, caplog: pytest.LogCap
         estimator.train(finite_input_fn(0), steps=2)
     assert estimator.latest_checkpoint() == str(tmp_path / "model.ckpt-1")
     assert [record.getMessage() for record in caplog.records if record.name == "tpudata"] == [
-        "evaluate: the input has no batch, so that the loss is 0 and metrics are of no rows. Check input_fn.",
-        "evaluate: the input has only rows of weight 0, so that the loss is 0 and metrics are of no rows. Check input_fn.",
+        "evaluate: the input has no batch, so the loss is 0 and the metrics count no rows. Check input_fn.",
+        "evaluate: the input has only rows of weight 0, so the loss is 0 and the metrics count no rows. Check input_fn.",
         "predict: the input has no batch: there are no predictions. Check input_fn.",
         "train: the input has no batch after step 1: nothing is trained. Check input_fn.",
     ]

@@ -13,6 +13,7 @@ from tests.estimator.programs import train_input_fn
 from tests.estimator.tpu_check.test_rehearsal import make_estimator, model_of
 from tests.helpers.libtpu import needs_libtpu
 from tests.models.programs import rows
+from tpudata.devices.tpu_compiler.compiler import CompilerError, Fault
 from tpudata.errors import UsageError
 from tpudata.estimator import (
     CrossShardOptimizer,
@@ -23,7 +24,7 @@ from tpudata.estimator import (
     TPUEstimatorSpec,
     check_tpu_compatibility,
 )
-from tpudata.estimator.tpu_check import rehearsal
+from tpudata.estimator.tpu_check import rehearsal, tpu_step
 from tpudata.models import get_model
 
 v1 = tf.compat.v1
@@ -121,6 +122,17 @@ def test_finds_the_operation_that_the_compiler_rejects(tmp_path: Path) -> None:
     assert finding.what.startswith("the compiler of v5e-8 rejects Cholesky 'Cholesky': INVALID_ARGUMENT")
     assert finding.fix
     assert found.costs == ()
+
+
+def test_reports_names_of_a_compiler_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def reject(*arguments: object) -> None:
+        raise CompilerError(Fault.REJECTED, "INTERNAL: %fusion.1 is not supported")
+
+    monkeypatch.setattr(rehearsal, "missing_compiler", lambda: None)
+    monkeypatch.setattr(tpu_step, "compile_for", reject)
+    findings = check_tpu_compatibility(make_estimator(tmp_path), {ModeKeys.TRAIN: train_input_fn}, tpu="v5e-8")
+    assert findings
+    assert all(finding.what.endswith("INTERNAL: %fusion.1 is not supported") for finding in findings)
 
 
 @needs_libtpu

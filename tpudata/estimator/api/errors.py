@@ -10,6 +10,7 @@ from tpudata.devices.errors import ModelFnError, ModelFnValueError
 from tpudata.errors import TpudataError, UsageError
 from tpudata.estimator.api.findings import Finding
 
+# What to do after a failed write, the end of several messages.
 SPACE_AND_PERMISSION = "Provide space and permission, and run again."
 
 
@@ -20,7 +21,7 @@ class CheckpointError(TpudataError, ValueError):
 class CheckpointNotFoundError(CheckpointError, tf.errors.NotFoundError):  # type: ignore[misc]  # TensorFlow is untyped
     """A checkpoint, or a variable of it, is missing.
 
-    It is also a NotFoundError, which programs catch that evaluate each checkpoint as it appears, for a deleted one.
+    It is also a NotFoundError: programs that evaluate each checkpoint as it appears catch that for a deleted one.
     """
 
     def __init__(self, message: str) -> None:

@@ -118,7 +118,7 @@ def _require_floating(label: str, tensor: tf.Tensor | None) -> None:
 
 
 def _require_examples(kind: str, receiver_tensors: Mapping[str, Tensors]) -> tf.Tensor:
-    """Return the one string tensor of the receiver; raise ValueError if it has other inputs."""
+    """Return the receiver's only tensor, which must be a string tensor; raise ValueError if it has other inputs."""
     tensors = list(receiver_tensors.values())
     if len(tensors) == 1 and tensors[0].dtype == tf.string:
         return tensors[0]
@@ -128,6 +128,10 @@ def _require_examples(kind: str, receiver_tensors: Mapping[str, Tensors]) -> tf.
 
 def check_export_outputs(export_outputs: Mapping[str, ExportOutput] | None, owner: str) -> None:
     """Raise an error if a spec's export_outputs are not valid.
+
+    Args:
+        export_outputs: the field of the spec.
+        owner: name of the spec's class, for messages.
 
     Raises:
         TypeError: it is not a dict of ExportOutputs.
@@ -155,7 +159,8 @@ def name_outputs(export_outputs: Mapping[str, ExportOutput] | None, predictions:
     """
     if not export_outputs:
         return {DEFAULT_SIGNATURE: PredictOutput(predictions)}
-    named = dict(export_outputs)
-    if len(named) == 1:
-        named.setdefault(DEFAULT_SIGNATURE, *named.values())
-    return named
+    outputs = dict(export_outputs)
+    if len(outputs) == 1:
+        (only_output,) = outputs.values()
+        outputs[DEFAULT_SIGNATURE] = only_output
+    return outputs

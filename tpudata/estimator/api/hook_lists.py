@@ -12,33 +12,42 @@ CheckpointSaverListener: TypeAlias = tf.compat.v1.train.CheckpointSaverListener
 _T = TypeVar("_T")
 
 
-def check_hooks(hooks: Sequence[SessionRunHook] | None, owner: str) -> tuple[SessionRunHook, ...]:
-    """Return a list of hooks as a tuple, checked; () for None.
+def check_hooks(hooks: Sequence[SessionRunHook] | None, label: str) -> tuple[SessionRunHook, ...]:
+    """Check a list of hooks, and return it as a tuple; () for None.
+
+    Args:
+        hooks: the list.
+        label: name of the argument that has the list, for messages.
 
     Raises:
         TypeError: an entry is not a SessionRunHook.
     """
-    return _check_list(hooks, owner, "hooks", SessionRunHook, ModelFnTypeError)
+    return _check_list(hooks, label, "hooks", SessionRunHook, ModelFnTypeError)
 
 
 def check_listeners(
-    listeners: Sequence[CheckpointSaverListener] | None, owner: str
+    listeners: Sequence[CheckpointSaverListener] | None, label: str
 ) -> tuple[CheckpointSaverListener, ...]:
-    """Return a list of saving listeners as a tuple, checked; () for None.
+    """Check a list of saving listeners, and return it as a tuple; () for None.
+
+    Args:
+        listeners: the list.
+        label: name of the argument that has the list, for messages.
 
     Raises:
         TypeError: an entry is not a CheckpointSaverListener.
     """
-    return _check_list(listeners, owner, "listeners", CheckpointSaverListener, TypeError)
+    return _check_list(listeners, label, "listeners", CheckpointSaverListener, TypeError)
 
 
-def _check_list(instances: object, owner: str, noun: str, base: type[_T], error: type[TypeError]) -> tuple[_T, ...]:
+def _check_list(instances: object, label: str, noun: str, base: type[_T], error: type[TypeError]) -> tuple[_T, ...]:
+    """Check that a list contains only instances of `base`, which messages call `noun`; raise `error` otherwise."""
     if instances is not None and not isinstance(instances, Iterable):
-        raise error(f"{owner} must be a list of {noun} or None, got {instances!r}. Put it into a list.")
+        raise error(f"{label} must be a list of {noun} or None, got {instances!r}. Put it into a list.")
     checked = tuple(instances or ())
     for instance in checked:
         if not isinstance(instance, base):
             raise error(
-                f"{owner} must contain tf.compat.v1.train.{base.__name__} instances, got {instance!r}. Derive its class from that."
+                f"{label} must contain tf.compat.v1.train.{base.__name__} instances, got {instance!r}. Derive its class from that."
             )
     return checked

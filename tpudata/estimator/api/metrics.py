@@ -10,7 +10,7 @@ from tpudata.devices.errors import ModelFnValueError
 from tpudata.estimator.api.errors import ModelFnTypeError
 from tpudata.tensor_types import GraphElement
 
-RESERVED_METRICS = ("loss", "global_step")
+_RESERVED_NAMES = ("loss", "global_step")
 
 
 class KerasMetric(Protocol):
@@ -41,10 +41,11 @@ def check_metrics(metrics: Mapping[str, Metric], label: str) -> None:
     """
     require_type(label, metrics, isinstance(metrics, Mapping), "a dict from name to metric", ModelFnTypeError)
     for name, metric in metrics.items():
-        if name in RESERVED_METRICS:
+        if name in _RESERVED_NAMES:
             raise ModelFnValueError(
                 f"{label} has a metric {name!r}, which evaluate reports itself. Choose another name."
             )
+        # Operations, tensors and variables have a device; tf.group makes the same test.
         is_pair = isinstance(metric, tuple | list) and len(metric) == 2 and hasattr(metric[1], "device")
         if not is_pair and not callable(getattr(metric, "result", None)):
             raise ModelFnTypeError(

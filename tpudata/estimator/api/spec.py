@@ -21,36 +21,43 @@ from tpudata.tensor_types import Tensors
 # Tensors whose values metric_fn and host_fn get, by position or by keyword.
 HostTensors: TypeAlias = Sequence[tf.Tensor] | Mapping[str, tf.Tensor]
 _T = TypeVar("_T")
+_REQUIRED_FIELDS = {
+    ModeKeys.TRAIN: ("loss", "train_op"),
+    ModeKeys.EVAL: ("loss",),
+    ModeKeys.PREDICT: ("predictions",),
+}
 
 
 def _check_common(spec: "TPUEstimatorSpec | EstimatorSpec") -> None:
-    """Check the fields that both specs have, and set its hooks to tuples."""
+    """Check the fields that both kinds of spec have, and replace the lists of hooks by tuples."""
     owner = type(spec).__name__
     require_one_of(f"{owner}(mode=...)", spec.mode, MODES, ModelFnValueError)
-    if spec.mode in (ModeKeys.TRAIN, ModeKeys.EVAL):
-        if spec.loss is None:
-            raise ModelFnValueError(f"{owner} has no loss, which mode {spec.mode!r} requires. Pass loss.")
-        loss = tf.convert_to_tensor(spec.loss)
-        # The original accepts a loss of shape [1] without a TPU.
-        if loss.shape.rank is not None and loss.shape.rank > 0 and loss.shape != [1]:
-            raise ModelFnValueError(
-                f"{owner}(loss=...) must be a scalar, got shape {loss.shape}. Reduce it, for example by tf.reduce_mean."
-            )
-        if not loss.dtype.is_floating:
-            raise ModelFnTypeError(f"{owner}(loss=...) must be of a floating dtype, got {loss.dtype.name}.")
-    if spec.mode == ModeKeys.TRAIN and spec.train_op is None:
-        raise ModelFnValueError(f"{owner} has no train_op, which mode {spec.mode!r} requires. Pass train_op.")
+    for field in _REQUIRED_FIELDS[spec.mode]:
+        if getattr(spec, field) is None:
+            raise ModelFnValueError(f"{owner} has no {field}, which mode {spec.mode!r} requires. Pass {field}.")
+    if spec.mode != ModeKeys.PREDICT:
+        _check_loss(spec.loss, owner)
     if spec.mode == ModeKeys.TRAIN:
         for fetch in tf.nest.flatten(spec.train_op, expand_composites=True):
             if not hasattr(fetch, "device"):  # tf.group makes the same test.
                 raise ModelFnTypeError(f"{owner}(train_op=...) must be an operation or a tensor, got {fetch!r}.")
-    if spec.mode == ModeKeys.PREDICT and spec.predictions is None:
-        raise ModelFnValueError(f"{owner} has no predictions, which mode {spec.mode!r} requires. Pass predictions.")
     if spec.mode == ModeKeys.PREDICT:
         _require_dense(spec.predictions, f"{owner}(predictions=...)")
         check_export_outputs(spec.export_outputs, owner)
     for field in ("training_hooks", "evaluation_hooks", "prediction_hooks"):
         object.__setattr__(spec, field, check_hooks(getattr(spec, field), f"{owner}({field}=...)"))
+
+
+def _check_loss(loss: tf.Tensor | None, owner: str) -> None:
+    """Raise a ModelFnError if the loss of a spec, whose class `owner` names, is not a floating scalar."""
+    tensor = tf.convert_to_tensor(loss)
+    # The original accepts a loss of shape [1] without a TPU.
+    if tensor.shape.rank is not None and tensor.shape.rank > 0 and tensor.shape != [1]:
+        raise ModelFnValueError(
+            f"{owner}(loss=...) must be a scalar, got shape {tensor.shape}. Reduce it, for example by tf.reduce_mean."
+        )
+    if not tensor.dtype.is_floating:
+        raise ModelFnTypeError(f"{owner}(loss=...) must be of a floating dtype, got {tensor.dtype.name}.")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,8 +100,8 @@ class TPUEstimatorSpec(NamedTupleMethods):
 
     def __post_init__(self) -> None:
         _check_common(self)
-        label, is_valid = "TPUEstimatorSpec(scaffold_fn=...)", self.scaffold_fn is None or callable(self.scaffold_fn)
-        require_type(label, self.scaffold_fn, is_valid, "callable", ModelFnTypeError)
+        is_valid = self.scaffold_fn is None or callable(self.scaffold_fn)
+        require_type("TPUEstimatorSpec(scaffold_fn=...)", self.scaffold_fn, is_valid, "callable", ModelFnTypeError)
         if self.eval_metrics is not None:
             _check_host_function("eval_metrics", "metric_fn", self.eval_metrics, is_used=self.mode == ModeKeys.EVAL)
         if self.host_call is not None:
@@ -108,10 +115,10 @@ class TPUEstimatorSpec(NamedTupleMethods):
         Raises:
             TypeError, ValueError: metric_fn or scaffold_fn returned a value of the wrong type.
         """
-        metrics = None if self.eval_metrics is None else _call_host_function(self.eval_metrics)
+        metrics = None if self.eval_metrics is None else call_with_tensors(*self.eval_metrics)
         host_call_hooks: tuple[SessionRunHook, ...] = ()
         if self.host_call is not None:
-            host_call_hooks = (FetchHook(_call_host_function(self.host_call)),)
+            host_call_hooks = (FetchHook(call_with_tensors(*self.host_call)),)
         return EstimatorSpec(
             mode=self.mode,
             predictions=self.predictions,
@@ -171,31 +178,42 @@ class EstimatorSpec(NamedTupleMethods):
 
 
 def _require_dense(tensors: Tensors, label: str) -> None:
-    """Raise ModelFnTypeError if a tensor of a structure is sparse or ragged."""
-    tensors_by_name = (
-        tensors
-        if isinstance(tensors, Mapping)
-        else dict(enumerate(tensors if isinstance(tensors, list | tuple) else [tensors]))
-    )
-    for name, structure in tensors_by_name.items():
+    """Raise ModelFnTypeError if a tensor of a structure is sparse, ragged or None.
+
+    Args:
+        tensors: the structure; messages name an entry by its key or its index.
+        label: name of the argument, for messages.
+    """
+    if isinstance(tensors, Mapping):
+        entries = dict(tensors)
+    else:
+        entries = dict(enumerate(tensors if isinstance(tensors, list | tuple) else [tensors]))
+    for key, structure in entries.items():
         for tensor in tf.nest.flatten(structure):
             is_dense = not isinstance(tensor, tf.SparseTensor | tf.RaggedTensor | None)
-            require_type(f"{label}: {name!r}", tensor, is_dense, "a dense tensor", ModelFnTypeError)
+            require_type(f"{label}: {key!r}", tensor, is_dense, "a dense tensor", ModelFnTypeError)
 
 
 def _check_host_function(field: str, function_name: str, pair: object, *, is_used: bool) -> None:
-    """Check a (function, tensors) field; the tensors are only checked if the mode uses them."""
-    owner = f"TPUEstimatorSpec({field}=...)"
+    """Check a (function, tensors) field, and that the function takes as many tensors.
+
+    Args:
+        field: name of the field of TPUEstimatorSpec.
+        function_name: name of the function in its documentation.
+        pair: the field's value.
+        is_used: whether the spec's mode uses the field; only then its tensors must be dense.
+    """
+    label = f"TPUEstimatorSpec({field}=...)"
     allowed = f"({function_name}, tensors) with a callable and a list, tuple or dict of tensors"
     if not isinstance(pair, tuple | list) or len(pair) != 2:
-        raise ModelFnValueError(f"{owner} must be {allowed}, got {pair!r}.")
+        raise ModelFnValueError(f"{label} must be {allowed}, got {pair!r}.")
     function, tensors = pair
     if not callable(function):
-        raise ModelFnTypeError(f"{owner} must be {allowed}: {function!r} is not callable.")
+        raise ModelFnTypeError(f"{label} must be {allowed}: {function!r} is not callable.")
     if not isinstance(tensors, list | tuple | Mapping):
-        raise ModelFnTypeError(f"{owner} must be {allowed}: the second part is a {type(tensors).__name__}.")
+        raise ModelFnTypeError(f"{label} must be {allowed}: the second part is a {type(tensors).__name__}.")
     if is_used:
-        _require_dense(tensors, owner)
+        _require_dense(tensors, label)
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):  # Some builtins have no signature.
@@ -207,11 +225,11 @@ def _check_host_function(field: str, function_name: str, pair: object, *, is_use
             signature.bind(*tensors)
     except TypeError as error:
         passed = sorted(tensors) if isinstance(tensors, Mapping) else count_text(len(tensors), "tensor")
-        raise HostFunctionError(f"{owner}: {function_name}{signature} does not take {passed}: {error}.") from None
+        raise HostFunctionError(f"{label}: {function_name}{signature} does not take {passed}: {error}.") from None
 
 
-def _call_host_function(pair: tuple[Callable[..., _T], HostTensors]) -> _T:
-    function, tensors = pair
+def call_with_tensors(function: Callable[..., _T], tensors: HostTensors) -> _T:
+    """Call a metric_fn or a host_fn with its tensors, by keyword if they are a dict."""
     return function(**tensors) if isinstance(tensors, Mapping) else function(*tensors)
 
 
@@ -245,7 +263,7 @@ def get_eval_metrics(spec: ModelSpec) -> tuple[Callable[..., Mapping[str, Metric
 
 
 def get_metric_ops(spec: ModelSpec) -> Mapping[str, Metric]:
-    """Return the eval_metric_ops of a spec; none for a TPUEstimatorSpec, which has eval_metrics instead."""
+    """Return the eval_metric_ops of a spec; {} for a TPUEstimatorSpec, which has eval_metrics instead."""
     return (spec.eval_metric_ops or {}) if isinstance(spec, EstimatorSpec) else {}
 
 

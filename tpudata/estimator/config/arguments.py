@@ -17,11 +17,11 @@ _RESERVED_PARAMS = ("batch_size", "context")
 
 
 def check_batch_axis(batch_axis: Sequence[int] | None, config: TPUConfig) -> tuple[int, ...] | None:
-    """Return a batch_axis as a tuple of ints, checked; None for None.
+    """Check batch_axis, and return it as a tuple; None for None.
 
     Raises:
         TypeError: it is not a tuple of ints.
-        ValueError: the input mode splits no batch.
+        ValueError: the input mode is not PER_HOST_V1, so that no batch is split.
     """
     if batch_axis is None:
         return None
@@ -37,7 +37,7 @@ def check_batch_axis(batch_axis: Sequence[int] | None, config: TPUConfig) -> tup
 
 
 def check_params(params: Mapping[str, object] | None) -> dict[str, object]:
-    """Return a copy of params, checked.
+    """Check params, and return a deep copy.
 
     Raises:
         TypeError: params is not a dict.
@@ -54,7 +54,11 @@ def check_params(params: Mapping[str, object] | None) -> dict[str, object]:
 
 
 def copy_params(params: Mapping[str, object] | None, owner: str) -> dict[str, object]:
-    """Return a copy of params.
+    """Return a deep copy of params; {} for None.
+
+    Args:
+        params: the params.
+        owner: name of the estimator's class, for messages.
 
     Raises:
         TypeError: params is not a dict.
@@ -83,7 +87,12 @@ def check_plain_config(config: RunConfig | None) -> RunConfig:
 
 
 def choose_model_dir(model_dir: str | None, config: RunConfig, owner: str = "TPUEstimator") -> str:
-    """Return the folder of checkpoints: the argument's, the RunConfig's, or a new temporary one.
+    """Return the folder of checkpoints: model_dir, or else the RunConfig's, or else a new temporary one.
+
+    Args:
+        model_dir: the estimator's argument.
+        config: the RunConfig.
+        owner: name of the estimator's class, for messages.
 
     Raises:
         ValueError: model_dir and the RunConfig name different folders.
@@ -103,6 +112,11 @@ def choose_model_dir(model_dir: str | None, config: RunConfig, owner: str = "TPU
 def check_export(to_tpu: object, to_cpu: object, api_version: object) -> None:
     """Check an estimator's arguments about exports.
 
+    Args:
+        to_tpu: its export_to_tpu.
+        to_cpu: its export_to_cpu.
+        api_version: its export_saved_model_api_version, a number or an enum of numbers.
+
     Raises:
         TypeError: a flag is not a bool.
         ValueError: the kind of SavedModel is not supported.
@@ -121,10 +135,13 @@ def check_export(to_tpu: object, to_cpu: object, api_version: object) -> None:
 
 
 def require_v2_behaviour(owner: str) -> None:
-    """Raise UsageError if eager execution or the control flow of TensorFlow 2 is disabled.
+    """Raise an error if TensorFlow 2 behaviour is disabled.
+
+    Args:
+        owner: name of the estimator's class, for messages.
 
     Raises:
-        UsageError: one of them is disabled.
+        UsageError: eager execution or the control flow of TensorFlow 2 is disabled.
     """
     if not tf.executing_eagerly():
         raise UsageError(

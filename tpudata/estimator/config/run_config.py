@@ -36,10 +36,10 @@ class RunConfig:
 
     Attributes:
         tpu_config: a TPUConfig.
-        evaluation_master: "" or the same as `master`, as an estimator has one TPU; "local" is taken without a TPU, too. None for
-            `master`.
-        master: "", "local" or None for the TPU of this machine, on which the program runs; another one is an error with
-            `use_tpu=True`, and any TPU without it.
+        evaluation_master: "" or the value of `master`, as an estimator has one TPU; None for `master`. With `use_tpu=False`,
+            "local" is allowed, too.
+        master: "", "local" or None for the TPU of this machine, on which the program runs. The address of another machine's TPU is
+            an error; so is that of any TPU with `use_tpu=False`.
         cluster: a `tf.distribute.cluster_resolver.TPUClusterResolver` of this machine's TPU, in place of `master`.
         tpu_name: "local", None, or the name of this machine's TPU in the environment variable TPU_NAME.
         zone, project: accepted for ported programs; they have no effect.
@@ -139,6 +139,7 @@ class RunConfig:
         require("RunConfig", "tf_random_seed", seed, is_seed, "an int or None", ArgumentTypeError)
         hours = self.keep_checkpoint_every_n_hours
         require_seconds("RunConfig", "keep_checkpoint_every_n_hours", hours, above=True)
+        require_positive_int("RunConfig", "session_creation_timeout_secs", self.session_creation_timeout_secs)
         for name in ("exit_on_sigterm", "checkpoint_save_graph_def"):
             require_flag("RunConfig", name, getattr(self, name))
         self._check_profile_steps()
@@ -146,10 +147,11 @@ class RunConfig:
         self._check_unsupported()
 
     def _find_task(self) -> ClusterTask:
-        numbers = (self.coordinator_address, self.num_processes, self.process_id)
+        """Return the task of this process, from the arguments or the environment."""
+        process_arguments = (self.coordinator_address, self.num_processes, self.process_id)
         if self.tf_config is None:
-            return ClusterTask.find("RunConfig", *numbers)
-        if numbers != (None, None, None):
+            return ClusterTask.find("RunConfig", *process_arguments)
+        if process_arguments != (None, None, None):
             raise ValueError(
                 "RunConfig(tf_config=..., coordinator_address=..., num_processes=..., process_id=...): both describe the "
                 "cluster. Pass tf_config or the other three."
@@ -157,7 +159,7 @@ class RunConfig:
         return ClusterTask.from_config(self.tf_config)
 
     def _check_unsupported(self) -> None:
-        require_positive_int("RunConfig", "session_creation_timeout_secs", self.session_creation_timeout_secs)
+        """Reject values of arguments of the original that are not supported."""
         for name in ("train_distribute", "eval_distribute", "experimental_distribute"):
             if getattr(self, name) is not None:
                 raise ValueError(
@@ -173,18 +175,21 @@ class RunConfig:
         require("RunConfig", "protocol", self.protocol, self.protocol in (None, "grpc"), "'grpc' or None", ValueError)
 
     def _check_profile_steps(self) -> None:
+        """Check profile_steps, and replace a list by a tuple."""
         steps = self.profile_steps
         if steps is None:
             return
         is_pair = isinstance(steps, tuple | list) and len(steps) == 2 and all(type(step) is int for step in steps)
         require("RunConfig", "profile_steps", steps, is_pair, "(first, last) or None")
-        if not 1 <= steps[0] <= steps[1]:
+        first, last = steps
+        if not 1 <= first <= last:
             raise ValueError(
                 f"RunConfig(profile_steps={steps!r}): steps count from 1, and the last is not before the first."
             )
         object.__setattr__(self, "profile_steps", tuple(steps))
 
     def _check_checkpoint_interval(self) -> None:
+        """Check the intervals of checkpoints, and replace the default by its seconds, or by None if there are steps."""
         seconds = self.save_checkpoints_secs
         if seconds is DEFAULT:
             seconds = _DEFAULT_CHECKPOINT_SECS if self.save_checkpoints_steps is None else None
@@ -211,10 +216,9 @@ class RunConfig:
         # The old evaluation_master belongs to the old master.
         if "master" in changes:
             changes.setdefault("evaluation_master", None)
-        passed = dict(changes)
-        if passed.get("save_checkpoints_steps") is not None:
+        if changes.get("save_checkpoints_steps") is not None:
             changes.setdefault("save_checkpoints_secs", None)
-        if passed.get("save_checkpoints_secs") is not None:
+        if changes.get("save_checkpoints_secs") is not None:
             changes.setdefault("save_checkpoints_steps", None)
         return dataclasses.replace(self, **changes)
 

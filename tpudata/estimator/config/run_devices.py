@@ -7,8 +7,8 @@ from tpudata.estimator.config.run_config import RunConfig, get_task
 from tpudata.estimator.config.tpu_config import InputPipelineConfig
 
 
-def cluster_topology(config: RunConfig) -> Topology:
-    """Join the processes of a config, and return the devices of all: num_replicas of each process, or one.
+def join_cluster(config: RunConfig) -> Topology:
+    """Join the processes of a config, and return the devices of all: num_replicas of each process, by default one.
 
     Raises:
         ClusterError: not all processes joined in time, or one ended.
@@ -21,8 +21,8 @@ def cluster_topology(config: RunConfig) -> Topology:
     return topology.join_cluster(get_task(config), config.tpu_config.num_replicas, timeout_seconds)
 
 
-def tpu_topology(config: RunConfig) -> Topology:
-    """Return the TPU of this machine, or of the pod that it belongs to.
+def connect_tpu(config: RunConfig) -> Topology:
+    """Connect to the TPU of this machine, or of the pod that it belongs to, and return its devices.
 
     Raises:
         TPUConnectionError: jax finds no TPU here, or the config names another machine's TPU.
@@ -41,6 +41,7 @@ def tpu_topology(config: RunConfig) -> Topology:
 
 
 def _require_separate_rows(config: RunConfig) -> None:
+    """Raise UsageError if the config asks for the same rows in all processes."""
     if config.tpu_config.per_host_input_for_training is InputPipelineConfig.BROADCAST:
         raise UsageError(
             "TPUConfig(per_host_input_for_training=BROADCAST): each process of a cluster or a TPU pod reads separate rows (got "

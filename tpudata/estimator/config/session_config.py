@@ -14,21 +14,24 @@ _APPLIED = (
     "gpu_options (allow_growth, visible_device_list), graph_options (rewrite_options, optimizer_options.global_jit_level) and "
     "isolate_session_state"
 )
-# Fields of a RewriterConfig that are not toggles, by type.
-_REWRITE_VALUES = {"disable_meta_optimizer": bool, "disable_model_pruning": bool, "min_graph_nodes": int}
-_TOGGLE_NAMES = frozenset(
-    {
-        *("layout_optimizer", "constant_folding", "shape_optimization", "remapping", "arithmetic_optimization"),
-        *("dependency_optimization", "loop_optimization", "function_optimization", "debug_stripper"),
-        *(
-            "scoped_allocator_optimization",
-            "pin_to_host_optimization",
-            "implementation_selector",
-            "auto_mixed_precision",
-        ),
-    }
+# Types of the fields of a RewriterConfig that are not toggles.
+_REWRITE_TYPES = {"disable_meta_optimizer": bool, "disable_model_pruning": bool, "min_graph_nodes": int}
+_TOGGLE_NAMES = (
+    "layout_optimizer",
+    "constant_folding",
+    "shape_optimization",
+    "remapping",
+    "arithmetic_optimization",
+    "dependency_optimization",
+    "loop_optimization",
+    "function_optimization",
+    "debug_stripper",
+    "scoped_allocator_optimization",
+    "pin_to_host_optimization",
+    "implementation_selector",
+    "auto_mixed_precision",
 )
-_TOGGLE_OFF = 2
+_TOGGLE_OFF = 2  # RewriterConfig.OFF, which TensorFlow does not publish.
 
 
 def apply_session_config(config: tf.compat.v1.ConfigProto | None) -> None:
@@ -78,6 +81,7 @@ def _make_unsupported_error(name: str) -> ValueError:
 
 
 def _apply_device_count(counts: Mapping[str, int]) -> None:
+    """Hide the devices of a kind beyond its count."""
     for kind, count in counts.items():
         devices = tf.config.list_physical_devices(kind)
         if kind == "CPU" and count != 1:
@@ -90,6 +94,7 @@ def _apply_device_count(counts: Mapping[str, int]) -> None:
 
 
 def _apply_gpu_options(options: tf.compat.v1.GPUOptions) -> None:
+    """Apply allow_growth and visible_device_list; ValueError for other set fields."""
     gpus = tf.config.list_physical_devices("GPU")
     for field, setting in options.ListFields():
         if field.name == "allow_growth":
@@ -106,32 +111,35 @@ def _apply_gpu_options(options: tf.compat.v1.GPUOptions) -> None:
                     f"(there are {len(gpus)})."
                 )
             if gpus:
-                chosen = [gpus[int(number)] for number in numbers]
+                visible_gpus = [gpus[int(number)] for number in numbers]
                 _apply_before_start(
-                    "gpu_options.visible_device_list", functools.partial(tf.config.set_visible_devices, chosen, "GPU")
+                    "gpu_options.visible_device_list",
+                    functools.partial(tf.config.set_visible_devices, visible_gpus, "GPU"),
                 )
         else:
             raise _make_unsupported_error(f"gpu_options.{field.name}")
 
 
 def _apply_graph_options(options: tf.compat.v1.GraphOptions) -> None:
+    """Apply rewrite_options and global_jit_level; ValueError for other set fields."""
     for field, setting in options.ListFields():
         if field.name == "rewrite_options":
             tf.config.optimizer.set_experimental_options(_read_rewrite_options(setting))
         elif field.name == "optimizer_options":
-            for inner, level in setting.ListFields():
-                if inner.name != "global_jit_level":
-                    raise _make_unsupported_error(f"graph_options.optimizer_options.{inner.name}")
-                tf.config.optimizer.set_jit("autoclustering" if level > 0 else False)
+            for option, level in setting.ListFields():
+                if option.name != "global_jit_level":
+                    raise _make_unsupported_error(f"graph_options.optimizer_options.{option.name}")
+                tf.config.optimizer.set_jit("autoclustering" if level > 0 else False)  # ON_1 and ON_2; OFF is -1.
         else:
             raise _make_unsupported_error(f"graph_options.{field.name}")
 
 
 def _read_rewrite_options(options: Message) -> dict[str, bool | int]:
+    """Return the set fields of a RewriterConfig, as `tf.config.optimizer.set_experimental_options` takes them."""
     options_by_name: dict[str, bool | int] = {}
     for field, setting in options.ListFields():
-        if field.name in _REWRITE_VALUES:
-            options_by_name[field.name] = _REWRITE_VALUES[field.name](setting)
+        if field.name in _REWRITE_TYPES:
+            options_by_name[field.name] = _REWRITE_TYPES[field.name](setting)
         elif field.name in _TOGGLE_NAMES:
             options_by_name[field.name] = setting != _TOGGLE_OFF
         else:
@@ -140,6 +148,7 @@ def _read_rewrite_options(options: Message) -> dict[str, bool | int]:
 
 
 def _apply_before_start(setting: str, apply: Callable[[], object]) -> None:
+    """Call `apply`, which TensorFlow rejects once its devices have started; ValueError that names the setting if it does."""
     try:
         apply()
     except RuntimeError as error:

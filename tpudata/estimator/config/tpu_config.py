@@ -10,7 +10,7 @@ from tpudata.checks import require, require_flag, require_positive_int, require_
 from tpudata.estimator.api.named_tuple import NamedTupleMethods
 
 _SECONDS_PER_UNIT = {"s": 1, "m": 60, "h": 3600}
-# Unknown numbers of steps are planned as this many.
+# Steps that buffers hold for a loop that is limited by time.
 _STEPS_OF_A_TIMED_LOOP = 100
 
 
@@ -100,27 +100,27 @@ class TPUConfig(NamedTupleMethods):
         require_seconds("TPUConfig", "initial_infeed_sleep_secs", seconds, or_none=True)
         is_finite = seconds is None or seconds < math.inf
         require("TPUConfig", "initial_infeed_sleep_secs", seconds, is_finite, "a finite number", ValueError)
-        mode = self.per_host_input_for_training
-        if isinstance(mode, bool):
-            mode = InputPipelineConfig.PER_HOST_V1 if mode else InputPipelineConfig.PER_SHARD_V1
+        pipeline = self.per_host_input_for_training
+        if isinstance(pipeline, bool):
+            pipeline = InputPipelineConfig.PER_HOST_V1 if pipeline else InputPipelineConfig.PER_SHARD_V1
         try:
-            object.__setattr__(self, "per_host_input_for_training", InputPipelineConfig(mode))
+            object.__setattr__(self, "per_host_input_for_training", InputPipelineConfig(pipeline))
         except ValueError:
-            allowed = ", ".join(item.name for item in InputPipelineConfig)
+            allowed = ", ".join(member.name for member in InputPipelineConfig)
             raise ValueError(
-                f"TPUConfig(per_host_input_for_training=...) must be a bool or one of {allowed}, got {mode!r}."
+                f"TPUConfig(per_host_input_for_training=...) must be a bool or one of {allowed}, got {pipeline!r}."
             ) from None
-        mode, allowed = self.eval_training_input_configuration, "PER_HOST_V1 or SLICED"
-        is_allowed = mode in (InputPipelineConfig.PER_HOST_V1, InputPipelineConfig.SLICED)
-        require("TPUConfig", "eval_training_input_configuration", mode, is_allowed, allowed, ValueError)
-        mode = InputPipelineConfig(mode)
-        object.__setattr__(self, "eval_training_input_configuration", mode)
+        name, allowed = "eval_training_input_configuration", "PER_HOST_V1 or SLICED"
+        eval_pipeline = self.eval_training_input_configuration
+        is_allowed = eval_pipeline in (InputPipelineConfig.PER_HOST_V1, InputPipelineConfig.SLICED)
+        require("TPUConfig", name, eval_pipeline, is_allowed, allowed, ValueError)
+        object.__setattr__(self, name, InputPipelineConfig(eval_pipeline))
 
     def check_for_tpu(self) -> None:
         """Check the restrictions that hold only on a TPU.
 
         Raises:
-            ValueError: a value that has no counterpart there.
+            ValueError: a value has no counterpart there.
         """
         shape = self.computation_shape or ()
         checks = (
@@ -149,11 +149,12 @@ class TPUConfig(NamedTupleMethods):
 
     @property
     def steps_of_a_loop(self) -> int:
-        """Largest number of steps of a loop, as far as it is known before the first one."""
+        """Number of steps of a loop to plan with: iterations_per_loop, or 100 if that is a time."""
         return _STEPS_OF_A_TIMED_LOOP if isinstance(self.iterations_per_loop, str) else self.iterations_per_loop
 
 
 def _parse_duration(text: str) -> int:
+    """Return the seconds of a time such as "30s", "5m" or "1h"; ValueError if it is none."""
     match = re.fullmatch(r"([0-9]+)([smh])", text)
     if match is None or int(match[1]) == 0:
         raise ValueError(

@@ -80,13 +80,14 @@ class _SavedModelExporter(Exporter):
         return self._name
 
     def _export(self, estimator: "BaseEstimator", export_path: str, checkpoint_path: str) -> bytes:
-        exported = estimator.export_saved_model(
+        """Export the checkpoint, and delete the oldest exports beyond those to keep; return the path of the export."""
+        export_dir = estimator.export_saved_model(
             export_path, self._serving_input_receiver_fn, self._assets_extra, self._as_text, checkpoint_path
         )
         if self._exports_to_keep is not None:
             for stamp in _list_exports(export_path)[: -self._exports_to_keep]:
                 tf.io.gfile.rmtree(tf.io.gfile.join(export_path, stamp))
-        return exported
+        return export_dir
 
 
 def _list_exports(export_path: str) -> list[str]:
@@ -129,7 +130,7 @@ class LatestExporter(_SavedModelExporter):
         eval_result: Mapping[str, Array],
         is_the_final_export: bool,
     ) -> bytes | None:
-        """Export the checkpoint and delete the oldest export beyond those to keep."""
+        """Export the checkpoint, and delete the oldest exports beyond those to keep."""
         del eval_result, is_the_final_export
         return self._export(estimator, export_path, checkpoint_path)
 
@@ -166,7 +167,7 @@ class FinalExporter(_SavedModelExporter):
         return self._export(estimator, export_path, checkpoint_path) if is_the_final_export else None
 
 
-def _loss_smaller(best_eval_result: Mapping[str, Array], current_eval_result: Mapping[str, Array]) -> bool:
+def _has_lower_loss(best_eval_result: Mapping[str, Array], current_eval_result: Mapping[str, Array]) -> bool:
     return bool(current_eval_result["loss"] < best_eval_result["loss"])
 
 
@@ -194,7 +195,7 @@ class BestExporter(_SavedModelExporter):
         name: str = "best_exporter",
         serving_input_receiver_fn: ReceiverFn | None = None,
         event_file_pattern: str | None = "eval/*.tfevents.*",
-        compare_fn: Callable[..., bool] = _loss_smaller,
+        compare_fn: Callable[..., bool] = _has_lower_loss,
         assets_extra: Mapping[str, str] | None = None,
         as_text: bool = False,
         exports_to_keep: int | None = 5,
@@ -207,6 +208,7 @@ class BestExporter(_SavedModelExporter):
         super().__init__(name, serving_input_receiver_fn, assets_extra, as_text, exports_to_keep)
         self._event_file_pattern = event_file_pattern
         self._compare_fn = compare_fn
+        # The best result so far, of the estimator with this model_dir.
         self._model_dir: str | None = None
         self._best: Mapping[str, Array] | None = None
 
@@ -232,21 +234,21 @@ class BestExporter(_SavedModelExporter):
         return self._compare_fn(best_eval_result=best, current_eval_result=current)
 
     def _find_recorded_best(self, step: int) -> Mapping[str, Array] | None:
-        """Return the best result in the event files, except for that of `step`, the current evaluation."""
+        """Return the best result in the event files, except for those of `step`, the current evaluation; None without one."""
         if self._event_file_pattern is None:
             return None
         best: Mapping[str, Array] | None = None
         for path in tf.io.gfile.glob(tf.io.gfile.join(self._model_dir, self._event_file_pattern)):
             for record in tf.data.TFRecordDataset(path):
                 event = tf.compat.v1.Event.FromString(record.numpy())
-                result = {
+                metrics = {
                     value.tag: value.simple_value for value in event.summary.value if value.HasField("simple_value")
                 }
-                if not result or event.step == step:
+                if not metrics or event.step == step:
                     continue
-                result["global_step"] = event.step
-                if best is None or self._is_better(best, result):
-                    best = result
+                metrics["global_step"] = event.step
+                if best is None or self._is_better(best, metrics):
+                    best = metrics
         if best is not None:
             _log.info("The best result so far: %s.", best)
         return best

@@ -57,7 +57,7 @@ def export_saved_model(
     checkpoint = _open_checkpoint(runtime, checkpoint_path)
     target, temporary = _choose_folders(tf.compat.as_str_any(tf.compat.path_to_str(export_dir_base)))
     with tf.Graph().as_default():
-        signatures, scaffold = _build(runtime, serving_input_receiver_fn)
+        signatures, scaffold = _build_graph(runtime, serving_input_receiver_fn)
         # Without GPUs: training may use them, and the files must not depend on them.
         with v1.Session(config=v1.ConfigProto(device_count={"GPU": 0})) as session:
             _restore(session, checkpoint, signatures, scaffold.saver)
@@ -85,7 +85,7 @@ def _remove(folder: str) -> None:
 
 
 def _open_checkpoint(runtime: Runtime, checkpoint_path: str | None) -> Checkpoint:
-    """Return the requested checkpoint, or else the newest."""
+    """Return the checkpoint at a path, or the newest one of model_dir if it is None; CheckpointError without one."""
     if checkpoint_path is not None:
         return Checkpoint.open(str(checkpoint_path))
     newest = find_latest(runtime.model_dir)
@@ -106,7 +106,7 @@ def _choose_folders(base: str) -> tuple[str, str]:
         stamp += 1
 
 
-def _build(
+def _build_graph(
     runtime: Runtime, serving_input_receiver_fn: Callable[[], ServingInputReceiver]
 ) -> tuple[dict[str, SignatureDef], tf.compat.v1.train.Scaffold]:
     """Build the graph to export in the default graph; return its `SignatureDef`s by name, and the model's scaffold."""
@@ -122,7 +122,14 @@ def _build(
     params = {**copy.deepcopy(dict(runtime.user_model.params)), "use_tpu": False}
     call = tf.autograph.experimental.do_not_convert(call_model_fn)
     with fresh_keras_state(seed):
-        spec = call(runtime.user_model.model_fn, receiver.features, None, ModeKeys.PREDICT, params, runtime.config)
+        spec = call(
+            runtime.user_model.model_fn,
+            receiver.features,
+            labels=None,
+            mode=ModeKeys.PREDICT,
+            params=params,
+            config=runtime.config,
+        )
     check_spec(spec)
     return _make_signatures(receiver, spec), build_scaffold(spec)
 
@@ -130,11 +137,13 @@ def _build(
 def _make_signatures(receiver: ServingInputReceiver, spec: ModelSpec) -> dict[str, SignatureDef]:
     """Return the signatures that can be served, by name; log the others."""
     outputs = name_outputs(spec.export_outputs, spec.predictions)
+    # (inputs, output) by name of the signature.
     candidates = {name: (receiver.receiver_tensors, output) for name, output in outputs.items()}
     for prefix, tensors in (receiver.receiver_tensors_alternatives or {}).items():
         candidates |= {f"{prefix}:{name}": (tensors, output) for name, output in outputs.items()}
     signatures, skipped = {}, []
-    for name, tensors in receiver.named_receiver_tensors.items() if isinstance(receiver, NamedReceiver) else ():
+    named_tensors = receiver.named_receiver_tensors if isinstance(receiver, NamedReceiver) else {}
+    for name, tensors in named_tensors.items():
         if DEFAULT_SIGNATURE in outputs:
             candidates[name] = (tensors, outputs[DEFAULT_SIGNATURE])
         else:
@@ -190,7 +199,7 @@ def _restore(
         return
     variables = {variable.op.name: variable for variable in v1.global_variables()}
     needed = _find_needed(info.name for signature in signatures.values() for info in signature.outputs.values())
-    stored_names = checkpoint.reader().get_variable_to_shape_map()
+    stored_names = checkpoint.open_reader().get_variable_to_shape_map()
     parts = {name: Part.find(variable) for name, variable in variables.items()}
     restored = {
         name: variable
@@ -210,6 +219,7 @@ def _write_model(
     as_text: bool,
     assets_extra: Mapping[str, str],
 ) -> None:
+    """Write the session's graph and variables as a SavedModel to `folder`, and copy assets_extra (by name there the path)."""
     builder = v1.saved_model.Builder(folder)
     builder.add_meta_graph_and_variables(
         session,

@@ -26,7 +26,7 @@ class Call:
         index: index of the call, from 0.
         total: number of calls on all hosts.
         host: index of the host that the call is for, from 0.
-        replicas: number of replicas that its data feeds; a batch may be split over them.
+        replicas: number of replicas that its data feeds, each with a batch or, by the input mode, with a part of one.
     """
 
     index: int
@@ -34,7 +34,7 @@ class Call:
     host: int
     replicas: int
 
-    def input_context(self, batches: int) -> tf.distribute.InputContext:
+    def make_input_context(self, batches: int) -> tf.distribute.InputContext:
         """Return the `tf.distribute.InputContext` of this call, whose dataset yields `batches` batches for each step."""
         return tf.distribute.InputContext(self.total, self.index, self.total * batches)
 
@@ -116,7 +116,7 @@ def check_batch_size(mode: str, topology: Topology, config: TPUConfig, size: int
 
 
 def _choose_pipeline(mode: str, config: TPUConfig) -> InputPipelineConfig:
-    """Return the input mode of a mode; evaluation and prediction do not support all of training's."""
+    """Return the InputPipelineConfig by which `mode` is fed; evaluation and prediction do not support all of training's."""
     pipeline = config.per_host_input_for_training
     assert isinstance(pipeline, InputPipelineConfig)
     if mode != ModeKeys.TRAIN:
@@ -166,16 +166,24 @@ class Deployment:
 
     @property
     def pipeline(self) -> InputPipelineConfig:
-        """The input mode that applies to this mode."""
+        """The InputPipelineConfig that applies to this mode."""
         return _choose_pipeline(self.mode, self.config)
 
     @property
+    def has_replica_batches(self) -> bool:
+        """Whether each element of an input_fn's dataset is one replica's; otherwise it is split, or repeated for all."""
+        return self.pipeline in (InputPipelineConfig.PER_HOST_V2, InputPipelineConfig.PER_SHARD_V1)
+
+    @property
+    def has_one_call(self) -> bool:
+        """Whether one call of input_fn feeds all replicas."""
+        return self.pipeline in (InputPipelineConfig.BROADCAST, InputPipelineConfig.SLICED)
+
+    @property
     def batch_size(self) -> int | None:
-        """`params["batch_size"]` in input_fn: rows of one element of its dataset."""
+        """`params["batch_size"]` in input_fn: rows of one element of its dataset; None without a batch size."""
         size = self.global_batch_size
-        if size is None or not self.topology.is_sharded:
-            return size
-        if self.pipeline in (InputPipelineConfig.BROADCAST, InputPipelineConfig.SLICED):
+        if size is None or not self.topology.is_sharded or self.has_one_call:
             return size
         if self.pipeline is InputPipelineConfig.PER_HOST_V1:
             return size // self.topology.num_hosts
@@ -183,27 +191,28 @@ class Deployment:
 
     @property
     def model_batch_size(self) -> int | None:
-        """`params["batch_size"]` in model_fn: rows that one replica gets."""
+        """`params["batch_size"]` in model_fn: rows that one replica gets; None without a batch size."""
         size = self.global_batch_size
         if size is None or not self.topology.is_sharded or self.pipeline is InputPipelineConfig.BROADCAST:
             return size
         return size // self.topology.num_replicas
 
-    def calls(self) -> list[Call]:
+    def list_calls(self) -> list[Call]:
         """Return the calls of input_fn for all hosts, in the order of the replicas that they feed."""
-        hosts, per_host, replicas = (
-            self.topology.num_hosts,
-            self.topology.local_replicas,
-            self.topology.num_replicas,
-        )
-        if self.pipeline in (InputPipelineConfig.BROADCAST, InputPipelineConfig.SLICED):
-            return [Call(0, 1, 0, replicas)]
+        topology = self.topology
+        hosts, per_host, replicas = topology.num_hosts, topology.local_replicas, topology.num_replicas
+        if self.has_one_call:
+            return [Call(index=0, total=1, host=0, replicas=replicas)]
         if self.pipeline is InputPipelineConfig.PER_SHARD_V1:
-            return [Call(i, replicas, i // per_host, 1) for i in range(replicas)]
-        return [Call(host, hosts, host, per_host) for host in range(hosts)]
+            return [
+                Call(index=replica, total=replicas, host=replica // per_host, replicas=1) for replica in range(replicas)
+            ]
+        return [Call(index=host, total=hosts, host=host, replicas=per_host) for host in range(hosts)]
 
-    def params(self, call: Call | None) -> dict[str, object]:
+    def make_params(self, call: Call | None) -> dict[str, object]:
         """Return the params that the estimator adds for a call of input_fn, or for model_fn if `call` is None."""
         size = self.model_batch_size if call is None else self.batch_size
-        sizes: dict[str, object] = {} if size is None else {"batch_size": size}
-        return {**sizes, "context": TPUContext(self.topology, call)} if self.topology.is_sharded else sizes
+        params: dict[str, object] = {} if size is None else {"batch_size": size}
+        if self.topology.is_sharded:
+            params["context"] = TPUContext(self.topology, call)
+        return params

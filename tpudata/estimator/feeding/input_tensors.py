@@ -24,15 +24,15 @@ def are_tensors(element: object) -> bool:
     return bool(leaves) and all(isinstance(leaf, tf.Tensor | tf.SparseTensor | np.ndarray) for leaf in leaves)
 
 
-def make_tensor_dataset(call: Callable[[], Tensors], seed: int | None) -> tf.data.Dataset:
+def make_tensor_dataset(call_input_fn: Callable[[], Tensors], seed: int | None) -> tf.data.Dataset:
     """Return a dataset of the batches of an input_fn that returns tensors.
 
-    It is called in a separate graph, which a session on this host runs for each batch until it is out of range: iterators, their
-    initializers in the collection TABLE_INITIALIZERS or run by a hook, and queues work as in TensorFlow 1. Unlike with a dataset,
-    each batch is copied through Python.
+    The input_fn is called in a separate graph, which a session on this host runs for each batch until it is out of range:
+    iterators, their initializers in the collection TABLE_INITIALIZERS or run by a hook, and queues work as in TensorFlow 1. Unlike
+    with a dataset, each batch is copied through Python.
 
     Args:
-        call: function that calls the input_fn.
+        call_input_fn: function that calls the input_fn.
         seed: seed of the graph, or None.
 
     Raises:
@@ -41,13 +41,13 @@ def make_tensor_dataset(call: Callable[[], Tensors], seed: int | None) -> tf.dat
     graph = InputGraph()
     with graph.as_default(), tf.device("CPU:0"):
         _v1.set_random_seed(seed)
-        element = call()
+        element = call_input_fn()
         if not are_tensors(element):
             raise TypeError(
                 f"input_fn must return tensors of features or of (features, labels) in a graph, too, got {type(element).__name__}. "
                 "Better, return the tf.data.Dataset itself, without an iterator."
             )
-        if isinstance(element, tuple) and len(element) == 2 and element[1] is None:
+        if isinstance(element, tuple) and len(element) == 2 and element[1] is None:  # (features, None)
             element = element[0]
         element = split_sparse(element)
         tensors = [tf.convert_to_tensor(tensor) for tensor in tf.nest.flatten(element)]
@@ -57,7 +57,7 @@ def make_tensor_dataset(call: Callable[[], Tensors], seed: int | None) -> tf.dat
 
     def generate_batches() -> Iterator[tuple[Array, ...]]:
         """Run the graph in a session until it is out of range."""
-        session = graph.session()
+        session = graph.open_session()
         coordinator = tf.train.Coordinator()
         threads: list[threading.Thread] = []
         try:
@@ -76,7 +76,8 @@ def make_tensor_dataset(call: Callable[[], Tensors], seed: int | None) -> tf.dat
             graph.close_session()
             coordinator.join(threads)
 
-    flat = tf.data.Dataset.from_generator(
+    flat_batches = tf.data.Dataset.from_generator(
         generate_batches, output_signature=tuple(tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in tensors)
     )
-    return flat.map(lambda *components: tf.nest.pack_sequence_as(element, components)).prefetch(2)
+    batches = flat_batches.map(lambda *components: tf.nest.pack_sequence_as(element, components))
+    return batches.prefetch(2)  # The session runs for the next batches during a step.

@@ -39,11 +39,12 @@ class Iteration:
         self.is_endless = is_endless
         iterator = iter(dataset)
         self.spec = tf.type_spec_from_value(iterator)
-        # This list has the only references to the iterator, for the thread to clear.
-        self._parts = [iterator, tuple(tf.nest.flatten(iterator, expand_composites=True))]
+        tensors = tuple(tf.nest.flatten(iterator, expand_composites=True))
+        # This dict has the only references to the iterator, for the thread to clear.
+        self._references = {"iterator": iterator, "tensors": tensors}
         self._closed = threading.Event()
         deleted = threading.Event()
-        arguments = (self._parts, self._closed, deleted)
+        arguments = (self._references, self._closed, deleted)
         thread = threading.Thread(target=_delete, args=arguments, name="tpudata-iteration-end", daemon=True)
         thread.start()
         # Called after the thread has ended, or before the interpreter ends.
@@ -54,12 +55,12 @@ class Iteration:
     @property
     def tensors(self) -> tuple[tf.Tensor, ...]:
         """Tensors of the iterator. A tf.function that is passed the iterator itself inspects its type at each call."""
-        tensors: tuple[tf.Tensor, ...] = self._parts[1]
+        tensors: tuple[tf.Tensor, ...] = self._references["tensors"]
         return tensors
 
     def next(self) -> Tensors:
         """Return the next element; None at the end."""
-        element = self._parts[0].get_next_as_optional()
+        element = self._references["iterator"].get_next_as_optional()
         return element.get_value() if element.has_value() else None
 
     def close(self) -> None:
@@ -71,9 +72,9 @@ class Iteration:
 StepIteration: TypeAlias = Iteration | StackIteration
 
 
-def _delete(parts: list[object], closed: threading.Event, deleted: threading.Event) -> None:
+def _delete(references: dict[str, object], closed: threading.Event, deleted: threading.Event) -> None:
     closed.wait()
-    parts.clear()
+    references.clear()
     deleted.set()
 
 

@@ -14,7 +14,7 @@ from tpudata.estimator.api.mode_keys import ModeKeys
 from tpudata.estimator.config.tpu_config import InputPipelineConfig
 from tpudata.estimator.feeding.deployment import Call, Deployment
 from tpudata.estimator.feeding.row_masks import add_row_masks
-from tpudata.estimator.feeding.signature import list_leaves, row_weights, split_element
+from tpudata.estimator.feeding.signature import get_row_weights, list_leaves, split_element
 from tpudata.tensor_types import Specs, Tensors
 
 CallInputFn = Callable[[Call], tf.data.Dataset]
@@ -24,7 +24,7 @@ class ReplicaElements:
     """Source of the elements of one mode's replicas.
 
     Attributes:
-        endless: whether all datasets so far repeat without end.
+        is_endless: whether all datasets so far repeat without end.
 
     Args:
         call_input_fn: function that returns input_fn's dataset for a call.
@@ -36,13 +36,13 @@ class ReplicaElements:
         self._call_input_fn = call_input_fn
         self._deployment = deployment
         self._batch_axis = batch_axis
-        self.endless = True
+        self.is_endless = True
 
-    def dataset(self, call: Call) -> tf.data.Dataset:
-        """Return the checked dataset of one call; for predictions, with row masks."""
+    def make_dataset(self, call: Call) -> tf.data.Dataset:
+        """Return the checked dataset of one call; for predictions, of (features, mask of the real rows)."""
         deployment = self._deployment
         dataset = self._call_input_fn(call)
-        self.endless &= bool(dataset.cardinality() == tf.data.INFINITE_CARDINALITY)
+        self.is_endless &= _is_endless(dataset)
         axes = self._check_axes(dataset)
         if deployment.mode == ModeKeys.PREDICT:
             dataset = add_row_masks(dataset, deployment.batch_size, axes)
@@ -50,21 +50,26 @@ class ReplicaElements:
             self._check_static_shapes(dataset)
         return dataset
 
-    def worker_dataset(self, num_workers: int, worker: int) -> tf.data.Dataset:
-        """Return a dataset of the elements of the replicas that one input worker feeds, in turn."""
-        topology, pipeline = self._deployment.topology, self._deployment.pipeline
-        count = topology.num_replicas // num_workers
-        first, stop = worker * count, (worker + 1) * count
-        datasets, shares, replica = [], [], 0
-        for call in self._deployment.calls():
-            begin, end = max(first, replica), min(stop, replica + call.replicas)
-            if begin < end:
-                local = slice(begin - replica, end - replica)
-                datasets.append(self._split(self.dataset(call), call.replicas, local))
-                shares.append(end - begin)
-            replica += call.replicas
-        one_batch_a_call = pipeline in (InputPipelineConfig.PER_HOST_V2, InputPipelineConfig.PER_SHARD_V1)
-        if len(datasets) == 1 and not one_batch_a_call:
+    def make_worker_dataset(self, num_workers: int, worker: int) -> tf.data.Dataset:
+        """Return a dataset of the elements of the replicas that one input worker feeds, in turn.
+
+        Args:
+            num_workers: number of input workers, each of which feeds as many replicas.
+            worker: index of the worker, from 0.
+        """
+        deployment = self._deployment
+        worker_replicas = deployment.topology.num_replicas // num_workers
+        worker_first, worker_stop = worker * worker_replicas, (worker + 1) * worker_replicas
+        datasets, shares = [], []
+        call_first = 0  # Index of the first replica that the call feeds.
+        for call in deployment.list_calls():
+            first, stop = max(worker_first, call_first), min(worker_stop, call_first + call.replicas)
+            if first < stop:
+                share = slice(first - call_first, stop - call_first)
+                datasets.append(self._split(self.make_dataset(call), call.replicas, share))
+                shares.append(stop - first)
+            call_first += call.replicas
+        if len(datasets) == 1 and not deployment.has_replica_batches:
             return datasets[0]  # Each of its batches is split into a whole step.
         return self._interleave_steps(datasets, shares)
 
@@ -89,13 +94,12 @@ class ReplicaElements:
 
     def _list_element_axes(self, element_spec: Specs) -> list[int]:
         """Return the batch axis of each tensor of a checked element."""
-        # For predictions, the mask replaces the labels.
         count = len(tf.nest.flatten(element_spec))
         if self._batch_axis is None:
             return [0] * count
-        if self._deployment.mode != ModeKeys.PREDICT:
-            return list(self._batch_axis)
-        return [*list(self._batch_axis)[: count - 1], 0]
+        axes = list(self._batch_axis)
+        # For predictions, the mask replaces the labels.
+        return [*axes[: count - 1], 0] if self._deployment.mode == ModeKeys.PREDICT else axes
 
     def _check_static_shapes(self, dataset: tf.data.Dataset) -> None:
         """Raise ValueError if a tensor has a dynamic shape, or not params["batch_size"] rows."""
@@ -125,16 +129,18 @@ class ReplicaElements:
                     "by params['batch_size']."
                 )
 
-    def _split(self, dataset: tf.data.Dataset, num_replicas: int, local: slice) -> tf.data.Dataset:
-        """Return a dataset with an element for each replica in `local`, of the `num_replicas` that the given elements feed.
+    def _split(self, dataset: tf.data.Dataset, num_replicas: int, share: slice) -> tf.data.Dataset:
+        """Return a dataset with an element for each replica in `share`.
 
-        BROADCAST repeats each element; with PER_HOST_V2 and PER_SHARD_V1, each element is one replica's already.
+        Args:
+            dataset: dataset of a call.
+            num_replicas: number of replicas that an element of it feeds.
+            share: replicas among these, by their index.
         """
-        pipeline = self._deployment.pipeline
-        count = local.stop - local.start
-        if pipeline in (InputPipelineConfig.PER_HOST_V2, InputPipelineConfig.PER_SHARD_V1):
+        if self._deployment.has_replica_batches:
             return dataset
-        if pipeline is InputPipelineConfig.BROADCAST:
+        if self._deployment.pipeline is InputPipelineConfig.BROADCAST:
+            count = share.stop - share.start
             return dataset.flat_map(
                 lambda *element: tf.data.Dataset.from_tensors(repack_element(element)).repeat(count)
             )
@@ -143,7 +149,7 @@ class ReplicaElements:
         def split(*element: Tensors) -> Tensors:
             tensors = tf.nest.flatten(element)
             parts = [
-                tf.stack(tf.split(tensor, num_replicas, axis)[local])
+                tf.stack(tf.split(tensor, num_replicas, axis)[share])
                 for tensor, axis in zip(tensors, axes, strict=True)
             ]
             return repack_element(tf.nest.pack_sequence_as(element, parts))
@@ -151,38 +157,51 @@ class ReplicaElements:
         return dataset.map(split, num_parallel_calls=tf.data.AUTOTUNE).unbatch()
 
     def _interleave_steps(self, datasets: list[tf.data.Dataset], shares: list[int]) -> tf.data.Dataset:
-        """Interleave datasets, with `shares` elements of each in a step.
-
-        An incomplete last step is dropped in training; otherwise it is padded, or fails if an evaluation has no weights.
-        """
-        count = sum(shares)
-        turns = [i for i, share in enumerate(shares) for _ in range(share)]
+        """Interleave datasets, with `shares` elements of each in a step; training drops an incomplete last step."""
+        turns = [index for index, share in enumerate(shares) for _ in range(share)]
         choice = tf.data.Dataset.from_tensor_slices(tf.constant(turns, tf.int64)).repeat()
-        endless = all(bool(dataset.cardinality() == tf.data.INFINITE_CARDINALITY) for dataset in datasets)
-        if endless or self._deployment.mode == ModeKeys.TRAIN:
-            mixed = tf.data.Dataset.choose_from_datasets(datasets, choice, stop_on_empty_dataset=True)
-            return mixed if endless else mixed.batch(count, drop_remainder=True).unbatch()
+        if all(map(_is_endless, datasets)):
+            return tf.data.Dataset.choose_from_datasets(datasets, choice, stop_on_empty_dataset=True)
+        if self._deployment.mode == ModeKeys.TRAIN:
+            elements = tf.data.Dataset.choose_from_datasets(datasets, choice, stop_on_empty_dataset=True)
+            return elements.batch(len(turns), drop_remainder=True).unbatch()
+        return self._pad_last_step(datasets, choice, len(turns))
+
+    def _pad_last_step(
+        self, datasets: list[tf.data.Dataset], choice: tf.data.Dataset, step_size: int
+    ) -> tf.data.Dataset:
+        """Interleave datasets and fill the last step with zeros, or fail there if an evaluation has no weights.
+
+        Args:
+            datasets: datasets that end.
+            choice: endless dataset of the index of each element's dataset.
+            step_size: number of elements in a step.
+        """
+        spec = datasets[0].element_spec
         padded = [mark_elements(dataset) for dataset in datasets]
-        steps = tf.data.Dataset.choose_from_datasets(padded, choice).batch(count, drop_remainder=True)
+        steps = tf.data.Dataset.choose_from_datasets(padded, choice).batch(step_size, drop_remainder=True)
         steps = steps.take_while(lambda _, is_real: tf.reduce_any(is_real))
-        allows_padding = can_fill(self._deployment.mode, datasets[0].element_spec)
+        if can_fill(self._deployment.mode, spec):
+            return steps.map(lambda element, _: element).unbatch()
 
         def reject_padding(element: Tensors, is_real: tf.Tensor) -> Tensors:
-            with tf.control_dependencies(
-                [] if allows_padding else [tf.debugging.assert_equal(is_real, True, ENDS_WITHIN_STEP)]
-            ):
+            with tf.control_dependencies([tf.debugging.assert_equal(is_real, True, ENDS_WITHIN_STEP)]):
                 return tf.nest.map_structure(tf.identity, element)
 
         return steps.map(reject_padding).unbatch()
 
 
+def _is_endless(dataset: tf.data.Dataset) -> bool:
+    return bool(dataset.cardinality() == tf.data.INFINITE_CARDINALITY)
+
+
 def can_fill(mode: str, element_spec: Specs) -> bool:
-    """Return whether replicas without data may get rows of zeros, which have the weight 0 or are dropped."""
-    return mode == ModeKeys.PREDICT or row_weights(split_element(element_spec)[0]) is not None
+    """Return whether replicas without data may get zeros: predictions drop these rows, and weights of 0 exclude them."""
+    return mode == ModeKeys.PREDICT or get_row_weights(split_element(element_spec)[0]) is not None
 
 
 def choose_short_data(mode: str, element_spec: Specs) -> ShortData:
-    """Return the rule for processes whose data ends before that of others."""
+    """Return how a step treats processes whose data ends before the others'."""
     if mode == ModeKeys.TRAIN:
         return ShortData.STOP
     return ShortData.FILL if can_fill(mode, element_spec) else ShortData.REJECT

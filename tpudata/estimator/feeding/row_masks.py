@@ -1,12 +1,27 @@
 """Batches of one size for prediction, with masks of their real rows."""
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import tensorflow as tf
 
-from tpudata.estimator.feeding.signature import row_weights
+from tpudata.estimator.feeding.signature import get_row_weights
 from tpudata.estimator.feeding.sparse_parts import list_roles
 from tpudata.tensor_types import Tensors
+
+
+class _Leaf(NamedTuple):
+    """A tensor of the features.
+
+    Attributes:
+        tensor: the tensor.
+        role: as `list_roles` returns it.
+        axis: axis of the rows.
+    """
+
+    tensor: tf.Tensor
+    role: str
+    axis: int
 
 
 def add_row_masks(
@@ -29,23 +44,26 @@ def add_row_masks(
     def prepare(*parts: Tensors) -> tuple[Tensors, tf.Tensor]:
         features = parts[0]
         tensors = tf.nest.flatten(features)
-        # The axes of the labels come after those of the features.
-        with_axes = list(zip(tensors, list_roles(features), axes or [0] * len(tensors), strict=False))
-        batched = [(tensor, axis) for tensor, role, axis in with_axes if role == "dense" and tensor.shape.rank]
-        shapes = [tensor for tensor, role, _ in with_axes if role == "dense_shape"]
-        if not batched and not shapes:
+        # `axes` ends with those of the labels, which are dropped.
+        leaves = list(map(_Leaf, tensors, list_roles(features), axes or [0] * len(tensors)))
+        dense = [leaf for leaf in leaves if leaf.role == "dense" and leaf.tensor.shape.rank]
+        sparse_shapes = [leaf.tensor for leaf in leaves if leaf.role == "dense_shape"]
+        if dense:
+            rows = tf.shape(dense[0].tensor)[dense[0].axis]
+        elif sparse_shapes:
+            rows = tf.cast(sparse_shapes[0][0], tf.int32)
+        else:
             raise ValueError("predict: the features of input_fn have no batch dimension. Batch the dataset.")
-        first = batched[0] if batched else None
-        rows = size = tf.cast(shapes[0][0], tf.int32) if first is None else tf.shape(first[0])[first[1]]
-        if batch_size is not None and (shapes or any(tensor.shape[axis] is None for tensor, axis in batched)):
+        size = rows
+        if batch_size is not None and (sparse_shapes or any(leaf.tensor.shape[leaf.axis] is None for leaf in dense)):
             message = f"predict: a batch of input_fn has more rows than predict_batch_size={batch_size}"
             with tf.control_dependencies([tf.debugging.assert_less_equal(rows, batch_size, message)]):
                 num_missing = batch_size - rows
             size = tf.constant(batch_size)
-            padded = [_pad(tensor, role, num_missing, batch_size, axis) for tensor, role, axis in with_axes]
+            padded = [_pad(leaf, num_missing, batch_size) for leaf in leaves]
             features = tf.nest.pack_sequence_as(features, padded)
         mask = tf.range(size) < rows
-        weights = row_weights(features)
+        weights = get_row_weights(features)
         if weights is not None:
             mask &= weights > 0
         return features, mask
@@ -53,14 +71,16 @@ def add_row_masks(
     return dataset.map(prepare).prefetch(1)
 
 
-def _pad(tensor: tf.Tensor, role: str, num_missing: tf.Tensor, batch_size: int, axis: int) -> tf.Tensor:
+def _pad(leaf: _Leaf, num_missing: tf.Tensor, batch_size: int) -> tf.Tensor:
+    """Return the tensor of a leaf with `num_missing` more rows of zeros, `batch_size` in all."""
+    tensor, role, axis = leaf
     if role == "dense_shape":  # Added rows of a sparse tensor are empty.
         return tf.concat([tensor[:1] + tf.cast(num_missing, tensor.dtype), tensor[1:]], 0)
     if role != "dense" or not tensor.shape.rank:
         return tensor
-    shape = tf.tensor_scatter_nd_update(tf.shape(tensor), [[axis]], [num_missing])
+    missing_shape = tf.tensor_scatter_nd_update(tf.shape(tensor), [[axis]], [num_missing])
     # Not tf.pad, which does not support strings; tf.zeros makes empty ones.
-    padded = tf.concat([tensor, tf.zeros(shape, tensor.dtype)], axis)
-    static = tensor.shape.as_list()
-    static[axis] = batch_size
-    return tf.ensure_shape(padded, static)
+    padded = tf.concat([tensor, tf.zeros(missing_shape, tensor.dtype)], axis)
+    static_shape = tensor.shape.as_list()
+    static_shape[axis] = batch_size
+    return tf.ensure_shape(padded, static_shape)

@@ -22,6 +22,7 @@ _MODEL_FN_ARGUMENTS = ("features", "labels", "mode", "params", "config")
 
 
 def _list_argument_names(function: Callable[..., object]) -> tuple[str, ...]:
+    """Return the names of the arguments that a call can pass by name."""
     kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
     return tuple(name for name, parameter in inspect.signature(function).parameters.items() if parameter.kind in kinds)
 
@@ -37,9 +38,11 @@ def check_model_fn(model_fn: ModelFunction) -> None:
     names = _list_argument_names(model_fn)
     if "features" not in names:
         raise ModelFnValueError(f"model_fn must take an argument named features, got {names}.")
-    defaults = inspect.signature(model_fn).parameters
+    parameters = inspect.signature(model_fn).parameters
     unknown = [
-        name for name in names if name not in _MODEL_FN_ARGUMENTS and defaults[name].default is inspect.Parameter.empty
+        name
+        for name in names
+        if name not in _MODEL_FN_ARGUMENTS and parameters[name].default is inspect.Parameter.empty
     ]
     if unknown:
         raise ModelFnValueError(
@@ -77,7 +80,7 @@ def call_input_fn(
     input_context: tf.distribute.InputContext,
     start_step: int = 0,
     *,
-    datasets_alone: bool = False,
+    needs_dataset: bool = False,
     needs_params: bool = True,
     takes_sparse: bool = False,
 ) -> tf.data.Dataset:
@@ -91,7 +94,7 @@ def call_input_fn(
         config: the RunConfig.
         input_context: describes this call among several.
         start_step: number of steps done.
-        datasets_alone: whether to reject tensors.
+        needs_dataset: whether to reject an input_fn that returns tensors instead of a dataset.
         needs_params: whether input_fn must have the argument `params`.
         takes_sparse: whether to accept sparse tensors.
 
@@ -108,22 +111,33 @@ def call_input_fn(
     if needs_params and "params" not in names:
         raise ValueError(f"input_fn must take an argument named params, which has the batch_size, got {names}. Add it.")
     arguments = {"config": config, "mode": mode, "input_context": input_context, "start_step": start_step}
-    arguments = {name: value for name, value in arguments.items() if name in names}
 
     def call() -> tf.data.Dataset | Tensors:
-        return input_fn(**arguments, **({"params": dict(params)} if "params" in names else {}))
+        all_arguments = {**arguments, "params": dict(params)}
+        return input_fn(**{name: value for name, value in all_arguments.items() if name in names})
 
     dataset = _call_eagerly(call)
-    if not datasets_alone and (dataset is None or are_tensors(dataset)):
+    if not needs_dataset and (dataset is None or are_tensors(dataset)):
         dataset = make_tensor_dataset(call, config.tf_random_seed)
     if not isinstance(dataset, tf.data.Dataset):
-        fix = " PER_HOST_V2 does not support tensors: return the dataset itself." if datasets_alone else ""
+        fix = " PER_HOST_V2 does not support tensors: return the dataset itself." if needs_dataset else ""
         raise TypeError(
             f"input_fn must return a tf.data.Dataset of features or of (features, labels), got {type(dataset).__name__}.{fix}"
         )
     if any(isinstance(spec, tf.SparseTensorSpec) for spec in tf.nest.flatten(dataset.element_spec)):
         dataset = dataset.map(lambda *element: split_sparse(element[0] if len(element) == 1 else element))
-    for path, spec in list_leaves(split_element(dataset.element_spec)):
+    _check_element(dataset.element_spec, takes_sparse=takes_sparse)
+    return dataset
+
+
+def _check_element(element_spec: Specs, *, takes_sparse: bool) -> None:
+    """Raise an error if the estimator does not take a tensor of an element, whose sparse tensors are split into parts.
+
+    Raises:
+        TypeError: a tensor is ragged, or sparse without `takes_sparse`.
+        ValueError: a tensor has an unknown rank, or the element is neither features nor (features, labels).
+    """
+    for path, spec in list_leaves(split_element(element_spec)):
         if are_sparse_parts(spec):
             if not takes_sparse:
                 raise TypeError(
@@ -140,7 +154,6 @@ def call_input_fn(
             raise ValueError(
                 f"input_fn: {path} has an unknown shape (expected a known rank). Use set_shape or reshape in the dataset's map."
             )
-    return dataset
 
 
 def _call_eagerly(call: Callable[[], tf.data.Dataset | Tensors]) -> tf.data.Dataset | Tensors:
@@ -194,7 +207,7 @@ def check_for_devices(element_spec: Specs) -> None:
             )
 
 
-def row_weights(features: Tensors | Specs) -> tf.Tensor | tf.TensorSpec | None:
+def get_row_weights(features: Tensors | Specs) -> tf.Tensor | tf.TensorSpec | None:
     """Return features["weights"] (or its spec) if they are floats [batch]; None without them, or if they have another type."""
     weights = features.get("weights") if isinstance(features, Mapping) else None
     if weights is None or are_sparse_parts(weights):
@@ -204,11 +217,11 @@ def row_weights(features: Tensors | Specs) -> tf.Tensor | tf.TensorSpec | None:
 
 def list_leaves(element: tuple[Tensors, Tensors]) -> list[tuple[str, Any]]:
     """Return the (path, leaf) pairs of (features, labels), with paths such as "features['image']"; sparse parts are one leaf."""
-    found_leaves: list[tuple[str, Any]] = []
+    leaves: list[tuple[str, Any]] = []
 
     def walk(path: str, node: object) -> None:
         if are_sparse_parts(node):
-            found_leaves.append((path, node))
+            leaves.append((path, node))
         elif isinstance(node, Mapping):
             for key, child in node.items():
                 walk(f"{path}[{key!r}]", child)
@@ -217,8 +230,9 @@ def list_leaves(element: tuple[Tensors, Tensors]) -> list[tuple[str, Any]]:
             for field, child in zip(fields, node, strict=True):
                 walk(f"{path}[{field!r}]", child)
         elif node is not None:
-            found_leaves.append((path, node))
+            leaves.append((path, node))
 
-    walk("features", element[0])
-    walk("labels", element[1])
-    return found_leaves
+    features, labels = element
+    walk("features", features)
+    walk("labels", labels)
+    return leaves

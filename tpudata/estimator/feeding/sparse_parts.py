@@ -66,25 +66,26 @@ def drop_sparse(structure: Tensors) -> Tensors:
 
 
 def list_roles(structure: Tensors) -> list[str]:
-    """Return for each tensor "dense" or its field of sparse parts, in the order of `tf.nest.flatten`."""
-    found_roles: list[str] = tf.nest.flatten(
+    """Return the role of each tensor, in the order of `tf.nest.flatten`: "dense", or the name of its field in sparse parts."""
+    roles: list[str] = tf.nest.flatten(
         _map_structure(structure, lambda parts: type(parts)(*_Parts._fields), lambda _: "dense")
     )
-    return found_roles
+    return roles
 
 
 def _map_structure(
     structure: Tensors, map_parts: Callable[[Tensors], Tensors], map_leaf: Callable[[Tensors], Tensors]
 ) -> Tensors:
+    """Return a structure with each sparse tensor's parts replaced by `map_parts`, and each other leaf by `map_leaf`."""
     if are_sparse_parts(structure):
         return map_parts(structure)
-    follow = functools.partial(_map_structure, map_parts=map_parts, map_leaf=map_leaf)
+    map_child = functools.partial(_map_structure, map_parts=map_parts, map_leaf=map_leaf)
     if isinstance(structure, Mapping):
-        copied = copy.copy(structure)
+        copied = copy.copy(structure)  # Keeps the class.
         for key, child in structure.items():
-            copied[key] = follow(child)  # type: ignore[index]
+            copied[key] = map_child(child)  # type: ignore[index]
         return copied
     if isinstance(structure, tuple | list):
-        children = map(follow, structure)
+        children = map(map_child, structure)
         return type(structure)(*children) if hasattr(structure, "_fields") else type(structure)(children)
     return map_leaf(structure)

@@ -25,7 +25,7 @@ class UserModel:
         model_dir: folder of checkpoints and event files.
         config: the RunConfig.
         params: params of model_fn and input_fn, each of which gets a copy.
-        batch_sizes: global batch size by mode, or None.
+        batch_sizes: for each mode its global batch size, or None.
         batch_axis: axis of the rows for each tensor of (features, labels); None for 0.
         is_plain: whether this is for an Estimator, which adds nothing to params and does not require input_fn to take them.
     """
@@ -59,20 +59,23 @@ class UserModel:
             call: the call among those of the deployment.
             start_step: number of steps done.
         """
-        per_replica = deployment.pipeline is InputPipelineConfig.PER_HOST_V2
+        is_per_replica = deployment.pipeline is InputPipelineConfig.PER_HOST_V2
         return call_input_fn(
             input_fn,
             deployment.mode,
             self._make_params(deployment, call),
             self.config,
-            call.input_context(call.replicas if per_replica else 1),
+            call.make_input_context(call.replicas if is_per_replica else 1),
             start_step,
-            datasets_alone=per_replica and deployment.topology.is_sharded,
+            needs_dataset=is_per_replica and deployment.topology.is_sharded,
             needs_params=not self.is_plain,
             takes_sparse=not deployment.topology.is_sharded and not deployment.topology.is_tpu,
         )
 
     def _make_params(self, deployment: Deployment, call: Call | None = None) -> dict[str, object]:
-        # An Estimator adds nothing to params, except in a rehearsal, which adds the batch size that it would have on a TPU.
-        adds = not self.is_plain or deployment.global_batch_size is not None
-        return {**copy.deepcopy(dict(self.params)), **(deployment.params(call) if adds else {})}
+        """Return a copy of the params with those that the estimator adds for a call of input_fn, or for model_fn if it is None."""
+        params = copy.deepcopy(dict(self.params))
+        # An Estimator adds nothing, except in a rehearsal, which adds the batch size that it would have on a TPU.
+        if not self.is_plain or deployment.global_batch_size is not None:
+            params |= deployment.make_params(call)
+        return params

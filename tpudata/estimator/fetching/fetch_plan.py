@@ -35,17 +35,15 @@ class Timing:
 
     Args:
         blueprint: blueprint of the scratch graph, before hooks add to it.
-        writes: operations of model_fn that write summaries, which the host runs if steps run on devices; None for plain
-            TensorFlow, whose steps run them.
+        host_writes: on devices, operations of model_fn that write summaries, which the host runs; None for plain TensorFlow,
+            whose steps run them.
     """
 
-    def __init__(self, blueprint: Blueprint, writes: Collection[tf.Operation] | None = None) -> None:
-        self.is_on_devices = writes is not None
-        self._write_names = {operation.name for operation in writes or ()}
+    def __init__(self, blueprint: Blueprint, host_writes: Collection[tf.Operation] | None = None) -> None:
+        self.is_on_devices = host_writes is not None
+        self._write_names = {operation.name for operation in host_writes or ()}
         self._graph = blueprint.graph
-        self._input_names = {
-            argument.op.name for argument in tf.nest.flatten(blueprint.arguments) if argument is not None
-        }
+        self._input_names = {placeholder.op.name for placeholder in blueprint.placeholders}
         self._model_names = {operation.name for operation in self._graph.get_operations()}
         self._times: dict[str, When] = {}
 
@@ -56,28 +54,28 @@ class Timing:
     def find_time(self, operation: tf.Operation) -> When:
         """Return the time at which an operation is computed."""
         if operation.name not in self._times:
-            for other in self._graph.get_operations():  # In the order of creation: inputs come first.
-                if other.name not in self._times:
-                    self._times[other.name] = self._compute_time(other)
+            for new_operation in self._graph.get_operations():  # In the order of creation: inputs come first.
+                if new_operation.name not in self._times:
+                    self._times[new_operation.name] = self._compute_time(new_operation)
         return self._times[operation.name]
 
     def _compute_time(self, operation: tf.Operation) -> When:
         """Return the time of an operation from its type and the times of its inputs."""
         if operation.name in self._input_names:
             return When.STEP
-        inputs = {self._times.get(tensor.op.name, When.STEP) for tensor in operation.inputs}
+        input_times = {self._times.get(tensor.op.name, When.STEP) for tensor in operation.inputs}
         if operation.type == "NoOp":  # Made by tf.group, which runs its control inputs.
-            inputs |= {self._times.get(control.name, When.STEP) for control in operation.control_inputs}
-        if not self.is_made_by_model_fn(operation) or self._runs_on_host(operation) or When.AFTER in inputs:
-            return When.AFTER if inputs & {When.STEP, When.AFTER} else When.BEFORE
-        if When.STEP in inputs or operation.type == "Placeholder":
+            input_times |= {self._times.get(control.name, When.STEP) for control in operation.control_inputs}
+        if not self.is_made_by_model_fn(operation) or self._runs_on_host(operation) or When.AFTER in input_times:
+            return When.AFTER if input_times & {When.STEP, When.AFTER} else When.BEFORE
+        if When.STEP in input_times or operation.type == "Placeholder":
             return When.STEP
         if operation.type == "VarHandleOp":
             return When.BEFORE
         if operation.type == "ReadVariableOp":
             # With a control dependency, it reads the value after an update of this step.
-            waits = any(self._times.get(control.name) is When.STEP for control in operation.control_inputs)
-            return When.STEP if waits else When.BEFORE
+            waits_for_step = any(self._times.get(control.name) is When.STEP for control in operation.control_inputs)
+            return When.STEP if waits_for_step else When.BEFORE
         return When.STEP if operation.op_def.is_stateful else When.BEFORE
 
     def _runs_on_host(self, operation: tf.Operation) -> bool:
@@ -110,7 +108,7 @@ class FetchPlan:
     after_operations: tuple[tf.Operation, ...]
 
 
-def plan(elements: Iterable[GraphElement], timing: Timing, fed: frozenset[str] = frozenset()) -> FetchPlan:
+def plan_fetches(elements: Iterable[GraphElement], timing: Timing, fed: frozenset[str] = frozenset()) -> FetchPlan:
     """Plan how to compute tensors and operations of the scratch graph.
 
     Args:
@@ -118,7 +116,7 @@ def plan(elements: Iterable[GraphElement], timing: Timing, fed: frozenset[str] =
         timing: timing of the graph.
         fed: names of tensors whose values hooks provide.
     """
-    elements = list(elements)
+    # Elements by name, in the order of the request.
     tensors: dict[When, dict[str, tf.Tensor]] = {when: {} for when in When}
     operations: dict[When, dict[str, tf.Operation]] = {when: {} for when in When}
     for element in elements:
@@ -127,6 +125,7 @@ def plan(elements: Iterable[GraphElement], timing: Timing, fed: frozenset[str] =
         (tensors if is_tensor else operations)[when][element.name] = element
 
     def list_host_inputs(operation: tf.Operation) -> Iterator[tf.Operation]:
+        """Yield the inputs of an operation that the host computes after the step; add the others to the plan."""
         for tensor in operation.inputs:
             when = timing.find_time(tensor.op)
             if tensor.name in fed:

@@ -14,6 +14,9 @@ Fetch: TypeAlias = Any
 class Fetches:
     """The tensors and operations of a nested structure of fetches.
 
+    Attributes:
+        elements: the tensors and operations, in the order of `tf.nest.flatten`.
+
     Args:
         find_element: function from a fetch to its tensor or operation.
         structure: nested structure as for `tf.compat.v1.Session.run`.
@@ -30,14 +33,17 @@ class Fetches:
         self.elements = tf.nest.flatten(self._leaves)
 
     def pack(self, values: Mapping[str, Array]) -> Arrays:
-        """Return the structure of the fetches with their values, which are passed by tensor name; None for operations."""
+        """Return the structure of the fetches with their values, and None for operations.
+
+        Args:
+            values: values by name of the tensor.
+        """
 
         def get_value(leaf: "GraphElement | list[tf.Tensor]") -> Array:
-            if isinstance(leaf, list):
+            if isinstance(leaf, list):  # The parts of a sparse tensor.
                 return tf.compat.v1.SparseTensorValue(*(values[part.name] for part in leaf))
             return values[leaf.name] if isinstance(leaf, tf.Tensor) else None
 
-        leaf_values = [get_value(leaf) for leaf in self._leaves]
-        remaining_values = iter(leaf_values)
+        remaining_values = map(get_value, self._leaves)
         # Not pack_sequence_as, which would flatten a sparse value: it is a tuple, but one leaf.
         return tf.nest.map_structure(lambda _: next(remaining_values), self._structure)

@@ -47,7 +47,7 @@ class HookSession(tf.compat.v1.Session):  # type: ignore[misc]  # TensorFlow is 
         blueprint: blueprint of the scratch graph, before hooks add to it.
         variables: the real variables by name.
         copies: the variables' copies on the host.
-        writes: as in Timing.
+        host_writes: as in Timing.
     """
 
     # The destructor of the class reads this; there is no real session.
@@ -58,14 +58,16 @@ class HookSession(tf.compat.v1.Session):  # type: ignore[misc]  # TensorFlow is 
         blueprint: Blueprint,
         variables: Mapping[str, tf.Variable],
         copies: HostCopies,
-        writes: Collection[tf.Operation] | None = None,
+        host_writes: Collection[tf.Operation] | None = None,
     ) -> None:
-        self.timing = Timing(blueprint, writes)
+        self.timing = Timing(blueprint, host_writes)
         self._blueprint = blueprint
         self._graph = blueprint.graph
         self._copies = copies
         self._variables = dict(variables)
-        self._functions: dict[object, _Computation] = {}
+        # By the names of tensors and operations, those of fed tensors, and the time.
+        self._computations: dict[object, _Computation] = {}
+        # Tensors of variables' values, by name of the handle.
         self._reads: dict[str, tf.Tensor] = {}
         self._has_written = False
 
@@ -95,12 +97,13 @@ class HookSession(tf.compat.v1.Session):  # type: ignore[misc]  # TensorFlow is 
             yield
         if not new_variables:
             return
-        values = self.evaluate([self._graph.get_tensor_by_name(info.initial) for info in new_variables], [], {})
+        initial_values = [self._blueprint.get_initial_value(info) for info in new_variables]
+        values = self.evaluate(initial_values, operations=[], feeds={})
         with eager_mode():
             for info, value in zip(new_variables, values, strict=True):
                 self._variables[info.name] = tf.Variable(value, trainable=False, name=info.name)
         self._blueprint = dataclasses.replace(self._blueprint, variables=(*self._blueprint.variables, *new_variables))
-        self._functions.clear()
+        self._computations.clear()
 
     def find_element(self, fetch: Fetch) -> GraphElement:
         """Return the graph's tensor or operation for a fetch; for a variable, the tensor of its value.
@@ -167,9 +170,9 @@ class HookSession(tf.compat.v1.Session):  # type: ignore[misc]  # TensorFlow is 
         if run_metadata is not None:
             raise ValueError("session.run(run_metadata=...) is not supported, as no session runs. Omit it.")
         reject_options(options)
-        inputs = find_input_graph(fetches)
-        if inputs is not None:  # Such as the initializer of an input_fn's iterator.
-            return inputs.session().run(fetches, feed_dict)
+        input_graph = find_input_graph(fetches)
+        if input_graph is not None:  # Such as for the initializer of an input_fn's iterator.
+            return input_graph.open_session().run(fetches, feed_dict)
         flat_fetches = Fetches(self.find_element, fetches)
         feeds = dict(self.convert_feed(key, value) for key, value in (feed_dict or {}).items())
         tensors = [element for element in flat_fetches.elements if isinstance(element, tf.Tensor)]
@@ -189,8 +192,8 @@ class HookSession(tf.compat.v1.Session):  # type: ignore[misc]  # TensorFlow is 
         Args:
             tensors: tensors to compute.
             operations: operations to run.
-            feeds: values by name of a tensor.
-            when: the time of the computation, so that it does not run operations of the step again; None if they may run.
+            feeds: values by name of a tensor, which take its place.
+            when: BEFORE or AFTER the step, so that the computation does not run operations of the step again; None if it may.
 
         Returns:
             The NumPy values of `tensors`.
@@ -201,10 +204,10 @@ class HookSession(tf.compat.v1.Session):  # type: ignore[misc]  # TensorFlow is 
         if not tensors and not operations:
             return []
         key = tuple(element.name for element in [*tensors, *operations]), tuple(feeds), when
-        if key not in self._functions:
+        if key not in self._computations:
             reads = None if operations or feeds else self._make_plain_reads(tensors)
-            self._functions[key] = reads or self._make_computation(tensors, operations, list(feeds), when)
-        computation = self._functions[key]
+            self._computations[key] = reads or self._make_computation(tensors, operations, list(feeds), when)
+        computation = self._computations[key]
         with eager_mode():
             self._copies.copy_to_host(computation.uses)
             self._has_written |= bool(computation.writes)
@@ -220,33 +223,39 @@ class HookSession(tf.compat.v1.Session):  # type: ignore[misc]  # TensorFlow is 
 
     def _make_plain_reads(self, tensors: Sequence[tf.Tensor]) -> _Computation | None:
         """Return a fast computation if all `tensors` are plain reads of variables, such as the step; otherwise None."""
-        handles = {info.handle: info.name for info in self._blueprint.variables}
+        handles = {info.handle_name: info.name for info in self._blueprint.variables}
         step_reads = {tensor.name for tensor in self._graph.get_collection(_GLOBAL_STEP_READ)}
-        variable_names = {}
+        names = []
         for tensor in tensors:
-            operation = tensor.op
-            is_read = operation.type == "ReadVariableOp" and not operation.control_inputs
-            name = (
-                "global_step"
-                if tensor.name in step_reads
-                else handles.get(operation.inputs[0].name)
-                if is_read
-                else None
-            )
-            if name is None:
+            if tensor.name in step_reads:
+                names.append("global_step")
+            elif (
+                tensor.op.type == "ReadVariableOp"
+                and not tensor.op.control_inputs
+                and tensor.op.inputs[0].name in handles
+            ):
+                names.append(handles[tensor.op.inputs[0].name])
+            else:
                 return None
-            variable_names[tensor.name] = name
-        variables = [self._variables[variable_names[tensor.name]] for tensor in tensors]
-        read = tf.raw_ops.ReadVariableOp  # Faster than read_value, whose overhead would dominate here.
-        reads = lambda: [read(resource=variable.handle, dtype=variable.dtype) for variable in variables]  # noqa: E731
-        return _Computation(reads, frozenset(variable_names.values()), frozenset())
+        variables = [self._variables[name] for name in names]
+
+        def read_variables() -> list[tf.Tensor]:
+            # Faster than read_value, whose overhead would dominate here.
+            read = tf.raw_ops.ReadVariableOp
+            return [read(resource=variable.handle, dtype=variable.dtype) for variable in variables]
+
+        return _Computation(read_variables, uses=frozenset(names), writes=frozenset())
 
     def _make_computation(
         self, tensors: Sequence[tf.Tensor], operations: Sequence[tf.Operation], fed: Sequence[str], when: When | None
     ) -> _Computation:
         """Return the compiled computation of tensors and operations; `fed` are the names of fed tensors."""
         cuts = [self._graph.get_tensor_by_name(name) for name in fed]
-        waits_for = None if when is None else lambda operation: self.timing.find_time(operation) is not When.STEP
+
+        def runs_outside_step(operation: tf.Operation) -> bool:
+            return self.timing.find_time(operation) is not When.STEP
+
+        waits_for = None if when is None else runs_outside_step
         replay = Replay(self._blueprint, list(tensors), operations, cuts, waits_for)
         self._check_independent_of_batch(replay, {*fed})
 
@@ -264,12 +273,11 @@ class HookSession(tf.compat.v1.Session):  # type: ignore[misc]  # TensorFlow is 
             # Hooks fetch at every step, so the lookup of a trace would cost too much.
             return concrete(*map(tf.convert_to_tensor, values, [cut.dtype for cut in cuts]))
 
-        return _Computation(run, replay.reads, replay.writes)
+        return _Computation(run, uses=replay.reads, writes=replay.writes)
 
     def _check_independent_of_batch(self, replay: Replay, fed: set[str]) -> None:
         """Raise ModelFnValueError if the replay needs a tensor of the batch that is not fed."""
-        arguments = tf.nest.flatten(self._blueprint.arguments)
-        inputs = {argument.name for argument in arguments if argument is not None}
+        inputs = {placeholder.name for placeholder in self._blueprint.placeholders}
         for operation in replay.operations:
             for tensor in [*operation.inputs, *operation.outputs]:
                 if tensor.name in inputs and tensor.name not in fed:
@@ -294,4 +302,5 @@ def reject_options(options: tf.compat.v1.RunOptions | None) -> None:
 
 
 def _is_keras_variable(fetch: object) -> bool:
+    """Return whether a fetch is a Keras 3 variable, whose `value` is the `tf.Variable`."""
     return not isinstance(fetch, tf.Variable | tf.Tensor | tf.Operation | str | bytes) and hasattr(fetch, "value")

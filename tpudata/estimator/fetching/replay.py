@@ -4,7 +4,7 @@ A step needs no second trace of model_fn: the operations for its fetches are cop
 session, operations on which no fetch depends do not run, such as initializers, or the train_op that v1 programs make in all modes.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 import tensorflow as tf
 
@@ -17,6 +17,7 @@ from tpudata.tensor_types import Tensors
 
 
 def _lower_for_one_replica(graph_def: tf.compat.v1.GraphDef) -> tf.compat.v1.GraphDef:
+    """Replace the sums over replicas by the value of the only one."""
     return lower_collectives(graph_def, 1)
 
 
@@ -50,9 +51,9 @@ class Replay:
         self._tensors = tf.nest.flatten(structure)
         self._updates = list(updates)
         self._cuts = list(cuts)
-        self._arguments = [argument for argument in tf.nest.flatten(blueprint.arguments) if argument is not None]
-        handles = {info.handle: info.name for info in blueprint.variables}
-        inputs = {*handles, *(tensor.name for tensor in [*self._arguments, *self._cuts])}
+        self._placeholders = blueprint.placeholders
+        handles = {info.handle_name: info.name for info in blueprint.variables}
+        inputs = {*handles, *(tensor.name for tensor in [*self._placeholders, *self._cuts])}
         roots = [tensor.op for tensor in self._tensors if tensor.name not in inputs] + self._updates
         needed = find_needed_operations(roots, inputs, waits_for)
         self.operations = frozenset(needed)
@@ -60,8 +61,7 @@ class Replay:
         self.writes = frozenset(
             handles[tensor.name] for operation in effects for tensor in operation.inputs if tensor.name in handles
         )
-        graph_def = _extract_subgraph(blueprint, {operation.name for operation in needed})
-        self._graph_def = rewrite(graph_def)
+        self._graph_def = rewrite(_copy_subgraph(blueprint, needed))
         self._fed_names = list_input_tensors(self._graph_def) & inputs
         self._handles = {handle: name for handle, name in handles.items() if handle in self._fed_names}
         self.reads = frozenset(self._handles.values())
@@ -72,23 +72,25 @@ class Replay:
         """Add the copy to the graph that is being built.
 
         Args:
-            arguments: nested structures of tensors, like the arguments of the blueprint's function.
+            arguments: nested structures of tensors, like the first or all arguments of the blueprint's function.
             find_handle: function from a variable's name to the handle (scalar resource tensor) of the real variable.
             values: tensors of the shapes and dtypes of the cuts, in their order.
 
         Returns:
-            The tensors in the given structure, with control dependencies on the updates.
+            The tensors, in the structure that the constructor got, with control dependencies on the updates.
 
         Raises:
             ModelFnValueError: a needed argument is missing.
         """
         inputs = [argument for argument in tf.nest.flatten(tuple(arguments)) if argument is not None]
+        # Callers may omit the last arguments, such as the labels, if nothing needs them.
         feeds: dict[str, tf.Tensor] = {
-            replaced.name: tf.convert_to_tensor(fed) for replaced, fed in zip(self._arguments, inputs, strict=False)
+            placeholder.name: tf.convert_to_tensor(tensor)
+            for placeholder, tensor in zip(self._placeholders, inputs, strict=False)
         }
         feeds |= {handle: find_handle(name) for handle, name in self._handles.items()}
         # In the graph of a condition's branch, tensors from outside are captured first.
-        feeds |= {replaced.name: tf.identity(fed) for replaced, fed in zip(self._cuts, values, strict=True)}
+        feeds |= {cut.name: tf.identity(tensor) for cut, tensor in zip(self._cuts, values, strict=True)}
         missing = self._fed_names - feeds.keys()
         if missing:
             raise ModelFnValueError(
@@ -99,19 +101,11 @@ class Replay:
         return tf.nest.pack_sequence_as(self._structure, tensors)
 
 
-def _extract_subgraph(blueprint: Blueprint, names: set[str]) -> tf.compat.v1.GraphDef:
-    """Return the `GraphDef` of the operations `names` of the scratch graph."""
-    graph_def = blueprint.graph.as_graph_def()
-    nodes = [node for node in graph_def.node if node.name in names]
-    del graph_def.node[:]
-    graph_def.node.extend(nodes)
+def _copy_subgraph(blueprint: Blueprint, operations: Collection[tf.Operation]) -> tf.compat.v1.GraphDef:
+    """Return the `GraphDef` of operations, which shares its tables and writers with other copies of the scratch graph."""
+    graph_def = blueprint.extract_subgraph(operations)
     for node in graph_def.node:
-        # Control inputs and colocation must not refer to operations that are not copied.
-        inputs = [name for name in node.input if not name.startswith("^") or name[1:] in names]
-        del node.input[:]
-        node.input.extend(inputs)
-        node.attr.pop("_class", None)
-        # Copies of the graph share resources that persist between runs, such as tables and writers, by this name.
+        # Resources that persist between runs are shared by this name.
         if node.op == "SummaryWriter":
             node.attr["shared_name"].s = f"{node.name}_{blueprint.writer_key}".encode()
         elif "shared_name" in node.attr and node.op != "VarHandleOp" and not node.attr["shared_name"].s:

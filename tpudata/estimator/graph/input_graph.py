@@ -25,7 +25,7 @@ class InputGraph(tf.Graph):  # type: ignore[misc]  # TensorFlow is untyped
         """Set the operations that each session runs first."""
         self._initializers = operations
 
-    def session(self) -> tf.compat.v1.Session:
+    def open_session(self) -> tf.compat.v1.Session:
         """Return the open session of the graph, or a new one."""
         with self._session_lock:
             if self._session is None:

@@ -17,6 +17,7 @@ class Structure:
     def __init__(self, arguments: tuple[Tensors, ...]) -> None:
         self._arguments = arguments
         self._flat = tf.nest.flatten(arguments)
+        # Specs of the flat list, without absent arguments.
         self.specs = [tf.TensorSpec(leaf.shape, leaf.dtype) for leaf in self._flat if leaf is not None]
 
     def flatten(self, arguments: tuple[Tensors, ...]) -> list[tf.Tensor]:
@@ -32,7 +33,7 @@ class Structure:
         )
 
 
-def batch_function(function: Callable[..., Tensors], specs: tuple[Specs, ...]) -> Callable[..., Tensors]:
+def make_batch_function(function: Callable[..., Tensors], specs: tuple[Specs, ...]) -> Callable[..., Tensors]:
     """Make a tf.function with one trace for all batches that fit `specs`, including a short last one.
 
     Args:

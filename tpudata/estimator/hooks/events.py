@@ -31,10 +31,9 @@ class EventWriter:
         """Write `values` by tag at `step`."""
         if not values:
             return
-        make_value = tf.compat.v1.Summary.Value
-        summary = tf.compat.v1.Summary(
-            value=[make_value(tag=tag, simple_value=number) for tag, number in values.items()]
-        )
+        summary = tf.compat.v1.Summary()
+        for tag, number in values.items():
+            summary.value.add(tag=tag, simple_value=number)
         self.write_summary(step, summary.SerializeToString())
 
     def write_text(self, step: int, tag: str, text: str) -> None:
@@ -42,8 +41,9 @@ class EventWriter:
         tensor = tf.make_tensor_proto(text, dtype=tf.string)
         plugin = tf.compat.v1.SummaryMetadata.PluginData(plugin_name="text")
         metadata = tf.compat.v1.SummaryMetadata(plugin_data=plugin)
-        summary_value = tf.compat.v1.Summary.Value(tag=tag, metadata=metadata, tensor=tensor)
-        self.write_summary(step, tf.compat.v1.Summary(value=[summary_value]).SerializeToString())
+        summary = tf.compat.v1.Summary()
+        summary.value.add(tag=tag, metadata=metadata, tensor=tensor)
+        self.write_summary(step, summary.SerializeToString())
 
     def write_summary(self, step: int, serialized: bytes) -> None:
         """Write a serialised `tf.compat.v1.Summary` at `step`."""

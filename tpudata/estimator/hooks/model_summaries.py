@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 import tensorflow as tf
 
-from tpudata.estimator.fetching.fetch_plan import plan
+from tpudata.estimator.fetching.fetch_plan import plan_fetches
 from tpudata.estimator.fetching.hook_session import HookSession
 from tpudata.estimator.hooks.events import EventWriter
 from tpudata.estimator.hooks.monitor import Request
@@ -32,6 +32,7 @@ class ModelSummaries:
         self, train_step: TrainStep, session: HookSession, scaffold: tf.compat.v1.train.Scaffold, is_enabled: bool
     ) -> None:
         self._request: Request | None = None
+        # Serialised `tf.compat.v1.Summary`s.
         self._tensors: list[tf.Tensor] = []
         self._fetches = train_step.fetches
         self.uses_tf_summary = is_enabled and train_step.uses_tf_summary
@@ -44,8 +45,11 @@ class ModelSummaries:
             self._tensors = list({tensor.name: tensor for tensor in tensors}.values())
         writes = train_step.host_summary_writes
         if self._tensors or writes:
+            # On devices, the host runs the writes, with recording on.
             feeds = {train_step.record_name: np.asarray(True)} if writes else {}
-            fetch_plan = plan([*self._tensors, *writes, *list_results(writes)], session.timing, frozenset(feeds))
+            fetch_plan = plan_fetches(
+                [*self._tensors, *writes, *list_results(writes)], session.timing, frozenset(feeds)
+            )
             self._request = Request(session, fetch_plan, feeds)
 
     @property
@@ -54,9 +58,9 @@ class ModelSummaries:
         return self._request is not None or self.uses_tf_summary
 
     @property
-    def step(self) -> tuple[GraphElement, ...]:
-        """Tensors of the scratch graph that the step must return."""
-        return () if self._request is None else self._request.step
+    def step_fetches(self) -> tuple[GraphElement, ...]:
+        """Tensors of the scratch graph that the step must return, and operations that it must run."""
+        return () if self._request is None else self._request.step_fetches
 
     @property
     def needs_single_step(self) -> bool:
@@ -66,7 +70,7 @@ class ModelSummaries:
         """
         if self._request is None:
             return False
-        return self._request.needs_values_before or any(map(self._fetches.has_effect, self._request.step))
+        return self._request.needs_values_before or any(map(self._fetches.has_effect, self._request.step_fetches))
 
     def begin(self) -> None:
         """Compute the values that summaries need from before the step."""
@@ -74,8 +78,14 @@ class ModelSummaries:
             self._request.begin()
 
     def write(self, step: int, fetched: Mapping[str, Array], events: EventWriter) -> None:
-        """Write the summaries of a step from its fetched values by name; do nothing if the data ended before that step."""
-        if self._request is None or any(tensor.name not in fetched for tensor in self._request.step):
+        """Write the summaries of a step; do nothing if the data ended before it.
+
+        Args:
+            step: the global step.
+            fetched: the step's values by name of the tensor.
+            events: the event file.
+        """
+        if self._request is None or any(tensor.name not in fetched for tensor in self._request.step_fetches):
             return
         values = self._request.finish(fetched)
         for tensor in self._tensors:

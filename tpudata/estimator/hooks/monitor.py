@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from tpudata.estimator.api.hook_lists import SessionRunHook
 from tpudata.estimator.api.spec import EstimatorSpec, ModelSpec
-from tpudata.estimator.fetching.fetch_plan import FetchPlan, When, plan
+from tpudata.estimator.fetching.fetch_plan import FetchPlan, When, plan_fetches
 from tpudata.estimator.fetching.fetches import Fetches
 from tpudata.estimator.fetching.hook_session import HookSession, reject_options
 from tpudata.estimator.hooks.profiler import ProfilerHook
@@ -23,7 +23,7 @@ class Request:
     Args:
         session: session of the run.
         plan: plan of the fetched tensors and operations.
-        feeds: values by name of a tensor.
+        feeds: values that hooks provide, by name of the tensor.
     """
 
     def __init__(self, session: HookSession, plan: FetchPlan, feeds: Mapping[str, Array]) -> None:
@@ -33,7 +33,7 @@ class Request:
         self._before: dict[str, Array] = {}
 
     @property
-    def step(self) -> tuple[GraphElement, ...]:
+    def step_fetches(self) -> tuple[GraphElement, ...]:
         """Tensors of the scratch graph that the step must return, and operations that it must run."""
         return (*self._plan.step, *self._plan.step_operations)
 
@@ -48,19 +48,25 @@ class Request:
         values = self._session.evaluate(plan.before, plan.before_operations, self._feeds, When.BEFORE)
         self._before = dict(zip([tensor.name for tensor in plan.before], values, strict=True))
 
-    def finish(self, step: Mapping[str, Array]) -> dict[str, Array]:
-        """Compute values after the step, from its values by name; return all values by name."""
+    def finish(self, step_values: Mapping[str, Array]) -> dict[str, Array]:
+        """Compute values after the step.
+
+        Args:
+            step_values: the step's values by name of the tensor.
+
+        Returns:
+            The values of all fetched tensors, and the feeds, by name of the tensor.
+        """
         plan = self._plan
-        step_values = {**self._feeds, **self._before, **{tensor.name: step[tensor.name] for tensor in plan.step}}
-        cuts = {
-            name: value for name, value in step_values.items() if name not in {tensor.name for tensor in plan.after}
-        }
+        values = {**self._feeds, **self._before, **{tensor.name: step_values[tensor.name] for tensor in plan.step}}
+        after_names = [tensor.name for tensor in plan.after]
+        cuts = {name: value for name, value in values.items() if name not in after_names}
         after_values = self._session.evaluate(plan.after, plan.after_operations, cuts, When.AFTER)
-        return {**step_values, **dict(zip([tensor.name for tensor in plan.after], after_values, strict=True))}
+        return {**values, **dict(zip(after_names, after_values, strict=True))}
 
 
-def tensor_names(elements: Iterable[GraphElement]) -> set[str]:
-    """Return the names of the tensors among the fetches of `Monitor.before_run`."""
+def get_tensor_names(elements: Iterable[GraphElement]) -> set[str]:
+    """Return the names of the tensors among tensors and operations."""
     return {element.name for element in elements if isinstance(element, tf.Tensor)}
 
 
@@ -70,12 +76,12 @@ class Monitor:
     Args:
         session: session for the hooks.
         hooks: the hooks, in order.
-        original: the step's own fetches, for `run_context.original_args`.
+        loop_fetches: what the run fetches without hooks, for `run_context.original_args`.
         feeds_model: whether the step takes values for model_fn's placeholders with a default.
     """
 
     def __init__(
-        self, session: HookSession, hooks: Sequence[SessionRunHook], original: Tensors, *, feeds_model: bool = False
+        self, session: HookSession, hooks: Sequence[SessionRunHook], loop_fetches: Tensors, *, feeds_model: bool = False
     ) -> None:
         self.hooks = tuple(
             ProfilerHook.from_original(hook) if isinstance(hook, _train.ProfilerHook) else hook for hook in hooks
@@ -88,8 +94,8 @@ class Monitor:
         self.model_feeds: dict[str, Array] = {}
         self._feeds_model = feeds_model
         self._session = session
-        self._original = _train.SessionRunArgs(original)
-        self._context = _train.SessionRunContext(self._original, session)
+        self._original_args = _train.SessionRunArgs(loop_fetches)
+        self._context = _train.SessionRunContext(self._original_args, session)
         # Fetches of this step, by index of the hook.
         self._hook_fetches: dict[int, Fetches] = {}
         # Fetches of single tensors, by the tensor's id; the tensor is kept so that no other gets its id.
@@ -128,7 +134,7 @@ class Monitor:
         self.model_feeds = {}
         if not self.hooks:
             return ()
-        self._context = _train.SessionRunContext(self._original, self._session)
+        self._context = _train.SessionRunContext(self._original_args, self._session)
         self._hook_fetches = {}
         feeds: dict[str, Array] = {}
         with self._session.as_default_graph():
@@ -138,17 +144,25 @@ class Monitor:
                     self._add_arguments(index, hook, arguments, feeds)
         elements = [element for fetches in self._hook_fetches.values() for element in fetches.elements]
         # Hooks mostly fetch the same values from each step.
-        plan_key = tuple(element.name for element in elements), frozenset(feeds)
+        fed = frozenset(feeds)
+        plan_key = tuple(element.name for element in elements), fed
         if plan_key not in self._plans:
-            self._plans[plan_key] = plan(elements, self._session.timing, plan_key[1])
+            self._plans[plan_key] = plan_fetches(elements, self._session.timing, fed)
         self._request = Request(self._session, self._plans[plan_key], feeds)
         self._request.begin()
-        return self._request.step
+        return self._request.step_fetches
 
     def _add_arguments(
         self, index: int, hook: SessionRunHook, arguments: tf.compat.v1.train.SessionRunArgs, feeds: dict[str, Array]
     ) -> None:
-        """Check the SessionRunArgs of a hook, and add its fetches and feeds to those of the step."""
+        """Check the SessionRunArgs of a hook, and add its fetches and feeds to those of the step.
+
+        Args:
+            index: index of the hook.
+            hook: the hook.
+            arguments: result of its before_run.
+            feeds: feeds of the earlier hooks, by name of the tensor; the hook's are added.
+        """
         if not isinstance(arguments, _train.SessionRunArgs):
             raise TypeError(
                 f"{type(hook).__name__}.before_run must return SessionRunArgs or None, got {type(arguments).__name__}."
@@ -167,10 +181,10 @@ class Monitor:
                 )
             if tensor.name in feeds:
                 raise RuntimeError(f"Two hooks feed {tensor.name!r} (expected one). Remove one of the feeds.")
-            feed = self._session.convert_feed(tensor, value)
-            feeds |= [feed]
+            name, array = self._session.convert_feed(tensor, value)
+            feeds[name] = array
             if is_in_model:
-                self.model_feeds |= [feed]
+                self.model_feeds[name] = array
 
     def _parse_fetches(self, structure: object) -> Fetches:
         """Return a hook's fetches, cached if they are a single tensor."""
@@ -179,29 +193,30 @@ class Monitor:
         # Most hooks fetch the same tensor at each step.
         if id(structure) not in self._tensor_fetches:
             self._tensor_fetches[id(structure)] = structure, Fetches(self._session.find_element, structure)
-        return self._tensor_fetches[id(structure)][1]
+        _, fetches = self._tensor_fetches[id(structure)]
+        return fetches
 
-    def after_run(self, step: Mapping[str, Array]) -> None:
-        """Call the hooks after a step with the values that they fetched; StopIteration or OutOfRangeError set `should_stop`.
+    def after_run(self, step_values: Mapping[str, Array]) -> None:
+        """Call the hooks after a step with the values that they fetched.
+
+        A hook that raises StopIteration or OutOfRangeError, or requests a stop, sets `should_stop`.
 
         Args:
-            step: values of the step by name of the tensor.
+            step_values: the step's values by name of the tensor.
         """
         if self._request is None:
             return
-        values = self._request.finish(step)
+        values = self._request.finish(step_values)
         try:
             with self._session.as_default_graph():
                 for index, hook in enumerate(self.hooks):
                     hook_results = self._hook_fetches[index].pack(values) if index in self._hook_fetches else None
-                    hook.after_run(self._context, _train.SessionRunValues(hook_results, None, None))
+                    hook.after_run(
+                        self._context, _train.SessionRunValues(results=hook_results, options=None, run_metadata=None)
+                    )
         except _ENDS:
             self.should_stop = True
         self.should_stop |= self._context.stop_requested
-
-    def pop_has_written(self) -> bool:
-        """Return whether hooks assigned to variables since the last call."""
-        return self._session.pop_has_written()
 
     def end(self) -> None:
         """Call the hooks at the end of the run."""
@@ -210,22 +225,22 @@ class Monitor:
                 hook.end(self._session)
 
 
-def training_hooks(spec: ModelSpec, hooks: Sequence[SessionRunHook]) -> tuple[SessionRunHook, ...]:
+def list_training_hooks(spec: ModelSpec, hooks: Sequence[SessionRunHook]) -> tuple[SessionRunHook, ...]:
     """Return the hooks of a training in order: model_fn's chief hooks, those of the call, and model_fn's others."""
-    return (*_chief_hooks(spec), *hooks, *(spec.training_hooks or ()))
+    return (*_get_chief_hooks(spec), *hooks, *(spec.training_hooks or ()))
 
 
 def select_worker_hooks(spec: ModelSpec, hooks: Sequence[SessionRunHook]) -> tuple[SessionRunHook, ...]:
-    """Return the `training_hooks` that run in processes other than the chief, which write no files."""
-    kinds = (
+    """Return the `list_training_hooks` that run in processes other than the chief, which write no files."""
+    file_writers = (
         _train.CheckpointSaverHook,
         _train.SummarySaverHook,
         _train.StepCounterHook,
         _train.ProfilerHook,
         ProfilerHook,
     )
-    return tuple(hook for hook in hooks if not isinstance(hook, kinds) and hook not in _chief_hooks(spec))
+    return tuple(hook for hook in hooks if not isinstance(hook, file_writers) and hook not in _get_chief_hooks(spec))
 
 
-def _chief_hooks(spec: ModelSpec) -> Sequence[SessionRunHook]:
+def _get_chief_hooks(spec: ModelSpec) -> Sequence[SessionRunHook]:
     return (spec.training_chief_hooks or ()) if isinstance(spec, EstimatorSpec) else ()

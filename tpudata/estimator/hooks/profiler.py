@@ -49,40 +49,46 @@ class Profiler:
         self._folder = folder
         self._steps = steps
         self._on_devices = on_devices
-        self._begun: int | None = None
-        self._end: Callable[[], None] | None = None
+        # First step of the profile, once it has begun.
+        self._first_step: int | None = None
+        self._end_profile: Callable[[], None] | None = None
 
-    def end(self, step: int) -> int | None:
-        """Return the step at which a loop that begins after `step` must end; None for no such step."""
+    def find_loop_end(self, step: int) -> int | None:
+        """Return the step at which a loop that begins after `step` must end; None if it may end anywhere."""
         if self._steps is None:
             return None
         first, last = self._steps
-        return first - 1 if step < first - 1 else last if step < last else None
+        return next((end for end in (first - 1, last) if step < end), None)
 
     def before_loop(self, step: int) -> None:
         """Begin the profile, if the next step is in the range."""
-        if self._steps is None or self._begun is not None or not self._steps[0] - 1 <= step < self._steps[1]:
+        if self._steps is None or self._first_step is not None:
             return
-        self._end = begin_profile(self._folder, on_devices=self._on_devices)
-        if self._end is None:
-            _log.warning("Steps %d to %d are not profiled: another profile is running in this process.", *self._steps)
+        first, last = self._steps
+        if not first - 1 <= step < last:
+            return
+        self._end_profile = begin_profile(self._folder, on_devices=self._on_devices)
+        if self._end_profile is None:
+            _log.warning("Steps %d to %d are not profiled: another profile is running in this process.", first, last)
             self._steps = None
             return
-        self._begun = step + 1
+        self._first_step = step + 1
 
     def after_loop(self, step: int) -> None:
         """Write the profile, if the last step of the range is done."""
-        if self._steps is not None and self._begun is not None and step >= self._steps[1]:
-            self.close(step)
+        if self._steps is not None and self._first_step is not None:
+            _, last = self._steps
+            if step >= last:
+                self.close(step)
 
     def close(self, step: int) -> None:
-        """Write a profile that has begun."""
-        if self._end is None:
+        """Write the profile, if one has begun; `step` is its last step."""
+        if self._end_profile is None:
             return
         self._steps = None
-        end, self._end = self._end, None
-        end()
-        _log.info("Profiled steps %d to %d: tensorboard --logdir %s", self._begun, step, self._folder)
+        end_profile, self._end_profile = self._end_profile, None
+        end_profile()
+        _log.info("Profiled steps %d to %d: tensorboard --logdir %s", self._first_step, step, self._folder)
 
 
 class ProfilerHook(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]  # TensorFlow is untyped
@@ -147,7 +153,7 @@ class ProfilerHook(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]  # 
     ) -> None:
         """Write the profile, if one has begun."""
         del run_context
-        step = int(run_values.results) + 1
+        step = int(run_values.results) + 1  # The global step was fetched before the step.
         if self._next_step is None:
             self._timer.update_last_triggered_step(step - 1)
         if self._write():
@@ -160,8 +166,8 @@ class ProfilerHook(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]  # 
         self._write()
 
     def _write(self) -> bool:
-        """Write the profile, and return whether one had begun."""
-        end, self._end_profile = self._end_profile, None
-        if end is not None:
-            end()
-        return end is not None
+        """Write the profile, if one has begun; return whether it has."""
+        end_profile, self._end_profile = self._end_profile, None
+        if end_profile is not None:
+            end_profile()
+        return end_profile is not None

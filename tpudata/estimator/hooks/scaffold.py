@@ -35,10 +35,13 @@ def make_scaffold(spec: ModelSpec, session: HookSession) -> tf.compat.v1.train.S
 
 def build_scaffold(spec: ModelSpec) -> tf.compat.v1.train.Scaffold:
     """Return the spec's scaffold, with its saver built, or an empty one; made in the default graph."""
-    scaffold = spec.scaffold if isinstance(spec, EstimatorSpec) else None
-    if isinstance(spec, TPUEstimatorSpec) and spec.scaffold_fn is not None:
+    scaffold = None
+    if isinstance(spec, EstimatorSpec):
+        scaffold = spec.scaffold
+    elif spec.scaffold_fn is not None:
         scaffold = spec.scaffold_fn()
-    scaffold = _Scaffold() if scaffold is None else scaffold
+    if scaffold is None:
+        return _Scaffold()
     label, is_scaffold = f"{type(spec).__name__}: the scaffold", isinstance(scaffold, _Scaffold)
     require_type(label, scaffold, is_scaffold, "a tf.compat.v1.train.Scaffold", ModelFnTypeError)
     if scaffold.saver is not None:
@@ -103,6 +106,7 @@ class ScaffoldLoader:
         self._session = session
         self._scaffold = scaffold
         self._names = [info.name for info in step.saved]
+        # Source of values that this run has assigned, which no file contains; None if it has the loaded values.
         self._run_source: object = None
 
     def load(self, checkpoint: Checkpoint | None) -> None:
@@ -128,16 +132,19 @@ class ScaffoldLoader:
                     raise ModelFnValueError(
                         f"Scaffold(ready_op=...): variables have no value (got {list(missing)}, expected none). Initialize them."
                     )
-        is_first = checkpoint is None and (scaffold.init_op is not None or scaffold.init_fn is not None)
-        if is_first or scaffold.local_init_op is not None:
-            self._run_source = object()  # No file contains the assigned values.
-            self._store.set_source(self._names, self._run_source)
+        has_initialized = checkpoint is None and (scaffold.init_op is not None or scaffold.init_fn is not None)
+        if has_initialized or scaffold.local_init_op is not None:
+            self._set_run_source()
 
     def note_writes(self) -> None:
         """Record whether a step or a hook assigned to the variables, so that `reload` does not overwrite these values."""
         if self._step.writes or self._session.pop_has_written():
-            self._run_source = object()
-            self._store.set_source(self._names, self._run_source)
+            self._set_run_source()
+
+    def _set_run_source(self) -> None:
+        """Record that the variables have values that this run has assigned."""
+        self._run_source = object()
+        self._store.set_source(self._names, self._run_source)
 
     def reload(self, checkpoint: Checkpoint | None) -> None:
         """Load again if another run has loaded other values in the meantime."""
@@ -151,8 +158,8 @@ class ScaffoldLoader:
             self._store.load(step.blueprint, step.saved, checkpoint)
             return
 
-        def restore() -> None:
+        def run_saver() -> None:
             with self._session.as_default_graph():
                 restore_with(saver, self._session, checkpoint)
 
-        self._store.restore(step.blueprint, step.saved, (checkpoint, step.mode), restore)
+        self._store.restore(step.blueprint, step.saved, (checkpoint, step.mode), run_saver)

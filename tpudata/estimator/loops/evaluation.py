@@ -14,7 +14,7 @@ from tpudata.estimator.api.mode_keys import ModeKeys
 from tpudata.estimator.api.user_functions import InputFunction
 from tpudata.estimator.feeding.signature import split_element
 from tpudata.estimator.hooks.events import EventWriter
-from tpudata.estimator.hooks.monitor import Monitor, tensor_names
+from tpudata.estimator.hooks.monitor import Monitor, get_tensor_names
 from tpudata.estimator.hooks.scaffold import ScaffoldLoader, has_scaffold, make_scaffold
 from tpudata.estimator.loops.runtime import Runtime
 from tpudata.estimator.state.checkpoint import Checkpoint
@@ -37,14 +37,14 @@ def evaluate(
     require_positive_int("evaluate", "steps", steps, or_none=True)
     hooks = check_hooks(hooks, "evaluate(hooks=...)")
     checkpoint = find_requested_or_latest(runtime.model_dir, checkpoint_path)
-    feed = runtime.feed(input_fn, ModeKeys.EVAL)
-    if steps is None and feed.endless:
+    feed = runtime.make_feed(input_fn, ModeKeys.EVAL)
+    if steps is None and feed.is_endless:
         raise ValueError(
             "evaluate(steps=None) needs a dataset that ends (got an endless one). Pass steps, or omit repeat()."
         )
-    step = runtime.step(ModeKeys.EVAL, feed.element_spec)
+    step = runtime.get_step(ModeKeys.EVAL, feed.element_spec)
     assert isinstance(step, EvalStep)  # The kind for this mode.
-    session = step.session(has_additions=bool(hooks or step.spec.evaluation_hooks) or has_scaffold(step.spec))
+    session = step.make_session(has_additions=bool(hooks or step.spec.evaluation_hooks) or has_scaffold(step.spec))
     scaffold = make_scaffold(step.spec, session)
     monitor = Monitor(session, (*hooks, *(step.spec.evaluation_hooks or ())), step.spec.loss)
     monitor.begin()
@@ -53,7 +53,7 @@ def evaluate(
         loader.load(checkpoint)
     step.reset()
     monitor.after_create_session()
-    total, weight, batches = 0.0, 0.0, 0
+    loss_sum, weight_sum, batches = 0.0, 0.0, 0
     with contextlib.closing(feed.iterate(steps)) as iteration:
         while not monitor.should_stop and (steps is None or batches < steps):
             requested = monitor.before_run()
@@ -67,31 +67,31 @@ def evaluate(
                 loader.reload(checkpoint)
                 batch_loss, batch_weight, fetched = step.run(features, labels)
                 loader.note_writes()
-            total += float(batch_loss)
-            weight += float(batch_weight)
+            loss_sum += float(batch_loss)
+            weight_sum += float(batch_weight)
             batches += 1
-            monitor.after_run({name: np.asarray(fetched[name]) for name in tensor_names(requested)})
-            if step.ignores_weights:
-                _warn_of_padding(step, step.rows(features["weights"]))
-    if not weight and not monitor.should_stop:
-        rows = "has only rows of weight 0" if batches else "has no batch"
-        _log.warning("evaluate: the input %s, so that the loss is 0 and metrics are of no rows. Check input_fn.", rows)
+            monitor.after_run({name: np.asarray(fetched[name]) for name in get_tensor_names(requested)})
+            if step.warns_of_padding:
+                _warn_of_padding(step, step.read_rows(features["weights"]))
+    if not weight_sum and not monitor.should_stop:
+        problem = "has only rows of weight 0" if batches else "has no batch"
+        _log.warning("evaluate: the input %s, so the loss is 0 and the metrics count no rows. Check input_fn.", problem)
     monitor.end()
     loader.note_writes()
     step.flush()
     with runtime.lock:
         loader.reload(checkpoint)
-        loss = np.float32(total / weight if weight else 0.0)
-        metrics: dict[str, Array] = {**step.values(), "loss": loss, "global_step": np.int64(step.global_step)}
-    formatted = ", ".join(f"{name} = {metrics[name]}" for name in sorted(metrics))
-    _log.info("Evaluated %d %s: %s", batches, "batch" if batches == 1 else "batches", formatted)
+        loss = np.float32(loss_sum / weight_sum if weight_sum else 0.0)
+        metrics: dict[str, Array] = {**step.read_metrics(), "loss": loss, "global_step": np.int64(step.global_step)}
+    metrics_text = ", ".join(f"{name} = {metrics[name]}" for name in sorted(metrics))
+    _log.info("Evaluated %d %s: %s", batches, "batch" if batches == 1 else "batches", metrics_text)
     if events_dir is not None:
         _write_summaries(events_dir, metrics, checkpoint)
     return metrics
 
 
 def _warn_of_padding(step: EvalStep, weights: Array) -> None:
-    """Warn once if a batch has rows of weight 0, which the model counts like real ones."""
+    """Warn if a batch has rows of weight 0, which the model counts like real ones; then, `step` needs no further warning."""
     padding = int(np.sum(weights == 0))
     if not padding:
         return
@@ -102,7 +102,7 @@ def _warn_of_padding(step: EvalStep, weights: Array) -> None:
         padding,
         np.size(weights),
     )
-    step.ignores_weights = False  # Warn once.
+    step.warns_of_padding = False
 
 
 def _write_summaries(folder: str, metrics: dict[str, Array], checkpoint: Checkpoint | None) -> None:
@@ -127,6 +127,7 @@ def _write_summaries(folder: str, metrics: dict[str, Array], checkpoint: Checkpo
 
 
 def _add_numbers(summary: tf.compat.v1.Summary, name: str, metric: Array) -> None:
+    """Add a metric that is a number or an array of numbers."""
     if np.ndim(metric) == 0:
         summary.value.add(tag=name, simple_value=float(metric))
     else:  # Such as precision_at_thresholds.
@@ -140,6 +141,6 @@ def _add_images(summary: tf.compat.v1.Summary, name: str, serialized: bytes) -> 
     except DecodeError:
         _log.warning("The metric %r is not a number, nor a serialised Summary: it gets no summary.", name)
         return
-    for index, image in enumerate(values):
-        image.tag = f"{name}/{index}"
+    for index, value in enumerate(values):
+        value.tag = f"{name}/{index}"
     summary.value.extend(values)

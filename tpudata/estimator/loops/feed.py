@@ -22,13 +22,13 @@ class Feed:
 
     Attributes:
         element_spec: spec of one replica's element.
-        endless: whether the data repeats without end.
-        iterate: function of the largest number of steps, or None for all, that returns an iteration over the elements; on
-            devices, no further elements are read.
+        is_endless: whether the data repeats without end.
+        iterate: function of the largest number of steps, or None for all, that returns an iteration over the elements. Only
+            iterations of devices, which read ahead, heed the number.
     """
 
     element_spec: Specs
-    endless: bool
+    is_endless: bool
     iterate: Callable[[int | None], StepIteration]
 
 
@@ -47,22 +47,23 @@ def make_feed(call_input_fn: CallInputFn, deployment: Deployment, batch_axis: Se
     elements = ReplicaElements(call_input_fn, deployment, batch_axis)
     topology = deployment.topology
     if not topology.devices:
-        dataset = elements.dataset(deployment.calls()[0])
-        endless = elements.endless
-        return Feed(dataset.element_spec, endless, lambda _: Iteration(dataset, is_endless=endless))
+        (call,) = deployment.list_calls()
+        dataset = elements.make_dataset(call)
+        is_endless = elements.is_endless
+        return Feed(dataset.element_spec, is_endless, lambda _: Iteration(dataset, is_endless=is_endless))
     # Plain TensorFlow needs no jax.
     from tpudata.devices.spmd.mesh import make_mesh
 
     peers = topology.peers
-    dataset = elements.worker_dataset(topology.num_hosts, peers.index)
+    dataset = elements.make_worker_dataset(topology.num_hosts, peers.index)
     check_for_devices(dataset.element_spec)
     stacks = StackFeed(
         dataset,
         make_mesh(topology.devices),
         topology.local_replicas,
         deployment.config.steps_of_a_loop if deployment.mode == ModeKeys.TRAIN else 1,
-        endless=not peers.any(not elements.endless),
+        endless=not peers.any(not elements.is_endless),
         peers=peers,
         short_data=choose_short_data(deployment.mode, dataset.element_spec),
     )
-    return Feed(dataset.element_spec, elements.endless, stacks.iterate)
+    return Feed(dataset.element_spec, elements.is_endless, stacks.iterate)

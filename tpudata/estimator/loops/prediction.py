@@ -15,7 +15,7 @@ from tpudata.estimator.api.hook_lists import SessionRunHook, check_hooks
 from tpudata.estimator.api.mode_keys import ModeKeys
 from tpudata.estimator.api.user_functions import InputFunction
 from tpudata.estimator.feeding.signature import list_leaves
-from tpudata.estimator.hooks.monitor import Monitor, tensor_names
+from tpudata.estimator.hooks.monitor import Monitor, get_tensor_names
 from tpudata.estimator.hooks.scaffold import ScaffoldLoader, has_scaffold, make_scaffold
 from tpudata.estimator.loops.runtime import Runtime
 from tpudata.estimator.state.checkpoints import find_requested_or_latest
@@ -38,11 +38,12 @@ def predict(
     """Yield predictions; see `TPUEstimator.predict`."""
     hooks = check_hooks(hooks, "predict(hooks=...)")
     checkpoint = find_requested_or_latest(runtime.model_dir, checkpoint_path)
-    feed = runtime.feed(input_fn, ModeKeys.PREDICT)
-    step = runtime.step(ModeKeys.PREDICT, (feed.element_spec[0], None))
+    feed = runtime.make_feed(input_fn, ModeKeys.PREDICT)
+    features_spec, _ = feed.element_spec
+    step = runtime.get_step(ModeKeys.PREDICT, (features_spec, None))
     assert isinstance(step, PredictStep)  # The kind for this mode.
     keys = _select_keys(step.spec.predictions, predict_keys)
-    session = step.session(has_additions=bool(hooks or step.spec.prediction_hooks) or has_scaffold(step.spec))
+    session = step.make_session(has_additions=bool(hooks or step.spec.prediction_hooks) or has_scaffold(step.spec))
     loader = ScaffoldLoader(step, runtime.store, session, make_scaffold(step.spec, session))
     monitor = Monitor(session, (*hooks, *(step.spec.prediction_hooks or ())), step.spec.predictions)
     monitor.begin()
@@ -59,7 +60,7 @@ def predict(
             features, mask = element
             batches += 1
             with runtime.lock:
-                if runtime.trains:
+                if runtime.is_training:
                     raise UsageError(
                         "predict: the estimator is training, and these predictions began before that. Consume them before, or use "
                         "another estimator."
@@ -69,16 +70,10 @@ def predict(
                 step.fetches.request(requested)
                 predictions, fetched = step.run(features)
                 loader.note_writes()
-            monitor.after_run({name: np.asarray(fetched[name]) for name in tensor_names(requested)})
+            monitor.after_run({name: np.asarray(fetched[name]) for name in get_tensor_names(requested)})
             batch = {key: predictions[key] for key in keys} if keys is not None else predictions
-            is_real = step.rows(mask)
-            for path, array in list_leaves((batch, None)):
-                if np.ndim(array) == 0 or len(array) != len(is_real):
-                    name = path.replace("features", "predictions", 1)
-                    raise ModelFnValueError(
-                        f"{name} has shape {np.shape(array)} (expected {count_text(len(is_real), 'row')}, as in the batch). "
-                        "Predict one for each row."
-                    )
+            is_real = step.read_rows(mask)
+            _check_rows(batch, len(is_real))
             batch = tf.nest.map_structure(lambda array, is_real=is_real: array[is_real], batch)
             if not yield_single_examples:
                 yield batch
@@ -91,8 +86,23 @@ def predict(
     loader.note_writes()
 
 
+def _check_rows(predictions: Arrays, count: int) -> None:
+    """Raise ModelFnValueError if a prediction does not have `count` rows."""
+    for path, array in list_leaves((predictions, None)):
+        if np.ndim(array) == 0 or len(array) != count:
+            name = path.replace("features", "predictions", 1)  # The paths are those of an input's element.
+            raise ModelFnValueError(
+                f"{name} has shape {np.shape(array)} (expected {count_text(count, 'row')}, as in the batch). Predict one for "
+                "each row."
+            )
+
+
 def _select_keys(predictions: Tensors, predict_keys: Sequence[str] | str | None) -> list[str] | None:
-    """Return the keys of the predictions to yield; None for all, or for predictions that are not a dict."""
+    """Return the keys of the predictions to yield, in the order of `predictions`; None for all.
+
+    Raises:
+        ValueError: the predictions are not a dict, or have none of the keys.
+    """
     if predict_keys is None:
         return None
     if not isinstance(predictions, Mapping):

@@ -30,8 +30,9 @@ from tpudata.estimator.tracing.optimizer import DENSE_GRADIENTS
 from tpudata.estimator.tracing.traced_model import trace_model
 from tpudata.tensor_types import Specs, Tensors
 
-_SEED_BYTES = 3
+_SEED_BYTES = 3  # Enough for another seed in each run.
 ModeStep: TypeAlias = TrainStep | EvalStep | PredictStep
+# Class of steps, called with the arguments of Step.
 _StepKind: TypeAlias = Callable[..., ModeStep]
 _PLAIN_STEPS: Mapping[str, _StepKind] = {
     ModeKeys.TRAIN: PlainTrainStep,
@@ -46,7 +47,7 @@ class Runtime:
     Attributes:
         user_model: functions and parameters of the user.
         in_use: lock that training or an evaluation holds while it uses the steps and the variables.
-        trains: whether training holds it, so that running predictions may not use the variables.
+        is_training: whether training holds `in_use`, so that running predictions may not use the variables.
         lock: lock held while a step is compiled, and while variables are loaded for a batch and the batch runs.
 
     Args:
@@ -63,10 +64,11 @@ class Runtime:
     ) -> None:
         self.user_model = user_model
         self.in_use = threading.Lock()
-        self.trains = False
+        self.is_training = False
         self.lock = threading.RLock()
         self._find_topology = find_topology
         self._warm_start = warm_start
+        # (mode, specs of (features, labels), step); a list, as structures of specs cannot be keys.
         self._steps: list[tuple[str, tuple[Specs, Specs], ModeStep]] = []
 
     @property
@@ -104,28 +106,28 @@ class Runtime:
         return VariableStore(variables, _make_host_copies(self.topology, variables), self.peers, self._warm_start)
 
     def clone_on(self, find_topology: Callable[[], Topology]) -> "Runtime":
-        """Return a runtime of the same model on devices of this process only."""
+        """Return a runtime of the same model on other devices, with separate steps and variables."""
         return Runtime(self.user_model, find_topology, self._warm_start)
 
     def clone(self) -> "Runtime":
         """Return a runtime of the same model on the same devices, with separate steps and variables."""
-        return Runtime(self.user_model, lambda: self.topology, self._warm_start)
+        return self.clone_on(lambda: self.topology)
 
-    def deployment(self, mode: str) -> Deployment:
+    def make_deployment(self, mode: str) -> Deployment:
         """Return the deployment that describes how `mode` is fed."""
         user_model = self.user_model
         return Deployment(mode, self.topology, user_model.config.tpu_config, user_model.batch_sizes[mode])
 
-    def feed(self, input_fn: InputFunction, mode: str, start_step: int = 0) -> Feed:
+    def make_feed(self, input_fn: InputFunction, mode: str, start_step: int = 0) -> Feed:
         """Call input_fn for the replicas of `mode`, and return the data.
 
         An input_fn that takes `start_step` gets the number of steps done.
         """
-        deployment = self.deployment(mode)
+        deployment = self.make_deployment(mode)
         call = functools.partial(self.user_model.call_input, input_fn, deployment, start_step=start_step)
         return make_feed(call, deployment, self.user_model.batch_axis)
 
-    def step(self, mode: str, element_spec: Specs) -> ModeStep:
+    def get_step(self, mode: str, element_spec: Specs) -> ModeStep:
         """Return the compiled step of `mode` for such elements; the first call traces model_fn."""
         specs = split_element(element_spec)
         with self.lock:
@@ -138,24 +140,23 @@ class Runtime:
 
     def _make_step(self, mode: str, specs: tuple[Specs, Specs]) -> ModeStep:
         """Trace model_fn, and return the step of a mode for the elements with these specs."""
-        deployment, topology = self.deployment(mode), self.topology
+        deployment, topology = self.make_deployment(mode), self.topology
 
-        def call_model(features: Tensors, labels: Tensors, mode: str) -> ModelSpec:
-            del mode
+        def call_model(features: Tensors, labels: Tensors) -> ModelSpec:
             if topology.is_tpu:  # Several replicas sum dense gradients anyway; do the same on a single core.
                 tf.compat.v1.get_default_graph().add_to_collection(DENSE_GRADIENTS, True)
             return self.user_model.call_model(features, labels, deployment)
 
-        writes = mode == ModeKeys.TRAIN and self.peers.is_chief
+        summaries_dir = self.model_dir if mode == ModeKeys.TRAIN and self.peers.is_chief else None
         replicas = topology.num_replicas if topology.devices else None
-        traced = trace_model(call_model, mode, specs, self.seed, self.model_dir if writes else None, replicas)
+        traced = trace_model(call_model, mode, specs, self.seed, summaries_dir, replicas)
+        step_kinds = _import_device_steps() if topology.devices else _PLAIN_STEPS
         broadcast = deployment.pipeline is InputPipelineConfig.BROADCAST
-        steps = _device_steps() if topology.devices else _PLAIN_STEPS
-        return steps[mode](traced, topology, self.store, broadcast=broadcast)
+        return step_kinds[mode](traced, topology, self.store, broadcast=broadcast)
 
 
 def _make_host_copies(topology: Topology, variables: dict[str, tf.Variable]) -> HostCopies:
-    """Return the host's copies of the variables: they track the devices' values, if jax runs the steps."""
+    """Return the host's copies of the variables, which know whether jax's devices have newer values."""
     if not topology.devices:
         return OnlyOnHost()
     from tpudata.devices.spmd.mesh import make_mesh
@@ -164,13 +165,13 @@ def _make_host_copies(topology: Topology, variables: dict[str, tf.Variable]) -> 
     return DeviceVariables(make_mesh(topology.devices), variables)
 
 
-def _device_steps() -> Mapping[str, _StepKind]:
-    """Return the step classes for devices."""
-    from tpudata.estimator.steps.device_calls import DeviceCalls
+def _import_device_steps() -> Mapping[str, _StepKind]:
+    """Return for each mode the class of its steps on devices, which imports jax."""
+    from tpudata.estimator.steps.device_calls import DeviceCallBuilder
     from tpudata.estimator.steps.device_train_step import DeviceTrainStep
 
     return {
         ModeKeys.TRAIN: DeviceTrainStep,
-        ModeKeys.EVAL: functools.partial(EvalStep, calls=DeviceCalls),
-        ModeKeys.PREDICT: functools.partial(PredictStep, calls=DeviceCalls),
+        ModeKeys.EVAL: functools.partial(EvalStep, builder_class=DeviceCallBuilder),
+        ModeKeys.PREDICT: functools.partial(PredictStep, builder_class=DeviceCallBuilder),
     }

@@ -8,7 +8,7 @@ later traces.
 import contextlib
 import dataclasses
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -17,7 +17,7 @@ from tpudata.devices.graphs.graph_walk import find_needed_operations
 from tpudata.devices.graphs.keras_effects import KerasConditions
 from tpudata.devices.graphs.keras_state import is_keras_seed
 from tpudata.estimator.state.partition import Part
-from tpudata.estimator.state.variable_requests import Key, VariableMaker, make_key_counter, variable_creator
+from tpudata.estimator.state.variable_requests import Key, VariableMaker, make_key_counter, make_variable_creator
 from tpudata.tensor_types import Specs, Tensors
 
 _Keys = tf.compat.v1.GraphKeys
@@ -26,32 +26,32 @@ _LOCAL = (_Keys.LOCAL_VARIABLES, _Keys.METRIC_VARIABLES)
 
 @dataclasses.dataclass(frozen=True)
 class VariableInfo:
-    """One variable that a function makes.
+    """One variable that a function makes; names of tensors and operations are those in the scratch graph.
 
     Attributes:
         key: `(name, n)`: the n-th request for `name`, the requested name without the numbers that make it unique.
         name: name in the graph and in a checkpoint.
         trainable: whether optimizers change it by default.
         collections: graph collections that contain it.
-        handle: name of its handle, a tensor of the scratch graph.
+        handle_name: name of its handle, a resource tensor.
         synchronization, aggregation: its treatment on several replicas, as in `tf.Variable`.
         scratch: the variable of the scratch graph.
-        creating_operation: name of the operation that assigned its initial value when it was made.
+        first_initializer_name: name of the operation that assigned the initial value with which it was made.
     """
 
     key: Key
     name: str
     trainable: bool
     collections: tuple[str, ...]
-    handle: str
+    handle_name: str
     synchronization: tf.VariableSynchronization
     aggregation: tf.VariableAggregation
     scratch: tf.Variable = dataclasses.field(repr=False)
-    creating_operation: str
+    first_initializer_name: str
 
     @property
-    def initial(self) -> str:
-        """Name of the tensor in the scratch graph with the initial value.
+    def initial_value_name(self) -> str:
+        """Name of the tensor with the initial value.
 
         `tf.train.init_from_checkpoint` changes it, in model_fn and later in scaffold_fn.
         """
@@ -60,14 +60,14 @@ class VariableInfo:
         return name
 
     @property
-    def initializer(self) -> str:
-        """Name of the operation in the scratch graph that assigns the initial value."""
+    def initializer_name(self) -> str:
+        """Name of the operation that assigns the initial value."""
         name: str = self.scratch.initializer.name
         return name
 
     @property
     def part(self) -> Part | None:
-        """Place in a partitioned variable, or None."""
+        """The slice of a partitioned variable that it is; None if it is not partitioned."""
         return Part.find(self.scratch)
 
     @property
@@ -87,7 +87,7 @@ class Blueprint:
 
     Attributes:
         variables: variables in the order of creation.
-        arguments: placeholders with which the function was called.
+        arguments: placeholders with which the function was called, in the structure of the specs; None for an absent one.
         result: result of the function; its tensors belong to the scratch graph.
         graph: the scratch graph.
         key: part of the names of its shared resources, such as tables, unique among the graphs of this process.
@@ -101,33 +101,57 @@ class Blueprint:
     key: str = dataclasses.field(default_factory=lambda: uuid.uuid4().hex)
     writer_key: str = dataclasses.field(default_factory=lambda: uuid.uuid4().hex)
 
+    @property
+    def placeholders(self) -> list[tf.Tensor]:
+        """The placeholders of `arguments`, in the order of `tf.nest.flatten`."""
+        return [argument for argument in tf.nest.flatten(self.arguments) if argument is not None]
+
+    @property
+    def initializer_names(self) -> set[str]:
+        """Names of the operations that assign initial values, which are not updates by a step."""
+        return {name for info in self.variables for name in (info.initializer_name, info.first_initializer_name)}
+
+    def get_handle(self, info: VariableInfo) -> tf.Tensor:
+        """Return the handle (scalar resource tensor) of a variable."""
+        return self.graph.get_tensor_by_name(info.handle_name)
+
+    def get_initial_value(self, info: VariableInfo) -> tf.Tensor:
+        """Return the tensor of a variable's initial value."""
+        return self.graph.get_tensor_by_name(info.initial_value_name)
+
     def identify_initial_value(self, info: VariableInfo) -> tuple[str, str]:
         """Return (key of the graph, tensor name), which identifies a variable's initial value."""
-        return self.key, info.initial
+        return self.key, info.initial_value_name
 
-    def initial_values(self, variables: Sequence[VariableInfo]) -> dict[str, tf.Tensor]:
-        """Return the initial values of `variables`, by name, which are the same at every call if the graph has a seed."""
+    def compute_initial_values(self, variables: Sequence[VariableInfo]) -> dict[str, tf.Tensor]:
+        """Return the initial values (tensors) of `variables`, by name; the same at every call if the graph has a seed."""
         if not variables:
             return {}
-        names = [info.initial for info in variables]
+        tensors = [self.get_initial_value(info) for info in variables]
         # Only needed operations are copied: others with side effects would run, too.
-        tensors = [self.graph.get_tensor_by_name(name) for name in names]
-        needed = {operation.name for operation in find_needed_operations(tensor.op for tensor in tensors)}
-        graph_def = self.graph.as_graph_def()
-        needed_nodes = [node for node in graph_def.node if node.name in needed]
-        del graph_def.node[:]
-        graph_def.node.extend(needed_nodes)
-        for node in graph_def.node:
-            # Nothing can be colocated with an omitted operation.
-            node.attr.pop("_class", None)
+        graph_def = self.extract_subgraph(find_needed_operations(tensor.op for tensor in tensors))
 
         def compute() -> Tensors:
-            return tf.import_graph_def(graph_def, return_elements=names, name="")
+            return tf.import_graph_def(graph_def, return_elements=[tensor.name for tensor in tensors], name="")
 
         # Importing the graph again restarts its random ops.
         with tf.device("CPU:0"):
             values = tf.compat.v1.wrap_function(compute, [])()
         return {info.name: value for info, value in zip(variables, values, strict=True)}
+
+    def extract_subgraph(self, operations: Collection[tf.Operation]) -> tf.compat.v1.GraphDef:
+        """Return the `GraphDef` of operations of the scratch graph, without references to others except inputs."""
+        names = {operation.name for operation in operations}
+        graph_def = self.graph.as_graph_def()
+        nodes = [node for node in graph_def.node if node.name in names]
+        del graph_def.node[:]
+        graph_def.node.extend(nodes)
+        for node in graph_def.node:
+            inputs = [name for name in node.input if not name.startswith("^") or name[1:] in names]
+            del node.input[:]
+            node.input.extend(inputs)
+            node.attr.pop("_class", None)  # The operation with which this one is colocated.
+        return graph_def
 
 
 class _ScratchGraph(KerasConditions, tf.Graph):  # type: ignore[misc]  # TensorFlow is untyped
@@ -158,16 +182,17 @@ def discover(function: Callable[..., Any], specs: Sequence[Specs], seed: int | N
 @contextlib.contextmanager
 def record_variables(infos: list[VariableInfo]) -> Iterator[None]:
     """Record the variables that are made in the default graph inside the context; they are added to `infos` at its end."""
+    # By key: the variable, its collections, and the name of its initializer, which init_from_checkpoint may replace later.
     created: dict[Key, tuple[tf.Variable, tuple[str, ...], str]] = {}
 
     def record(key: Key, create: VariableMaker, kwargs: Mapping[str, Any]) -> tf.Variable:
         variable = create(**{**kwargs, "use_resource": True})  # Reference variables have no handle.
         collections = kwargs.get("collections")
-        members = (_Keys.GLOBAL_VARIABLES,) if collections is None else tuple(collections)
-        created[key] = variable, members, variable.initializer.name
+        collections = (_Keys.GLOBAL_VARIABLES,) if collections is None else tuple(collections)
+        created[key] = variable, collections, variable.initializer.name
         return variable
 
-    with tf.variable_creator_scope(variable_creator(record, make_key_counter())):
+    with tf.variable_creator_scope(make_variable_creator(record, make_key_counter())):
         yield
     graph = tf.compat.v1.get_default_graph()
     trainable = {id(variable) for variable in graph.get_collection(_Keys.TRAINABLE_VARIABLES)}
@@ -177,14 +202,14 @@ def record_variables(infos: list[VariableInfo]) -> Iterator[None]:
             name=variable.op.name,
             trainable=id(variable) in trainable,
             collections=collections,
-            handle=variable.handle.name,
+            handle_name=variable.handle.name,
             synchronization=variable.synchronization,
             # v1 code has a separate enumeration.
             aggregation=tf.VariableAggregation(variable.aggregation.value),
             scratch=variable,
-            creating_operation=creating_operation,
+            first_initializer_name=first_initializer_name,
         )
-        for key, (variable, collections, creating_operation) in created.items()
+        for key, (variable, collections, first_initializer_name) in created.items()
     ]
 
 

@@ -19,6 +19,7 @@ from tpudata.estimator.state.partition import Part, find_whole_part
 from tpudata.tensor_types import Array
 
 _GLOBAL_STEP = "global_step"
+_DIGEST_BYTES = 16
 # Errors that TensorFlow's reader raises for damaged files.
 _READ_ERRORS = (tf.errors.OpError, ValueError, IndexError, RuntimeError)
 _FIX = "Use another model_dir, or the model and the input size that wrote it."
@@ -61,7 +62,7 @@ class Checkpoint:
         """
         try:
             with tf.io.gfile.GFile(f"{prefix}.index", "rb") as file:
-                return cls(prefix, hashlib.blake2b(file.read(), digest_size=16).digest())
+                return cls(prefix, hashlib.blake2b(file.read(), digest_size=_DIGEST_BYTES).digest())
         except tf.errors.NotFoundError:
             raise CheckpointNotFoundError(
                 f"There is no checkpoint at {prefix}: {prefix}.index does not exist. Pass a path in the form that "
@@ -71,21 +72,21 @@ class Checkpoint:
             raise _make_damage_error(prefix, error) from error
 
     @classmethod
-    def from_bytes(cls, data: bytes) -> "Checkpoint":
-        """Return the checkpoint that `to_bytes` encodes."""
-        return cls(data[16:].decode(), data[:16])
+    def from_bytes(cls, encoded: bytes) -> "Checkpoint":
+        """Return the checkpoint that `to_bytes` encoded."""
+        return cls(encoded[_DIGEST_BYTES:].decode(), encoded[:_DIGEST_BYTES])
 
     def to_bytes(self) -> bytes:
         """Return bytes that identify this checkpoint for another process."""
         return self.digest + self.prefix.encode()
 
-    def step(self) -> int:
+    def read_step(self) -> int:
         """Return the global step; 0 if the checkpoint has none.
 
         Raises:
-            CheckpointError: the files are damaged.
+            CheckpointError: the files are damaged, or global_step is not one integer of 0 or more.
         """
-        reader = self.reader()
+        reader = self.open_reader()
         if not reader.has_tensor(_GLOBAL_STEP):
             return 0
         array = np.asarray(read_tensor(reader, self.prefix, _GLOBAL_STEP))
@@ -97,7 +98,7 @@ class Checkpoint:
             )
         return int(array)
 
-    def reader(self) -> CheckpointReader:
+    def open_reader(self) -> CheckpointReader:
         """Return TensorFlow's reader of the checkpoint.
 
         Raises:
@@ -114,12 +115,12 @@ class Checkpoint:
 
         Args:
             variables: the variables.
-            parts: by name the slice of a partitioned variable that a variable is, or None.
+            parts: for each variable by name, the slice of a partitioned variable that it is, or None.
 
         Raises:
             CheckpointError: the checkpoint lacks a variable or has it in another shape or dtype, or the files are damaged.
         """
-        reader = self.reader()
+        reader = self.open_reader()
         shapes = reader.get_variable_to_shape_map()
         dtypes = reader.get_variable_to_dtype_map()
         wholes = {name: find_whole_part(name, parts.get(name), shapes) for name in variables}
@@ -145,6 +146,16 @@ class Checkpoint:
 def _check_whole(
     prefix: str, name: str, part: Part, variable: tf.Variable, shape: Sequence[int], dtype: tf.DType
 ) -> None:
+    """Raise CheckpointError if a partitioned variable has not the shape and dtype of the checkpoint.
+
+    Args:
+        prefix: path of the checkpoint.
+        name: name of the part.
+        part: the part.
+        variable: variable of the part.
+        shape: shape of the partitioned variable in the checkpoint.
+        dtype: its dtype there.
+    """
     if tuple(shape) != part.full_shape or dtype != variable.dtype:
         raise CheckpointError(
             f"{prefix} has the partitioned variable {part.full_name!r} as {dtype.name}{tuple(shape)}, model_fn makes it, with its "
@@ -153,16 +164,20 @@ def _check_whole(
 
 
 def read_value(reader: CheckpointReader, prefix: str, name: str, whole: Part | None) -> Array:
-    """Return the value (NumPy) of a variable, or of its slice of a partitioned variable that the checkpoint stores as one.
+    """Return the value (NumPy) of a variable.
+
+    Args:
+        reader: reader of the checkpoint.
+        prefix: path of the checkpoint, for messages.
+        name: name of the variable in the checkpoint.
+        whole: the variable's slice of a partitioned variable that the checkpoint stores as one; None if it stores `name`.
 
     Raises:
         CheckpointError: the files are damaged.
     """
-    return (
-        read_tensor(reader, prefix, name)
-        if whole is None
-        else whole.slice_values(read_tensor(reader, prefix, whole.full_name))
-    )
+    if whole is None:
+        return read_tensor(reader, prefix, name)
+    return whole.slice_values(read_tensor(reader, prefix, whole.full_name))
 
 
 def read_tensor(reader: CheckpointReader, prefix: str, name: str) -> Array:

@@ -63,10 +63,10 @@ def find_chiefs_latest(model_dir: str, peers: Peers) -> Checkpoint | None:
     chief_checkpoint = find_latest(model_dir) if peers.is_chief else None
     if peers.count == 1:
         return chief_checkpoint
-    data = peers.broadcast_bytes(b"" if chief_checkpoint is None else chief_checkpoint.to_bytes())
-    if chief_checkpoint is not None or not data:
+    encoded = peers.broadcast_bytes(b"" if chief_checkpoint is None else chief_checkpoint.to_bytes())
+    if chief_checkpoint is not None or not encoded:
         return chief_checkpoint
-    expected = Checkpoint.from_bytes(data)
+    expected = Checkpoint.from_bytes(encoded)
     try:
         local = Checkpoint.open(expected.prefix)
     except CheckpointError:
@@ -99,7 +99,12 @@ def _make_state_path(model_dir: str) -> str:
 
 
 def list_recorded(model_dir: str) -> list[str]:
-    """Return the paths of the checkpoints that the state file names, the newest last; empty if there is no state file."""
+    """Return the paths of the checkpoints that the state file names, the newest last; empty if there is no state file.
+
+    Raises:
+        CheckpointError: the state file is damaged.
+        StorageError: the state file cannot be read.
+    """
     path = _make_state_path(model_dir)
     try:
         with tf.io.gfile.GFile(path, "rb") as file:
@@ -110,7 +115,7 @@ def list_recorded(model_dir: str) -> list[str]:
         raise StorageError(
             f"{path}, which names the newest checkpoint, could not be read: {find_reason(error)}. Check its permissions."
         ) from error
-    # TensorFlow does not publish the type.
+    # An empty proto of a type that TensorFlow does not publish.
     state = type(tf.compat.v1.train.generate_checkpoint_state_proto(".", "any", ["any"]))()
     try:
         text_format.Parse(content, state)
@@ -143,15 +148,15 @@ class Retention:
         """Return the paths beyond the limit once one more checkpoint is written; `paths` has the oldest first."""
         return paths[: max(0, len(paths) + 1 - self.keep_max)] if self.keep_max else ()
 
-    def keeps(self, model_dir: str, path: str) -> bool:
-        """Return whether to keep an old checkpoint as the first of its interval, and if so, begin the next interval."""
+    def keep_if_due(self, model_dir: str, path: str) -> bool:
+        """Keep an old checkpoint if it is the first after the current interval, and begin the next one; return whether it is."""
         if math.isinf(self._next_time):
             return False
         try:
-            written = tf.io.gfile.stat(tf.io.gfile.join(model_dir, f"{path}.index")).mtime_nsec / 1e9
+            written_at = tf.io.gfile.stat(tf.io.gfile.join(model_dir, f"{path}.index")).mtime_nsec / 1e9
         except tf.errors.OpError:
             return False
-        if written <= self._next_time:
+        if written_at <= self._next_time:
             return False
         self._next_time += self.every_hours * 3600
         return True
@@ -174,10 +179,11 @@ def save(model_dir: str, step: int, variables: Mapping[str, tf.Variable], retent
     Raises:
         StorageError: the checkpoint could not be written; the state file names the previous one.
     """
-    base = f"model.ckpt-{step}"
-    prefix = tf.io.gfile.join(model_dir, base)
+    name = f"model.ckpt-{step}"
+    prefix = tf.io.gfile.join(model_dir, name)
     tensors = [variable.read_value() for variable in variables.values()]
-    recorded = [path for path in (_make_relative(model_dir, path) for path in list_recorded(model_dir)) if path != base]
+    recorded = [_make_relative(model_dir, path) for path in list_recorded(model_dir)]
+    recorded = [path for path in recorded if path != name]
     last_path = tf.io.gfile.join(model_dir, recorded[-1]) if recorded else "none"
     oldest = retention.select_oldest(recorded)
     try:
@@ -189,21 +195,21 @@ def save(model_dir: str, step: int, variables: Mapping[str, tf.Variable], retent
                 shape_and_slices=[""] * len(variables),
                 tensors=tensors,
             )
-        _write_state(model_dir, [*recorded[len(oldest) :], base])
+        _write_state(model_dir, [*recorded[len(oldest) :], name])
     except tf.errors.OpError as error:
         raise StorageError(
             f"the checkpoint {prefix} could not be written: {find_reason(error)}. {SPACE_AND_PERMISSION} Training continues "
             f"from the last one, {last_path}."
         ) from error
     for path in oldest:
-        if not retention.keeps(model_dir, path):
+        if not retention.keep_if_due(model_dir, path):
             _delete(model_dir, path)
     return Checkpoint.open(prefix)
 
 
 def _make_relative(model_dir: str, path: str) -> str:
-    prefix = model_dir.rstrip("/") + "/"
-    return path.removeprefix(prefix)
+    """Return a path relative to model_dir; unchanged if it is in another folder."""
+    return path.removeprefix(f"{model_dir.rstrip('/')}/")
 
 
 def _write_state(model_dir: str, paths: list[str]) -> None:
@@ -217,8 +223,13 @@ def _write_state(model_dir: str, paths: list[str]) -> None:
 
 
 def _delete(model_dir: str, path: str) -> None:
-    """Delete the files of a checkpoint in model_dir; one in another folder belongs to another program, and is kept."""
-    if "/" in path:
+    """Delete the files of a checkpoint in model_dir.
+
+    Args:
+        model_dir: the folder.
+        path: path of the checkpoint, relative to model_dir if it is in there.
+    """
+    if "/" in path:  # One in another folder belongs to another program.
         return
     try:
         for name in tf.io.gfile.listdir(model_dir):

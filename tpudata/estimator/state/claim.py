@@ -13,7 +13,7 @@ from tpudata.storage.claims.liveness import DEAD_AFTER_SECONDS
 
 _log = logging.getLogger("tpudata")
 # Folders that a caller in this thread has claimed for the trainings that it starts.
-_CLAIMED: contextvars.ContextVar[frozenset[str]] = contextvars.ContextVar("held", default=frozenset())
+_CLAIMED: contextvars.ContextVar[frozenset[str]] = contextvars.ContextVar("claimed_model_dirs", default=frozenset())
 
 
 def check_model_dir(model_dir: str) -> None:

@@ -20,18 +20,18 @@ class LocalVariables:
     """
 
     def __init__(self, blueprint: Blueprint, infos: Sequence[VariableInfo]) -> None:
-        self._initial = blueprint.initial_values(infos)
+        self._initial_values = blueprint.compute_initial_values(infos)
         self.by_name = {info.name: self._make(info) for info in infos}
 
     def _make(self, info: VariableInfo) -> tf.Variable:
-        initial = self._initial[info.name]
-        is_number = initial.dtype.is_floating or initial.dtype.is_integer
+        initial_value = self._initial_values[info.name]
+        is_number = initial_value.dtype.is_floating or initial_value.dtype.is_integer
         aggregation = info.aggregation
         if aggregation is _Aggregation.NONE:
             aggregation = _Aggregation.SUM if is_number else _Aggregation.ONLY_FIRST_REPLICA
-        return tf.Variable(initial, trainable=False, name=info.name, aggregation=aggregation)
+        return tf.Variable(initial_value, trainable=False, name=info.name, aggregation=aggregation)
 
     def reset(self) -> None:
         """Set every variable to its initial value, on the host."""
         for name, variable in self.by_name.items():
-            variable.assign(self._initial[name])
+            variable.assign(self._initial_values[name])

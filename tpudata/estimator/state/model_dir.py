@@ -38,7 +38,7 @@ class ModelDir:
         Raises:
             CheckpointError: there is no checkpoint, or it is damaged.
         """
-        return sorted(self._open_newest().reader().get_variable_to_shape_map())
+        return sorted(self._open_newest().open_reader().get_variable_to_shape_map())
 
     def get_variable_value(self, name: str) -> Array:
         """Return the value (NumPy) of a variable in the newest checkpoint.
@@ -47,12 +47,13 @@ class ModelDir:
             CheckpointError: there is no checkpoint, or it has no such variable or is damaged.
         """
         newest = self._open_newest()
-        reader = newest.reader()
+        reader = newest.open_reader()
         if not reader.has_tensor(name):
             raise CheckpointNotFoundError(f"{newest.prefix} has no variable {name!r}. See get_variable_names().")
         return read_tensor(reader, newest.prefix, name)
 
     def _open_newest(self) -> Checkpoint:
+        """Return the newest checkpoint; CheckpointError without one."""
         newest = checkpoints.find_latest(self.model_dir)
         if newest is None:
             raise CheckpointError(f"There is no checkpoint in {self.model_dir} yet. Train first.")

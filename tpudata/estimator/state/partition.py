@@ -15,7 +15,7 @@ from tpudata.tensorflow_internals import save_slice_info
 
 @dataclasses.dataclass(frozen=True)
 class Part:
-    """Slice of a partitioned variable that one variable is.
+    """One variable's slice of a partitioned variable.
 
     Attributes:
         full_name: name of the partitioned variable.
@@ -31,7 +31,7 @@ class Part:
 
     @classmethod
     def find(cls, variable: tf.Variable) -> "Part | None":
-        """Return the slice that a v1 variable is; None if it is not partitioned."""
+        """Return the slice that a v1 variable is; None if it is not part of a partitioned variable."""
         slice_info = save_slice_info(variable)
         if slice_info is None:
             return None
@@ -50,5 +50,12 @@ class Part:
 
 
 def find_whole_part(name: str, part: Part | None, stored: Collection[str]) -> Part | None:
-    """Return `part` if a checkpoint with the names `stored` has the partitioned variable as one, and not `name`; else None."""
-    return part if part is not None and name not in stored and part.full_name in stored else None
+    """Return `part` if a checkpoint stores the partitioned variable as one instead of the part; otherwise None.
+
+    Args:
+        name: name of the variable that is the part.
+        part: the part; None if the variable is not partitioned.
+        stored: names of the variables in the checkpoint.
+    """
+    is_whole = part is not None and name not in stored and part.full_name in stored
+    return part if is_whole else None

@@ -9,7 +9,7 @@ from tpudata.devices.processes.peers import Peers
 from tpudata.estimator.state.blueprint import Blueprint, VariableInfo
 from tpudata.estimator.state.checkpoint import Checkpoint
 from tpudata.estimator.state.host_copies import HostCopies, OnlyOnHost
-from tpudata.estimator.state.warm_start import WarmStartSettings, warm_values
+from tpudata.estimator.state.warm_start import WarmStartSettings, read_warm_values
 from tpudata.tensor_types import Array
 
 
@@ -52,7 +52,7 @@ class VariableStore:
         """
         missing = [info for info in infos if info.name not in self._variables]
         # Processes may draw different initial values.
-        values = self._peers.broadcast_values(blueprint.initial_values(missing))
+        values = self._peers.broadcast_values(blueprint.compute_initial_values(missing))
         # Copies of values on devices never lie on a GPU, which jax uses.
         with tf.device(None if isinstance(self.copies, OnlyOnHost) else "CPU:0"):
             for info in missing:
@@ -61,10 +61,11 @@ class VariableStore:
             self._assign(info.name, values[info.name], blueprint.identify_initial_value(info))
         for info in infos:
             variable = self._variables[info.name]
-            initial = blueprint.graph.get_tensor_by_name(info.initial)
-            if variable.dtype != initial.dtype or not variable.shape.is_compatible_with(initial.shape):
+            initial_value = blueprint.get_initial_value(info)
+            if variable.dtype != initial_value.dtype or not variable.shape.is_compatible_with(initial_value.shape):
                 raise ModelFnValueError(
-                    f"model_fn: modes must share their variables (got {info.name!r} as {initial.dtype.name}{initial.shape}, "
+                    f"model_fn: modes must share their variables (got {info.name!r} as "
+                    f"{initial_value.dtype.name}{initial_value.shape}, "
                     f"expected {variable.dtype.name}{variable.shape} as in another mode). Make it alike in all modes."
                 )
         return {info.name: self._variables[info.name] for info in infos}
@@ -82,43 +83,44 @@ class VariableStore:
         if not stale:
             return
         targets = {info.name: self._variables[info.name] for info in stale}
-        if checkpoint is None:
-            values = blueprint.initial_values(stale)
-        else:
+        if checkpoint is not None:
             values = checkpoint.read(targets, {info.name: info.part for info in stale})
-        if checkpoint is None and self._warm_start is not None:
-            values |= warm_values(self._warm_start, infos, self._variables)
-        if checkpoint is None:
+        else:
+            values = blueprint.compute_initial_values(stale)
+            if self._warm_start is not None:
+                values |= read_warm_values(self._warm_start, infos, self._variables)
             values = self._peers.broadcast_values(values)
         for name in targets:
             self._assign(name, values[name], sources[name])
 
     def _find_source(self, blueprint: Blueprint, info: VariableInfo, checkpoint: Checkpoint | None) -> object:
+        """Return the source of the value that `load` gives a variable."""
         if checkpoint is not None:
             return checkpoint
-        first = blueprint.identify_initial_value(info)
-        return first if self._warm_start is None else (first, self._warm_start)
+        initial_value = blueprint.identify_initial_value(info)
+        return initial_value if self._warm_start is None else (initial_value, self._warm_start)
 
     def restore(
-        self, blueprint: Blueprint, infos: Sequence[VariableInfo], source: object, restore: Callable[[], None]
+        self, blueprint: Blueprint, infos: Sequence[VariableInfo], source: object, assign_values: Callable[[], None]
     ) -> None:
-        """Set the variables of `infos` to their initial values, and then call `restore`, which assigns to some of them.
+        """Set the variables of `infos` to their initial values, and then call `assign_values`, which sets some of them.
 
         Args:
             blueprint: source of the initial values.
             infos: the variables.
-            source: source of the values that `restore` assigns; if all variables have it already, nothing changes.
-            restore: function that assigns values.
+            source: source of the values that `assign_values` assigns; if all variables have it already, nothing changes.
+            assign_values: function that assigns values.
         """
         if all(self._sources.get(info.name) == source for info in infos):
             return
-        for name, value in blueprint.initial_values(infos).items():
-            self._assign(name, value, None)
-        restore()
+        for name, value in blueprint.compute_initial_values(infos).items():
+            self._assign(name, value, source=None)
+        assign_values()
         for info in infos:
             self._sources[info.name] = source
 
     def _assign(self, name: str, value: tf.Tensor | Array, source: object) -> None:
+        """Assign a value and record its source; the source is None in between, in case of an error."""
         self._sources[name] = None
         self._variables[name].assign(value)
         self.copies.mark_changed_on_host([name])

@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 
 import tensorflow as tf
 
+# (requested name without numbers, number of this request for it, from 1).
 Key: TypeAlias = tuple[str, int]
 # The next creator of `tf.variable_creator_scope`, which takes keyword arguments.
 VariableMaker: TypeAlias = Callable[..., tf.Variable]
@@ -20,12 +21,12 @@ def make_key_counter() -> Callable[[str], Key]:
     """Return a function from a requested name to the key of the request; it counts requests for equal names."""
     requests: Counter[str] = Counter()
 
-    def key(name: str) -> Key:
-        plain = _strip_numbers(name)
-        requests[plain] += 1
-        return plain, requests[plain]
+    def make_key(name: str) -> Key:
+        plain_name = _strip_numbers(name)
+        requests[plain_name] += 1
+        return plain_name, requests[plain_name]
 
-    return key
+    return make_key
 
 
 def _strip_numbers(name: str) -> str:
@@ -33,7 +34,7 @@ def _strip_numbers(name: str) -> str:
     return re.sub(r"_\d+(?=/|$)", "", name)
 
 
-def variable_creator(
+def make_variable_creator(
     make_variable: Callable[[Key, VariableMaker, Mapping[str, Any]], tf.Variable], make_key: Callable[[str], Key]
 ) -> Callable[..., tf.Variable]:
     """Return a creator for `tf.variable_creator_scope`.
@@ -43,9 +44,9 @@ def variable_creator(
         make_key: function from the requested name to the key.
     """
 
-    def creator(create: VariableMaker, **kwargs: Any) -> tf.Variable:
+    def create_variable(create: VariableMaker, **kwargs: Any) -> tf.Variable:
         scope = tf.get_current_name_scope()
         name = kwargs.get("name") or "Variable"
         return make_variable(make_key(f"{scope}/{name}" if scope else name), create, kwargs)
 
-    return creator
+    return create_variable

@@ -53,8 +53,9 @@ class WarmStartSettings(NamedTupleMethods):
         require_type("WarmStartSettings(ckpt_to_initialize_from=...)", path, is_path, "a path")
         object.__setattr__(self, "ckpt_to_initialize_from", os.fsdecode(path))
         choice: object = self.vars_to_warm_start
-        where, allowed = "WarmStartSettings(vars_to_warm_start=...)", "a regular expression, a list of them or None"
-        require_type(where, choice, isinstance(choice, str | list | tuple | None), allowed)
+        is_choice = isinstance(choice, str | list | tuple | None)
+        allowed = "a regular expression, a list of them or None"
+        require_type("WarmStartSettings(vars_to_warm_start=...)", choice, is_choice, allowed)
         if self.var_name_to_vocab_info:
             raise ValueError(
                 "WarmStartSettings(var_name_to_vocab_info=...) is not supported: vocabularies are not remapped, got "
@@ -92,23 +93,26 @@ class WarmStartSettings(NamedTupleMethods):
                 renamed[info.name] = renamed[info.part.full_name]
         patterns = self._list_patterns()
         only_trainable = isinstance(self.vars_to_warm_start, str)
-        chosen = [
+        chosen_names = [
             info.name
             for info in infos
             if (info.trainable or not only_trainable)
             and any(re.match(pattern, f"{info.name}:0") for pattern in patterns)
         ]
-        wholes = {info.part.full_name for info in infos if info.name in chosen and info.part is not None}
-        unused = sorted(renamed.keys() - wholes - set(chosen))
+        partitioned_names = {
+            info.part.full_name for info in infos if info.name in chosen_names and info.part is not None
+        }
+        unused = sorted(renamed.keys() - partitioned_names - set(chosen_names))
         if unused:
             raise ValueError(
                 f"WarmStartSettings(var_name_to_prev_var_name=...) names variables that vars_to_warm_start does not choose (got "
-                f"{unused}, expected some of {sorted(chosen)}). Remove them, or choose them."
+                f"{unused}, expected some of {sorted(chosen_names)}). Remove them, or choose them."
             )
-        return {name: renamed.get(name, name) for name in chosen}
+        return {name: renamed.get(name, name) for name in chosen_names}
 
 
 def _check_pattern(pattern: object) -> None:
+    """Raise TypeError if a pattern is not a string, and ValueError if it is not a regular expression."""
     if not isinstance(pattern, str):
         raise TypeError(
             f"WarmStartSettings(vars_to_warm_start=...) must contain names or regular expressions, not variables, got {pattern!r} "
@@ -122,7 +126,7 @@ def _check_pattern(pattern: object) -> None:
         ) from None
 
 
-def warm_start_settings(warm_start_from: str | WarmStartSettings | None) -> WarmStartSettings | None:
+def make_warm_start_settings(warm_start_from: str | WarmStartSettings | None) -> WarmStartSettings | None:
     """Return the settings for TPUEstimator's `warm_start_from`; a path stands for all trainable variables.
 
     Raises:
@@ -136,7 +140,7 @@ def warm_start_settings(warm_start_from: str | WarmStartSettings | None) -> Warm
     return WarmStartSettings(warm_start_from)
 
 
-def warm_values(
+def read_warm_values(
     settings: WarmStartSettings, infos: Sequence[VariableInfo], variables: Mapping[str, tf.Variable]
 ) -> dict[str, Array]:
     """Read the values (NumPy arrays) of the variables that start from the settings' checkpoint, by name.
@@ -152,7 +156,7 @@ def warm_values(
     """
     names = settings.previous_names(infos)
     checkpoint = settings.checkpoint()
-    reader = checkpoint.reader()
+    reader = checkpoint.open_reader()
     shapes = reader.get_variable_to_shape_map()
     dtypes = reader.get_variable_to_dtype_map()
     wholes = {info.name: _find_whole(info, names[info.name], shapes) for info in infos if info.name in names}
@@ -188,27 +192,29 @@ def _find_skipped(
 ) -> list[str]:
     """Return the names of variables that the pattern matches, but that are skipped because they are not trainable.
 
-    These are mostly averages of batch norm; slots of optimizers (`KERNEL/Momentum`), scalars and the global step are not
-    listed.
+    These are mostly averages of batch norm. Variables that the checkpoint lacks or has in another shape, slots of optimizers
+    (`KERNEL/Momentum`), scalars and the global step are not listed.
     """
     pattern = settings.vars_to_warm_start
     if not isinstance(pattern, str):
         return []
-    slots = tuple(f"{info.name}/" for info in infos if info.trainable)
+    slot_prefixes = tuple(f"{info.name}/" for info in infos if info.trainable)
     return [
         info.name
         for info in infos
         if not info.trainable
         and re.match(pattern, f"{info.name}:0")
-        and not info.name.startswith(slots)
-        and shapes.get(info.name) == list(variables[info.name].shape) != []
+        and not info.name.startswith(slot_prefixes)
+        and variables[info.name].shape.rank
+        and shapes.get(info.name) == list(variables[info.name].shape)
     ]
 
 
 def _warn_of_skipped(settings: WarmStartSettings, prefix: str, chosen: Sequence[str], skipped: Sequence[str]) -> None:
-    endings = sorted({re.escape(name.rpartition("/")[2]) for name in (*chosen, *skipped)})
+    """Warn of variables that a pattern skips, and suggest a list of patterns that chooses them, but no optimizer's slots."""
+    endings = sorted({re.escape(name.split("/")[-1]) for name in (*chosen, *skipped)})
     pattern = settings.vars_to_warm_start
-    scope = ".*" if pattern == ".*" else f"(?={pattern}).*"
+    beginning = ".*" if pattern == ".*" else f"(?={pattern}).*"
     others_text = f" and {len(skipped) - 1} more" if len(skipped) > 1 else ""
     _log.warning(
         "Warm start from %s: %r%s keep their initial values, as in the original, since a string chooses trainable variables alone. "
@@ -217,15 +223,22 @@ def _warn_of_skipped(settings: WarmStartSettings, prefix: str, chosen: Sequence[
         prefix,
         skipped[0],
         others_text,
-        f"{scope}({'|'.join(endings)}):",
+        f"{beginning}({'|'.join(endings)}):",
     )
 
 
 def _find_whole(info: VariableInfo, previous: str, shapes: Mapping[str, Sequence[int]]) -> Part | None:
-    """Return the slice of a partitioned variable that the checkpoint stores as one; None for other variables."""
+    """Return the variable's slice of a partitioned variable that the checkpoint stores as one; None for other variables.
+
+    Args:
+        info: the variable.
+        previous: its name in the checkpoint, if that stores the parts separately.
+        shapes: shapes of the checkpoint's variables by name.
+    """
     part = info.part
     if part is None:
         return None
+    # A variable that is not renamed may be stored under the partitioned variable's name.
     name = part.full_name if previous == info.name and previous not in shapes else previous
     full_shape = tuple(shapes[name]) if name in shapes else None
     return dataclasses.replace(part, full_name=name) if full_shape == part.full_shape else None

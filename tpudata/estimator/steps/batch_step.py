@@ -9,13 +9,14 @@ import tensorflow as tf
 
 from tpudata.devices.processes.topology import Topology
 from tpudata.estimator.fetching.replay import Replay, make_handle_getter
-from tpudata.estimator.graph.structure import batch_function
+from tpudata.estimator.graph.structure import make_batch_function
 from tpudata.estimator.state.store import VariableStore
 from tpudata.estimator.steps.step import Step
 from tpudata.estimator.tracing.traced_model import TracedModel
 from tpudata.tensor_types import Array, Specs, Tensors
 
-# Function of the values of replicas, which are tensors in a `tf.function` that is being built, or NumPy.
+# Function from the values of replicas to those that a call returns: for each tensor a list, with a value for each replica. Values
+# are NumPy, or tensors of a `tf.function` that is being built.
 Finish: TypeAlias = Callable[[list[list[Tensors]]], list[list[Tensors]]]
 
 
@@ -24,15 +25,16 @@ class BatchCall(NamedTuple):
 
     Attributes:
         writes: names of the variables that it may change.
-        run: function of the arguments of model_fn, which returns the result of `finish` for this process's replicas (NumPy).
+        run: function of the arguments of model_fn, or of the first of them, that returns NumPy values: for each tensor that
+            `finish` returns a list, with a value for each replica of this process.
     """
 
     writes: frozenset[str]
     run: Callable[..., list[list[Array]]]
 
 
-class BatchCalls(Protocol):
-    """Builder of the calls of a step."""
+class BatchCallBuilder(Protocol):
+    """Interface of builders of the calls of a step."""
 
     def build(
         self,
@@ -52,11 +54,11 @@ class BatchCalls(Protocol):
             finish: function from the replicas' values of each of `outputs` to the values to return.
         """
 
-    def rows(self, feature: Tensors) -> list[Array]:
+    def read_rows(self, feature: Tensors) -> list[Array]:
         """Return a feature of a batch as NumPy arrays, one for each replica."""
 
 
-class PlainCalls:
+class PlainCallBuilder:
     """Builder of calls of plain TensorFlow.
 
     Args:
@@ -76,17 +78,17 @@ class PlainCalls:
         updates: Sequence[tf.Operation],
         finish: Finish,
     ) -> BatchCall:
-        """Return a call, as described in BatchCalls, with `finish` in its `tf.function`."""
+        """Return a call, as described in BatchCallBuilder, with `finish` in its `tf.function`."""
         replay = Replay(traced.blueprint, list(outputs), updates)
 
         def compute(*batch: Tensors) -> list[list[tf.Tensor]]:
             return finish([[tensor] for tensor in replay(batch, make_handle_getter(self._variables))])
 
-        call = batch_function(compute, specs)
+        call = make_batch_function(compute, specs)
         # Not `numpy()`, which returns a scalar string as bytes: an array of bytes drops trailing zeros.
         return BatchCall(replay.writes, lambda *batch: [[np.asarray(tensor)] for (tensor,) in call(*batch)])
 
-    def rows(self, feature: Tensors) -> list[Array]:
+    def read_rows(self, feature: Tensors) -> list[Array]:
         """Return a feature of a batch as a NumPy array."""
         return [feature.numpy()]
 
@@ -96,7 +98,7 @@ class BatchStep(Step, abc.ABC):
 
     Args:
         traced, topology, store, broadcast: as in Step.
-        calls: builder of the calls on the step's devices.
+        builder_class: class of the builder of calls on the step's devices.
     """
 
     def __init__(
@@ -106,10 +108,11 @@ class BatchStep(Step, abc.ABC):
         store: VariableStore,
         *,
         broadcast: bool,
-        calls: Callable[[Step, VariableStore], BatchCalls] = PlainCalls,
+        builder_class: Callable[[Step, VariableStore], BatchCallBuilder] = PlainCallBuilder,
     ) -> None:
         super().__init__(traced, topology, store, broadcast=broadcast)
-        self._calls = calls(self, store)
+        self._builder = builder_class(self, store)
+        # Key of the fetches for which `_call` is built.
         self._built_key: tuple[tuple[str, ...], tuple[str, ...]] | None = None
 
     @abc.abstractmethod
@@ -117,7 +120,11 @@ class BatchStep(Step, abc.ABC):
         """Return the tensors that a replica computes for a batch, the fetched ones last, and the operations that it runs."""
 
     def _finish(self, values: list[list[Array]]) -> list[list[Array]]:
-        """Consume the values that only the host needs, and return the others."""
+        """Consume the values that only the host needs, and return the others.
+
+        Args:
+            values: for each tensor of `plan_outputs`, the values of the replicas.
+        """
         return values
 
     def _compute(self, *batch: Tensors) -> tuple[list[list[Array]], dict[str, Array]]:
@@ -127,20 +134,21 @@ class BatchStep(Step, abc.ABC):
             batch: arguments of model_fn.
 
         Returns:
-            The values (NumPy) of the replicas for each tensor that `_finish` returns, and the fetched values by name.
+            For each tensor that `_finish` returns, except the fetched ones, the values (NumPy) of the replicas; and the fetched
+            values by name.
         """
         if self._built_key != self.fetches.key:
             self._outputs, updates = self.plan_outputs()
             specs = self._traced.specs[: len(batch)]
             outputs = tf.nest.flatten(self._outputs)
-            self._call = self._calls.build(self._traced, specs, outputs, updates, self._finish)
+            self._call = self._builder.build(self._traced, specs, outputs, updates, self._finish)
             self._writes = self._call.writes
             self._built_key = self.fetches.key
         values = self._call.run(*batch)
-        first = len(values) - len(self.fetches.names)
-        fetched = map(self.replicas.join, values[first:])
-        return values[:first], dict(zip(self.fetches.names, fetched, strict=True))
+        num_results = len(values) - len(self.fetches.names)
+        fetched = map(self.replicas.join, values[num_results:])
+        return values[:num_results], dict(zip(self.fetches.names, fetched, strict=True))
 
-    def rows(self, feature: Tensors) -> Array:
+    def read_rows(self, feature: Tensors) -> Array:
         """Return a feature of a batch as a NumPy array, with the rows of all replicas."""
-        return self.replicas.concatenate(self._calls.rows(feature))
+        return self.replicas.concatenate(self._builder.read_rows(feature))

@@ -21,11 +21,12 @@ from tpudata.estimator.tracing.differences import find_diverging_variables
 from tpudata.estimator.tracing.traced_model import TracedModel
 from tpudata.tensor_types import Array, Specs, Tensors
 
+# The index of the replica, and of the call, which takes the place of a step for random draws.
 _REPLICA_SPEC = tf.TensorSpec([], tf.int32)
 _CALL_SPEC = tf.TensorSpec([], tf.int64)
 
 
-class DeviceCalls:
+class DeviceCallBuilder:
     """Builder of the calls of a step on several devices.
 
     Args:
@@ -44,12 +45,12 @@ class DeviceCalls:
         updates: Sequence[tf.Operation],
         finish: Finish,
     ) -> BatchCall:
-        """Return a call of stacks [1, replicas, ...], otherwise as described in BatchCalls."""
+        """Return a call, as described in BatchCallBuilder, but of stacks [1, replicas, ...] and with `finish` on the host."""
         state, cuts = self._state, [traced.step, traced.replica]
         replay = Replay(traced.blueprint, list(outputs), updates, cuts, rewrite=make_replica_rewrite(traced))
         structure = Structure(specs)
 
-        def function(replica: tf.Tensor, *tensors: tf.Tensor) -> list[tf.Tensor]:
+        def compute(replica: tf.Tensor, *tensors: tf.Tensor) -> list[tf.Tensor]:
             *batch, call_index = tensors
             values: list[tf.Tensor] = replay(
                 structure.pack(batch), make_handle_getter(state.variables), [call_index, replica]
@@ -58,7 +59,7 @@ class DeviceCalls:
 
         argument_specs = [_REPLICA_SPEC, *structure.specs, _CALL_SPEC]
         program, layout = lower_step(
-            traced, function, argument_specs, state.variables, state.per_replica_names, replay.writes
+            traced, compute, argument_specs, state.variables, state.per_replica_names, replay.writes
         )
         compiled = compile_call(program, layout, state.mesh)
         call_indices = itertools.count()
@@ -72,16 +73,16 @@ class DeviceCalls:
 
         return BatchCall(replay.writes, run)
 
-    def rows(self, feature: jax.Array) -> list[Array]:
+    def read_rows(self, feature: jax.Array) -> list[Array]:
         """Return a feature of a batch as NumPy arrays, one for each replica."""
         return [rows[0] for rows in local_parts(feature, axis=1)]
 
 
 def make_device_state(step: Step, store: VariableStore) -> DeviceState:
-    """Put the variables of a step on the devices; sets `step.own`, so that the step copies them from there."""
+    """Put a step's variables on the devices, and set `step.local_copies`, by which it copies its local ones from there."""
     assert isinstance(store.copies, DeviceVariables)  # Stores of devices have these.
     state = DeviceState(store.copies, step.variables, step.local.by_name)
-    step.own = state.per_replica
+    step.local_copies = state.per_replica
     return state
 
 

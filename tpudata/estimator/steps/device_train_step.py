@@ -25,6 +25,7 @@ from tpudata.tensor_types import Array
 _REPLICA_SPEC = tf.TensorSpec([], tf.int32)
 # Single steps need an entry for each position in a stack.
 _MAX_CACHED_PORTIONS = 1024
+# `finite` of a result without checked variables.
 _UNCHECKED = np.ones(0, bool)
 
 
@@ -48,10 +49,11 @@ class DeviceTrainStep(TrainStep):
         """Run steps, as described in TrainStep; the host writes the summaries of model_fn."""
         assert isinstance(iteration, StackIteration)  # The feed of several devices.
         fed = tuple(sorted(request.feeds))
-        layout, loop = self._find_compiled(iteration.capacity, fed, request.is_step)
+        layout, loop = self._find_compiled(iteration.capacity, fed, request.is_single_step)
         feed_values = tuple(np.asarray(request.feeds[name]) for name in fed)
         outputs: list[LoopOutput] = []
-        has_data, goes_on, remaining = True, None if request.is_step else self._true_on_devices, request.limit
+        goes_on = None if request.is_single_step else self._true_on_devices
+        has_data, remaining = True, request.limit
         with jax.enable_x64(True), self._topology.peers.limit_wait():
             while remaining and has_data:
                 portion = iteration.take(remaining)
@@ -71,11 +73,12 @@ class DeviceTrainStep(TrainStep):
         feed_values: tuple[Array, ...],
     ) -> LoopOutput:
         """Start the steps of a portion; on several CPU devices, wait for them."""
-        placed_portion, stacks = self._place_portion(portion.start, portion.count), tuple(portion.arrays)
+        placed_portion = self._place_portion(portion.start, portion.count)
+        stacks = tuple(portion.arrays)
         return self._state.run(layout, lambda *arrays: loop(*arrays, goes_on, placed_portion, stacks, feed_values))
 
     def _collect_result(self, outputs: list[LoopOutput], has_data: bool) -> LoopResult:
-        """Join the outputs of portions to the result of the loop, and run host_call for each step."""
+        """Join the outputs of portions into the result of the loop, and run host_call for each step."""
         steps, losses, last_output = [], [], None
         for output in outputs:
             portion_steps, portion_losses = output.read_report()
@@ -85,8 +88,7 @@ class DeviceTrainStep(TrainStep):
                 last_output = output
                 self._run_host_call(output, len(portion_steps))
         if last_output is None:
-            none = np.zeros(0, np.int64), np.zeros(0, np.float32)
-            return LoopResult(self.global_step, has_data, *none, np.ones(len(self.checked), bool), {})
+            return LoopResult.make_empty(self.global_step, len(self.checked), has_data=has_data)
         fetched = {}
         if last_output.fetched:
             values = [self.replicas.join(local_parts(array)) for array in last_output.fetched]
@@ -101,13 +103,16 @@ class DeviceTrainStep(TrainStep):
         )
 
     def _run_host_call(self, output: LoopOutput, count: int) -> None:
-        pair = get_host_call(self.spec)
-        if self._host_call is None or pair is None:
+        """Run host_call, if there is one, for each of the `count` steps of an output."""
+        host_call = get_host_call(self.spec)
+        if self._host_call is None or host_call is None:
             return
-        stacks = [local_parts(stack, axis=1) for stack in output.step_values]
+        _, host_tensors = host_call
+        # For each tensor, the values [capacity, ...] of each replica.
+        replica_stacks = [local_parts(stack, axis=1) for stack in output.step_values]
         for index in range(count):
-            tensors = [self.replicas.concatenate([values[index] for values in parts]) for parts in stacks]
-            self._host_call.update(tf.nest.pack_sequence_as(pair[1], tensors), None)
+            tensors = [self.replicas.concatenate([stack[index] for stack in stacks]) for stacks in replica_stacks]
+            self._host_call.update(tf.nest.pack_sequence_as(host_tensors, tensors))
 
     def check_finite(self) -> npt.NDArray[np.bool_]:
         """Return whether all values of each variable of `checked` are finite (NumPy, bool [checked])."""
@@ -116,27 +121,36 @@ class DeviceTrainStep(TrainStep):
         with jax.enable_x64(True):
             return np.asarray(first_copy(self._are_finite(self._state.shared.arrays(self.checked))))
 
-    def _find_compiled(self, capacity: int, fed: tuple[str, ...], is_step: bool) -> tuple[Layout, LoopProgram]:
+    def _find_compiled(self, capacity: int, fed: tuple[str, ...], is_single_step: bool) -> tuple[Layout, LoopProgram]:
         """Return the loop of up to `capacity` steps, or the single step from such stacks, and the layout of its variables.
 
         Single steps check no variables, which would take as long as a step; the host checks them at intervals, by `check_finite`.
         """
-        checked, steps = ((), None) if is_step else (self.checked, capacity)
-        return self._find_loop((capacity, fed, is_step), lambda: self._compile(steps, fed, checked))
+        key = capacity, fed, is_single_step
+        if is_single_step:
+            return self._find_loop(key, lambda: self._compile(capacity=None, fed=fed, checked=()))
+        return self._find_loop(key, lambda: self._compile(capacity, fed, self.checked))
 
     def _compile(
         self, capacity: int | None, fed: tuple[str, ...], checked: Sequence[str]
     ) -> tuple[Layout, LoopProgram]:
+        """Compile a loop of up to `capacity` steps, or a single step if it is None; return it and its variables' layout.
+
+        Args:
+            capacity: number of steps in a stack.
+            fed: names of the placeholders that take values.
+            checked: names of the variables whose values must be finite.
+        """
         step = ReplicaStep(self._traced, self.fetches, self.replicas, fed)
         structure = Structure(self._traced.specs)
-        count = len(structure.specs)
+        num_batch = len(structure.specs)
 
-        def function(replica: tf.Tensor, *tensors: tf.Tensor) -> list[tf.Tensor]:
-            features, labels = structure.pack(tensors[:count])
+        def run_replica(replica: tf.Tensor, *tensors: tf.Tensor) -> list[tf.Tensor]:
+            batch, feeds = structure.pack(tensors[:num_batch]), tensors[num_batch:]
             # A fetched tensor of a summary must have its value, so recording is always on; the host writes the summaries.
-            replica_and_record = (replica, tf.constant(True))
-            loss, fetched, host = step(replica_and_record, features, labels, self._by_name, tensors[count:])
-            return [loss, *fetched, *tf.nest.flatten(host)]
+            record = tf.constant(True)
+            loss, fetched, host_tensors = step(replica, record, batch, self._variables_by_name, feeds)
+            return [loss, *fetched, *tf.nest.flatten(host_tensors)]
 
         placeholders = [self.blueprint.graph.get_tensor_by_name(name) for name in fed]
         specs = [
@@ -145,9 +159,11 @@ class DeviceTrainStep(TrainStep):
             *(tf.TensorSpec(placeholder.shape, placeholder.dtype) for placeholder in placeholders),
         ]
         per_replica = self._state.per_replica_names
-        program, layout = lower_step(self._traced, function, specs, self._by_name, per_replica, step.writes)
-        fetched = len(self.fetches.names)
-        return layout, compile_loop(program, layout, self._state.mesh, capacity, checked, fetched)
+        program, layout = lower_step(
+            self._traced, run_replica, specs, self._variables_by_name, per_replica, step.writes
+        )
+        num_fetched = len(self.fetches.names)
+        return layout, compile_loop(program, layout, self._state.mesh, capacity, checked, num_fetched)
 
 
 def _concatenate(rows: Sequence[Array]) -> Array:

@@ -7,10 +7,10 @@ import tensorflow as tf
 
 from tpudata.devices.processes.topology import Topology
 from tpudata.estimator.api.spec import ModelSpec, get_eval_metrics, get_host_call, get_metric_ops
-from tpudata.estimator.feeding.signature import row_weights
+from tpudata.estimator.feeding.signature import get_row_weights
 from tpudata.estimator.state.blueprint import Blueprint
 from tpudata.estimator.state.store import VariableStore
-from tpudata.estimator.steps.batch_step import BatchCalls, BatchStep, PlainCalls
+from tpudata.estimator.steps.batch_step import BatchCallBuilder, BatchStep, PlainCallBuilder
 from tpudata.estimator.steps.step import Step
 from tpudata.estimator.tracing.host_call import make_host_call
 from tpudata.estimator.tracing.metrics import HostMetrics, MetricReader, find_metric_updates
@@ -22,7 +22,7 @@ class EvalStep(BatchStep):
     """Step of an evaluation: one batch, which updates the metrics. The arguments are those of BatchStep.
 
     Attributes:
-        ignores_weights: whether features contain "weights" that model_fn does not use.
+        warns_of_padding: whether features contain "weights" that model_fn does not use, and no warning has been logged yet.
     """
 
     def __init__(
@@ -32,19 +32,23 @@ class EvalStep(BatchStep):
         store: VariableStore,
         *,
         broadcast: bool,
-        calls: Callable[[Step, VariableStore], BatchCalls] = PlainCalls,
+        builder_class: Callable[[Step, VariableStore], BatchCallBuilder] = PlainCallBuilder,
     ) -> None:
-        super().__init__(traced, topology, store, broadcast=broadcast, calls=calls)
+        super().__init__(traced, topology, store, broadcast=broadcast, builder_class=builder_class)
         self._host_call = make_host_call(traced, topology, self.replicas)
-        self._host: HostMetrics | None = None
-        metrics = get_eval_metrics(traced.spec)
-        if metrics is not None:
+        self._host_metrics: HostMetrics | None = None
+        eval_metrics = get_eval_metrics(traced.spec)
+        if eval_metrics is not None:
+            metric_fn, _ = eval_metrics
             with self.blueprint.graph.as_default():
-                tensors = self.replicas.convert_host_tensors(metrics, "eval_metrics")
-            self._host = HostMetrics(metrics[0], tensors, 1 if broadcast else topology.num_replicas, traced.seed)
-        weights = row_weights(self.blueprint.arguments[0])
-        self.ignores_weights = weights is not None and not _uses(self.spec, weights)
-        self._reader: tuple[Blueprint, MetricReader] | None = None
+                tensors = self.replicas.convert_host_tensors(eval_metrics, "eval_metrics")
+            self._host_metrics = HostMetrics(metric_fn, tensors, 1 if broadcast else topology.num_replicas, traced.seed)
+        features, _ = self.blueprint.arguments
+        weights = get_row_weights(features)
+        self.warns_of_padding = weights is not None and not _uses_weights(self.spec, weights)
+        # Reader of eval_metric_ops, and the blueprint that it belongs to.
+        self._reader: MetricReader | None = None
+        self._reader_blueprint: Blueprint | None = None
 
     def plan_outputs(self) -> tuple[Tensors, list[tf.Operation]]:
         """Return the tensors that a replica computes for a batch, and the operations that it runs.
@@ -53,29 +57,38 @@ class EvalStep(BatchStep):
         ones.
         """
         metrics = get_metric_ops(self.spec)
-        updates = [] if self._host is not None else find_metric_updates(metrics, self.blueprint)
-        weights = row_weights(self.blueprint.arguments[0])
+        updates = [] if self._host_metrics is not None else find_metric_updates(metrics, self.blueprint)
+        features, _ = self.blueprint.arguments
+        weights = get_row_weights(features)
         with self.blueprint.graph.as_default():
             loss = tf.reshape(tf.cast(self.spec.loss, tf.float32), [])
             weight = tf.constant(1.0) if weights is None else tf.reduce_sum(tf.cast(weights, tf.float32))
             # A batch that only contains padding may have a loss of NaN.
-            weighted = tf.math.multiply_no_nan(loss, weight), weight
+            weighted_loss = tf.math.multiply_no_nan(loss, weight)
             metric_tensors = self.replicas.convert_host_tensors(get_eval_metrics(self.spec), "eval_metrics")
             host_call_tensors = self.replicas.convert_host_tensors(get_host_call(self.spec), "host_call")
-        return (weighted, metric_tensors, host_call_tensors, self.fetches.tensors), [*updates, *self.fetches.operations]
+        outputs = (weighted_loss, weight), metric_tensors, host_call_tensors, self.fetches.tensors
+        return outputs, [*updates, *self.fetches.operations]
 
     def _finish(self, values: list[list[Array]]) -> list[list[Array]]:
-        """Add a batch to eval_metrics, run host_call, and return the losses, the weights and the fetched values."""
-        remaining = iter(values)
-        losses, weights = (next(remaining) for _ in self._outputs[0])
+        """Add a batch to eval_metrics, run host_call, and return the losses, the weights and the fetched values.
+
+        Args:
+            values: for each tensor of `plan_outputs`, the values of the replicas.
+        """
+        losses, weights, *other_values = values
+        remaining = iter(other_values)
+        _, metric_tensors, host_call_tensors, _ = self._outputs
         metric_values, host_call_values = (
             tf.nest.map_structure(lambda _: self.replicas.concatenate(next(remaining)), tensors)
-            for tensors in self._outputs[1:3]
+            for tensors in (metric_tensors, host_call_tensors)
         )
-        if self._host is not None:
-            self._host.update(metric_values)
+        if self._host_metrics is not None:
+            self._host_metrics.update(metric_values)
         if self._host_call is not None:
-            losses = [self._host_call.update(host_call_values, losses[0]), *losses[1:]]
+            # In a tf.function, which has one replica, its loss waits for host_call.
+            first_loss, *other_losses = losses
+            losses = [self._host_call.update(host_call_values, first_loss), *other_losses]
         return [losses, weights, *remaining]
 
     def run(self, features: Tensors, labels: Tensors) -> tuple[np.float32, np.float32, dict[str, Array]]:
@@ -100,30 +113,30 @@ class EvalStep(BatchStep):
     def reset(self) -> None:
         """Reset the metrics."""
         self.reset_local()
-        if self._host is not None:
-            self._host.local.reset()
+        if self._host_metrics is not None:
+            self._host_metrics.local.reset()
 
     def _find_metric_reader(self) -> MetricReader:
         """Return the reader of the metrics for the current trace of model_fn."""
-        if self._host is not None:
-            return self._host.reader
-        if self._reader is None or self._reader[0] is not self.blueprint:
-            metrics = get_metric_ops(self.spec)
-            self._reader = self.blueprint, MetricReader(metrics, self.blueprint, self.local, self.variables)
-        return self._reader[1]
+        if self._host_metrics is not None:
+            return self._host_metrics.reader
+        if self._reader is None or self._reader_blueprint is not self.blueprint:
+            self._reader = MetricReader(get_metric_ops(self.spec), self.blueprint, self.local, self.variables)
+            self._reader_blueprint = self.blueprint
+        return self._reader
 
     @property
     def metric_names(self) -> tuple[str, ...]:
-        """Names of the metrics that `values` returns."""
+        """Names of the metrics that `read_metrics` returns."""
         return self._find_metric_reader().names
 
-    def values(self) -> dict[str, Array]:
+    def read_metrics(self) -> dict[str, Array]:
         """Return the metrics of the batches since `reset`, by name, as NumPy values."""
-        self.copy_to_host(self._by_name)
-        return self._find_metric_reader().values()
+        self.copy_to_host(self._variables_by_name)
+        return self._find_metric_reader().read_values()
 
 
-def _uses(spec: ModelSpec, weights: tf.Tensor) -> bool:
+def _uses_weights(spec: ModelSpec, weights: tf.Tensor) -> bool:
     """Return whether an operation or a metric of model_fn uses the weights of rows."""
     metrics = get_eval_metrics(spec) or get_metric_ops(spec)
     return bool(weights.consumers()) or any(tensor is weights for tensor in tf.nest.flatten(metrics))

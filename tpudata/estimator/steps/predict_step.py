@@ -19,5 +19,7 @@ class PredictStep(BatchStep):
     def run(self, features: Tensors) -> tuple[Arrays, dict[str, Array]]:
         """Return the predictions for a batch as NumPy values, with the rows of all replicas, and the fetched values by name."""
         values, fetched = self._compute(features)
+        # `predict` rejects scalars, with their name.
         predictions = [parts[0] if np.ndim(parts[0]) == 0 else self.replicas.concatenate(parts) for parts in values]
-        return tf.nest.pack_sequence_as(self._outputs[0], predictions), fetched
+        structure, _ = self._outputs
+        return tf.nest.pack_sequence_as(structure, predictions), fetched

@@ -23,14 +23,13 @@ class ReplicaStep:
     """Training step of one replica.
 
     Attributes:
-        variables: names of the variables that it uses.
-        writes: names of those that it may change.
+        writes: names of the variables that it may change.
 
     Args:
         traced: the model.
         fetches: fetches of the step.
         replicas: rules for values of replicas, which check the tensors of host_call.
-        feeds: names of the placeholders of the scratch graph that take values.
+        fed: names of the placeholders of the scratch graph that take values.
         writes_summaries: whether the step writes model_fn's tf.summary.
     """
 
@@ -39,57 +38,59 @@ class ReplicaStep:
         traced: TracedModel,
         fetches: StepFetches,
         replicas: ReplicaValues,
-        feeds: Iterable[str] = (),
+        fed: Iterable[str] = (),
         *,
         writes_summaries: bool = False,
     ) -> None:
         graph = traced.blueprint.graph
         with graph.as_default():
             loss = tf.reshape(tf.cast(traced.spec.loss, tf.float32), [])
-            host = replicas.convert_host_tensors(get_host_call(traced.spec), "host_call")
-        writes = traced.summary_writes if writes_summaries else ()
-        self._record = [] if traced.record is None else [traced.record]
+            host_tensors = replicas.convert_host_tensors(get_host_call(traced.spec), "host_call")
+        summary_writes = traced.summary_writes if writes_summaries else ()
+        self._takes_record = traced.record is not None
         self._replay = Replay(
             traced.blueprint,
-            (loss, fetches.tensors, host, list_results(writes)),
-            [*list_training_effects(traced.blueprint, writes), *fetches.operations],
-            [traced.step, traced.replica, *self._record, *(graph.get_tensor_by_name(name) for name in feeds)],
+            (loss, fetches.tensors, host_tensors, list_results(summary_writes)),
+            [*list_training_effects(traced.blueprint, summary_writes), *fetches.operations],
+            [
+                traced.step,
+                traced.replica,
+                *([traced.record] if self._takes_record else []),
+                *(graph.get_tensor_by_name(name) for name in fed),
+            ],
             rewrite=make_replica_rewrite(traced),
         )
-        self.variables = self._replay.reads
         self.writes = self._replay.writes
 
     def __call__(
         self,
-        replica_and_record: tuple[tf.Tensor, tf.Tensor],
-        features: Tensors,
-        labels: Tensors,
+        replica: tf.Tensor,
+        record: tf.Tensor,
+        batch: tuple[Tensors, Tensors],
         variables: Mapping[str, tf.Variable],
         feeds: Sequence[tf.Tensor],
     ) -> tuple[tf.Tensor, list[tf.Tensor], Tensors]:
         """Add the step to the graph that is being built.
 
         Args:
-            replica_and_record: the replica's index (scalar int32), and whether tf.summary writes (scalar bool).
-            features: features of the batch.
-            labels: labels of the batch, or None.
+            replica: index of the replica (scalar int32).
+            record: whether tf.summary writes (scalar bool).
+            batch: (features, labels) of the replica; None for no labels.
             variables: the real variables by name.
-            feeds: tensors of the shapes and dtypes of the placeholders, in their order.
+            feeds: tensors for the placeholders `fed`, in their order.
 
         Returns:
             The loss (scalar float32), the fetched tensors, and the tensors of host_call.
         """
-        replica, record = replica_and_record
         step = tf.cast(variables["global_step"].read_value(), tf.int64)
-        loss, fetched, host, written = self._replay(
-            (features, labels), make_handle_getter(variables), [step, replica, *([record] * len(self._record)), *feeds]
-        )
-        with tf.control_dependencies(written):
-            return tf.identity(loss), fetched, host
+        cut_values = [step, replica, *([record] if self._takes_record else []), *feeds]
+        loss, fetched, host_tensors, write_results = self._replay(batch, make_handle_getter(variables), cut_values)
+        with tf.control_dependencies(write_results):
+            return tf.identity(loss), fetched, host_tensors
 
 
 def make_replica_rewrite(traced: TracedModel) -> Callable[[tf.compat.v1.GraphDef], tf.compat.v1.GraphDef]:
-    """Return the function from a copied `GraphDef` to the one that a replica runs."""
+    """Return the function from a copied `GraphDef` to the one that a replica runs: its sums and random draws made for XLA."""
 
     def rewrite(graph_def: tf.compat.v1.GraphDef) -> tf.compat.v1.GraphDef:
         replica_name = None if traced.num_replicas is None else traced.replica.op.name

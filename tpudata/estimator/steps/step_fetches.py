@@ -16,49 +16,50 @@ class StepFetches:
     operations with side effects only run in the steps for which they are requested.
 
     Attributes:
-        values: names of the tensors without side effects.
-        effects: names of the tensors and operations with side effects.
+        value_names: names of the tensors without side effects.
+        effect_names: names of the tensors and operations with side effects.
 
     Args:
         traced: the model.
-        own_operations: function that returns the operations of the scratch graph that every step runs.
+        list_always_run: function from a trace to the operations of its scratch graph that every step runs.
     """
 
-    def __init__(self, traced: TracedModel, own_operations: Callable[[TracedModel], list[tf.Operation]]) -> None:
-        self.values: tuple[str, ...] = ()
-        self.effects: tuple[str, ...] = ()
-        self._own_operations = own_operations
+    def __init__(self, traced: TracedModel, list_always_run: Callable[[TracedModel], list[tf.Operation]]) -> None:
+        self.value_names: tuple[str, ...] = ()
+        self.effect_names: tuple[str, ...] = ()
+        self._list_always_run = list_always_run
         self.follow(traced)
 
     def follow(self, traced: TracedModel) -> None:
         """Switch to the tensors and operations of another trace of the same model."""
         self._traced = traced
+        # Operations that every step needs; None until they are searched.
         self._always_run: set[tf.Operation] | None = None
         self._effect_cache: dict[str, bool] = {}
 
     def request(self, elements: Iterable[GraphElement]) -> None:
         """Request tensors and operations of the scratch graph from the next step."""
-        elements = list({element.name: element for element in elements}.values())
-        effects = [element for element in elements if not isinstance(element, tf.Tensor) or self.has_effect(element)]
-        names = tuple(element.name for element in effects)
-        values = [element.name for element in elements if element.name not in names and element.name not in self.values]
-        self.values += tuple(values)
-        self.effects = names
+        unique_elements = {element.name: element for element in elements}
+        self.effect_names = tuple(
+            name
+            for name, element in unique_elements.items()
+            if not isinstance(element, tf.Tensor) or self.has_effect(element)
+        )
+        self.value_names += tuple(
+            name for name in unique_elements if name not in self.effect_names and name not in self.value_names
+        )
 
     @property
     def key(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Key of the built step; valid in other traces, too, which have the same names."""
-        return self.values, self.effects
+        return self.value_names, self.effect_names
 
     @property
     def names(self) -> tuple[str, ...]:
         """Names of the tensors that the next step returns."""
-        return *self.values, *(name for name in self.effects if ":" in name)
-
-    @property
-    def names_to_run(self) -> tuple[str, ...]:
-        """Names of the operations that the next step runs."""
-        return tuple(name for name in self.effects if ":" not in name)
+        return *self.value_names, *(
+            name for name in self.effect_names if ":" in name
+        )  # Operations' names have no colon.
 
     @property
     def tensors(self) -> list[tf.Tensor]:
@@ -67,16 +68,16 @@ class StepFetches:
 
     @property
     def operations(self) -> list[tf.Operation]:
-        """The operations of the scratch graph with the names `names_to_run`."""
-        return [self._traced.blueprint.graph.get_operation_by_name(name) for name in self.names_to_run]
+        """The operations of the scratch graph that the next step runs."""
+        graph = self._traced.blueprint.graph
+        return [graph.get_operation_by_name(name) for name in self.effect_names if ":" not in name]
 
     def has_effect(self, tensor: tf.Tensor) -> bool:
         """Return whether fetching a tensor makes the step run further operations with side effects."""
         if tensor.name not in self._effect_cache:
-            arguments = self._traced.blueprint.arguments
-            inputs = {argument.name for argument in tf.nest.flatten(arguments) if argument is not None}
+            inputs = {placeholder.name for placeholder in self._traced.blueprint.placeholders}
             if self._always_run is None:
-                self._always_run = find_needed_operations(self._own_operations(self._traced), inputs)
+                self._always_run = find_needed_operations(self._list_always_run(self._traced), inputs)
             added_operations = find_needed_operations([tensor.op], inputs) - self._always_run
             self._effect_cache[tensor.name] = any(map(is_effect, added_operations))
         return self._effect_cache[tensor.name]

@@ -34,13 +34,13 @@ class LoopRequest(NamedTuple):
     Attributes:
         limit: largest number of steps.
         record: whether `tf.summary` of model_fn writes in the last step.
-        is_step: whether all calls of the run do a single step.
-        feeds: values for placeholders with a default, by name.
+        is_single_step: whether all calls of the run do a single step.
+        feeds: values (NumPy) for placeholders of model_fn with a default, by name.
     """
 
     limit: int
     record: bool = False
-    is_step: bool = False
+    is_single_step: bool = False
     feeds: Mapping[str, Array] = MappingProxyType({})
 
 
@@ -63,8 +63,21 @@ class LoopResult(NamedTuple):
     finite: tf.Tensor | npt.NDArray[np.bool_]
     fetched: Mapping[str, tf.Tensor | Array]
 
+    @classmethod
+    def make_empty(cls, global_step: int, num_checked: int, *, has_data: bool) -> "LoopResult":
+        """Return the result of a loop that did no step.
+
+        Args:
+            global_step: the global step.
+            num_checked: number of checked variables.
+            has_data: as the attribute.
+        """
+        steps, losses = np.zeros(0, np.int64), np.zeros(0, np.float32)
+        return cls(global_step, has_data, steps, losses, finite=np.ones(num_checked, bool), fetched={})
+
 
 def _list_always_run(traced: TracedModel) -> list[tf.Operation]:
+    """Return the operations that every training step runs, for their effect or for the loss."""
     loss = traced.spec.loss
     assert loss is not None  # Specs of training have one.
     return [*list_training_effects(traced.blueprint, traced.summary_writes), loss.op]
@@ -79,7 +92,7 @@ class TrainStep(Step, abc.ABC):
     """
 
     def __init__(self, traced: TracedModel, topology: Topology, store: VariableStore, *, broadcast: bool) -> None:
-        super().__init__(traced, topology, store, broadcast=broadcast, own_operations=_list_always_run)
+        super().__init__(traced, topology, store, broadcast=broadcast, list_always_run=_list_always_run)
         reject_other_cross_shard(self.blueprint)
         if topology.is_sharded:
             require_cross_shard(self.blueprint)
@@ -87,8 +100,9 @@ class TrainStep(Step, abc.ABC):
         self.checked = [
             info.name for info in self.saved if info.trainable and self.variables[info.name].dtype.is_floating
         ]
+        # Compiled loops by the subclass' key and the fetches with side effects, for the other fetches `_loops_value_names`.
         self._loops: dict[object, Any] = {}
-        self._loops_values: tuple[str, ...] = ()
+        self._loops_value_names: tuple[str, ...] = ()
         self._flush_writer: Replay | None = None
         if self.uses_tf_summary:
             self._open_writer()
@@ -98,40 +112,41 @@ class TrainStep(Step, abc.ABC):
     def _open_writer(self) -> None:
         """Open the event file of model_fn's tf.summary, and build the operation that flushes it."""
         graph = self.blueprint.graph
-        (handle,) = {
+        (handle_name,) = {
             tensor.name
-            for item in self._traced.summary_writes
-            for tensor in item.inputs
+            for write in self._traced.summary_writes
+            for tensor in write.inputs
             if tensor.op.type == "SummaryWriter"
         }
-        writer = graph.get_tensor_by_name(handle)
-        create = [item for item in writer.consumers() if item.type == CREATE_WRITER]
+        writer = graph.get_tensor_by_name(handle_name)
+        create_operations = [operation for operation in writer.consumers() if operation.type == CREATE_WRITER]
         with graph.as_default():
             flush = tf.raw_ops.FlushSummaryWriter(writer=writer)
-        run_on_host(Replay(self.blueprint, (), create), self._by_name)
+        run_on_host(Replay(self.blueprint, (), create_operations), self._variables_by_name)
         self._flush_writer = Replay(self.blueprint, (), [flush])
 
     @property
-    def counts_steps(self) -> bool:
+    def can_count_steps(self) -> bool:
         """Whether a step can change the global step."""
         return bool(self._find_counting_operations())
 
     @property
-    def counts_all(self) -> bool:
+    def counts_every_step(self) -> bool:
         """Whether every step adds 1 to the global step, as by the optimizers of v1."""
-        counting = self._find_counting_operations()
-        return [operation.type for operation in counting] == ["AssignAddVariableOp"] and tf.get_static_value(
-            counting[0].inputs[1]
-        ) == 1
+        operations = self._find_counting_operations()
+        if [operation.type for operation in operations] != ["AssignAddVariableOp"]:
+            return False
+        _, increment = operations[0].inputs
+        return bool(tf.get_static_value(increment) == 1)
 
     def _find_counting_operations(self) -> list[tf.Operation]:
         """Return the operations of a step that can change the global step."""
-        (handle,) = (info.handle for info in self.saved if info.name == "global_step")
+        (handle_name,) = (info.handle_name for info in self.saved if info.name == "global_step")
         needed = find_needed_operations(_list_always_run(self._traced))
         return [
             operation
             for operation in needed
-            if is_effect(operation) and any(tensor.name == handle for tensor in operation.inputs)
+            if is_effect(operation) and any(tensor.name == handle_name for tensor in operation.inputs)
         ]
 
     def _warn_of_unused_updates(self) -> None:
@@ -160,13 +175,13 @@ class TrainStep(Step, abc.ABC):
         """
 
     def _find_loop(self, key: object, build: Callable[[], _T]) -> _T:
-        """Return the loop for a key and the fetched tensors; build it at the first request."""
-        if self._loops_values != self.fetches.values:
-            self._loops, self._loops_values = {}, self.fetches.values
-        key = key, self.fetches.effects
-        if key not in self._loops:
-            self._loops[key] = build()
-        loop: _T = self._loops[key]
+        """Return the loop for the fetched tensors and a key of the other choices; call `build` for it at the first request."""
+        if self._loops_value_names != self.fetches.value_names:
+            self._loops, self._loops_value_names = {}, self.fetches.value_names
+        loop_key = key, self.fetches.effect_names
+        if loop_key not in self._loops:
+            self._loops[loop_key] = build()
+        loop: _T = self._loops[loop_key]
         return loop
 
     @abc.abstractmethod
@@ -176,6 +191,6 @@ class TrainStep(Step, abc.ABC):
     def flush(self) -> None:
         """Flush the summaries of model_fn and host_call, so that readers see them."""
         if self._flush_writer is not None:
-            run_on_host(self._flush_writer, self._by_name)
+            run_on_host(self._flush_writer, self._variables_by_name)
         if self._host_call is not None:
             self._host_call.flush()

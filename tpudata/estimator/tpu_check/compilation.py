@@ -1,4 +1,4 @@
-"""Rehearsal by XLA: the part of a step that TensorFlow lowers for XLA, found on this machine."""
+"""Rehearsal by XLA: compile a step on this machine, and find the operations that XLA rejects."""
 
 import dataclasses
 import logging
@@ -15,12 +15,13 @@ from tpudata.error_text import libraries as texts
 from tpudata.estimator.api.findings import Report
 from tpudata.estimator.fetching.replay import Replay, make_handle_getter
 from tpudata.estimator.steps.replica_step import make_replica_rewrite
-from tpudata.estimator.tpu_check.memory import byte_size
-from tpudata.estimator.tpu_check.operations import Graph, find_code_line, is_known
+from tpudata.estimator.tpu_check.memory import count_bytes
+from tpudata.estimator.tpu_check.operations import StepGraph, find_code_line, is_known
 from tpudata.estimator.tracing.traced_model import TracedModel
 
 _log = logging.getLogger("tpudata")
-_MAX_PROBLEMS = 50  # Largest number of problems; each costs another compilation.
+_MAX_PROBLEMS = 50  # Each costs another compilation.
+# Patterns of XLA's errors, and what to do.
 _FIXES = (
     (texts.NO_CONSTANT, "compute sizes from Python numbers and static shapes, as in x.shape"),
     (
@@ -38,7 +39,8 @@ class StepPart:
 
     Attributes:
         function: function of the replica's index (int32 scalar), the tensors of its batch and the results of cut operations. It
-            reads and writes `variables` and returns a list of tensors; in training the loss, if `is_whole`, and those of host_call.
+            reads and writes `variables` and returns a list of tensors: of the whole step, in training, the loss and those of
+            host_call.
         specs: specs of its arguments.
         num_batch: number of tensors of the batch.
         variables: variables of zeros, by name.
@@ -64,17 +66,20 @@ class StepParts:
         graph: graph of the step.
     """
 
-    def __init__(self, traced: TracedModel, graph: Graph) -> None:
+    def __init__(self, traced: TracedModel, graph: StepGraph) -> None:
         self.traced = traced
         self.graph = graph
         infos = graph.blueprint.variables
-        tensors = {info.name: graph.blueprint.graph.get_tensor_by_name(info.initial) for info in infos}
+        initial_values = {info.name: graph.blueprint.get_initial_value(info) for info in infos}
         self._variables = {
-            name: tf.Variable(tf.zeros(tensor.shape, tensor.dtype), trainable=False) for name, tensor in tensors.items()
+            name: tf.Variable(tf.zeros(tensor.shape, tensor.dtype), trainable=False)
+            for name, tensor in initial_values.items()
         }
-        self._arguments = [argument for argument in tf.nest.flatten(graph.blueprint.arguments) if argument is not None]
-        # XLA does not support strings.
-        self._strings = frozenset(argument.op for argument in self._arguments if argument.dtype == tf.string)
+        self._placeholders = graph.blueprint.placeholders
+        # String arguments, which XLA does not support, are always cut out.
+        self._strings = frozenset(
+            placeholder.op for placeholder in self._placeholders if placeholder.dtype == tf.string
+        )
 
     def cut_out(self, cut: Iterable[tf.Operation]) -> StepPart:
         """Return the step without the operations `cut` and the operations that cannot run without them."""
@@ -118,6 +123,16 @@ class StepParts:
         *,
         is_whole: bool,
     ) -> StepPart:
+        """Return a part of the step.
+
+        Args:
+            results: tensors that it returns.
+            updates: operations that it runs for their effect.
+            cut_tensors: tensors that are passed to it, in place of cut operations' results.
+            skipped: operations that do not run.
+            cut: operations that were cut out.
+            is_whole: whether it is the whole step.
+        """
         traced = self.traced
         replay = Replay(
             traced.blueprint,
@@ -127,32 +142,36 @@ class StepParts:
             waits_for=lambda operation: operation not in skipped,
             rewrite=make_replica_rewrite(traced),
         )
-        number_arguments = [argument for argument in self._arguments if argument.dtype != tf.string]
+        number_placeholders = [placeholder for placeholder in self._placeholders if placeholder.dtype != tf.string]
 
-        def step(replica: tf.Tensor, *values: tf.Tensor) -> list[tf.Tensor]:
-            tensors = iter(values)
-            arguments = [tf.constant(0) if spec.dtype == tf.string else next(tensors) for spec in self._arguments]
+        def run_part(replica: tf.Tensor, *values: tf.Tensor) -> list[tf.Tensor]:
+            remaining = iter(values)
+            # Nothing uses the string arguments.
+            arguments = [
+                tf.constant(0) if placeholder.dtype == tf.string else next(remaining)
+                for placeholder in self._placeholders
+            ]
             # Random draws depend on the step.
-            number = tf.cast(self._variables["global_step"].read_value(), tf.int64)
-            step_results: list[tf.Tensor] = replay(
-                (arguments,), make_handle_getter(self._variables), [number, replica, *tensors]
+            step = tf.cast(self._variables["global_step"].read_value(), tf.int64)
+            part_results: list[tf.Tensor] = replay(
+                (arguments,), make_handle_getter(self._variables), [step, replica, *remaining]
             )
-            return step_results
+            return part_results
 
         specs = [
-            tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in [traced.replica, *number_arguments, *cut_tensors]
+            tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in [traced.replica, *number_placeholders, *cut_tensors]
         ]
-        return StepPart(step, specs, len(number_arguments), self._variables, replay.writes, cut, is_whole)
+        return StepPart(run_part, specs, len(number_placeholders), self._variables, replay.writes, cut, is_whole)
 
 
-def can_compile_here(graph: Graph, report: Report) -> bool:
+def can_compile_here(graph: StepGraph, report: Report) -> bool:
     """Return whether this machine has memory to compile a step, with its variables; report a finding if not."""
-    infos = graph.blueprint.variables
-    size = sum(byte_size(graph.blueprint.graph.get_tensor_by_name(info.initial)) for info in infos) / GIB
-    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / GIB
-    if size > memory / 2:
-        text = f"it is not compiled: its variables take {size:.1f} of this machine's {memory:.1f} GiB"
-        report("the step", text, "use a machine with twice the memory of the variables", is_rejected=False)
+    blueprint = graph.blueprint
+    variables_gib = sum(count_bytes(blueprint.get_initial_value(info)) for info in blueprint.variables) / GIB
+    memory_gib = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / GIB
+    if variables_gib > memory_gib / 2:
+        what = f"it is not compiled: its variables take {variables_gib:.1f} of this machine's {memory_gib:.1f} GiB"
+        report("the step", what, "use a machine with twice the memory of the variables", is_rejected=False)
         return False
     return True
 
@@ -167,9 +186,9 @@ def compile_step(parts: StepParts, lacking: set[tf.Operation], report: Report, s
         stage: last stage of the compilation: "optimized_hlo", or "stablehlo" if another compiler continues from there.
 
     Returns:
-        The part that XLA compiles, or None.
+        The part that XLA compiles; None if an error names no operation, or there are too many.
     """
-    outermost = {operation.name: owner for operation, owner in parts.graph.iterate_all()}
+    outermost = {operation.name: outer_operation for operation, outer_operation in parts.graph.iterate_all()}
     cut = set(lacking)
     start = time.monotonic()
     for _ in range(_MAX_PROBLEMS):
@@ -183,8 +202,8 @@ def compile_step(parts: StepParts, lacking: set[tf.Operation], report: Report, s
                 time.monotonic() - start,
             )
             return part
-        operation_names = [name for name in texts.find_nodes(error, SCOPE) if name in outermost]
-        culprit = next((outermost[name] for name in operation_names if outermost[name] not in cut), None)
+        named_operations = [name for name in texts.find_nodes(error, SCOPE) if name in outermost]
+        culprit = next((outermost[name] for name in named_operations if outermost[name] not in cut), None)
         what = texts.find_xla_reason(error, SCOPE)
         fix = next((fix for pattern, fix in _FIXES if pattern.search(error)), OTHER_OPERATIONS)
         if culprit is None:
@@ -193,7 +212,7 @@ def compile_step(parts: StepParts, lacking: set[tf.Operation], report: Report, s
         cut.add(culprit)
         # Shapes that depend on the data have been reported already.
         if all(map(is_known, (*culprit.inputs, *culprit.outputs))):
-            report(find_code_line(culprit), f"XLA, on {culprit.type} {operation_names[0]!r}: {what}", fix)
+            report(find_code_line(culprit), f"XLA, on {culprit.type} {named_operations[0]!r}: {what}", fix)
     return None
 
 

@@ -11,8 +11,9 @@ from tpudata.estimator.feeding.deployment import Deployment
 from tpudata.estimator.feeding.signature import list_leaves, split_element
 from tpudata.tensor_types import Specs
 
-_ABSENT = (tf.string, tf.complex128, tf.variant, tf.resource)
-_SLOW = (tf.int64, tf.uint64, tf.float64)
+# Dtypes that a TPU does not have, and those that it computes slowly.
+_ABSENT_DTYPES = (tf.string, tf.complex128, tf.variant, tf.resource)
+_SLOW_DTYPES = (tf.int64, tf.uint64, tf.float64)
 
 
 def check_input(
@@ -34,9 +35,10 @@ def check_input(
     specs, axes = split_element(element_spec), split_element(axes)
     if deployment.mode == ModeKeys.PREDICT:
         specs, axes = (specs[0], None), (axes[0], None)
+    # tf.nest passes no paths, so the leaves are numbered to find theirs.
     count = itertools.count()
-    numbers = tf.nest.map_structure(lambda _: next(count), specs)
-    paths = {number: path for path, number in list_leaves(numbers)}
+    leaf_indices = tf.nest.map_structure(lambda _: next(count), specs)
+    paths = {leaf_index: path for path, leaf_index in list_leaves(leaf_indices)}
 
     def make_core_spec(leaf_index: int, spec: tf.TensorSpec | None, axis: int) -> tf.TensorSpec | None:
         if spec is None:
@@ -44,11 +46,12 @@ def check_input(
         _check_dtype(paths[leaf_index], spec, report)
         return tf.TensorSpec(_check_shape(paths[leaf_index], spec, axis, deployment, report), spec.dtype)
 
-    core_specs: tuple[Specs, Specs] = tf.nest.map_structure(make_core_spec, numbers, specs, axes)
+    core_specs: tuple[Specs, Specs] = tf.nest.map_structure(make_core_spec, leaf_indices, specs, axes)
     return core_specs
 
 
 def _list_axes(element_spec: Specs, batch_axis: Sequence[int] | None) -> list[int]:
+    """Return the axis of the rows for each tensor of an element; 0 for those that batch_axis lacks."""
     count = len(tf.nest.flatten(element_spec))
     axes = [] if batch_axis is None else list(batch_axis)
     return [*axes, *[0] * count][:count]
@@ -56,10 +59,10 @@ def _list_axes(element_spec: Specs, batch_axis: Sequence[int] | None) -> list[in
 
 def _check_dtype(path: str, spec: tf.TensorSpec, report: Report) -> None:
     """Report a dtype that a TPU does not have or computes slowly."""
-    if spec.dtype in _ABSENT:
+    if spec.dtype in _ABSENT_DTYPES:
         fix = "decode it, look it up or omit it in input_fn, which runs on the host"
         report(path, f"its dtype is {spec.dtype.name}, which a TPU does not have", fix)
-    elif spec.dtype in _SLOW:
+    elif spec.dtype in _SLOW_DTYPES:
         smaller = "float32" if spec.dtype.is_floating else "int32"
         report(
             path,
@@ -92,11 +95,11 @@ def _check_shape(path: str, spec: tf.TensorSpec, axis: int, deployment: Deployme
             f"it has the shape {spec.shape} instead of params['batch_size']={size} rows",
             "batch the dataset by params['batch_size']",
         )
-    unknown = [i for i, length in enumerate(shape) if length is None and i != axis]
-    if unknown:
+    unknown_axes = [index for index, length in enumerate(shape) if length is None and index != axis]
+    if unknown_axes:
         report(
             path,
-            f"it has the shape {spec.shape}: its size along axis {', '.join(map(str, unknown))} changes from batch to batch",
+            f"it has the shape {spec.shape}: its size along axis {', '.join(map(str, unknown_axes))} changes from batch to batch",
             "pad or crop it to one size in the dataset's map, or use set_shape if it is always the same",
         )
     shape[axis] = deployment.model_batch_size

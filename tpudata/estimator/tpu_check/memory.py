@@ -9,17 +9,18 @@ from tpudata.console.tables import memory_text
 from tpudata.devices.tpu_compiler.step_cost import StepCost
 from tpudata.devices.tpu_compiler.topologies import CHIPS, GIB, TPUSlice
 from tpudata.estimator.api.findings import Report
-from tpudata.estimator.tpu_check.operations import Graph, find_code_line
+from tpudata.estimator.tpu_check.operations import StepGraph, find_code_line
 from tpudata.tensor_types import Specs
 
 _log = logging.getLogger("tpudata")
-_COMMON = 16 * GIB
+# A device with this memory is common, so what fits it needs no finding if no slice is named.
+_COMMON_MEMORY = 16 * GIB
 MEMORY_FIX = "use a smaller model or batch, or another optimizer: for each weight SGD stores nothing, Momentum one value, Adam two"
 # Operations whose results share the memory of their inputs, or take none.
-_STORED = ("Identity", "Reshape", "ReadVariableOp", "ExpandDims", "Squeeze", "VarHandleOp", "NoOp")
+_NOT_STORED = ("Identity", "Reshape", "ReadVariableOp", "ExpandDims", "Squeeze", "VarHandleOp", "NoOp")
 
 
-def check_memory(graph: Graph, specs: Specs, tpu: TPUSlice | None, report: Report) -> None:
+def check_memory(graph: StepGraph, specs: Specs, tpu: TPUSlice | None, report: Report) -> None:
     """Report a finding if a device has too little memory for the variables and its part of the batch.
 
     This is a lower bound. Only the TPU's compiler knows how much the step needs in addition: XLA fuses operations, so the sum of
@@ -31,9 +32,9 @@ def check_memory(graph: Graph, specs: Specs, tpu: TPUSlice | None, report: Repor
         tpu: the slice that the step is for, or None for any.
         report: function that adds a finding.
     """
-    initial = [graph.blueprint.graph.get_tensor_by_name(info.initial) for info in graph.blueprint.variables]
+    initial_values = [graph.blueprint.get_initial_value(info) for info in graph.blueprint.variables]
     batch = [spec for spec in tf.nest.flatten(specs) if spec is not None]
-    least_size = sum(map(byte_size, (*initial, *batch)))
+    least_size = sum(map(count_bytes, (*initial_values, *batch)))
     need = f"its variables and its part of the batch take {memory_text(least_size)}"
     _log.info("Memory of a device: %s.", need)
     if tpu is not None:
@@ -46,10 +47,12 @@ def check_memory(graph: Graph, specs: Specs, tpu: TPUSlice | None, report: Repor
         return
     chips = sorted(CHIPS.values(), key=lambda chip: chip.device_hbm)
     small_chips = [chip.name for chip in chips if chip.device_hbm < least_size]
-    larger = [f"{chip.name} has {memory_text(chip.device_hbm)}" for chip in chips if chip.device_hbm >= least_size]
-    if least_size > _COMMON:
-        larger_chips = f"; a device of {', '.join(larger)}" if larger else ""
-        report("memory of a device", f"{need}, and a TPU {', '.join(small_chips)} has less{larger_chips}", MEMORY_FIX)
+    larger_chips = [
+        f"{chip.name} has {memory_text(chip.device_hbm)}" for chip in chips if chip.device_hbm >= least_size
+    ]
+    if least_size > _COMMON_MEMORY:
+        alternatives = f"; a device of {', '.join(larger_chips)}" if larger_chips else ""
+        report("memory of a device", f"{need}, and a TPU {', '.join(small_chips)} has less{alternatives}", MEMORY_FIX)
 
 
 def check_next_batches(cost: StepCost, report: Report) -> None:
@@ -63,24 +66,26 @@ def check_next_batches(cost: StepCost, report: Report) -> None:
         report("memory of a device", what, MEMORY_FIX, is_rejected=False)
 
 
-def describe_largest(graph: Graph, max_count: int = 3) -> str:
+def describe_largest(graph: StepGraph, max_count: int = 3) -> str:
     """Describe the largest tensors of a step, with the code lines that made them; omit those under a tenth of the largest."""
-    tensors = {(tensor.shape, tensor.dtype, find_code_line(tensor.op)): tensor for tensor in _list_stored(graph)}
-    largest = sorted(tensors.values(), key=byte_size, reverse=True)[:max_count]
-    largest = [tensor for tensor in largest if byte_size(tensor) * 10 >= byte_size(largest[0])]
+    # One of each kind: a line in a loop of Python makes many alike.
+    tensors = {(tensor.shape, tensor.dtype, find_code_line(tensor.op)): tensor for tensor in _iterate_stored(graph)}
+    largest = sorted(tensors.values(), key=count_bytes, reverse=True)[:max_count]
+    largest = [tensor for tensor in largest if count_bytes(tensor) * 10 >= count_bytes(largest[0])]
     return ", ".join(
-        f"{tensor.shape} {tensor.dtype.name} of {memory_text(byte_size(tensor))} at {find_code_line(tensor.op)}"
+        f"{tensor.shape} {tensor.dtype.name} of {memory_text(count_bytes(tensor))} at {find_code_line(tensor.op)}"
         for tensor in largest
     )
 
 
-def _list_stored(graph: Graph) -> Iterator[tf.Tensor]:
+def _iterate_stored(graph: StepGraph) -> Iterator[tf.Tensor]:
+    """Yield the tensors of a step that take memory, and whose size is known."""
     for operation in graph.operations:
-        if operation.type not in _STORED:
-            yield from (tensor for tensor in operation.outputs if byte_size(tensor))
+        if operation.type not in _NOT_STORED:
+            yield from (tensor for tensor in operation.outputs if count_bytes(tensor))
 
 
-def byte_size(tensor: tf.Tensor | tf.TensorSpec) -> int:
+def count_bytes(tensor: tf.Tensor | tf.TensorSpec) -> int:
     """Return the number of bytes of a tensor; 0 if its shape is unknown."""
     if not tensor.shape.is_fully_defined():
         return 0

@@ -6,6 +6,7 @@ import importlib.util
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TypeAlias
 
 import tensorflow as tf
 
@@ -14,6 +15,7 @@ from tpudata.estimator.fetching.replay import Replay
 from tpudata.estimator.state.blueprint import Blueprint
 from tpudata.tensorflow_internals import graph_of_function, kernels
 
+# Device for which the kernels of XLA are registered.
 _XLA = "XLA_CPU_JIT"
 _LIBRARIES = ("tensorflow", "keras", "tf_keras", "tensorboard")
 # Operations that a step does not compute: its inputs, constants, handles of variables and files, and sums over the replicas, which
@@ -35,6 +37,8 @@ _FILTERS = ("Where", "Unique", "UniqueV2", "UniqueWithCounts", "ListDiff", "Dyna
 _IGNORED_SHAPES = ("Placeholder", "PlaceholderWithDefault", "_Arg", "FusedBatchNormV3", "FusedBatchNormV2")
 _LOOPS = ("While", "StatelessWhile", "If", "StatelessIf", "Case", "StatelessCase")
 _LISTS = ("TensorListStack", "TensorListConcatV2", "TensorListConcat")
+# (attribute, allowed values of tf.DType.as_datatype_enum) for each constraint of a kernel.
+_Constraints: TypeAlias = tuple[tuple[str, tuple[int, ...]], ...]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,7 +54,7 @@ class Roots:
     updates: Sequence[tf.Operation]
 
 
-class Graph:
+class StepGraph:
     """The part of a scratch graph that a step runs.
 
     Args:
@@ -65,23 +69,24 @@ class Graph:
         needed = Replay(blueprint, self.tensors, self.updates).operations
         self.operations = [operation for operation in blueprint.graph.get_operations() if operation in needed]
 
-    def list_nested(self, operation: tf.Operation) -> Iterator[tf.Operation]:
+    def iterate_nested(self, operation: tf.Operation) -> Iterator[tf.Operation]:
         """Yield the operations in the functions of an operation: the branches of a condition, the body of a loop."""
         for name in _list_functions(operation):
-            inner = graph_of_function(operation.graph, name)
-            for inner_operation in inner.get_operations() if inner is not None else ():
+            inner_graph = graph_of_function(operation.graph, name)
+            for inner_operation in inner_graph.get_operations() if inner_graph is not None else ():
                 yield inner_operation
-                yield from self.list_nested(inner_operation)
+                yield from self.iterate_nested(inner_operation)
 
     def iterate_all(self) -> Iterator[tuple[tf.Operation, tf.Operation]]:
         """Yield pairs of an operation and the operation of the outermost graph that contains it."""
         for operation in self.operations:
             yield operation, operation
-            for nested in self.list_nested(operation):
+            for nested in self.iterate_nested(operation):
                 yield nested, operation
 
 
 def _list_functions(operation: tf.Operation) -> list[str]:
+    """Return the names of the functions that an operation calls."""
     names = []
     for attribute in operation.op_def.attr:
         if attribute.type in ("func", "list(func)"):
@@ -112,7 +117,7 @@ def _library_folders() -> tuple[str, ...]:
     return tuple(f"{folder}{os.sep}" for folder in folders)
 
 
-def check_operations(graph: Graph, report: Report) -> set[tf.Operation]:
+def check_operations(graph: StepGraph, report: Report) -> set[tf.Operation]:
     """Report each operation of a step that a TPU lacks, that has a dynamic shape, or that computes in float64.
 
     Returns:
@@ -134,8 +139,10 @@ def check_operations(graph: Graph, report: Report) -> set[tf.Operation]:
                 f"the shape of the result of {operation.type} depends on the data: {shape}",
                 _choose_shape_fix(operation),
             )
-        wide = [tensor for tensor in operation.outputs if tensor.dtype == tf.float64]
-        if wide and operation.type != "Const" and not any(tensor.dtype == tf.float64 for tensor in operation.inputs):
+        is_wide = any(tensor.dtype == tf.float64 for tensor in operation.outputs)
+        has_wide_input = any(tensor.dtype == tf.float64 for tensor in operation.inputs)
+        # Only the operation that begins to compute so.
+        if is_wide and not has_wide_input and operation.type != "Const":
             report(
                 code_line,
                 "it computes in float64, which a TPU makes of several numbers of 32 bits: slow",
@@ -149,49 +156,49 @@ def check_operations(graph: Graph, report: Report) -> set[tf.Operation]:
 
 def _find_reason(operation: tf.Operation) -> tuple[str, str] | None:
     """Return the reason why an operation does not run on a TPU, and the fix; None if it does."""
-    kind = operation.type
-    if kind in _NOT_COMPUTED:
+    operation_type = operation.type
+    if operation_type in _NOT_COMPUTED:
         return None
-    if kind in _PYTHON:
+    if operation_type in _PYTHON:
         return (
             "runs Python in the middle of the step, which runs on the TPU",
             "use TensorFlow's operations instead of tf.py_function and tf.numpy_function, or do it in the dataset's map",
         )
-    if kind in _PRINTS:
+    if operation_type in _PRINTS:
         return "prints in the middle of the step", "use host_call of TPUEstimatorSpec, or a LoggingTensorHook"
-    if "Summary" in kind:
+    if "Summary" in operation_type:
         return (
             "writes a summary in the middle of the step",
             "use tf.compat.v1.summary, which is written between two loops, or host_call of TPUEstimatorSpec",
         )
     dtypes = {tensor.dtype for tensor in (*operation.inputs, *operation.outputs)}
-    if tf.string in dtypes and kind not in ("Assert", *_LOOPS):
+    if tf.string in dtypes and operation_type not in ("Assert", *_LOOPS):
         return (
             "works on strings, which a TPU does not have",
             "do it in the dataset's map, or with the results of predict",
         )
     if tf.complex128 in dtypes:
         return "computes in complex128, which a TPU does not have", "use complex64"
-    allowed = _list_kernels(kind)
-    if not allowed:
+    kernel_constraints = _list_kernels(operation_type)
+    if not kernel_constraints:
         return (
             "has no XLA kernel",
             "do it in the dataset's map, in metric_fn or host_fn, which run on the host, or use other operations",
         )
-    if not any(_allows_dtypes(operation, constraints) for constraints in allowed):
+    if not any(_allows_dtypes(operation, constraints) for constraints in kernel_constraints):
         names = ", ".join(sorted({dtype.name for dtype in dtypes if dtype != tf.resource}))
         return f"has no XLA kernel for {names}", "use tf.cast to float32 or int32"
     return None
 
 
 @functools.cache
-def _list_kernels(kind: str) -> tuple[tuple[tuple[str, tuple[int, ...]], ...], ...]:
-    """Return for each XLA kernel of an operation type its (attribute, allowed dtypes) pairs."""
+def _list_kernels(operation_type: str) -> tuple[_Constraints, ...]:
+    """Return the constraints of each XLA kernel of an operation type; () if XLA has none."""
     _start_xla()
-    registered = kernels.get_registered_kernels_for_op(kind).kernel
+    registered_kernels = kernels.get_registered_kernels_for_op(operation_type).kernel
     return tuple(
         tuple((constraint.name, tuple(constraint.allowed_values.list.type)) for constraint in kernel.constraint)
-        for kernel in registered
+        for kernel in registered_kernels
         if kernel.device_type == _XLA
     )
 
@@ -202,7 +209,8 @@ def _start_xla() -> None:
     tf.function(tf.identity, jit_compile=True)(tf.constant(0.0))
 
 
-def _allows_dtypes(operation: tf.Operation, constraints: tuple[tuple[str, tuple[int, ...]], ...]) -> bool:
+def _allows_dtypes(operation: tf.Operation, constraints: _Constraints) -> bool:
+    """Return whether the dtypes of an operation are those of a kernel."""
     for name, allowed in constraints:
         dtypes = operation.get_attr(name)
         dtypes = dtypes if isinstance(dtypes, list) else [dtypes]

@@ -8,6 +8,7 @@ variable gets a value of the model.
 """
 
 import dataclasses
+import math
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
@@ -42,20 +43,20 @@ from tpudata.estimator.state.blueprint import Blueprint, discover
 from tpudata.estimator.tpu_check.compilation import StepParts, can_compile_here, compile_step
 from tpudata.estimator.tpu_check.input import check_input
 from tpudata.estimator.tpu_check.memory import check_memory, check_next_batches
-from tpudata.estimator.tpu_check.operations import Graph, Roots, check_operations, find_code_line
+from tpudata.estimator.tpu_check.operations import Roots, StepGraph, check_operations, find_code_line
 from tpudata.estimator.tpu_check.result import Rehearsal
 from tpudata.estimator.tracing.differences import require_cross_shard
 from tpudata.estimator.tracing.effects import list_training_effects
 from tpudata.estimator.tracing.host_call import call_host_function
 from tpudata.estimator.tracing.metrics import find_metric_updates
 from tpudata.estimator.tracing.optimizer import DENSE_GRADIENTS
-from tpudata.estimator.tracing.replica_values import concatenate_shape
+from tpudata.estimator.tracing.replica_values import concatenate_specs
 from tpudata.estimator.tracing.traced_model import TracedModel, trace_model
 from tpudata.tensor_types import Specs, Tensors
 
-CORES = 8
-_T = TypeVar("_T")
+_DEFAULT_CORES = 8
 _MAX_STEPS = 1000
+_T = TypeVar("_T")
 
 
 def rehearse(
@@ -68,19 +69,19 @@ def rehearse(
     costs: tuple[StepCost, ...] = ()
     for mode, input_fn in input_fns.items():
         require_one_of("rehearse: a mode", mode, MODES)
-        mode_rehearsal = _Rehearsal(runtime, mode, cores, tpu, effort)
+        mode_rehearsal = _ModeRehearsal(runtime, mode, cores, tpu, effort)
         mode_rehearsal.rehearse(input_fn)
-        findings += dict.fromkeys(mode_rehearsal.findings)
+        findings += dict.fromkeys(mode_rehearsal.findings)  # Without repetitions.
         metrics += tuple(mode_rehearsal.metrics)
         costs += tuple(mode_rehearsal.costs)
     return Rehearsal(tuple(findings), metrics, costs)
 
 
 def _count_cores(runtime: Runtime, tpu: TPUSlice | None) -> int:
-    """Return the number of replicas to rehearse with: the slice's, or num_shards, or CORES."""
+    """Return the number of replicas to rehearse with: the slice's, or num_shards, or 8."""
     shards = runtime.config.tpu_config.num_shards
     if tpu is None:
-        return shards or CORES
+        return shards or _DEFAULT_CORES
     if shards not in (None, tpu.replicas):
         raise UsageError(
             f"tpu={tpu.name!r}: TPUConfig(num_shards={shards}) is for another TPU (got {shards}, expected {tpu.replicas} devices). "
@@ -89,8 +90,14 @@ def _count_cores(runtime: Runtime, tpu: TPUSlice | None) -> int:
     return tpu.replicas
 
 
-class _Rehearsal:
-    """Rehearsal of one mode."""
+class _ModeRehearsal:
+    """Rehearsal of one mode.
+
+    Attributes:
+        findings: findings so far, in order; some may be repeated.
+        metrics: names of the metrics, in EVAL.
+        costs: the cost of the step, if it was compiled for a slice.
+    """
 
     def __init__(self, runtime: Runtime, mode: str, cores: int, tpu: TPUSlice | None, effort: str) -> None:
         self.findings: list[Finding] = []
@@ -107,7 +114,7 @@ class _Rehearsal:
             check_batch_size(mode, topology, runtime.config.tpu_config, size)
         except ValueError as error:
             self._report("batch size", str(error))
-            size = -(-(size or 1) // cores) * cores
+            size = math.ceil((size or 1) / cores) * cores
         sizes = {**user_model.batch_sizes, mode: size}
         self._runtime = Runtime(dataclasses.replace(user_model, batch_sizes=sizes), lambda: topology)
 
@@ -118,8 +125,8 @@ class _Rehearsal:
     def rehearse(self, input_fn: InputFunction) -> None:
         """Check the input, the graph, the memory, the variables and the compiled step."""
         try:
-            deployment = self._runtime.deployment(self._mode)
-            dataset = self._runtime.user_model.call_input(input_fn, deployment, deployment.calls()[0])
+            deployment = self._runtime.make_deployment(self._mode)
+            dataset = self._runtime.user_model.call_input(input_fn, deployment, deployment.list_calls()[0])
         except (TypeError, ValueError) as error:
             self._report("input_fn", str(error))
             return
@@ -134,28 +141,30 @@ class _Rehearsal:
             except ModelFnError as error:
                 self._report("model_fn", str(error))
         if self._mode == ModeKeys.EVAL:
-            self.metrics += get_metric_ops(spec)
-            self.metrics += self._check_host_function(blueprint, "eval_metrics", get_eval_metrics(spec)) or {}
+            host_metrics = self._check_host_function(blueprint, "eval_metrics", get_eval_metrics(spec))
+            self.metrics += [*get_metric_ops(spec), *(host_metrics or {})]
         if self._mode != ModeKeys.PREDICT:
             self._check_host_function(blueprint, "host_call", get_host_call(spec))
-        graph = Graph(blueprint, self._find_roots(blueprint, spec))
+        graph = StepGraph(blueprint, self._find_roots(blueprint, spec))
         lacking = check_operations(graph, self._report)
         check_memory(graph, specs, self._tpu, self._report)
         if (
             _check_variables(blueprint, self._report)
-            and all(spec.shape.is_fully_defined() for spec in _flatten(specs))
+            and all(leaf is None or leaf.shape.is_fully_defined() for leaf in tf.nest.flatten(specs))
             and can_compile_here(graph, self._report)
         ):
             self._compile(traced, graph, lacking)
 
-    def _compile(self, traced: TracedModel, graph: Graph, lacking: set[tf.Operation]) -> None:
+    def _compile(self, traced: TracedModel, graph: StepGraph, lacking: set[tf.Operation]) -> None:
         """Compile the step by XLA on this machine or, for a slice, by the TPU's compiler."""
-        reason = None if self._tpu is None else missing_compiler()
-        if reason is not None:
-            what = f"the step is not compiled for it: {reason.rstrip('.')}"
-            self._report(f"tpu={self._tpu.name!r}" if self._tpu else "", what, is_rejected=False)
+        tpu = self._tpu
+        missing_reason = None if tpu is None else missing_compiler()
+        if tpu is not None and missing_reason is not None:
+            what = f"the step is not compiled for it: {missing_reason.rstrip('.')}"
+            self._report(f"tpu={tpu.name!r}", what, is_rejected=False)
+            tpu = None
         parts = StepParts(traced, graph)
-        if self._tpu is None or reason is not None:
+        if tpu is None:
             compile_step(parts, lacking, self._report, "optimized_hlo")
             return
         part = compile_step(parts, lacking, self._report, "stablehlo")
@@ -166,20 +175,20 @@ class _Rehearsal:
         config = self._runtime.config.tpu_config
         # Loops limited by time have as many steps as the memory for their batches allows.
         steps = _MAX_STEPS if config.loop_seconds is not None else int(config.iterations_per_loop)
-        compilation = TPUCompilation(self._tpu, self._effort, steps).compile(parts, part, self._report)
+        compilation = TPUCompilation(tpu, self._effort, steps).compile(parts, part, self._report)
         if compilation is not None:
             loop, compiled = compilation
             size = self._runtime.user_model.batch_sizes[self._mode]
-            cost = StepCost(self._mode, self._tpu, self._effort, size or 0, loop.steps, loop.batch_bytes, compiled)
+            cost = StepCost(self._mode, tpu, self._effort, size or 0, loop.steps, loop.batch_bytes, compiled)
             self.costs.append(cost)
             check_next_batches(cost, self._report)
 
     def _trace(self, specs: tuple[Specs, Specs]) -> TracedModel | None:
         """Call model_fn in a scratch graph; None, with a finding, if it raises an error."""
 
-        def call_model(features: Tensors, labels: Tensors, mode: str) -> ModelSpec:
+        def call_model(features: Tensors, labels: Tensors) -> ModelSpec:
             tf.compat.v1.get_default_graph().add_to_collection(DENSE_GRADIENTS, True)
-            return self._runtime.user_model.call_model(features, labels, self._runtime.deployment(mode))
+            return self._runtime.user_model.call_model(features, labels, self._runtime.make_deployment(self._mode))
 
         try:
             seed = self._runtime.config.tf_random_seed
@@ -191,11 +200,21 @@ class _Rehearsal:
     def _check_host_function(
         self, blueprint: Blueprint, field: str, pair: tuple[Callable[..., _T], HostTensors] | None
     ) -> _T | None:
-        """Call metric_fn or host_fn with the tensors of all cores, and return its result; None without such a function."""
+        """Call metric_fn or host_fn with the tensors of all cores.
+
+        Args:
+            blueprint: blueprint of model_fn.
+            field: name of the spec's field.
+            pair: the field, (function, tensors), or None.
+
+        Returns:
+            The function's result; None without a function, or, with a finding, if it raises an error.
+        """
         if pair is None:
             return None
         function, tensors = pair
-        cores = 1 if self._runtime.deployment(self._mode).pipeline is InputPipelineConfig.BROADCAST else self._cores
+        pipeline = self._runtime.make_deployment(self._mode).pipeline
+        cores = 1 if pipeline is InputPipelineConfig.BROADCAST else self._cores
         with blueprint.graph.as_default():
             tensors = tf.nest.map_structure(tf.convert_to_tensor, tensors)
         for tensor in tf.nest.flatten(tensors):
@@ -205,18 +224,14 @@ class _Rehearsal:
                     f"{tensor.name!r} is a scalar, and the tensors of all cores are concatenated along their first axis",
                     "reshape it to [1], or use a value for each row",
                 )
-        specs = tf.nest.map_structure(
-            lambda tensor: tf.TensorSpec(concatenate_shape(tensor.shape, cores), tensor.dtype), tensors
-        )
-
+        specs = concatenate_specs(tensors, cores)
         seed = self._runtime.config.tf_random_seed
         try:
-            result: _T = discover(
-                lambda arguments: call_host_function(function, arguments, seed), (specs,), seed
-            ).result
+            host_blueprint = discover(lambda arguments: call_host_function(function, arguments, seed), (specs,), seed)
         except Exception as error:  # Any error would stop a run.
             self._report(f"TPUEstimatorSpec({field}=...)", *_explain(error))
             return None
+        result: _T = host_blueprint.result
         return result
 
     def _find_roots(self, blueprint: Blueprint, spec: TPUEstimatorSpec | EstimatorSpec) -> Roots:
@@ -238,32 +253,29 @@ class _Rehearsal:
 
 def _get_tensors(pair: tuple[object, HostTensors] | None) -> HostTensors:
     """Return the tensors of a (function, tensors) field of the spec; () if it is None."""
-    return () if pair is None else pair[1]
-
-
-def _flatten(structure: Tensors) -> list[Tensors]:
-    return [leaf for leaf in tf.nest.flatten(structure) if leaf is not None]
+    _, tensors = pair or (None, ())
+    return tensors
 
 
 def _check_variables(blueprint: Blueprint, report: Report) -> bool:
-    """Report variables that cannot be made before the first step; return whether there are none."""
-    batch = {placeholder.op for placeholder in tf.nest.flatten(blueprint.arguments) if placeholder is not None}
+    """Report variables that cannot be made before the first step; return whether all can."""
+    batch_operations = {placeholder.op for placeholder in blueprint.placeholders}
     can_make_all = True
     for info in blueprint.variables:
-        initial = blueprint.graph.get_tensor_by_name(info.initial)
-        if _find_ancestors(initial.op) & batch:
+        initial_value = blueprint.get_initial_value(info)
+        if _find_ancestors(initial_value.op) & batch_operations:
             can_make_all = False
             report(
-                find_code_line(initial.op),
+                find_code_line(initial_value.op),
                 f"the initial value of the variable {info.name!r} depends on the batch, and variables are made before the first "
                 "one",
                 "use an initializer that needs no batch",
             )
-        if not initial.shape.is_fully_defined():
+        if not initial_value.shape.is_fully_defined():
             can_make_all = False
             report(
-                find_code_line(initial.op),
-                f"the variable {info.name!r} has the shape {initial.shape}",
+                find_code_line(initial_value.op),
+                f"the variable {info.name!r} has the shape {initial_value.shape}",
                 "use a static shape",
             )
     return can_make_all

@@ -101,7 +101,7 @@ def raise_if_rejected(findings: Sequence[Finding], modes: Sequence[str]) -> None
 
 
 def make_placeholder_metrics(rehearsal: Rehearsal, modes: Sequence[str], *, has_limit: bool) -> dict[str, Array]:
-    """Check a rehearsal, and return the metrics that the rehearsed call would return: NaN each, and a global_step of 0.
+    """Return placeholders for the metrics of a rehearsed call, if a TPU would accept it: NaN each, and a global_step of 0.
 
     Args:
         rehearsal: result of the rehearsal.

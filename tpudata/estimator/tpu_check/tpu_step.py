@@ -14,7 +14,7 @@ from tpudata.error_text.lines import first_line
 from tpudata.estimator.api.findings import Report
 from tpudata.estimator.api.mode_keys import ModeKeys
 from tpudata.estimator.steps.device_calls import lower_step
-from tpudata.estimator.steps.step import local_names
+from tpudata.estimator.steps.step import list_local_names
 from tpudata.estimator.tpu_check.compilation import OTHER_OPERATIONS, StepPart, StepParts
 from tpudata.estimator.tpu_check.memory import MEMORY_FIX, describe_largest
 from tpudata.estimator.tpu_check.operations import find_code_line
@@ -64,11 +64,12 @@ class TPUCompilation:
                     self._report_failure(error, parts, report)
                     return None
                 culprit = self._find_culprit(parts, part)
-                what = f"the compiler of {self.tpu.name} rejects %s: {first_line(error)}"
+                compiler, reason = f"the compiler of {self.tpu.name}", first_line(error)
                 if culprit is None:
-                    report("the step", what % "it", OTHER_OPERATIONS)
+                    report("the step", f"{compiler} rejects it: {reason}", OTHER_OPERATIONS)
                     return None
-                report(find_code_line(culprit), what % f"{culprit.type} {culprit.name!r}", OTHER_OPERATIONS)
+                what = f"{compiler} rejects {culprit.type} {culprit.name!r}: {reason}"
+                report(find_code_line(culprit), what, OTHER_OPERATIONS)
                 part = parts.cut_out({*part.cut, culprit})
             else:
                 return (loop, compiled) if part.is_whole else None
@@ -104,6 +105,7 @@ class TPUCompilation:
         low, high = 0, len(parts.graph.operations)
         if not self._rejects(parts, parts.take_first(part, high)):
             return None
+        # The compiler accepts the first `low` operations and rejects the first `high`.
         while high - low > 1:
             middle = (low + high) // 2
             if self._rejects(parts, parts.take_first(part, middle)):
@@ -113,6 +115,7 @@ class TPUCompilation:
         return parts.graph.operations[high - 1]
 
     def _rejects(self, parts: StepParts, part: StepPart) -> bool:
+        """Return whether the compiler rejects a part; False if the part cannot be lowered for it."""
         try:
             self._compile(_export_part(parts.traced, part, 1))
         except ModelFnValueError:
@@ -128,7 +131,10 @@ def _export_part(traced: TracedModel, part: StepPart, iterations: int) -> Device
     Raises:
         ModelFnValueError: TensorFlow cannot lower the part.
     """
-    program, layout = lower_step(traced, part.function, part.specs, part.variables, local_names(traced), part.writes)
+    program, layout = lower_step(
+        traced, part.function, part.specs, part.variables, list_local_names(traced), part.writes
+    )
+    # Without its loss, a part cannot be a loop.
     is_loop = traced.mode == ModeKeys.TRAIN and part.is_whole
     infos = traced.blueprint.variables
     checked = [info.name for info in infos if info.trainable and part.variables[info.name].dtype.is_floating]

@@ -8,9 +8,10 @@ from tpudata.devices.errors import ModelFnValueError
 from tpudata.devices.graphs.collectives import is_sum_over_all
 from tpudata.devices.graphs.graph_walk import is_effect
 from tpudata.devices.graphs.library import find_functions, list_called_functions
-from tpudata.estimator.state.blueprint import Blueprint, VariableInfo
+from tpudata.estimator.state.blueprint import Blueprint
 from tpudata.estimator.tracing.optimizer import APPLIED
 
+# Prefixes of the types of operations, by optimizers and others, that change a variable.
 _OPTIMIZERS = ("ResourceApply", "ResourceSparseApply")
 _UPDATES = (
     *_OPTIMIZERS,
@@ -39,8 +40,14 @@ def require_cross_shard(blueprint: Blueprint) -> None:
     def is_update(operation: tf.Operation) -> bool:
         return operation.type.startswith(_UPDATES) and operation.name not in wrapped_updates
 
-    batch_ops = {argument.op.name for argument in tf.nest.flatten(blueprint.arguments) if argument is not None}
-    unsynced = _find_diverging_updates(blueprint, is_update, batch_ops, _is_sum_by_model, _is_optimizer_update)
+    batch_ops = {placeholder.op.name for placeholder in blueprint.placeholders}
+    unsynced = _find_diverging_updates(
+        blueprint,
+        is_update,
+        sources=batch_ops,
+        is_synced=_is_sum_by_model,
+        always_diverges=_is_optimizer_update,
+    )
     for info in blueprint.variables:
         if info.trainable and info.name in unsynced:
             raise ModelFnValueError(
@@ -67,8 +74,8 @@ def find_diverging_variables(blueprint: Blueprint, writes: Collection[str]) -> s
         blueprint.graph
     )
     seeds = [info for info in blueprint.variables if info.is_keras_seed]
-    sources |= {_get_handle(blueprint, info).op.name for info in seeds}
-    diverging_updates = _find_diverging_updates(blueprint, is_effect, sources, is_sum_over_all)
+    sources |= {blueprint.get_handle(info).op.name for info in seeds}
+    diverging_updates = _find_diverging_updates(blueprint, is_effect, sources, is_synced=is_sum_over_all)
     return (diverging_updates.keys() | {info.name for info in seeds}) & set(writes)
 
 
@@ -89,19 +96,22 @@ def _find_diverging_updates(
         always_diverges: predicate of updates whose values always differ between replicas.
     """
     # Assignments of initial values are not updates.
-    initializing = {name for info in blueprint.variables for name in (info.initializer, info.creating_operation)}
+    initializer_names = blueprint.initializer_names
     updates = {}
     for info in blueprint.variables:
-        handle = _get_handle(blueprint, info)
+        handle = blueprint.get_handle(info)
         variable_updates = [
-            operation for operation in handle.consumers() if operation.name not in initializing and is_update(operation)
+            operation
+            for operation in handle.consumers()
+            if operation.name not in initializer_names and is_update(operation)
         ]
         updates[info.name] = (handle, variable_updates)
     operations = blueprint.graph.get_operations()
     sources = frozenset(sources)
-    # Once a variable diverges, its handle stands for its value.
+    # Operations whose results may differ; once a variable diverges, its handle is among them, for its value.
     diverging_ops = set(sources)
     diverging_updates: dict[str, tf.Operation] = {}
+    # Repeat until nothing new diverges: a loop of the graph passes values to operations made earlier, and variables to any.
     last_count = -1
     while len(diverging_ops) > last_count:
         last_count = len(diverging_ops)
@@ -114,10 +124,10 @@ def _find_diverging_updates(
                 diverging_ops.add(operation.name)
         for name, (handle, variable_updates) in updates.items():
             for operation in variable_updates:
-                # A condition may draw the values that it assigns.
-                is_own = operation.name in sources or always_diverges(operation)
+                # An update may itself be a source: a condition may draw the values that it assigns.
+                is_source = operation.name in sources or always_diverges(operation)
                 if name not in diverging_updates and (
-                    is_own or _has_diverging_input(operation, diverging_ops, handle.op.name)
+                    is_source or _has_diverging_input(operation, diverging_ops, handle.op.name)
                 ):
                     diverging_updates[name] = operation
                     diverging_ops.add(handle.op.name)
@@ -136,13 +146,9 @@ def _is_sum_by_model(operation: tf.Operation) -> bool:
     )
 
 
-def _has_diverging_input(operation: tf.Operation, differing: Collection[str], handle: str = "") -> bool:
-    """Return whether an operation has an input from one of `differing`, other than `handle`."""
-    return any(name in differing and name != handle for name in (tensor.op.name for tensor in operation.inputs))
-
-
-def _get_handle(blueprint: Blueprint, info: VariableInfo) -> tf.Tensor:
-    return blueprint.graph.get_tensor_by_name(info.handle)
+def _has_diverging_input(operation: tf.Operation, diverging_ops: Collection[str], handle: str = "") -> bool:
+    """Return whether an operation has an input from one of the operations `diverging_ops`, other than `handle`."""
+    return any(tensor.op.name in diverging_ops and tensor.op.name != handle for tensor in operation.inputs)
 
 
 def _find_draws(graph: tf.Graph) -> set[str]:

@@ -25,26 +25,26 @@ def list_training_effects(blueprint: Blueprint, summary_writes: Iterable[tf.Oper
         blueprint: blueprint of the scratch graph.
         summary_writes: operations of the scratch graph that write summaries.
     """
-    initializing = {name for info in blueprint.variables for name in (info.initializer, info.creating_operation)}
+    initializer_names = blueprint.initializer_names
     keras_updates = find_keras_effects(blueprint.graph, blueprint.graph.get_collection(KERAS_UPDATES))
     with blueprint.graph.as_default():
         train_op = tf.group(blueprint.result.train_op)
     return [
-        *(operation for operation in keras_updates if operation.name not in initializing),
+        *(operation for operation in keras_updates if operation.name not in initializer_names),
         *summary_writes,
         train_op,
     ]
 
 
-def summary_writes(graph: tf.Graph) -> list[tf.Operation]:
+def find_summary_writes(graph: tf.Graph) -> list[tf.Operation]:
     """Return the operations of a graph that write summaries of `tf.summary`, with the writer made in OWN_SCOPE."""
     writers = [operation for operation in graph.get_operations() if operation.type == "SummaryWriter"]
-    handles = [operation.outputs[0] for operation in writers if operation.name.startswith(OWN_SCOPE)]
+    handles = [writer.outputs[0] for writer in writers if writer.name.startswith(OWN_SCOPE)]
     return [operation for handle in handles for operation in handle.consumers() if operation.type not in _WRITER_UPKEEP]
 
 
 def list_results(operations: Iterable[tf.Operation]) -> list[tf.Tensor]:
-    """Return the outputs of operations; fetch them too, as a condition only runs the parts that fetched outputs need."""
+    """Return the outputs of operations, without handles; fetch them, too: a condition only runs what fetched outputs need."""
     return [
         tensor
         for operation in operations
@@ -62,5 +62,5 @@ def list_unused_updates(blueprint: Blueprint, fetched: Iterable[tf.Operation]) -
     """
     updates = blueprint.graph.get_collection(tf.compat.v1.GraphKeys.UPDATE_OPS)
     needed = find_needed_operations(fetched) if updates else ()
-    operations = (getattr(update, "op", update) for update in updates)
+    operations = (getattr(update, "op", update) for update in updates)  # The collection has tensors, too.
     return [operation.name for operation in operations if operation not in needed]

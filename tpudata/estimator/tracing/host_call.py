@@ -1,27 +1,26 @@
 """host_call: a function of a TPUEstimatorSpec that the host runs at each step, mostly to write summaries of the step's tensors."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TypeVar
 
 import tensorflow as tf
 
 from tpudata.devices.graphs.keras_state import fresh_keras_state
 from tpudata.devices.processes.topology import Topology
-from tpudata.estimator.api.spec import get_host_call
+from tpudata.estimator.api.spec import call_with_tensors, get_host_call
 from tpudata.estimator.fetching.replay import Replay, make_handle_getter, run_on_host
-from tpudata.estimator.graph.structure import batch_function
+from tpudata.estimator.graph.structure import make_batch_function
 from tpudata.estimator.state.blueprint import discover
 from tpudata.estimator.state.local_variables import LocalVariables
-from tpudata.estimator.tracing.effects import list_results
-from tpudata.estimator.tracing.replica_values import ReplicaValues, concatenate_shape
+from tpudata.estimator.tracing.effects import CREATE_WRITER, list_results
+from tpudata.estimator.tracing.replica_values import ReplicaValues, concatenate_specs
 from tpudata.estimator.tracing.traced_model import TracedModel
 from tpudata.tensor_types import Specs, Tensors
 
-_CREATE = "CreateSummaryFileWriter"
 # Stateful operations that are not updates: handles, reads, and flushes, which run at checkpoints instead.
 _WITHOUT_EFFECT = (
     "SummaryWriter",
-    _CREATE,
+    CREATE_WRITER,
     "FlushSummaryWriter",
     "VarHandleOp",
     "ReadVariableOp",
@@ -47,40 +46,42 @@ class HostCall:
         self._seed = seed
         blueprint = discover(self._call_host_fn, (specs,), seed)
         self._local = LocalVariables(blueprint, blueprint.variables)
-        operations = blueprint.graph.get_operations()
-        initializing = {info.initializer for info in blueprint.variables}
+        operations, initializer_names = blueprint.graph.get_operations(), blueprint.initializer_names
         updates = [
             operation
             for operation in operations
             if operation.op_def.is_stateful
             and operation.type not in _WITHOUT_EFFECT
-            and operation.name not in initializing
+            and operation.name not in initializer_names
         ]
         self._update = Replay(blueprint, list_results(updates), updates)
-        create = Replay(blueprint, [], [operation for operation in operations if operation.type == _CREATE])
+        create_writers = Replay(
+            blueprint, [], [operation for operation in operations if operation.type == CREATE_WRITER]
+        )
         with blueprint.graph.as_default():
             writers = [operation.outputs[0] for operation in operations if operation.type == "SummaryWriter"]
             flushes = [tf.raw_ops.FlushSummaryWriter(writer=writer) for writer in writers]
         flush = Replay(blueprint, [], flushes)
-        self._run_step = batch_function(lambda tensors: self._replay(self._update, tensors), (specs,))
+        self._run_step = make_batch_function(lambda tensors: self._replay(self._update, tensors), (specs,))
         self._flush = tf.function(lambda: self._replay(flush), autograph=False)
-        run_on_host(create, self._local.by_name)
+        run_on_host(create_writers, self._local.by_name)
 
     def _call_host_fn(self, tensors: Tensors) -> object:
         return call_host_function(self._host_fn, tensors, self._seed)
 
     def _replay(self, replay: Replay, *arguments: Tensors) -> list[tf.Tensor]:
+        """Add a replay to the tf.function that is being built, on the CPU; return its results."""
         with tf.device("CPU:0"):
             results: list[tf.Tensor] = replay(arguments, make_handle_getter(self._local.by_name))
         return results
 
-    def update(self, tensors: Tensors, result: tf.Tensor | None) -> tf.Tensor | None:
+    def update(self, tensors: Tensors, result: tf.Tensor | None = None) -> tf.Tensor | None:
         """Run host_fn for a step, and return `result`.
 
         Args:
-            tensors: arguments of host_fn: NumPy arrays, or tensors of the tf.function that is being traced, which then runs
-                host_fn at each call.
-            result: tensor to return; in a traced function, the returned tensor waits for host_fn.
+            tensors: arguments of host_fn: NumPy arrays, with which it runs now, or tensors of the tf.function that is being traced,
+                which then runs it at each call.
+            result: tensor to return; in a traced function, it waits for host_fn, which would not run without it.
         """
         if not tf.inside_function():
             self._run_step(tensors)
@@ -95,19 +96,23 @@ class HostCall:
 
 def make_host_call(traced: TracedModel, topology: Topology, replicas: ReplicaValues) -> HostCall | None:
     """Return the spec's host_call; None without one, and in processes other than the chief."""
-    pair = get_host_call(traced.spec)
-    if pair is None or not topology.peers.is_chief:
+    host_call = get_host_call(traced.spec)
+    if host_call is None or not topology.peers.is_chief:
         return None
     with traced.blueprint.graph.as_default():
-        tensors = replicas.convert_host_tensors(pair, "host_call")
-    count = 1 if replicas.broadcast else topology.local_replicas
-    specs = tf.nest.map_structure(
-        lambda tensor: tf.TensorSpec(concatenate_shape(tensor.shape, count), tensor.dtype), tensors
-    )
-    return HostCall(pair[0], specs, traced.seed)
+        tensors = replicas.convert_host_tensors(host_call, "host_call")
+    host_fn, _ = host_call
+    specs = concatenate_specs(tensors, 1 if replicas.broadcast else topology.local_replicas)
+    return HostCall(host_fn, specs, traced.seed)
 
 
 def call_host_function(function: Callable[..., _T], tensors: Tensors, seed: int | None) -> _T:
-    """Call a metric_fn or a host_fn with its tensors, as keyword arguments if they are a dict."""
+    """Call a metric_fn or a host_fn with its tensors, with Keras' names and draws as in a new program.
+
+    Args:
+        function: the function.
+        tensors: its tensors; by keyword if they are a dict.
+        seed: seed of the draws, or None.
+    """
     with fresh_keras_state(seed):
-        return function(**tensors) if isinstance(tensors, Mapping) else function(*tensors)
+        return call_with_tensors(function, tensors)

@@ -6,11 +6,11 @@ import tensorflow as tf
 
 from tpudata.estimator.api.metrics import Metric, check_metrics
 from tpudata.estimator.fetching.replay import Replay, fill_tables, make_handle_getter
-from tpudata.estimator.graph.structure import batch_function
+from tpudata.estimator.graph.structure import make_batch_function
 from tpudata.estimator.state.blueprint import Blueprint, discover
 from tpudata.estimator.state.local_variables import LocalVariables
 from tpudata.estimator.tracing.host_call import call_host_function
-from tpudata.estimator.tracing.replica_values import concatenate_shape
+from tpudata.estimator.tracing.replica_values import concatenate_specs
 from tpudata.tensor_types import Array, Tensors
 
 
@@ -29,21 +29,28 @@ class HostMetrics:
     ) -> None:
         self._metric_fn = metric_fn
         self._seed = seed
-        specs = tf.nest.map_structure(
-            lambda tensor: tf.TensorSpec(concatenate_shape(tensor.shape, replicas), tensor.dtype), tensors
-        )
+        specs = concatenate_specs(tensors, replicas)
         blueprint = discover(self._call_metric_fn, (specs,), seed)
         self.local = LocalVariables(blueprint, blueprint.variables)
         self.reader = MetricReader(blueprint.result, blueprint, self.local, {})
         self._replay = Replay(blueprint, (), find_metric_updates(blueprint.result, blueprint))
-        self._update_now = batch_function(self._update, (specs,))
+        self._update_now = make_batch_function(self._add_update, (specs,))
         fill_tables(blueprint, self.local.by_name)
 
     def update(self, tensors: Tensors) -> None:
-        """Add a batch: NumPy now, or tensors of the tf.function that is being built whenever that runs."""
-        (self._update if tf.inside_function() else self._update_now)(tensors)
+        """Add a batch to the metrics.
 
-    def _update(self, tensors: Tensors) -> None:
+        Args:
+            tensors: arguments of metric_fn: NumPy arrays, which are added now, or tensors of the tf.function that is being built,
+                which adds them whenever it runs.
+        """
+        if tf.inside_function():
+            self._add_update(tensors)
+        else:
+            self._update_now(tensors)
+
+    def _add_update(self, tensors: Tensors) -> None:
+        """Add the updates of the metrics to the tf.function that is being built."""
         self._replay((tensors,), make_handle_getter(self.local.by_name))
 
     def _call_metric_fn(self, tensors: Tensors) -> Mapping[str, Metric]:
@@ -74,13 +81,13 @@ class MetricReader:
     ) -> None:
         self.names = tuple(metrics)
         with blueprint.graph.as_default():
-            values = {name: _find_value(metric) for name, metric in metrics.items()}
-        replay = Replay(blueprint, values)
+            tensors = {name: _get_value(metric) for name, metric in metrics.items()}
+        replay = Replay(blueprint, tensors)
         variables = {**other_variables, **local.by_name}
         self._read = tf.function(lambda: replay((), make_handle_getter(variables)), autograph=False)
 
-    def values(self) -> dict[str, Array]:
-        """Return the values by name, as NumPy values."""
+    def read_values(self) -> dict[str, Array]:
+        """Return the values (NumPy) by name of the metric."""
         return {name: value.numpy() for name, value in self._read().items()}
 
 
@@ -89,27 +96,29 @@ def find_metric_updates(metrics: Mapping[str, Metric], blueprint: Blueprint) -> 
     updates: list[tf.Operation] = []
     for metric in metrics.values():
         if isinstance(metric, tuple | list):
-            updates.append(getattr(metric[1], "op", metric[1]))
+            _, update = metric
+            updates.append(getattr(update, "op", update))
         else:
             updates += _find_keras_updates(metric.variables, blueprint)
     return updates
 
 
 def _find_keras_updates(variables: Iterable[object], blueprint: Blueprint) -> Iterable[tf.Operation]:
-    # A Keras metric does not name its updates: they are the operations on its variables other than reads and initializers.
-    names = {raw_variable(variable).op.name for variable in variables}
-    infos = [info for info in blueprint.variables if info.name in names]
-    initializing = {info.initializer for info in infos}
-    for info in infos:
-        for operation in blueprint.graph.get_tensor_by_name(info.handle).consumers():
-            if operation.type not in ("ReadVariableOp", "VarIsInitializedOp") and operation.name not in initializing:
+    """Yield the updates of a Keras metric's variables, which it does not name: all their operations but reads and initializers."""
+    names = {get_raw_variable(variable).op.name for variable in variables}
+    initializer_names = blueprint.initializer_names
+    for info in blueprint.variables:
+        for operation in blueprint.get_handle(info).consumers() if info.name in names else ():
+            is_read = operation.type in ("ReadVariableOp", "VarIsInitializedOp")
+            if not is_read and operation.name not in initializer_names:
                 yield operation
 
 
-def _find_value(metric: Metric) -> tf.Tensor:
+def _get_value(metric: Metric) -> tf.Tensor:
+    """Return the tensor of a metric's current value, in the default graph."""
     return tf.convert_to_tensor(metric[0] if isinstance(metric, tuple | list) else metric.result())
 
 
-def raw_variable(variable: object) -> tf.Variable:
+def get_raw_variable(variable: object) -> tf.Variable:
     """Return the tf.Variable of a Keras 3 variable; a tf.Variable is returned unchanged."""
-    return getattr(variable, "value", variable) if not isinstance(variable, tf.Variable) else variable
+    return variable if isinstance(variable, tf.Variable) else getattr(variable, "value", variable)

@@ -55,10 +55,10 @@ class CrossShardOptimizer(tf.compat.v1.train.Optimizer):  # type: ignore[misc]  
         require("CrossShardOptimizer", "reduction", reduction, is_known, "Reduction.MEAN or SUM", ValueError)
         if self._is_keras:
             _reject_periodic_options(opt)
-        super().__init__(False, name)
+        super().__init__(use_locking=False, name=name)
         self._opt = opt
         self._reduction = reduction
-        self._has_computed = False
+        self._has_computed_gradients = False
 
     def compute_gradients(
         self, loss: tf.Tensor, var_list: Sequence[tf.Variable] | None = None, **kwargs: object
@@ -70,7 +70,7 @@ class CrossShardOptimizer(tf.compat.v1.train.Optimizer):  # type: ignore[misc]  
         """
         if kwargs.get("gate_gradients", self.GATE_OP) == self.GATE_OP:
             kwargs["gate_gradients"] = self.GATE_NONE
-        self._has_computed = True
+        self._has_computed_gradients = True
         if self._is_keras:
             # All v1 optimizers compute the same gradients.
             optimizer = tf.compat.v1.train.GradientDescentOptimizer(1.0)
@@ -92,7 +92,7 @@ class CrossShardOptimizer(tf.compat.v1.train.Optimizer):  # type: ignore[misc]  
             `global_step` after its increment, or a no-op without one.
         """
         graph = tf.compat.v1.get_default_graph()
-        pairs = self._reduce(list(grads_and_vars))
+        pairs = self._sum_over_replicas(list(grads_and_vars))
         num_before = len(graph.get_operations())
         # The gradients are the same on all replicas, and optimizers of TensorFlow and Keras would sum them again.
         with hide_replicas():
@@ -107,14 +107,14 @@ class CrossShardOptimizer(tf.compat.v1.train.Optimizer):  # type: ignore[misc]  
                 graph.add_to_collection(KERAS_UPDATES, operation.name)
         return applied
 
-    def _reduce(self, pairs: list[GradientAndVariable]) -> list[GradientAndVariable]:
+    def _sum_over_replicas(self, pairs: list[GradientAndVariable]) -> list[GradientAndVariable]:
         """Return the pairs with gradients summed over the replicas; None stays None."""
         count, share = num_replicas(), self._find_share()
         if count > 1 or tf.compat.v1.get_default_graph().get_collection(DENSE_GRADIENTS):
             pairs = [(_make_dense(gradient), variable) for gradient, variable in pairs]
         if self._is_keras and share != 1.0:
             pairs = [(None if gradient is None else gradient * share, variable) for gradient, variable in pairs]
-        elif share != 1.0 and not self._has_computed:
+        elif share != 1.0 and not self._has_computed_gradients:
             _log.warning(
                 "CrossShardOptimizer: apply_gradients got gradients that its compute_gradients did not compute (got "
                 "tf.gradients or a tape, expected compute_gradients). They are summed over %d replicas, not averaged, as in the "
@@ -144,12 +144,14 @@ class CrossShardOptimizer(tf.compat.v1.train.Optimizer):  # type: ignore[misc]  
 
 
 def _reject_periodic_options(opt: Optimizer) -> None:
-    """Reject options of a Keras optimizer for every n-th step: in a graph, its test of the step by `==` compares objects.
+    """Reject options of a Keras optimizer for every n-th step: it tests the step by `==`, which in a graph compares objects.
 
     Raises:
         ModelFnValueError: such an option is set.
     """
-    options = ["gradient_accumulation_steps", *(["ema_overwrite_frequency"] if getattr(opt, "use_ema", False) else [])]
+    options = ["gradient_accumulation_steps"]
+    if getattr(opt, "use_ema", False):
+        options.append("ema_overwrite_frequency")
     for option in options:
         setting = getattr(opt, option, None)
         if setting:
@@ -160,6 +162,7 @@ def _reject_periodic_options(opt: Optimizer) -> None:
 
 
 def _make_dense(gradient: Gradient) -> tf.Tensor | None:
+    """Return a gradient as one tensor; None stays None."""
     return tf.convert_to_tensor(gradient) if isinstance(gradient, tf.IndexedSlices) else gradient
 
 

@@ -14,6 +14,9 @@ from tpudata.tensor_types import Array, Specs, Tensors
 class ReplicaValues:
     """Rules by which values of several replicas become one.
 
+    Attributes:
+        broadcast: as the argument.
+
     Args:
         topology: devices that run the steps.
         specs: the `tf.TensorSpec` structures of one replica's (features, labels).
@@ -39,9 +42,9 @@ class ReplicaValues:
         return (np.sum(parts, axis=0) / len(parts)).astype(parts[0].dtype) if is_float else parts[0]
 
     def _has_rows(self, shape: tuple[int, ...]) -> bool:
-        """Return whether a replica's value has as many rows as its batch."""
-        specs = [spec.shape for spec in tf.nest.flatten(self._specs) if spec is not None and spec.shape.rank]
-        return bool(shape and specs and shape[0] == specs[0][0])
+        """Return whether a replica's value of this shape has as many rows as its batch."""
+        batch_shapes = [spec.shape for spec in tf.nest.flatten(self._specs) if spec is not None and spec.shape.rank]
+        return bool(shape and batch_shapes and shape[0] == batch_shapes[0][0])
 
     def convert_host_tensors(self, pair: tuple[Callable[..., object], HostTensors] | None, field: str) -> Tensors:
         """Convert the arguments of a host function to tensors of one replica in their graph; () without a function.
@@ -55,19 +58,29 @@ class ReplicaValues:
         """
         if pair is None:
             return ()
-        converted = tf.nest.map_structure(tf.convert_to_tensor, pair[1])
-        for tensor in tf.nest.flatten(converted) if self._topology.is_sharded else ():
-            if not tensor.shape.rank:
+        _, host_tensors = pair
+        tensors = tf.nest.map_structure(tf.convert_to_tensor, host_tensors)
+        for tensor in tf.nest.flatten(tensors):
+            if self._topology.is_sharded and not tensor.shape.rank:
                 raise ModelFnValueError(
                     f"TPUEstimatorSpec({field}=...): tensors of all replicas are concatenated along their first axis (got the "
                     f"scalar {tensor.name!r}, expected a value for each row, or the shape [1]). Reshape it to [1]."
                 )
-        return converted
+        return tensors
 
 
-def concatenate_shape(shape: tf.TensorShape, replicas: int) -> tf.TensorShape:
-    """Return the shape of tensors of `shape`, concatenated along their first axis."""
-    if not shape.rank:
-        return shape
-    rows = None if shape[0] is None else shape[0] * replicas
-    return tf.TensorShape([rows, *shape[1:]])
+def concatenate_specs(tensors: Tensors, replicas: int) -> Specs:
+    """Return the specs of a replica's tensors once those of all replicas are concatenated along their first axis.
+
+    Args:
+        tensors: a structure of tensors of one replica.
+        replicas: number of replicas.
+    """
+
+    def concatenate(tensor: tf.Tensor) -> tf.TensorSpec:
+        shape = tensor.shape
+        if shape.rank:
+            shape = [None if shape[0] is None else shape[0] * replicas, *shape[1:]]
+        return tf.TensorSpec(shape, tensor.dtype)
+
+    return tf.nest.map_structure(concatenate, tensors)

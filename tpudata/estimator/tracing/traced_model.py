@@ -11,11 +11,12 @@ from tpudata.devices.graphs.keras_state import fresh_keras_state
 from tpudata.devices.graphs.replica_context import replica_context
 from tpudata.estimator.api.spec import ModelSpec, check_spec
 from tpudata.estimator.state.blueprint import Blueprint, discover
-from tpudata.estimator.tracing.effects import OWN_SCOPE, summary_writes
+from tpudata.estimator.tracing.effects import OWN_SCOPE, find_summary_writes
 from tpudata.tensor_types import Specs, Tensors
 from tpudata.tensorflow_internals import control_flow_ops
 
-ModelCall: TypeAlias = Callable[[Tensors, Tensors, str], ModelSpec]
+# Function of (features, labels) that calls model_fn in the traced mode.
+ModelCall: TypeAlias = Callable[[Tensors, Tensors], ModelSpec]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,7 +24,7 @@ class TracedModel:
     """A model_fn in one mode, for one kind of input.
 
     Attributes:
-        call_model: function that calls model_fn with (features, labels, mode).
+        call_model: function of (features, labels) that calls model_fn.
         mode: a value of ModeKeys.
         specs: the `tf.TensorSpec` structures of one replica's (features, labels).
         seed: seed of initial values and random ops, or None.
@@ -63,7 +64,8 @@ class TracedModel:
         new_model = trace_model(
             self.call_model, self.mode, self.specs, self.seed, self.summaries_dir, self.num_replicas
         )
-        names, previous_names = ([info.name for info in model.blueprint.variables] for model in (new_model, self))
+        names = [info.name for info in new_model.blueprint.variables]
+        previous_names = [info.name for info in self.blueprint.variables]
         if names != previous_names:
             raise ModelFnValueError(
                 f"model_fn must make the same variables in the same order at every call (got {names}, expected {previous_names}). "
@@ -87,7 +89,8 @@ def trace_model(
     Raises:
         ModelFnError: model_fn did not return a spec of this mode.
     """
-    placeholders: dict[str, Any] = {}
+    # Fields of the TracedModel that are made inside the scratch graph.
+    graph_fields: dict[str, Any] = {}
 
     def build(features: Tensors, labels: Tensors) -> ModelSpec:
         if num_replicas is not None:
@@ -95,25 +98,25 @@ def trace_model(
         with tf.name_scope(OWN_SCOPE):
             step = tf.compat.v1.placeholder(tf.int64, [], name="step")
             replica = tf.compat.v1.placeholder(tf.int32, [], name="replica")
-        placeholders.update(step=step, replica=replica)
+        graph_fields.update(step=step, replica=replica)
         with replica_context(num_replicas or 1, replica):
             if summaries_dir is None:
-                return build_spec(call_model, mode, seed, features, labels)
+                return _build_spec(call_model, mode, seed, features, labels)
             # tf.summary does nothing without a writer. In the scratch graph, this one never writes.
             with tf.name_scope(OWN_SCOPE):
                 writer = tf.summary.create_file_writer(summaries_dir)
                 record = tf.compat.v1.placeholder(tf.bool, [], name="record")
                 next_step = step + 1
             with writer.as_default(step=next_step), tf.summary.record_if(record):
-                spec = build_spec(call_model, mode, seed, features, labels)
-        placeholders.update(record=record, summary_writes=tuple(summary_writes(tf.compat.v1.get_default_graph())))
+                spec = _build_spec(call_model, mode, seed, features, labels)
+        graph_fields.update(record=record, summary_writes=tuple(find_summary_writes(tf.compat.v1.get_default_graph())))
         return spec
 
     blueprint = discover(build, specs, seed)
-    return TracedModel(call_model, mode, specs, seed, summaries_dir, num_replicas, blueprint, **placeholders)
+    return TracedModel(call_model, mode, specs, seed, summaries_dir, num_replicas, blueprint, **graph_fields)
 
 
-def build_spec(call_model: ModelCall, mode: str, seed: int | None, features: Tensors, labels: Tensors) -> ModelSpec:
+def _build_spec(call_model: ModelCall, mode: str, seed: int | None, features: Tensors, labels: Tensors) -> ModelSpec:
     """Call model_fn in the graph that is being built, and return its spec.
 
     Raises:
@@ -121,7 +124,7 @@ def build_spec(call_model: ModelCall, mode: str, seed: int | None, features: Ten
     """
     tf.compat.v1.train.get_or_create_global_step()
     with fresh_keras_state(seed):
-        spec = call_model(features, labels, mode)
+        spec = call_model(features, labels)
     check_spec(spec)
     if spec.mode != mode:
         raise ModelFnValueError(
@@ -136,7 +139,7 @@ def _mark_for_xla(graph: tf.Graph) -> None:
     Gradients of conditions and loops compile only with the mark. TensorFlow looks for it at the graph and those around it; at the
     graph itself, variables would take it for a loop.
     """
-    around = tf.Graph()
-    with around.as_default():
+    outer_graph = tf.Graph()
+    with outer_graph.as_default():
         control_flow_ops.XLAControlFlowContext().Enter()
-    graph.outer_graph = around
+    graph.outer_graph = outer_graph

@@ -141,7 +141,7 @@ def find_checkpoint(flag: str, path: str) -> str | None:
             return None
     except tf.errors.OpError as error:
         raise StorageError(f"{flag} {path} could not be read: {find_reason(error)}. Check the path.") from error
-    Checkpoint.open(prefix).step()  # Raises the error of a damaged checkpoint.
+    Checkpoint.open(prefix).read_step()  # Raises the error of a damaged checkpoint.
     return str(prefix)
 
 

@@ -31,7 +31,7 @@ class Compiled:
         specs = [tf.TensorSpec([], tf.int64), tf.TensorSpec([], tf.int32)]
         blueprint = discover(lambda step, replica: build(), specs, SEED)  # noqa: ARG005
         step, replica = blueprint.arguments
-        initializers = {info.initializer for info in blueprint.variables}
+        initializers = {info.initializer_name for info in blueprint.variables}
         effects = [op for op in blueprint.graph.get_operations() if is_effect(op) and op.name not in initializers]
         replay = Replay(
             blueprint,
@@ -41,7 +41,7 @@ class Compiled:
             else (),
             rewrite=functools.partial(draw_by_step, step=step.op.name, replica=replica.op.name),
         )
-        values = blueprint.initial_values(blueprint.variables)
+        values = blueprint.compute_initial_values(blueprint.variables)
         self._first = {name: value.numpy() for name, value in values.items()}
         self.variables = {name: tf.Variable(value) for name, value in values.items()}
 

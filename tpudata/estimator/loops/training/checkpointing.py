@@ -7,6 +7,7 @@ from typing import Protocol
 import tensorflow as tf
 
 from tpudata.estimator.api.hook_lists import CheckpointSaverListener, SessionRunHook
+from tpudata.estimator.config.run_config import DEFAULT
 from tpudata.estimator.fetching.hook_session import HookSession
 from tpudata.estimator.hooks.events import EventWriter
 from tpudata.estimator.hooks.scaffold import ScaffoldLoader, save_with
@@ -41,7 +42,7 @@ class Checkpointing:
 
     Attributes:
         saves: whether checkpoints are written, by this object or by a hook.
-        by_hook: whether a hook writes them.
+        saves_by_hook: whether a hook writes them.
 
     Args:
         runtime: runtime of the training.
@@ -78,8 +79,8 @@ class Checkpointing:
         config = runtime.config
         has_interval = config.save_checkpoints_steps is not None or config.save_checkpoints_secs is not None
         saver_hook = next((hook for hook in hooks if isinstance(hook, _v1.train.CheckpointSaverHook)), None)
-        self.by_hook = saver_hook is not None
-        self.saves = self.by_hook or has_interval
+        self.saves_by_hook = saver_hook is not None
+        self.saves = self.saves_by_hook or has_interval
         if not self.saves and (listeners or follower is not None):
             raise ValueError(
                 "RunConfig(save_checkpoints_steps=None, save_checkpoints_secs=None) saves nothing, so that saving_listeners and "
@@ -97,8 +98,8 @@ class Checkpointing:
         self._retention = Retention(config.keep_checkpoint_max, config.keep_checkpoint_every_n_hours)
         # `begin` replaces it.
         self._cadence = Cadence(0)
-        self._saved_step = None if start is None else start.step()
-        self._writes_itself = has_interval and not self.by_hook
+        self._saved_step = None if start is None else start.read_step()
+        self._writes_itself = has_interval and not self.saves_by_hook
         if self._writes_itself and saver is not None:
             # Lets the saver delete checkpoints of earlier runs, too.
             saver.recover_last_checkpoints(checkpoints.list_recorded(runtime.model_dir))
@@ -110,19 +111,19 @@ class Checkpointing:
         follower = _HookFollower(self, self._runtime.model_dir, self._saved_step or 0)
 
         def add_listeners(listeners: Sequence[CheckpointSaverListener]) -> list[CheckpointSaverListener]:
-            # The hook may have been used in another call, with other listeners.
-            kept_listeners = [
+            # An earlier call with this hook may have added its follower, and the same listeners.
+            other_listeners = [
                 listener
                 for listener in listeners
                 if not isinstance(listener, _HookFollower) and listener not in self._listeners
             ]
-            return [*kept_listeners, *self._listeners, follower]
+            return [*other_listeners, *self._listeners, follower]
 
         replace_listeners(saver_hook, add_listeners)
         tf.io.gfile.makedirs(self._runtime.model_dir)
         with self._session.record_additions():
             if not _v1.get_collection(_v1.GraphKeys.SAVERS):
-                # The hook's default saver.
+                # A hook without a saver takes the one in this collection.
                 saver = _v1.train.Saver(
                     max_to_keep=self._retention.keep_max,
                     keep_checkpoint_every_n_hours=self._retention.every_hours,
@@ -140,9 +141,8 @@ class Checkpointing:
     def begin(self, step: int) -> None:
         """Start the intervals at the first step of training, and save it unless it has a checkpoint."""
         config = self._runtime.config
-        seconds = config.save_checkpoints_secs
-        seconds = seconds if isinstance(seconds, int | float) else None
-        self._cadence = Cadence(step, config.save_checkpoints_steps, seconds)
+        assert config.save_checkpoints_secs is not DEFAULT  # RunConfig replaces it.
+        self._cadence = Cadence(step, config.save_checkpoints_steps, config.save_checkpoints_secs)
         self.save(step, at_start=True)
 
     def next_step(self, step: int, step_seconds: float) -> int | None:
@@ -151,7 +151,7 @@ class Checkpointing:
 
     def is_due(self, step: int) -> bool:
         """Return whether a checkpoint is due; intervals in seconds are measured by the chief's clock."""
-        is_due = self._cadence.due(step)
+        is_due = self._cadence.is_due(step)
         is_timed = self._runtime.config.save_checkpoints_secs is not None
         return bool(self._runtime.peers.broadcast_number(int(is_due))) if is_timed else is_due
 
@@ -160,7 +160,8 @@ class Checkpointing:
 
         Args:
             step: the global step.
-            at_start: whether no step was done yet: calls listeners even if the step has a checkpoint, and never the follower.
+            at_start: whether no step was done yet. Then, if there are listeners, the checkpoint is written and they are called even
+                if the step has one, and the follower is not called.
 
         Returns:
             Whether a listener requests the end of training.
@@ -170,8 +171,9 @@ class Checkpointing:
             OutputError: another training has taken model_dir over.
         """
         self._cadence.restart(step)
-        is_saved = self._saved_step == step and not (at_start and self._listeners)
-        if not self._writes_itself or is_saved:
+        has_checkpoint = self._saved_step == step
+        calls_listeners_anyway = at_start and bool(self._listeners)
+        if not self._writes_itself or (has_checkpoint and not calls_listeners_anyway):
             return False
         with self._session.as_default_graph():
             for listener in self._listeners:
@@ -226,22 +228,29 @@ class Checkpointing:
         with self._termination.exit_at_once():
             self._follower.finish()
         newest = checkpoints.find_latest(self._runtime.model_dir)
-        if newest is not None:  # An evaluation may have replaced them; the hooks' `end` must see the trained values.
+        if newest is not None:
+            # An evaluation may have replaced the variables' values; the hooks' `end` must see the trained ones.
             self._loader.restore(newest)
 
 
 class _HookFollower(tf.compat.v1.train.CheckpointSaverListener):  # type: ignore[misc]  # TensorFlow is untyped
-    """Listener of a CheckpointSaverHook that calls the follower for each checkpoint except the one at the start, and at the end."""
+    """Listener of a CheckpointSaverHook that calls the follower for each checkpoint except the one at the start, and at the end.
 
-    def __init__(self, checkpointing: Checkpointing, model_dir: str, start: int) -> None:
+    Args:
+        checkpointing: the checkpoints of the training.
+        model_dir: folder of the checkpoints.
+        start_step: global step at which training begins.
+    """
+
+    def __init__(self, checkpointing: Checkpointing, model_dir: str, start_step: int) -> None:
         self._checkpointing = checkpointing
         self._model_dir = model_dir
-        self._start = start
+        self._start_step = start_step
 
     def after_save(self, session: tf.compat.v1.Session, global_step_value: int) -> None:
         del session
         checkpoint = checkpoints.find_latest(self._model_dir)
-        if checkpoint is not None and global_step_value != self._start:
+        if checkpoint is not None and global_step_value != self._start_step:
             with eager_mode():
                 self._checkpointing.follow(checkpoint)
 

@@ -8,7 +8,7 @@ import numpy as np
 from tpudata.devices.errors import ModelFnValueError
 from tpudata.estimator.feeding.iteration import StepIteration
 from tpudata.estimator.hooks.model_summaries import ModelSummaries
-from tpudata.estimator.hooks.monitor import tensor_names
+from tpudata.estimator.hooks.monitor import get_tensor_names
 from tpudata.estimator.loops.training.finite_check import FiniteCheck
 from tpudata.estimator.state.store import VariableStore
 from tpudata.estimator.steps.train_step import LoopRequest, TrainStep
@@ -43,7 +43,7 @@ class DeviceLoops:
         summaries: v1 summaries of model_fn.
         finite_check: check of the losses and the variables.
         has_hooks: whether any process has hooks.
-        is_step: whether each loop is a single step, for hooks that run at each step.
+        is_single_step: whether each loop is a single step, for hooks that run at each step.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class DeviceLoops:
         finite_check: FiniteCheck,
         *,
         has_hooks: bool,
-        is_step: bool,
+        is_single_step: bool,
     ) -> None:
         self.global_step = 0
         self._step = step
@@ -62,7 +62,7 @@ class DeviceLoops:
         self._summaries = summaries
         self._finite_check = finite_check
         self._has_hooks = has_hooks
-        self._is_step = is_step
+        self._is_single_step = is_single_step
 
     def run(
         self,
@@ -71,7 +71,7 @@ class DeviceLoops:
         fetches: Sequence[GraphElement],
         feeds: Mapping[str, Array],
         *,
-        summarises: bool,
+        with_summaries: bool,
     ) -> LoopValues:
         """Run a loop.
 
@@ -80,18 +80,18 @@ class DeviceLoops:
             size: largest number of steps.
             fetches: tensors that the last step returns and operations that it runs.
             feeds: NumPy values for model_fn's placeholders with a default, by name.
-            summarises: whether to fetch the summaries of the last step.
+            with_summaries: whether to fetch the summaries of the last step, which then may run as a loop of its single step.
 
         Raises:
             ModelFnValueError: train_op never changes the global step.
             NonFiniteError: the loss is NaN, or a variable NaN or infinite.
         """
-        if size == 1 or not summarises or not self._summaries.needs_single_step:
-            return self._run_steps(iteration, size, fetches, feeds, summarises=summarises)
-        first_values = self._run_steps(iteration, size - 1, fetches, feeds, summarises=False)
+        if size == 1 or not with_summaries or not self._summaries.needs_single_step:
+            return self._run_steps(iteration, size, fetches, feeds, with_summaries=with_summaries)
+        first_values = self._run_steps(iteration, size - 1, fetches, feeds, with_summaries=False)
         if not first_values.has_data or len(first_values.losses) < size - 1:
             return first_values
-        last_values = self._run_steps(iteration, 1, fetches, feeds, summarises=True)
+        last_values = self._run_steps(iteration, 1, fetches, feeds, with_summaries=True)
         steps = [*first_values.steps, *last_values.steps]
         losses = [*first_values.losses, *last_values.losses]
         return LoopValues(steps, losses, last_values.has_data, first_values.fetched | last_values.fetched)
@@ -103,23 +103,25 @@ class DeviceLoops:
         fetches: Sequence[GraphElement],
         feeds: Mapping[str, Array],
         *,
-        summarises: bool,
+        with_summaries: bool,
     ) -> LoopValues:
+        """Run the steps of a loop in one call of the compiled step, and check their results; arguments as in `run`."""
         summaries, step = self._summaries, self._step
-        fetch_names = tensor_names(fetches)
+        fetch_names = get_tensor_names(fetches)
         # Always fetch summaries without side effects, so that the step is built once.
-        summary_tensors = [tensor for tensor in summaries.step if summarises or not step.fetches.has_effect(tensor)]
-        step.fetches.request((*fetches, *summary_tensors))
-        if summarises:
+        summary_fetches = [
+            fetch for fetch in summaries.step_fetches if with_summaries or not step.fetches.has_effect(fetch)
+        ]
+        step.fetches.request((*fetches, *summary_fetches))
+        if with_summaries:
             summaries.begin()
-            fetch_names |= {tensor.name for tensor in summaries.step}
-        self._store.set_source(list(step.variables), None)
+            fetch_names |= get_tensor_names(summaries.step_fetches)
+        self._store.set_source(list(step.variables), source=None)
         step_before = self.global_step
-        loop_result = step.run(
-            iteration, LoopRequest(size, summarises and summaries.uses_tf_summary, self._is_step, feeds)
-        )
+        record = with_summaries and summaries.uses_tf_summary
+        loop_result = step.run(iteration, LoopRequest(size, record, self._is_single_step, feeds))
         self.global_step, losses = int(loop_result.global_step), np.asarray(loop_result.losses)
-        if len(losses) and self.global_step == step_before and not self._has_hooks and not step.counts_steps:
+        if len(losses) and self.global_step == step_before and not self._has_hooks and not step.can_count_steps:
             raise ModelFnValueError(
                 "model_fn: train_op never changes the global step, so that training would not end. Pass "
                 "global_step=tf.compat.v1.train.get_global_step() to the optimizer's minimize or apply_gradients."

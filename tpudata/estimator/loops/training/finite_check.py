@@ -17,21 +17,22 @@ _log = logging.getLogger("tpudata")
 
 
 class FiniteCheck:
-    """Check of the loss after each loop or step, and of the variables after each loop or every `every` single steps.
+    """Check of the loss after each loop or step, and of the variables after each loop or `interval` single steps.
 
     Args:
         step: the compiled step.
         model_dir: folder of the checkpoints, for the message.
-        is_step: whether the host runs single steps, for hooks that run at each step.
-        every: number of single steps between two checks of the variables.
+        is_single_step: whether the host runs single steps, for hooks that run at each step.
+        interval: number of single steps between two checks of the variables.
     """
 
-    def __init__(self, step: TrainStep, model_dir: str, every: int, *, is_step: bool) -> None:
+    def __init__(self, step: TrainStep, model_dir: str, interval: int, *, is_single_step: bool) -> None:
         self._step = step
         self._model_dir = model_dir
-        self._every = every
-        self._is_step = is_step
-        self._unchecked = 0
+        self._interval = interval
+        self._is_single_step = is_single_step
+        # Single steps since the last check of the variables.
+        self._unchecked_steps = 0
         self._has_warned = False
 
     def after_loop(self, global_step: int, losses: npt.NDArray[np.float32], result: LoopResult) -> None:
@@ -49,11 +50,11 @@ class FiniteCheck:
         if not self._has_warned and np.isinf(losses).any():
             self._has_warned = True
             _log.warning("The loss is infinite at or before step %d; training continues.", global_step)
-        if not self._is_step:
+        if not self._is_single_step:
             self._check(global_step, loss, np.asarray(result.finite))
             return
-        self._unchecked += 1
-        if not math.isfinite(loss) or self._unchecked >= self._every:
+        self._unchecked_steps += 1
+        if not math.isfinite(loss) or self._unchecked_steps >= self._interval:
             self.check_variables(global_step, loss)
 
     def check_variables(self, global_step: int, loss: float) -> None:
@@ -62,20 +63,21 @@ class FiniteCheck:
         Raises:
             NonFiniteError: a variable is NaN or infinite.
         """
-        if self._is_step:
-            self._unchecked = 0
+        if self._is_single_step:
+            self._unchecked_steps = 0
             self._check(global_step, loss, self._step.check_finite())
 
     def _check(self, global_step: int, loss: float, finite: npt.NDArray[np.bool_]) -> None:
+        """Raise NonFiniteError if the loss is NaN, or an element of `finite` false: whether each checked variable is finite."""
         if not math.isnan(loss) and finite.all():
             return
-        bad = [name for name, is_finite in zip(self._step.checked, finite, strict=True) if not is_finite]
+        bad_names = [name for name, is_finite in zip(self._step.checked, finite, strict=True) if not is_finite]
         problems = [] if math.isfinite(loss) else [f"the loss is {loss}"]
-        if bad:
-            more = f" and {len(bad) - 1} more variables" if len(bad) > 1 else ""
-            problems.append(f"the variable {bad[0]!r}{more} contains NaN or Inf")
-        saved = checkpoints.find_latest(self._model_dir)
-        last_good = "" if saved is None else f" The last good checkpoint is {saved.prefix}."
+        if bad_names:
+            more = f" and {len(bad_names) - 1} more variables" if len(bad_names) > 1 else ""
+            problems.append(f"the variable {bad_names[0]!r}{more} contains NaN or Inf")
+        newest = checkpoints.find_latest(self._model_dir)
+        last_good = "" if newest is None else f" The last good checkpoint is {newest.prefix}."
         raise NonFiniteError(
             f"Training stopped at step {global_step}: {', '.join(problems)}. Lower the learning rate, or check the input for "
             f"values that are not finite.{last_good}"

@@ -5,15 +5,15 @@ import logging
 import time
 from collections.abc import Sequence
 
-from tpudata.estimator.api.counts import check_steps
 from tpudata.estimator.api.hook_lists import CheckpointSaverListener, SessionRunHook, check_hooks, check_listeners
 from tpudata.estimator.api.mode_keys import ModeKeys
+from tpudata.estimator.api.step_limits import check_steps
 from tpudata.estimator.api.user_functions import InputFunction
 from tpudata.estimator.config.tpu_config import TPUConfig
 from tpudata.estimator.feeding.iteration import StepIteration
 from tpudata.estimator.hooks.events import EventWriter
 from tpudata.estimator.hooks.model_summaries import ModelSummaries
-from tpudata.estimator.hooks.monitor import Monitor, select_worker_hooks, training_hooks
+from tpudata.estimator.hooks.monitor import Monitor, list_training_hooks, select_worker_hooks
 from tpudata.estimator.hooks.profiler import Profiler
 from tpudata.estimator.hooks.scaffold import ScaffoldLoader, has_scaffold, make_scaffold
 from tpudata.estimator.loops.feed import Feed
@@ -53,16 +53,17 @@ def train(
             "them."
         )
     peers = runtime.peers
-    ending = handle_sigterm() if runtime.config.exit_on_sigterm else contextlib.nullcontext(Termination())
-    with ending as termination, peers.translate_errors():
+    handles_sigterm = runtime.config.exit_on_sigterm
+    sigterm_context = handle_sigterm() if handles_sigterm else contextlib.nullcontext(Termination())
+    with sigterm_context as termination, peers.translate_errors():
         start = find_chiefs_latest(runtime.model_dir, peers)
-        if max_steps is not None and start is not None and start.step() >= max_steps:
+        if max_steps is not None and start is not None and start.read_step() >= max_steps:
             _log.info("Nothing to train: %s has reached max_steps=%d.", start.prefix, max_steps)
             return None
         # Processes of a cluster end together, after the first loop.
         with termination.exit_at_once() if peers.count == 1 else contextlib.nullcontext():
-            feed = runtime.feed(input_fn, ModeKeys.TRAIN, 0 if start is None else start.step())
-            step = runtime.step(ModeKeys.TRAIN, feed.element_spec)
+            feed = runtime.make_feed(input_fn, ModeKeys.TRAIN, 0 if start is None else start.read_step())
+            step = runtime.get_step(ModeKeys.TRAIN, feed.element_spec)
         assert isinstance(step, TrainStep)  # The kind for this mode.
         training = _Training(runtime, step, start, hooks, listeners, follower, termination)
         try:
@@ -84,23 +85,23 @@ class _Training:
         follower: CheckpointFollower | None,
         termination: Termination,
     ) -> None:
-        config, tpu, peers = runtime.config, runtime.config.tpu_config, runtime.peers
+        config, tpu_config, peers = runtime.config, runtime.config.tpu_config, runtime.peers
         self._runtime = runtime
         self._peers = peers
         self._step = step
         self._start = start
         self._termination = termination
-        self._stops = False
-        has_additions = bool(training_hooks(step.spec, hooks) or listeners) or has_scaffold(step.spec)
-        session = step.session(has_additions=has_additions)
+        self._listener_stops = False
+        has_additions = bool(list_training_hooks(step.spec, hooks) or listeners) or has_scaffold(step.spec)
+        self._session = session = step.make_session(has_additions=has_additions)
         # The session may have called model_fn again, which makes other hooks.
-        hooks = training_hooks(step.spec, hooks)
+        hooks = list_training_hooks(step.spec, hooks)
         scaffold = make_scaffold(step.spec, session)
         self._loader = ScaffoldLoader(step, runtime.store, session, scaffold)
         self._events = EventWriter(runtime.model_dir if peers.is_chief else None)
-        fetched = [step.spec.train_op, step.spec.loss]
-        own_hooks = hooks if peers.is_chief else select_worker_hooks(step.spec, hooks)
-        self._monitor = Monitor(session, own_hooks, fetched, feeds_model=peers.count == 1)
+        process_hooks = hooks if peers.is_chief else select_worker_hooks(step.spec, hooks)
+        loop_fetches = [step.spec.train_op, step.spec.loss]
+        self._monitor = Monitor(session, process_hooks, loop_fetches, feeds_model=peers.count == 1)
         self._summaries = ModelSummaries(step, session, scaffold, config.save_summary_steps is not None)
         self._checkpointing = Checkpointing(
             runtime,
@@ -119,16 +120,21 @@ class _Training:
         # processes, even if only the chief has hooks.
         self._is_exact = not runtime.topology.is_tpu
         self._has_hooks = bool(hooks)
-        is_step = self._has_hooks and self._is_exact
+        is_single_step = self._has_hooks and self._is_exact
         # A hook may save at any step.
-        every = 1 if self._checkpointing.by_hook else tpu.steps_of_a_loop
-        self._finite_check = FiniteCheck(step, runtime.model_dir, every, is_step=is_step)
+        check_interval = 1 if self._checkpointing.saves_by_hook else tpu_config.steps_of_a_loop
+        self._finite_check = FiniteCheck(step, runtime.model_dir, check_interval, is_single_step=is_single_step)
         self._loops = DeviceLoops(
-            step, runtime.store, self._summaries, self._finite_check, has_hooks=self._has_hooks, is_step=is_step
+            step,
+            runtime.store,
+            self._summaries,
+            self._finite_check,
+            has_hooks=self._has_hooks,
+            is_single_step=is_single_step,
         )
-        self._size = LoopSize(TPUConfig(1) if is_step else tpu)
-        profiled = config.profile_steps if peers.is_chief else None
-        self._profiler = Profiler(runtime.model_dir, profiled, on_devices=bool(runtime.topology.devices))
+        self._size = LoopSize(TPUConfig(iterations_per_loop=1) if is_single_step else tpu_config)
+        profile_steps = config.profile_steps if peers.is_chief else None
+        self._profiler = Profiler(runtime.model_dir, profile_steps, on_devices=bool(runtime.topology.devices))
 
     def run(self, feed: Feed, steps: int | None, max_steps: int | None) -> float | None:
         """Run loops up to a limit (None: until the data ends), and save at the start, when due, and at the end.
@@ -138,28 +144,27 @@ class _Training:
         """
         self._begin(feed)
         end_step = self.step + steps if steps is not None else max_steps
-        # A hook may change the step.
-        counts = self._step.counts_all and not self._has_hooks
-        # Hooks may have initialised the iterators of input_fn.
-        with contextlib.closing(
-            feed.iterate(end_step - self.step if counts and end_step is not None else None)
-        ) as iteration:
+        limit = None  # If a step or a hook may change the global step otherwise, the number of steps is unknown.
+        if end_step is not None and self._step.counts_every_step and not self._has_hooks:
+            limit = end_step - self.step
+        # Not before, as hooks may have initialised the iterators of input_fn.
+        with contextlib.closing(feed.iterate(limit)) as iteration:
             last_loss = self._run_loops(iteration, end_step)
         if last_loss is not None:
             self._finite_check.check_variables(self.step, last_loss)
             self._progress.end(self.step, last_loss)
         self._checkpointing.end(self.step)
         self._monitor.end()
-        is_ended = self._termination.requested or self._stops or self._monitor.should_stop
-        if last_loss is None and not is_ended and (end_step is None or self.step < end_step):
+        is_stopped = self._termination.requested or self._listener_stops or self._monitor.should_stop
+        if last_loss is None and not is_stopped and (end_step is None or self.step < end_step):
             _log.warning("train: the input has no batch after step %d: nothing is trained. Check input_fn.", self.step)
         if self._termination.requested:
-            saved = (
+            consequence = (
                 ", which is saved. Run again to continue"
                 if self._checkpointing.saves
                 else "; the RunConfig has no interval for checkpoints"
             )
-            _log.warning("SIGTERM: training stopped at step %d%s.", self.step, saved)
+            _log.warning("SIGTERM: training stopped at step %d%s.", self.step, consequence)
         return last_loss
 
     @property
@@ -169,7 +174,7 @@ class _Training:
 
     def _begin(self, feed: Feed) -> None:
         """Load the variables, and begin the work of hooks, listeners and the log."""
-        runtime, tpu = self._runtime, self._runtime.config.tpu_config
+        runtime, infeed_sleep = self._runtime, self._runtime.config.tpu_config.initial_infeed_sleep_secs
         self._checkpointing.prepare()
         self._monitor.begin()
         self._loader.load(self._start)
@@ -181,31 +186,31 @@ class _Training:
         )
         self._checkpointing.begin(self.step)
         self._monitor.after_create_session()
-        if not self._is_exact and tpu.initial_infeed_sleep_secs:
-            time.sleep(tpu.initial_infeed_sleep_secs)
+        if not self._is_exact and infeed_sleep:
+            time.sleep(infeed_sleep)
 
     def _run_loops(self, iteration: StepIteration, end_step: int | None) -> float | None:
         """Run loops up to a step (None: until the data ends); return the loss of the last step, or None if there was none."""
         last_loss = None
         while (end_step is None or self.step < end_step) and (size := self._next_size(end_step)):
-            begin = time.monotonic()
+            started = time.monotonic()
             self._profiler.before_loop(self.step)
             fetches = self._monitor.before_run()
             # The processes of a cluster take this step together, and end after it.
             if self._monitor.should_stop and self._peers.count == 1:
                 _log.info("A hook stopped training at step %d.", self.step)
                 break
-            before = self.step
-            summarises = self._progress.summarises(size)
-            values = self._loops.run(iteration, size, fetches, self._monitor.model_feeds, summarises=summarises)
+            step_before = self.step
+            with_summaries = self._progress.are_summaries_due(size)
+            values = self._loops.run(iteration, size, fetches, self._monitor.model_feeds, with_summaries=with_summaries)
             self._profiler.after_loop(self.step)
-            self._size.measure(len(values.losses), time.monotonic() - begin)
+            self._size.measure(len(values.losses), time.monotonic() - started)
             if values.losses:
                 last_loss = values.losses[-1]
-                self._progress.report(before, values.steps, values.losses, values.fetched)
+                self._progress.report(step_before, values.steps, values.losses, values.fetched)
                 if self._checkpointing.is_due(self.step):
                     self._finite_check.check_variables(self.step, last_loss)
-                    self._stops |= self._checkpointing.save(self.step)
+                    self._listener_stops |= self._checkpointing.save(self.step)
                 self._monitor.after_run(values.fetched)
                 if self._note_writes() and self._peers.count == 1:  # A hook may count the steps.
                     self._loops.global_step = self._step.global_step
@@ -216,28 +221,31 @@ class _Training:
 
     def _next_size(self, end_step: int | None) -> int:
         """Return the chief's number of steps for the next loop; 0 if SIGTERM or a hook ends training in a process."""
-        size = self._size.next(self.step, (end_step, *self._list_ends())) if self._peers.is_chief else 0
-        stops = self._stops or self._monitor.should_stop
-        size, stopped, ended = self._peers.sum_numbers([size, int(stops), int(self._termination.requested)])
-        if ended:
+        # Others add 0 to the chief's size.
+        size = self._size.next(self.step, (end_step, *self._list_loop_ends())) if self._peers.is_chief else 0
+        is_stopped = self._listener_stops or self._monitor.should_stop
+        size, num_stopped, num_terminated = self._peers.sum_numbers(
+            [size, int(is_stopped), int(self._termination.requested)]
+        )
+        if num_terminated:
             self._termination.requested = True
-        elif stopped:
+        elif num_stopped:
             _log.info("A hook stopped training at step %d.", self.step)
-        return 0 if stopped or ended else size
+        return 0 if num_stopped or num_terminated else size
 
-    def _list_ends(self) -> tuple[int | None, ...]:
-        """Return the steps at which a loop has to end."""
-        profiled = self._profiler.end(self.step)
+    def _list_loop_ends(self) -> tuple[int | None, ...]:
+        """Return the steps at which the next loop has to end; None for work that is not due at a known step."""
+        profile_end = self._profiler.find_loop_end(self.step)
         if not self._is_exact:
-            return (profiled,)
-        saved = self._checkpointing.next_step(self.step, self._size.step_seconds)
-        return (profiled, saved, *self._progress.ends(self.step))
+            return (profile_end,)
+        checkpoint_step = self._checkpointing.next_step(self.step, self._size.step_seconds)
+        return (profile_end, checkpoint_step, *self._progress.list_loop_ends(self.step))
 
     def _note_writes(self) -> bool:
-        """Return whether hooks or listeners assigned to variables, and note that no checkpoint has these values."""
-        has_written = self._monitor.pop_has_written()
+        """Note that no checkpoint has the variables' values, if hooks or listeners assigned to them; return whether they did."""
+        has_written = self._session.pop_has_written()
         if has_written:
-            self._runtime.store.set_source(list(self._step.variables), None)
+            self._runtime.store.set_source(list(self._step.variables), source=None)
         return has_written
 
     def close(self) -> None:

@@ -5,11 +5,14 @@ from collections.abc import Iterable
 
 from tpudata.estimator.config.tpu_config import TPUConfig
 
-_MAX_LOOP = 2**31 - 1
+_MAX_LOOP = 2**31 - 1  # Loops count their steps in an int32.
 
 
 class LoopSize:
     """Number of steps in the next loop.
+
+    Attributes:
+        step_seconds: seconds of a step of the last loop; 0 before the second one.
 
     Args:
         config: TPUConfig whose `iterations_per_loop` is a number of steps, or a time to which the number is fitted.
@@ -18,7 +21,7 @@ class LoopSize:
     def __init__(self, config: TPUConfig) -> None:
         self._seconds = config.loop_seconds
         self._steps = 1 if self._seconds is not None else int(config.iterations_per_loop)
-        self._measured = False
+        self._has_compiled = False
         self.step_seconds = 0.0
 
     def next(self, step: int, ends: Iterable[int | None]) -> int:
@@ -28,13 +31,13 @@ class LoopSize:
 
     def measure(self, steps: int, seconds: float) -> None:
         """Fit the size to a loop that took `seconds` for `steps` steps; the first loop, which compiles, is ignored."""
-        if self._measured and steps:
+        if self._has_compiled and steps:
             self.step_seconds = seconds / steps
-        if self._measured and steps and self._seconds is not None:
-            fitted = int(self._seconds * steps / max(seconds, 1e-6))
+        if self._has_compiled and steps and self._seconds is not None:
+            fitted_steps = int(self._seconds * steps / max(seconds, 1e-6))
             # Limit the growth, as one loop may have taken unusually little time.
-            self._steps = max(1, min(fitted, 10 * steps, _MAX_LOOP))
-        self._measured = True
+            self._steps = max(1, min(fitted_steps, 10 * steps, _MAX_LOOP))
+        self._has_compiled = True
 
 
 class Cadence:
@@ -52,28 +55,30 @@ class Cadence:
     ) -> None:
         self._steps = steps
         self._seconds = seconds
+        self._due_step: int | None = None
         self.restart(step)
-        self._next = None if steps is None else step + (1 if at_first else steps)
+        if at_first and steps is not None:
+            self._due_step = step + 1
 
     def restart(self, step: int) -> None:
         """Start an interval at `step`."""
-        self._step = step
-        self._time = time.monotonic()
-        self._next = None if self._steps is None else step + self._steps
+        self._start_step = step
+        self._start_time = time.monotonic()
+        self._due_step = None if self._steps is None else step + self._steps
 
-    def due(self, step: int) -> bool:
+    def is_due(self, step: int) -> bool:
         """Return whether the interval has passed."""
-        if self._next is not None:
-            return step >= self._next
-        return self._seconds is not None and time.monotonic() - self._time >= self._seconds
+        if self._due_step is not None:
+            return step >= self._due_step
+        return self._seconds is not None and time.monotonic() - self._start_time >= self._seconds
 
     def next_step(self, step: int, step_seconds: float) -> int | None:
         """Return the next due step, estimated from the time of a step for an interval in seconds; None if unknown."""
         if self._seconds is None or not step_seconds:
-            return self._next
-        remaining_seconds = self._seconds - (time.monotonic() - self._time)
+            return self._due_step
+        remaining_seconds = self._seconds - (time.monotonic() - self._start_time)
         return step + max(1, int(min(remaining_seconds / step_seconds, _MAX_LOOP)))
 
     def steps_per_second(self, step: int) -> float:
-        """Return the speed since the last restart."""
-        return (step - self._step) / max(time.monotonic() - self._time, 1e-9)
+        """Return the speed from the last restart to `step`, which is the current one."""
+        return (step - self._start_step) / max(time.monotonic() - self._start_time, 1e-9)

@@ -23,9 +23,10 @@ def count_examples(runtime: Runtime, element_spec: Specs) -> int | None:
     size = runtime.user_model.batch_sizes[ModeKeys.TRAIN]
     if size is not None:
         return size
+    # (features, labels) or features: their tensors have the same rows.
     sizes = {spec.shape[0] for _, spec in list_leaves((drop_sparse(element_spec), None)) if spec.shape.rank}
-    static = sizes.pop() if len(sizes) == 1 else None
-    return None if static is None else int(static) * runtime.peers.count
+    rows = sizes.pop() if len(sizes) == 1 else None
+    return None if rows is None else int(rows) * runtime.peers.count
 
 
 class Progress:
@@ -57,43 +58,50 @@ class Progress:
         self._logging = Cadence(step, config.log_step_count_steps, at_first=True)
         self._summarising = Cadence(step, config.save_summary_steps, at_first=True)
         # Expected global step after the next step. The original decides by it, before the step, whether to write summaries.
-        self._expected = step + 1
+        self._expected_step = step + 1
         self._logged_step: int | None = None
-        self._stall_warnings = _MAX_STALL_WARNINGS
+        self._remaining_warnings = _MAX_STALL_WARNINGS
 
-    def summarises(self, size: int) -> bool:
+    def are_summaries_due(self, size: int) -> bool:
         """Return whether summaries are due at the end of a loop of `size` steps."""
-        return self._summarising.due(self._expected + size - 1)
+        return self._summarising.is_due(self._expected_step + size - 1)
 
-    def ends(self, step: int) -> tuple[int | None, ...]:
-        """Return the steps at which a loop must end for the log, and for summaries, which need values of its last step."""
+    def list_loop_ends(self, step: int) -> tuple[int | None, int | None]:
+        """Return the steps at which a loop from `step` on must end for the log, and for summaries of its last step; or None."""
+        log_end = self._logging.next_step(step, 0.0)
         due_step = self._summarising.next_step(step, 0.0) if self._summaries.has_summaries else None
-        summary = None if due_step is None else due_step - (self._expected - 1 - step)
-        return self._logging.next_step(step, 0.0), summary
+        if due_step is None:
+            return log_end, None
+        # Summaries are due by the expected step, which is ahead of the global step after a step that did not count.
+        ahead = self._expected_step - 1 - step
+        return log_end, due_step - ahead
 
-    def report(self, before: int, steps: Sequence[int], losses: Sequence[float], fetched: Mapping[str, Array]) -> None:
+    def report(
+        self, step_before: int, steps: Sequence[int], losses: Sequence[float], fetched: Mapping[str, Array]
+    ) -> None:
         """Write the log line and the summaries that are due, and warn of steps that did not count.
 
         Args:
-            before: global step at which the loop began.
+            step_before: global step at which the loop began.
             steps: global step after each step of the loop.
             losses: losses of these steps.
             fetched: NumPy values fetched from the last step, by name.
         """
-        starts = [before, *steps[:-1]]
+        starts = [step_before, *steps[:-1]]
         self._warn_of_stalls(sum(start == step for start, step in zip(starts, steps, strict=True)), steps)
         last_position = len(steps) - 1
         for position in range(len(steps)) if self._every_step else (last_position,):
             step = steps[position]
-            is_due = self._summarising.due(self._expected if self._every_step else step)
-            self._expected = (step if is_due else starts[position] + 1) + 1
+            is_due = self._summarising.is_due(self._expected_step if self._every_step else step)
+            # The original reads the step again only for summaries; otherwise it adds 1 to the step before.
+            self._expected_step = (step if is_due else starts[position] + 1) + 1
             if is_due:
                 self._events.write_scalars(step, {"loss": losses[position]})
                 self._summarising.restart(step)
                 if position == last_position:
                     self._summaries.write(step, fetched, self._events)
         step = steps[-1]
-        if self._logging.due(step):
+        if self._logging.is_due(step):
             # Not the first time, which would include compilation.
             rates = {} if self._logged_step is None else self._compute_rates(step)
             self._log(step, losses[-1], rates)
@@ -103,16 +111,16 @@ class Progress:
 
     def _warn_of_stalls(self, stalls: int, steps: Sequence[int]) -> None:
         """Warn, five times at most, of steps that did not change the global step."""
-        if not stalls or not self._stall_warnings:
+        if not stalls or not self._remaining_warnings:
             return
-        self._stall_warnings -= 1
+        self._remaining_warnings -= 1
         _log.warning(
             "%d of the last %d steps left the global step as it was (now %d). A loss scale that skips an update and the "
             "accumulation of gradients do so; else pass global_step=tf.compat.v1.train.get_global_step() to the optimizer.%s",
             stalls,
             len(steps),
             steps[-1],
-            "" if self._stall_warnings else " Further such steps are not reported.",
+            "" if self._remaining_warnings else " Further such steps are not reported.",
         )
 
     def end(self, step: int, loss: float) -> None:
@@ -121,6 +129,7 @@ class Progress:
             self._log(step, loss, {})
 
     def _compute_rates(self, step: int) -> dict[str, float]:
+        """Return the speeds since the last log line, by tag."""
         speed = self._logging.steps_per_second(step)
         rates = {"global_step/sec": speed}
         return rates if self._examples is None else {**rates, "examples/sec": speed * self._examples}

@@ -1,10 +1,14 @@
-"""Check of the limits of training."""
+"""Check of the arguments that limit training."""
 
 from tpudata.checks import require_positive_int
 
 
 def check_steps(steps: int | None, max_steps: int | None) -> None:
     """Raise an error if the limits of a call of train are not valid.
+
+    Args:
+        steps: number of steps to add, or None.
+        max_steps: global step to stop at, or None.
 
     Raises:
         TypeError: a limit is not an int.
