@@ -35,7 +35,7 @@ from beam_jobs.references.rejection import RejectInput
 from beam_jobs.text_files.document_form import PLAIN_TEXT
 from beam_jobs.text_files.fields import TEXT
 from beam_jobs.text_files.options import INPUT_IDS, INPUTS, KEY, REJECT, TARGETS, TextOptions
-from beam_jobs.text_files.values import DocumentError, Value, document_values
+from beam_jobs.text_files.values import DocumentError, Value, parse_document
 from beam_jobs.text_records.chat_tokens import ChatEncoder
 from beam_jobs.text_records.encode_each import encode_each
 from beam_jobs.text_records.int_examples import IntLists, encode_int_examples, encode_row_examples
@@ -189,11 +189,11 @@ class TextRecords:
         readable_rows, values = [], []
         for row, (form, text) in enumerate(zip(spread(pack.payloads, len(texts)), texts, strict=True)):
             try:
-                values.append(document_values(text, form, self.options))
+                values.append(parse_document(text, form, self.options))
                 readable_rows.append(row)
             except DocumentError as error:
                 reference = pack.reference(row)
-                reject(reference, _make_rejection(reference, str(error), error.at))
+                reject(reference, _make_rejection(reference, str(error), error.offset))
         if self.extra:
             readable_rows, values = self._add_extra_features(pack, readable_rows, values, reject)
         columns = [list(column) for column in zip(*values, strict=True)]

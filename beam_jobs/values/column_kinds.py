@@ -22,6 +22,8 @@ FLOAT32_WHOLE = 2**24
 FLOAT64_WHOLE = 2**53
 # The largest float32.
 FLOAT32_MAX = (2 - 2**-23) * 2.0**127
+# A result of `float32_problem`, for which rounding is no fix.
+TOO_LARGE = "is too large for float32"
 _INT = re.compile(r"[+-]?[0-9]+")
 # Form of a text that counts as a number: `007` does not.
 _PLAIN_INT = re.compile(r"0|-?[1-9][0-9]*")
@@ -95,7 +97,7 @@ def float32_problem(number: int | float, *, rounds: bool = False) -> str:
     try:
         stored: float = struct.unpack("<f", struct.pack("<f", float(number)))[0]
     except OverflowError:
-        return "is too large for float32"
+        return TOO_LARGE
     if rounds or abs(number) < FLOAT32_WHOLE or not math.isfinite(number):
         return ""
     if isinstance(number, int):
