@@ -55,7 +55,7 @@ def encode_example_parts(features: Mapping[str, Any]) -> list[bytes]:
             total += len(entry)
     if small:
         parts.append(b"".join(small))
-    head = _EXAMPLE_TAG + _encode_varint(total)
+    head = _EXAMPLE_TAG + encode_varint(total)
     return [head + parts[0], *parts[1:]] if parts else [head]
 
 
@@ -106,7 +106,8 @@ def _encode_tag(number: int, wire: int) -> bytes:
     return bytes((number << 3 | wire,))
 
 
-def _encode_varint(value: int) -> bytes:
+def encode_varint(value: int) -> bytes:
+    """Return the varint of an integer that is not negative."""
     if value < 0x80:
         return bytes((value,))
     # Unrolled for the lengths of images and of short features.
@@ -123,12 +124,12 @@ def _encode_varint(value: int) -> bytes:
 
 
 def _encode_field(number: int, data: bytes) -> bytes:
-    return _encode_tag(number, LENGTH) + _encode_varint(len(data)) + data
+    return _encode_tag(number, LENGTH) + encode_varint(len(data)) + data
 
 
 def _encode_map_entry(name: str, feature: bytes) -> bytes:
     """Return the map entry of a feature, with its tag."""
-    return _encode_field(1, _encode_key(name) + _encode_field(2, feature))
+    return _encode_field(1, encode_key(name) + _encode_field(2, feature))
 
 
 @functools.lru_cache(maxsize=256)
@@ -146,12 +147,12 @@ def _encode_int_entry(name: str, value: int) -> bytes:
 def _encode_bytes_head(name: str, size: int) -> bytes:
     """Return the map entry of a feature that is one bytes value of `size` bytes, up to the value."""
     # From the value outwards: each level is a tag, a length, and the next inner level.
-    value = _encode_varint(size)
+    value = encode_varint(size)
     size += 1 + len(value)
-    values = _encode_varint(size)
+    values = encode_varint(size)
     size += 1 + len(values)
-    feature, key = _encode_varint(size), _encode_key(name)
-    entry = _encode_varint(size + 1 + len(feature) + len(key))
+    feature, key = encode_varint(size), encode_key(name)
+    entry = encode_varint(size + 1 + len(feature) + len(key))
     return b"\x0a%b%b\x12%b\x0a%b\x0a%b" % (entry, key, feature, values, value)
 
 
@@ -159,7 +160,8 @@ _short_head = functools.lru_cache(maxsize=8192)(_encode_bytes_head)
 
 
 @functools.lru_cache(maxsize=1024)
-def _encode_key(name: str) -> bytes:
+def encode_key(name: str) -> bytes:
+    """Return the key of a feature's map entry."""
     return _encode_field(1, name.encode())
 
 
@@ -178,7 +180,7 @@ def _encode_feature(name: str, value: Any) -> bytes:
             if not INT64_MIN <= element <= INT64_MAX:
                 raise FeatureError(f"Feature {name!r}: {element} does not fit int64. Store it as bytes, or scale it.")
         return _encode_field(
-            INT64_LIST, _encode_field(1, b"".join(_encode_varint(element & (2**64 - 1)) for element in items))
+            INT64_LIST, _encode_field(1, b"".join(encode_varint(element & (2**64 - 1)) for element in items))
         )
     if all(isinstance(element, float) for element in items):
         return _encode_field(FLOAT_LIST, _encode_field(1, _convert_to_float32(name, items).tobytes()))
