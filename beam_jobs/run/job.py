@@ -169,8 +169,8 @@ def _portable_job_has_ended(identity: Mapping[str, str]) -> bool:
         try:
             answer = beam_job_api_pb2_grpc.JobServiceStub(channel).GetState(request, timeout=_ANSWER_SECONDS)
         except grpc.RpcError as error:
-            # A job of Prism ends with the process of Prism. Jobs of Flink and Spark may outlive their job server, whose message
-            # is another one.
+            # A job of Prism ends with the process of Prism. Jobs of Flink and Spark may outlive their job servers, which send
+            # another message.
             if error.details() == _UNKNOWN_TO_PRISM.format(identity["id"]):
                 return True
             raise

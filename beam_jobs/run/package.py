@@ -35,8 +35,8 @@ _ZIP_TIME = (1980, 1, 1, 0, 0, 0)
 def ship_package(options: PipelineOptions) -> Iterator[PipelineOptions]:
     """Yield options that have the workers of a runner install this package, if they are not processes of this machine.
 
-    An image of `--sdk_container_image` or `--environment_config` is taken to have it. A `--setup_file` or `--extra_package` of
-    another package travels next to this one; one of this package takes its place.
+    An image of `--sdk_container_image` or `--environment_config` is expected to have it. A `--setup_file` or `--extra_package` of
+    another package is shipped, too; if one is of this package, the options are yielded as they are.
 
     Args:
         options: options of the pipeline, which are not changed.

@@ -61,7 +61,7 @@ def worker_environment(options: PipelineOptions, runner: str | None = None) -> s
 
 
 def check_places(options: PipelineOptions, paths: dict[str, str], runner: str | None = None) -> None:
-    """Check that the workers of a runner have access to paths: they could not read an input, and would write where nobody looks.
+    """Check that the workers of a runner see paths as this process does: inputs must be readable, and outputs must not be lost.
 
     Args:
         options: options of the pipeline.

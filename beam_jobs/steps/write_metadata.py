@@ -131,7 +131,7 @@ class WriteMetadata(LimitedStep):
             check_claim(self._options.output, self._claim)
             remove_temporary_files(self._options.output)
             if self._base is None or adds_inputs:
-                manifest = self._write(manifest, class_names, totals.files, converter.files(context))
+                manifest = self._write(manifest, class_names, totals.files, converter, context)
             self._drop_claim()
         yield manifest
 
@@ -140,7 +140,8 @@ class WriteMetadata(LimitedStep):
         manifest: Manifest,
         class_names: Sequence[str] | None,
         shard_files: Sequence[WrittenFile],
-        files: Mapping[str, bytes],
+        converter: Converter,
+        context: ShardContext,
     ) -> Manifest:
         """Write the converter's files, the metadata and the manifest, and return the manifest as it was written.
 
@@ -152,7 +153,7 @@ class WriteMetadata(LimitedStep):
             reject_another_run(output, manifest)
         else:
             self._reject_another_append(self._base.manifest, manifest)
-        written_files += self._write_files(files)
+        written_files += self._write_files(converter.files(context))
         if self._base is not None:
             base_shards = (shard for split in self._base.manifest.splits.values() for shard in split.shards)
             written_files += (WrittenFile(shard.name, shard.bytes, shard.crc32c) for shard in base_shards)

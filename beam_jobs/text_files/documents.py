@@ -129,8 +129,7 @@ def _read_blocks(
     file = part.file
     reject_row = functools.partial(_reject_row, file, reject)
     if form.kind == PARQUET:
-        # A file of unknown form is one part, with all its row groups.
-        spans = _read_rows(part._replace(stop=part.stop if part.form else -1), options, reject, note, skips)
+        spans = _read_rows(part, options, reject, note, skips)
     elif form.kind == PARALLEL:
         spans = pair_lines(
             file.path, targets, options, lambda offset, reason: reject(BadRecordError(file.path, reason, offset))
@@ -246,9 +245,8 @@ def _read_rows(part: TextPart, options: TextOptions, reject: Reject, note: Note,
         reject(make_file_rejection(file.path, error))
         return
     _note_columns(groups.names, options, note)
-    # A negative number stands for all row groups.
-    stop = len(groups.rows) if part.stop < 0 else part.stop
-    for group in range(part.start, stop):
+    # The stop of a file whose form was unknown is its size, which exceeds the number of its row groups.
+    for group in range(part.start, min(part.stop, len(groups.rows))):
         if skips:
             try:
                 check_group(file.path, file.size, group, options)

@@ -229,6 +229,16 @@ class TextOptions:
         self._check_sides()
         if self.has_pairs or self.chat:
             object.__setattr__(self, "fields", self._join_fields())
+        self._check_fields()
+        if self.tokenizer is not None and self.tokenizer.eos is not None and not self.end_documents:
+            raise UsageError(f"--no-eos and --eos {self.tokenizer.eos} exclude each other. Omit one")
+        self._check_form()
+        self._check_ids()
+        self._check_labels_and_keys()
+        self._check_sequences()
+
+    def _check_fields(self) -> None:
+        """Raise UsageError if a field is repeated, or the fields do not fit the form or the tokenizer."""
         names = [field.name for field in self.fields]
         if len(set(names)) < len(names):
             raise UsageError(f"--field: one of {', '.join(names)} appears twice. Remove one")
@@ -239,12 +249,6 @@ class TextOptions:
         if self.form in _PLAIN_FORMS and has_fields and self.targets_file is None:
             flags = self.fields_flag if self.sides else f"--field {' --field '.join(names)}"
             raise UsageError(f"{flags}: documents of --form {self.form} have no fields. Omit {self.fields_flag}")
-        if self.tokenizer is not None and self.tokenizer.eos is not None and not self.end_documents:
-            raise UsageError(f"--no-eos and --eos {self.tokenizer.eos} exclude each other. Omit one")
-        self._check_form()
-        self._check_ids()
-        self._check_labels_and_keys()
-        self._check_sequences(names)
 
     def _name_sides(self) -> None:
         """Set the names of both sides of parallel files; UsageError if other options name them, or do not fit."""
@@ -332,7 +336,7 @@ class TextOptions:
                     " Rename the field in the input, or omit it"
                 )
 
-    def _check_sequences(self, names: list[str]) -> None:
+    def _check_sequences(self) -> None:
         """Raise UsageError if options of sequences do not fit each other or the fields."""
         if self.long_documents != SPLIT and not self.pack:
             raise UsageError(
@@ -358,10 +362,11 @@ class TextOptions:
             return
         if self.tokenizer is None:
             raise UsageError("--sequence-length counts tokens, so it requires --tokenizer, such as --tokenizer bytes")
-        others = names[len(self.sides) :]
-        if self.sides and others:
+        names = [field.name for field in self.fields]
+        other_names = names[len(self.sides) :]
+        if self.sides and other_names:
             raise UsageError(
-                f"--sequence-length: a sequence of pairs or chats has no other fields (got {', '.join(others)}). Omit them"
+                f"--sequence-length: a sequence of pairs or chats has no other fields (got {', '.join(other_names)}). Omit them"
             )
         if not self.sides and len(names) > 1:
             raise UsageError(
@@ -383,10 +388,10 @@ class TextOptions:
             raise UsageError(
                 "--inputs-length: a pair that is longer cannot be split. Pass --long-documents cut, or reject"
             )
-        others = [field.name for field in self.fields[len(self.sides) :]]
-        if others:
+        other_names = [field.name for field in self.fields[len(self.sides) :]]
+        if other_names:
             raise UsageError(
-                f"--inputs-length: a row of pairs has no other fields (got {', '.join(others)}). Omit them"
+                f"--inputs-length: a row of pairs has no other fields (got {', '.join(other_names)}). Omit them"
             )
 
     @property

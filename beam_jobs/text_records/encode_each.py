@@ -28,7 +28,8 @@ def encode_each(encoder: Encoder, texts: Sequence[str]) -> list[Ids]:
         )
     if len(encoded) != len(texts):
         raise UsageError(
-            f"{method_name}: other than one entry a text (got {len(encoded)} for {len(texts)}). Change its package."
+            f"{method_name}: wrong number of results (got {len(encoded)}, expected {len(texts)}, one for each text). Change its"
+            " package."
         )
     return [_check_ids(ids, method_name) for ids in encoded]
 

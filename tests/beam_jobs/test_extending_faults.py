@@ -339,7 +339,7 @@ KINDS: list[tuple[Callable[..., Any], str]] = [
     (IdsOfNone, r"IdsOfNone.encode_batch: no ids of a text (got NoneType, expected an int32 array [tokens])"),
     (Fractions, r"Fractions.encode_batch: no ids of a text (got float64 [1], expected an int32 array [tokens])"),
     (Table, r"Table.encode_batch: no ids of a text (got int32 [1, 1], expected an int32 array [tokens])"),
-    (FewerIds, r"FewerIds.encode_batch: other than one entry a text (got 0 for 1)"),
+    (FewerIds, r"FewerIds.encode_batch: wrong number of results (got 0, expected 1, one for each text)"),
 ]
 
 

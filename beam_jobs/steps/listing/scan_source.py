@@ -83,14 +83,14 @@ def scan_here(source: ScannedSource) -> Source:
         SourceError: two rows have one key, or the input is invalid.
         UsageError: the options do not fit the input.
     """
-    facts, parts, keys = source.no_facts(), list[Any](), list[bytes]()
+    facts, parts, rows = source.no_facts(), list[Any](), list[bytes]()
     for index, part in enumerate(list_parts(source)):
         scan = source.scan(index, part)
         for scanned_part in scan.parts():
             parts.append(scanned_part)
-            keys.append(scan.take_rows().tobytes())
+            rows.append(scan.take_rows().tobytes())
         facts.merge(scan.facts)
-    repeat = first_repeat(keys)
+    repeat = first_repeat(rows)
     if repeat is not None:
         raise source.describe_repeat(repeat, facts)
     return source.apply_scans(facts, parts)

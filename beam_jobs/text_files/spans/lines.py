@@ -45,24 +45,25 @@ def line_spans(chunks: Iterable[bytes], offset: int, limit: int) -> Iterator[Spa
         offset: offset of the first chunk.
         limit: bytes of the longest line; longer ones have no data.
     """
+    # Pieces of an unfinished line, which are dropped once it is too long.
     pieces: list[bytes] = []
     size = 0
     for chunk in chunks:
-        head, *others = chunk.split(b"\n")
-        size += len(head)
+        end_of_line, *later_pieces = chunk.split(b"\n")
+        size += len(end_of_line)
         if size <= limit:
-            pieces.append(head)
+            pieces.append(end_of_line)
         else:
             pieces = []
-        if not others:
+        if not later_pieces:
             continue
         yield Span(offset, size, b"".join(pieces))
         offset += size + 1
-        tail = others.pop()
-        for line in others:
+        *whole_lines, start_of_line = later_pieces
+        for line in whole_lines:
             yield Span(offset, len(line), line if len(line) <= limit else b"")
             offset += len(line) + 1
-        pieces, size = [tail] if len(tail) <= limit else [], len(tail)
+        pieces, size = [start_of_line] if len(start_of_line) <= limit else [], len(start_of_line)
     if size:
         yield Span(offset, size, b"".join(pieces))
 
