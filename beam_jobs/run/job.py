@@ -125,7 +125,7 @@ def is_over(result: PipelineResult) -> bool:
 
 
 def job_has_ended(identity: Mapping[str, str], options: PipelineOptions) -> bool | None:
-    """Return whether the job of another run has ended; None if this run does not use its engine, or the engine does not answer.
+    """Return whether the job of another run has ended; None if this run has another runner, or the engine does not answer.
 
     Args:
         identity: identity of the job.
@@ -133,6 +133,7 @@ def job_has_ended(identity: Mapping[str, str], options: PipelineOptions) -> bool
     """
     if runner_name(options) != identity.get("runner"):
         return None
+    # Whatever fails on the way to the engine, it does not answer.
     with contextlib.suppress(Exception):
         if identity["runner"] == _DATAFLOW:
             return _dataflow_job_has_ended(identity, anonymous=bool(options.view_as(GoogleCloudOptions).no_auth))

@@ -29,8 +29,9 @@ def outlives_process(options: PipelineOptions) -> bool:
 def check_detachable(options: PipelineOptions) -> None:
     """Raise UsageError if a job cannot go on without this process."""
     if not outlives_process(options):
+        runner = runner_name(options)
         raise UsageError(
-            f"--detach: a job of {runner_name(options)} with these flags ends with this process (expected DataflowRunner, or"
+            f"--detach: a job of {runner} with these flags ends with this process (expected DataflowRunner, or"
             " --job_endpoint of a server and workers that are not LOOPBACK). Omit --detach, or choose such a runner."
         )
 

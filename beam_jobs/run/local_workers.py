@@ -134,9 +134,9 @@ class _LocalWorker(GrpcWorkerHandler):  # type: ignore[misc]
     def _watch(self) -> None:
         """Wait for the process, and fail its pending requests if it ends early: Beam would wait for their answers forever."""
         code = self._process.wait()
-        end = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with the exit code {code}"
+        outcome = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with the exit code {code}"
         error = TpudataError(
-            f"worker process {self._process.pid} {end}. If memory ran out, use fewer --workers; run again with --resume to"
+            f"worker process {self._process.pid} {outcome}. If memory ran out, use fewer --workers; run again with --resume to"
             " convert the rest."
         )
         # Requests that are still to come fail, too.

@@ -73,10 +73,11 @@ def check_places(options: PipelineOptions, paths: dict[str, str], runner: str | 
     """
     if sees_local_files(options, runner):
         return
+    name = runner or runner_name(options)
     for flag, path in paths.items():
         if path and not is_remote(path):
             raise UsageError(
-                f"{flag} {path} is a local path, and the workers of {runner or runner_name(options)} run on other machines or in"
+                f"{flag} {path} is a local path, and the workers of {name} run on other machines or in"
                 " containers (expected a gs:// path). Use a bucket, or omit --runner to run on this machine."
             )
 

@@ -148,7 +148,7 @@ class DatasetConverter(FrameConverter):
         return dict(self.converted_before)
 
     def deciding_fields(self) -> dict[str, Any]:
-        """Return the fields by name, with the tokenizer as earlier versions wrote it: one (name, path), or None."""
+        """Return the fields by name, with the tokenizer as earlier versions wrote it: None without files, a pair for one file."""
         files = self.tokenizer
         fields = super().deciding_fields()
         # The maxima go into the manifest, not into records.

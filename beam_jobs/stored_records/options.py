@@ -214,9 +214,9 @@ class ReshardOptions:
 
     def __post_init__(self) -> None:
         names = [*(feature.name for feature in self.features), *(raw.name for raw in self.raw), *self.label_maps]
-        repeated = next((name for name in names if names.count(name) > 1), None)
-        if repeated is not None and any(feature.name == repeated for feature in self.features):
-            raise UsageError(f"--feature {repeated}: this feature is described twice. Omit one of the flags.")
+        for feature in self.features:
+            if names.count(feature.name) > 1:
+                raise UsageError(f"--feature {feature.name}: this feature is described twice. Omit one of the flags.")
         if self.key is not None and not self.key:
             raise UsageError("--key is empty (expected record, content or the name of a feature)")
         if self.label is not None and self.labels is None:

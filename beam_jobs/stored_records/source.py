@@ -162,6 +162,7 @@ class StoredRecordSource(PackSource):
                 records = np.arange(pack_first, min(pack_first + PACK_REFERENCES, stop))
                 splits = None
                 if self.splitter.reads_records:
+                    # The next pack goes on with the frames that remain.
                     splits_by_record = self._assign_splits(
                         unit, zip(records.tolist(), frames, strict=False), offsets, reject
                     )

@@ -11,6 +11,7 @@ from beam_jobs.compression.files import decompress_file, read_compression, strip
 from beam_jobs.compression.streams import plain_chunks
 from beam_jobs.text_files.options import INPUTS, TARGETS, TextOptions
 from beam_jobs.text_files.spans.lines import BOM, Span, line_spans
+from beam_jobs.text_files.values import DocumentError
 from tpudata.errors import SourceError
 from tpudata.storage import storage_for
 
@@ -77,7 +78,7 @@ def pair_lines(path: str, targets: str, options: TextOptions, reject: RejectPair
                 INPUTS: _decode_line(source, path, options.replace_invalid),
                 TARGETS: _decode_line(target, targets, options.replace_invalid),
             }
-        except ValueError as error:
+        except DocumentError as error:
             reject(source.offset, str(error))
             continue
         data = _JSON.encode(row).encode()
@@ -90,13 +91,13 @@ def pair_lines(path: str, targets: str, options: TextOptions, reject: RejectPair
 
 
 def _decode_line(line: Span, path: str, replace_invalid: bool) -> str:
-    """Return the text of a line without CR and byte order mark; ValueError with the position of bytes that are not UTF-8."""
+    """Return the text of a line without CR and byte order mark; DocumentError if it is not UTF-8, with the position in the file."""
     data = (line.data if line.offset else line.data.removeprefix(BOM)).removesuffix(b"\r")
     try:
         return data.decode("utf-8", "replace" if replace_invalid else "strict")
     except UnicodeDecodeError as error:
         offset = line.offset + error.start
-        raise ValueError(f"not UTF-8: byte {data[error.start]:#04x} at byte {offset} of {path}") from None
+        raise DocumentError(f"not UTF-8: byte {data[error.start]:#04x} at byte {offset} of {path}") from None
 
 
 def _read_lines(path: str, limit: int) -> Iterator[Span]:

@@ -85,8 +85,8 @@ class TextConverter(Converter):
         """Yield the records of a shard; `inputs` are packs of documents, each with their concatenated bytes."""
         tokenizer = self._open_tokenizer(context.characters)
         identity = None if tokenizer is None else tokenizer.identity
-        records = TextRecords(self.options, identity, context.labels, self.several_labels, self.extra)
-        return records.records(inputs, tokenizer, summary, reject)
+        text_records = TextRecords(self.options, identity, context.labels, self.several_labels, self.extra)
+        return text_records.records(inputs, tokenizer, summary, reject)
 
     def manifest_options(self, context: ShardContext) -> dict[str, Any]:
         """Return the tokenizer's identity if its vocabulary was collected from the data; empty otherwise."""
@@ -188,13 +188,13 @@ class TextConverter(Converter):
             labels=TextLabelOptions(),
             keep_key=False,
         )
-        records = TextRecords(options, None if tokenizer is None else tokenizer.identity)
+        text_records = TextRecords(options, None if tokenizer is None else tokenizer.identity)
         summary, skipped = self.new_summary(), set()
         # The size in a reference may be an estimate, for documents that a source fetches.
         sized = [(reference._replace(size=len(data)), data) for reference, data in documents]
         blocks = [(Pack.of([reference], np.zeros(1, np.uint64)), data) for reference, data in sized]
         sample_records = list(
-            records.records(blocks, tokenizer, summary, lambda reference, _: skipped.add(reference.key))
+            text_records.records(blocks, tokenizer, summary, lambda reference, _: skipped.add(reference.key))
         )
         document_bytes = sum(reference.size for reference, _ in documents if reference.key not in skipped)
         if not document_bytes:

@@ -130,21 +130,22 @@ def split_windows(
     The windows do not depend on the batches of documents.
     """
     window: list[Documents] = []
-    documents = tokens = 0
+    window_documents = window_tokens = 0
     for batch in batches:
         ends = np.cumsum(batch.sizes)
         first = begin = 0
         while first < len(ends):
             # The document that reaches the number of tokens is the last of the window.
-            full = int(np.searchsorted(ends, begin + most_tokens - tokens)) + 1
-            stop = min(full, first + most_documents - documents, len(ends))
+            full_stop = int(np.searchsorted(ends, begin + most_tokens - window_tokens)) + 1
+            stop = min(full_stop, first + most_documents - window_documents, len(ends))
             end = int(ends[stop - 1])
             window.append(Documents(batch.tokens[begin:end], batch.sizes[first:stop]))
-            documents, tokens = documents + stop - first, tokens + end - begin
+            window_documents += stop - first
+            window_tokens += end - begin
             first, begin = stop, end
-            if documents >= most_documents or tokens >= most_tokens:
+            if window_documents >= most_documents or window_tokens >= most_tokens:
                 yield Documents.join(window)
-                window, documents, tokens = [], 0, 0
+                window, window_documents, window_tokens = [], 0, 0
     if window:
         yield Documents.join(window)
 

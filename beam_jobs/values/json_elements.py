@@ -182,9 +182,9 @@ class _Text:
         except UnicodeDecodeError as error:
             error_offset = self._read_bytes - len(error.object) + error.start
             raise SourceError(f"{self._path} at byte {error_offset}: it is not UTF-8. {_FIX}") from None
-        self._mark_offset = self.offset + (
-            len(codecs.BOM_UTF8) if is_first and piece.startswith(codecs.BOM_UTF8) else 0
-        )
+        # The decoder drops a byte order mark, which is part of the file.
+        mark_size = len(codecs.BOM_UTF8) if is_first and piece.startswith(codecs.BOM_UTF8) else 0
+        self._mark_offset = self.offset + mark_size
         self._text, self._position, self._mark = self._text[self._position :] + more, 0, 0
         return not self._is_at_end or bool(more)
 

@@ -101,7 +101,7 @@ class ValueStatistics:
         if shape == (1,):
             shape = ()
         if self.kind in (IMAGE, LABEL_MAP) and shape == ():
-            size = tuple(low if low == high else None for low, high in (self.heights, self.widths))
+            size = tuple(least if least == most else None for least, most in (self.heights, self.widths))
             return Feature(name, "bytes", self.dtype or "uint8", (*size, self.channels), self.kind)
         if self.kind in ("int64", "float"):
             return Feature(name, self.kind, "int64" if self.kind == "int64" else "float32", shape)
