@@ -136,11 +136,7 @@ class WriteShards(LimitedStep):
         """Return the result of a shard that a killed run has finished; None if it has to be written."""
         name, spec = inputs.name, self._spec
         finished = find_finished(
-            self._output,
-            name,
-            inputs.digest,
-            compression=spec.options.compression,
-            needs_keys=spec.stores_keys,
+            self._output, name, inputs.digest, compression=spec.options.compression, needs_keys=spec.stores_keys
         )
         # If bad inputs are no longer skipped, they are read again, so that the first one is reported.
         if finished is not None and finished.rejected and not self._skip:
@@ -150,16 +146,10 @@ class WriteShards(LimitedStep):
         if finished is None:
             return None
         self._shards_kept.inc()
-        index = finished.index
+        index, summary = finished.index, json.dumps(finished.records)
+        size, checksum = index.shard_bytes, index.shard_crc32c
         return ShardResult(
-            inputs.split,
-            name,
-            records=index.records,
-            bytes=index.shard_bytes,
-            crc32c=index.shard_crc32c,
-            summary=json.dumps(finished.records),
-            rejected=finished.rejected,
-            files=finished.files,
+            inputs.split, name, index.records, size, checksum, summary, finished.rejected, finished.files
         )
 
     def _write(self, inputs: _Inputs, context: ShardContext) -> ShardResult:
@@ -203,15 +193,9 @@ class WriteShards(LimitedStep):
             files += (self._write_keys(inputs.name, ShardKeys.of(inputs.entries, shard.crc32c)),)
         self._count(conversion)
         self._shards_written.inc()
+        summary, rejected = json.dumps(conversion.summary.to_json()), conversion.rejects.counts()
         return ShardResult(
-            inputs.split,
-            inputs.name,
-            records=shard.records,
-            bytes=shard.bytes,
-            crc32c=shard.crc32c,
-            summary=json.dumps(conversion.summary.to_json()),
-            rejected=conversion.rejects.counts(),
-            files=files,
+            inputs.split, inputs.name, shard.records, shard.bytes, shard.crc32c, summary, rejected, files
         )
 
     def _finish_without_shard(self, inputs: _Inputs, conversion: ShardConversion) -> ShardResult:
@@ -221,15 +205,9 @@ class WriteShards(LimitedStep):
         mark_rejected(inputs.entries, rows)
         files = rejects.write_without_shard(self._output, inputs.entries[rows]) if rows else ()
         self._count(conversion)
+        summary, rejected = json.dumps(conversion.summary.to_json()), rejects.counts()
         return ShardResult(
-            inputs.split,
-            inputs.name,
-            records=0,
-            bytes=0,
-            crc32c=0,
-            summary=json.dumps(conversion.summary.to_json()),
-            rejected=rejects.counts(),
-            files=files,
+            inputs.split, inputs.name, records=0, bytes=0, crc32c=0, summary=summary, rejected=rejected, files=files
         )
 
     def _count(self, conversion: ShardConversion) -> None:

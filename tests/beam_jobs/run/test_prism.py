@@ -45,7 +45,7 @@ import sys
 from beam_jobs.run.launch import Launch
 from tests.beam_jobs.run.test_prism import launch_images
 report = lambda line: print("tpudata:", line, file=sys.stderr, flush=True)
-launch_images(sys.argv[1:], Launch(report, counts=True, every_seconds=0.01))
+launch_images(sys.argv[1:], Launch(report, reports_counters=True, every_seconds=0.01))
 """
 
 
