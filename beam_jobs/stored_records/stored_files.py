@@ -139,12 +139,12 @@ def _list_foreign(path: str) -> list[StoredFile]:
             raise UsageError(
                 f"{path}: {dataset} in it is a dataset. Name datasets one by one: their records are read by their manifest."
             )
-    usable_entries = [(entry, below) for entry, below in entries if not is_path_left_behind(below)]
-    usable_entries.sort(key=lambda entry_and_name: key_bytes(entry_and_name[1]))
-    return [
+    files = [
         StoredFile(entry.path, entry.size, below, split_in_path(below) or DEFAULT_SPLIT)
-        for entry, below in usable_entries
+        for entry, below in entries
+        if not is_path_left_behind(below)
     ]
+    return sorted(files, key=lambda file: key_bytes(file.name))
 
 
 def _list_below(folder: str, prefix: str) -> Iterator[tuple[Entry, str]]:

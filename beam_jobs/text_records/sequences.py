@@ -203,23 +203,23 @@ def fill_rows(
     """
     order = np.argsort(rows, kind="stable")
     counts = np.bincount(rows)
-    row_starts = np.cumsum(counts) - counts
+    first_pieces = np.cumsum(counts) - counts
     starts, sizes = starts[order], sizes[order]
-    segments = np.arange(1, len(sizes) + 1) - np.repeat(row_starts, counts)
+    segments = np.arange(1, len(sizes) + 1) - np.repeat(first_pieces, counts)
     # Each row gets a last piece of padding, of segment 0, so that all pieces are contiguous.
-    row_tokens = np.add.reduceat(sizes, row_starts)
+    row_tokens = np.add.reduceat(sizes, first_pieces)
     starts, sizes, segments = (
-        np.insert(column, row_starts + counts, padding)
+        np.insert(column, first_pieces + counts, padding)
         for column, padding in ((starts, 0), (sizes, length - row_tokens), (segments, 0))
     )
-    row_ends = np.cumsum(counts + 1)
+    piece_stops = np.cumsum(counts + 1)
     row_count = len(counts)
     ids, segment_ids, positions = (np.empty(row_count * length, np.int32) for _ in range(3))
     # A few rows at a time, so that index arrays stay small.
     block_rows = max(1, _BLOCK_TOKENS // length)
     for row in range(0, row_count, block_rows):
         stop = min(row + block_rows, row_count)
-        block_pieces = slice(row_ends[row - 1] if row else 0, row_ends[stop - 1])
+        block_pieces = slice(piece_stops[row - 1] if row else 0, piece_stops[stop - 1])
         block_tokens = slice(row * length, stop * length)
         block_sizes = sizes[block_pieces]
         piece_offsets = np.cumsum(block_sizes) - block_sizes

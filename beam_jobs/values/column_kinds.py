@@ -55,8 +55,9 @@ class ColumnKind(NamedTuple):
             return cls(kind, int(value))
         if kind in (FLOAT, FLOAT32):
             number = parse_float(value)
-            if number is None or (problem := float32_problem(number)):
-                raise ValueError(f"{value!r} {problem if number is not None else 'is not a number'}")
+            problem = "is not a number" if number is None else float32_problem(number)
+            if problem:
+                raise ValueError(f"{value!r} {problem}")
             return cls(kind, number)
         return cls(kind, value)
 

@@ -134,17 +134,17 @@ class _Digests(LimitedStep):
 def _find_duplicates(group: tuple[int, Iterable[list[_Entry]]]) -> Iterator[tuple[bytes, list[int]]]:
     """Yield (name of a pack, its rows that are duplicates) for the documents of a group."""
     _, entries = group
-    # By digest, (key, pack, row) of the document with the smallest key so far.
+    # By digest, (key, name of the pack, row) of the document with the smallest key so far.
     kept: dict[bytes, tuple[bytes, bytes, int]] = {}
     duplicate_rows: dict[bytes, list[int]] = {}
-    for digest, key, pack, row in itertools.chain.from_iterable(entries):
+    for digest, key, pack_name, row in itertools.chain.from_iterable(entries):
         if digest not in kept:
-            kept[digest] = key, pack, row
+            kept[digest] = key, pack_name, row
             continue
-        kept_key, kept_pack, kept_row = kept[digest]
+        kept_key, kept_pack_name, kept_row = kept[digest]
         if key < kept_key:
-            kept[digest], pack, row = (key, pack, row), kept_pack, kept_row
-        duplicate_rows.setdefault(pack, []).append(row)
+            kept[digest], pack_name, row = (key, pack_name, row), kept_pack_name, kept_row
+        duplicate_rows.setdefault(pack_name, []).append(row)
     yield from duplicate_rows.items()
 
 

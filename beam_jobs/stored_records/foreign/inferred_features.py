@@ -225,8 +225,8 @@ def _measure_label_map(name: str, values: Value, key: str) -> tuple[ValueStatist
     dtype = next((dtype for dtype, bits in MAP_BITS.items() if kind == (bits, GREY)), None)
     if values and dtype is None:
         raise ValueError(
-            f"feature {name!r} is not a grey PNG of 8 or 16 bits (expected a label map, whose values are the classes; "
-            "WriteTFRecordShards writes the indices of a palette so)"
+            f"feature {name!r} is not a grey PNG of 8 or 16 bits (expected a label map, whose values are the classes;"
+            " WriteTFRecordShards stores the indices of a palette in this form)"
         )
     # Readers return maps of 16 bits as int32.
     size = statistics.heights[0] * statistics.widths[0] * (1 if dtype == "uint8" else 4)

@@ -106,7 +106,8 @@ def join_paragraphs(
                 yield join_lines(begin, size, lines)
             begin, inside = None, False
         elif begin is not None or not inside:
-            begin, lines = (line, []) if begin is None else (begin, lines)
+            if begin is None:
+                begin, lines = line, []
             size = line.offset + line.size - begin.offset
             if size <= limit:
                 lines.append(line.data)
