@@ -102,10 +102,11 @@ def build_wheel(folder: Path) -> Path:
     path = folder / f"{_NAME}-{__version__}-py3-none-any.whl"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as wheel:
         for name, content in files:
-            entry = zipfile.ZipInfo(name, _ZIP_TIME)
-            entry.compress_type = zipfile.ZIP_DEFLATED
-            entry.external_attr = 0o644 << 16
-            wheel.writestr(entry, content)
+            member = zipfile.ZipInfo(name, _ZIP_TIME)
+            member.compress_type = zipfile.ZIP_DEFLATED
+            # The permissions of the file.
+            member.external_attr = 0o644 << 16
+            wheel.writestr(member, content)
     return path
 
 

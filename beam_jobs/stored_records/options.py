@@ -77,7 +77,8 @@ def _parse_key_list(text: str) -> tuple[str, str]:
     return name, path
 
 
-def _split_names(text: str) -> tuple[str, ...]:
+def _parse_split_names(text: str) -> tuple[str, ...]:
+    """Parse `NAME,...` without repetitions; UsageError if a name is empty."""
     names = tuple(dict.fromkeys(name.strip() for name in text.split(",")))
     if "" in names:
         raise UsageError(f"{text!r} names an empty split (expected NAME,...)")
@@ -141,7 +142,7 @@ class ReshardOptions:
         None,
         FlagGroup.INPUT,
         "read only these splits of the inputs (default: all)",
-        Value("NAME,...", _split_names),
+        Value("NAME,...", _parse_split_names),
         flag="--take-splits",
         stored=Stored(write=list, is_optional=True, name="take_splits"),
     )

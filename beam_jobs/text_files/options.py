@@ -414,7 +414,9 @@ class TextOptions:
     @property
     def fields_flag(self) -> str:
         """The flag that names the text fields."""
-        return "--inputs" if self.has_pairs else "--chat" if self.chat else "--field"
+        if self.has_pairs:
+            return "--inputs"
+        return "--chat" if self.chat else "--field"
 
     @property
     def has_weights(self) -> bool:
@@ -426,7 +428,9 @@ class TextOptions:
     @property
     def record_fields(self) -> tuple[TextField, ...]:
         """The fields of the records: a pair or a chat under the names of its features, then the other fields."""
-        names = (INPUTS, TARGETS) if self.has_pairs else (MESSAGES,) if self.chat else ()
+        names: tuple[str, ...] = (MESSAGES,) if self.chat else ()
+        if self.has_pairs:
+            names = (INPUTS, TARGETS)
         return (*map(TextField, names), *self.fields[len(self.sides) :])
 
     @property

@@ -50,18 +50,13 @@ class FirstRecords(NamedTuple):
         """
         damage: list[CorruptionError] = []
         for file in files:
-            kind = detect_record_file(file.path, file.size)
-            if kind is None and (problem := describe_unread_records(file.path, file.size)):
+            compression = detect_record_file(file.path, file.size)
+            if compression is None and (problem := describe_unread_records(file.path, file.size)):
                 damage.append(CorruptionError(file.path, 0, problem))
-            examples = [] if kind is None else list(_read_examples(file.path, kind or None, damage))
+            examples = [] if compression is None else list(_read_examples(file.path, compression, damage))
             if examples:
                 names = frozenset(name for example in examples for name in example)
-                images = {
-                    name
-                    for example in examples
-                    for name, values in example.items()
-                    if isinstance(values[:1], list) and holds_image(values)
-                }
+                images = {name for example in examples for name, values in example.items() if holds_image(values)}
                 # A feature with several values in some record holds the masks of objects, not an image.
                 lists = {name for example in examples for name, values in example.items() if len(values) > 1}
                 return cls(file.path, names, frozenset(images - lists))
@@ -99,8 +94,8 @@ class FirstRecords(NamedTuple):
             )
 
 
-def _read_examples(path: str, compression: str | None, damage: list[CorruptionError]) -> Iterator[dict[str, Value]]:
-    """Yield the first records, decoded; append damage, which the run will report, to `damage`.
+def _read_examples(path: str, compression: str, damage: list[CorruptionError]) -> Iterator[dict[str, Value]]:
+    """Yield the first records of a file, decoded; append damage, which the run will report, to `damage`.
 
     Raises:
         SourceError: the first record is not a `tf.train.Example`.

@@ -122,7 +122,7 @@ def paragraphs_in_range(path: str, start: int, stop: int, limit: int, sizes: Rea
     if start <= len(BOM):
         # Read from the start of the file, so as not to begin inside a byte order mark.
         for span in join_paragraphs(line_spans(plain_chunks(path, 0, stop, sizes), 0, limit), limit, stop):
-            # A paragraph after the mark begins with the file.
+            # The first paragraph begins with the file, before its mark.
             begin = 0 if span.offset == len(BOM) and has_mark(path) else span.offset
             if begin >= start:
                 yield span
