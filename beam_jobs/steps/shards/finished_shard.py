@@ -30,8 +30,8 @@ class FinishedShard:
     files: tuple[WrittenFile, ...]
 
     @property
-    def records(self) -> Any:
-        """The converter's summary, as JSON."""
+    def summary_json(self) -> Any:
+        """The converter's summary of the records, as JSON."""
         return self.index.summary[RECORDS]
 
     @property

@@ -146,7 +146,7 @@ class WriteShards(LimitedStep):
         if finished is None:
             return None
         self._shards_kept.inc()
-        index, summary = finished.index, json.dumps(finished.records)
+        index, summary = finished.index, json.dumps(finished.summary_json)
         size, checksum = index.shard_bytes, index.shard_crc32c
         return ShardResult(
             inputs.split, name, index.records, size, checksum, summary, finished.rejected, finished.files
