@@ -358,7 +358,7 @@ def test_reports_faults_of_a_tokenizer(
     options: dict[str, Any] = (
         {"chat": "messages", "chat_template": str(tmp_path / "template"), "sequence_length": 32} if chat else {}
     )
-    message = message.replace("got 0 for 1", "got 2 for 3") if chat else message
+    message = message.replace("got 0, expected 1", "got 2, expected 3") if chat else message
     with pytest.raises(UsageError, match=re.escape(message)) as error:
         tpudata.convert_text(str(tmp_path / "in.jsonl"), str(tmp_path / "out"), tokenizer=name, **options)
     assert str(error.value).endswith(" Change its package.")
