@@ -123,7 +123,7 @@ class Conversion:
             self.layout,
             self.source.has_classes,
             self.deciding_options,
-            keys=self.keys,
+            stores_keys=self.keys,
             base=self.base,
             claim=self.claim,
         )

@@ -32,7 +32,7 @@ from beam_jobs.planning.plan import Plan
 from beam_jobs.run.job import check_job_server, job_has_ended
 from beam_jobs.run.launch import JobRun, Launch
 from beam_jobs.run.lifetime import ends_with_process
-from beam_jobs.run.package import network_problem, ship_package
+from beam_jobs.run.package import describe_network_problem, ship_package
 from beam_jobs.run.progress import progress_bar
 from beam_jobs.run.runner import is_local, temporary_pipeline
 from beam_jobs.sources.source import ScannedSource
@@ -106,7 +106,7 @@ def convert(conversion: Conversion, beam_options: PipelineOptions, launch: Launc
         TpudataError: the input or the output is invalid, or a record was rejected.
     """
     options, launch = conversion.options.apply_engine_limits(local=is_local(beam_options)), launch or Launch()
-    if problem := network_problem(beam_options):
+    if problem := describe_network_problem(beam_options):
         launch.report(f"warning: {problem}")
     conversion = dataclasses.replace(conversion, options=options)
     with held_request_limits(options.request_limits), ship_package(beam_options) as shipped_options:

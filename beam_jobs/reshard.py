@@ -38,7 +38,7 @@ from beam_jobs.references.packs.pack import Pack
 from beam_jobs.run.places import absolute_path, check_places
 from beam_jobs.sources.classes import read_labels
 from beam_jobs.stored_records.converter import DatasetConverter, ForeignConverter, estimate_ratio
-from beam_jobs.stored_records.find_inputs import Inputs, check_apart, check_splits, find_inputs
+from beam_jobs.stored_records.find_inputs import StoredInputs, check_output_outside, check_splits, find_inputs
 from beam_jobs.stored_records.foreign.first_records import FirstRecords
 from beam_jobs.stored_records.foreign.tfds_files import add_tfds_facts
 from beam_jobs.stored_records.merged_datasets import MergedDatasets
@@ -121,7 +121,7 @@ def reshard_conversion(
         DatasetError: the datasets do not fit each other.
         UsageError: the options do not fit the inputs.
     """
-    check_apart(inputs, options.output)
+    check_output_outside(inputs, options.output)
     input_parts = find_inputs(inputs, stored.take)
     check_splits(input_parts.splits, stored.take, assigns_splits=options.split is not None)
     if input_parts.datasets:
@@ -130,7 +130,11 @@ def reshard_conversion(
 
 
 def _merge_datasets(
-    options: ConvertOptions, inputs: Sequence[str], input_parts: Inputs, stored: ReshardOptions, keeps_compression: bool
+    options: ConvertOptions,
+    inputs: Sequence[str],
+    input_parts: StoredInputs,
+    stored: ReshardOptions,
+    keeps_compression: bool,
 ) -> Conversion:
     """Return the conversion that rewrites the records of datasets as one dataset; UsageError if an option does not fit them."""
     for flag, value in (
@@ -207,18 +211,18 @@ def _reject_split_of_a_split(datasets: Sequence[Dataset]) -> None:
 
 
 def _convert_files(
-    options: ConvertOptions, inputs: Sequence[str], input_parts: Inputs, stored: ReshardOptions
+    options: ConvertOptions, inputs: Sequence[str], input_parts: StoredInputs, stored: ReshardOptions
 ) -> Conversion:
     """Return the conversion of foreign TFRecords, whose schema is inferred or declared; UsageError if an option does not fit."""
     if stored.merge_labels:
         raise UsageError("--merge-labels is for datasets, whose classes have names. Omit it.")
     stored = add_tfds_facts(stored, inputs)
-    first = FirstRecords.of(input_parts.first)
+    first = FirstRecords.of(input_parts.first_files)
     raw = {raw.name for raw in stored.raw}
     declared = {feature.name for feature in stored.features}
     label = None
     if stored.labels is not None:
-        label = first.label_name(stored.label)
+        label = first.find_label(stored.label)
     if stored.key not in (None, "record", "content"):
         first.check_feature("--key", stored.key)
     for name in raw:
@@ -242,7 +246,7 @@ def _convert_files(
         tuple(inputs), stored.take, (), splitter, stored.labels, skips_foreign=input_parts.skips_foreign
     )
     deciding_options = {**options.deciding_options(), "reshard": stored_options(stored)}
-    return _make_conversion(options, source, converter, first.layout(raw), deciding_options, ())
+    return _make_conversion(options, source, converter, first.find_layout(raw), deciding_options, ())
 
 
 def _make_conversion(

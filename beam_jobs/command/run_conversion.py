@@ -30,7 +30,7 @@ from beam_jobs.run.launch import Launch
 from beam_jobs.run.lifetime import check_detachable
 from beam_jobs.run.local_workers import end_workers
 from beam_jobs.run.places import absolute_path, check_places
-from beam_jobs.run.runner import beam_flag_names, is_local, pipeline_options
+from beam_jobs.run.runner import beam_flag_names, is_local, parse_beam_flags
 from tpudata.console.interrupts import owns_process
 from tpudata.console.signals import interruptible
 from tpudata.format import open_dataset
@@ -58,7 +58,7 @@ def parse_flags(parser: OptionParser, argv: Sequence[str]) -> tuple[argparse.Nam
     """
     flags, unparsed = parse_own_flags(parser, argv, beam_flag_names())
     run = read_options(RunOptions, flags)
-    beam_options, unknown = pipeline_options(unparsed, run.workers)
+    beam_options, unknown = parse_beam_flags(unparsed, run.workers)
     parser.reject_unknown(unknown, beam_flag_names())
     _reject_shared_flags(parser, unparsed, is_far=not is_local(beam_options))
     if run.detach:
@@ -174,7 +174,10 @@ def run_conversion(
     started = time.monotonic()
     output, is_terminal, is_quiet = conversion.options.output, sys.stderr.isatty(), printing.quiet
     launch = Launch(
-        _report, draws_bar=is_terminal and not is_quiet, counts=not (is_terminal or is_quiet), detach=run.detach
+        _report,
+        draws_bar=is_terminal and not is_quiet,
+        reports_counters=not (is_terminal or is_quiet),
+        detach=run.detach,
     )
     end = functools.partial(end_run, output)
     if owns_process():

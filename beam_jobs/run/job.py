@@ -19,10 +19,11 @@ import grpc
 from apache_beam.metrics import MetricsFilter
 from apache_beam.metrics.execution import MetricResult
 from apache_beam.metrics.metric import MetricResults
-from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOptions, PortableOptions, StandardOptions
+from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOptions, PortableOptions
 from apache_beam.portability.api import beam_job_api_pb2, beam_job_api_pb2_grpc
 from apache_beam.runners.runner import PipelineResult, PipelineState
 
+from beam_jobs.run.runner import runner_name
 from tpudata.errors import TpudataError
 
 _DATAFLOW = "DataflowRunner"
@@ -32,17 +33,17 @@ _ANSWER_SECONDS = 10.0
 _NAMESPACE = "tpudata"
 # Beam's own job server, in the process that submits.
 EMBEDDED = "embed"
-# For a job server to answer: before a line reports it, and in all if no option has it.
+# Time for a job server to answer: until a line reports the wait, and in all without `--job_server_timeout`.
 _QUIET_SECONDS, _WAIT_SECONDS = 1.0, 60.0
 _UNKNOWN_TO_PRISM = "job with id {} not found"
 
 
 def job_identity(pipeline_result: PipelineResult, runner: str, options: PipelineOptions) -> dict[str, str]:
-    """Return the identity of a job.
+    """Return the identity of a job, as the module describes it.
 
     Args:
-        pipeline_result: result of submitting it.
-        runner: the name of its class.
+        pipeline_result: result of submitting the job.
+        runner: class name of its runner.
         options: options with which it was submitted.
     """
     if runner == _DATAFLOW:
@@ -55,9 +56,9 @@ def job_identity(pipeline_result: PipelineResult, runner: str, options: Pipeline
             "endpoint": cloud.dataflow_endpoint or "",
         }
     endpoint = options.view_as(PortableOptions).job_endpoint or ""
-    # Portable results have no public name for it; a test fails if Beam renames it.
-    name = str(getattr(pipeline_result, "_job_id", "") or "without a name")
-    return {"runner": runner, "id": name, "where": endpoint or runner, "endpoint": endpoint}
+    # Portable results have no public name for the id; a test fails if Beam renames it.
+    job_id = str(getattr(pipeline_result, "_job_id", "") or "without a name")
+    return {"runner": runner, "id": job_id, "where": endpoint or runner, "endpoint": endpoint}
 
 
 def job_text(identity: Mapping[str, str]) -> str:
@@ -73,12 +74,12 @@ def check_job_server(options: PipelineOptions, report: Callable[[str], None]) ->
         report: gets a line if the server has to be waited for.
 
     Raises:
-        TpudataError: it did not answer within `--job_server_timeout`.
+        TpudataError: the server did not answer within `--job_server_timeout`.
     """
     portable = options.view_as(PortableOptions)
     endpoint, seconds = portable.job_endpoint, float(portable.job_server_timeout or _WAIT_SECONDS)
-    # Dataflow ignores it.
-    if not endpoint or endpoint == EMBEDDED or _read_runner(options) == _DATAFLOW:
+    # Dataflow ignores the endpoint.
+    if not endpoint or endpoint == EMBEDDED or runner_name(options) == _DATAFLOW:
         return
     with grpc.insecure_channel(endpoint) as channel:
         ready = grpc.channel_ready_future(channel)
@@ -99,7 +100,7 @@ def check_job_server(options: PipelineOptions, report: Callable[[str], None]) ->
 def counter_value(counter: MetricResult) -> int | None:
     """Return the value of a counter of a job; None if its engine sent none.
 
-    Engines may send what was committed, what was attempted, or both, and `MetricResult.result` is None if 0 was committed alone.
+    An engine may send the committed value, the attempted one, or both; `MetricResult.result` is None for a committed 0 alone.
     """
     value = counter.attempted if counter.committed is None else counter.committed
     return None if value is None else int(value)
@@ -107,7 +108,7 @@ def counter_value(counter: MetricResult) -> int | None:
 
 def job_counts(pipeline_result: PipelineResult) -> Counter[str]:
     """Return the counters of a job's steps so far: records, bytes_read, rejected, shards_written, shards_kept."""
-    # Portable results keep the first answer.
+    # A portable result caches the first answer, so a copy of it asks the engine again.
     metrics = copy.copy(pipeline_result).metrics().query(MetricsFilter().with_namespace(_NAMESPACE))
     counts: Counter[str] = Counter()
     for counter in metrics[MetricResults.COUNTERS]:
@@ -117,21 +118,22 @@ def job_counts(pipeline_result: PipelineResult) -> Counter[str]:
 
 def is_over(result: PipelineResult) -> bool:
     """Return whether a job is known to have ended."""
-    # An engine may fail to answer; the job then counts as running.
+    # A job whose engine does not answer counts as running.
     with contextlib.suppress(Exception):
         return bool(PipelineState.is_terminal(result.state))
     return False
 
 
 def job_has_ended(identity: Mapping[str, str], options: PipelineOptions) -> bool | None:
-    """Return whether the job of another run has ended; None if its engine does not say.
+    """Return whether the job of another run has ended; None if this run has another runner, or the engine does not answer.
 
     Args:
         identity: identity of the job.
-        options: options of this run; only an engine that this run uses, too, is asked.
+        options: options of this run.
     """
-    if _read_runner(options) != identity.get("runner"):
+    if runner_name(options) != identity.get("runner"):
         return None
+    # Whatever fails on the way to the engine, it does not answer.
     with contextlib.suppress(Exception):
         if identity["runner"] == _DATAFLOW:
             return _dataflow_job_has_ended(identity, anonymous=bool(options.view_as(GoogleCloudOptions).no_auth))
@@ -140,23 +142,19 @@ def job_has_ended(identity: Mapping[str, str], options: PipelineOptions) -> bool
     return None
 
 
-def _read_runner(options: PipelineOptions) -> str:
-    return str(options.view_as(StandardOptions).runner).rpartition(".")[2]
-
-
 def _dataflow_job_has_ended(identity: Mapping[str, str], *, anonymous: bool) -> bool:
-    """Ask Dataflow whether a job is in a terminal state."""
+    """Return whether a job is in a terminal state, as Dataflow reports it."""
     from google.api_core.client_options import ClientOptions
     from google.auth.credentials import AnonymousCredentials
     from google.cloud import dataflow_v1beta3
 
-    # Same as Beam's submission: plain addresses of this machine are test servers.
-    is_here = "localhost" in identity["endpoint"]
-    address = identity["endpoint"] if is_here else identity["endpoint"].partition("://")[2]
+    # As in Beam's submission, an address on this machine is a test server that speaks plain HTTP.
+    is_test_server = "localhost" in identity["endpoint"]
+    address = identity["endpoint"] if is_test_server else identity["endpoint"].partition("://")[2]
     client = dataflow_v1beta3.JobsV1Beta3Client(
         credentials=AnonymousCredentials() if anonymous else None,  # type: ignore[no-untyped-call]
         client_options=ClientOptions(api_endpoint=address.rstrip("/")) if address else None,
-        transport="rest" if is_here else None,
+        transport="rest" if is_test_server else None,
     )
     request = dataflow_v1beta3.GetJobRequest(
         project_id=identity["project"], location=identity["region"], job_id=identity["id"]
@@ -166,14 +164,14 @@ def _dataflow_job_has_ended(identity: Mapping[str, str], *, anonymous: bool) -> 
 
 
 def _portable_job_has_ended(identity: Mapping[str, str]) -> bool:
-    """Ask a job server whether a job is in a terminal state, or unknown to a restarted Prism."""
+    """Return whether a job is in a terminal state by its job server, or unknown to a Prism, which was then restarted."""
     with grpc.insecure_channel(identity["endpoint"]) as channel:
         request = beam_job_api_pb2.GetJobStateRequest(job_id=identity["id"])
         try:
             answer = beam_job_api_pb2_grpc.JobServiceStub(channel).GetState(request, timeout=_ANSWER_SECONDS)
         except grpc.RpcError as error:
-            # Prism says so of a job before its restart, which cannot go on: its jobs are in its process. Those of Flink and Spark
-            # may outlive their job server, which answers otherwise.
+            # A job of Prism ends with the process of Prism. Jobs of Flink and Spark may outlive their job servers, which send
+            # another message.
             if error.details() == _UNKNOWN_TO_PRISM.format(identity["id"]):
                 return True
             raise

@@ -20,30 +20,30 @@ from beam_jobs.run.runner import is_in_process, quiet_beam
 from tpudata.error_text.lines import one_line
 from tpudata.errors import TpudataError
 
-# A command that was interrupted ends within 4 seconds.
+# Half of the 4 seconds in which an interrupted command ends.
 _CANCEL_SECONDS = 2.0
 
 
-def _say_nothing(line: str) -> None:
+def _ignore_line(line: str) -> None:
     del line
 
 
 @dataclasses.dataclass(frozen=True)
 class Launch:
-    """Start of a job.
+    """Settings for starting and watching a job.
 
     Attributes:
-        report: gets lines on a job that outlives this process: its name, and what becomes of it.
+        report: gets lines about a job that may outlive this process: its name, and whether it goes on or was cancelled.
         draws_bar: whether a bar on stderr shows the job's progress.
-        counts: without a bar, whether `report` gets lines of what a job that outlives this process has done.
+        reports_counters: whether `report` gets the counters of such a job, too, if there is no bar.
         detach: whether to leave the job once it is submitted.
         runner: runner of a program's pipeline; None makes the one that the options name.
-        every_seconds: seconds between two looks at the counts; None for 2 with a bar, and 60 for lines.
+        every_seconds: seconds between two readings of the counters; None for 2 with a bar, and 60 for lines.
     """
 
-    report: Callable[[str], None] = _say_nothing
+    report: Callable[[str], None] = _ignore_line
     draws_bar: bool = False
-    counts: bool = False
+    reports_counters: bool = False
     detach: bool = False
     runner: PipelineRunner | None = None
     every_seconds: float | None = None
@@ -54,58 +54,60 @@ class JobRun:
 
     Args:
         options: options of the pipeline.
-        launch: way in which it is started.
-        submitted: gets the identity of a job that may outlive this process.
+        launch: settings for starting and watching it.
+        save_identity: gets the identity of a job that may outlive this process.
 
     Attributes:
-        launch: way in which it is started.
+        launch: settings for starting and watching it.
         goes_on: whether the job was submitted and is not known to have ended.
     """
 
     def __init__(
-        self, options: PipelineOptions, launch: Launch, submitted: Callable[[Mapping[str, str]], None]
+        self, options: PipelineOptions, launch: Launch, save_identity: Callable[[Mapping[str, str]], None]
     ) -> None:
         self.goes_on = False
         self._ends_with_process = ends_with_process(options)
         self.launch = launch
-        self._submitted = submitted
+        self._save_identity = save_identity
 
     def run(self, pipeline: beam.Pipeline) -> PipelineResult | None:
         """Run a pipeline to its end; with `detach` submit it, and return None.
 
         Raises:
-            TpudataError: what a step raised, without Beam's wrapping; or the runner could not run the pipeline.
-            KeyboardInterrupt: Ctrl-C or SIGTERM came. The job was cancelled, if its engine takes that.
+            TpudataError: a step raised it, and Beam's wrapping is removed; or the runner could not run the pipeline.
+            KeyboardInterrupt: Ctrl-C or SIGTERM came. The job was cancelled if its engine can do that.
         """
-        name = type(pipeline.runner).__name__
+        runner = type(pipeline.runner).__name__
         start_prism(pipeline.options)
         with quiet_beam():
-            with _translate_failures(name):
+            with _translate_failures(runner):
                 result = pipeline.run()
             if self._ends_with_process:
-                self._wait_here(result, name)
+                self._wait_here(result, runner)
                 return result
-            job = job_identity(result, name, pipeline.options)
+            identity = job_identity(result, runner, pipeline.options)
             self.goes_on = True
             try:
-                return self._watch(result, name, job)
+                return self._watch(result, runner, identity)
             except KeyboardInterrupt:
-                self._cancel(result, job_text(job))
+                self._cancel(result, job_text(identity))
                 raise
 
-    def _watch(self, result: PipelineResult, name: str, job: Mapping[str, str]) -> PipelineResult | None:
-        """Follow a submitted job until it ends; return None at once if it is detached."""
-        launch, text = self.launch, job_text(job)
-        launch.report(f"{text} is submitted{', and goes on without this process' if launch.detach else ''}")
-        # The job works without it.
+    def _watch(self, result: PipelineResult, runner: str, identity: Mapping[str, str]) -> PipelineResult | None:
+        """Wait until a submitted job ends, and return its result; return None at once if it is detached."""
+        launch, job = self.launch, job_text(identity)
+        launch.report(f"{job} is submitted{', and goes on without this process' if launch.detach else ''}")
+        # The job runs even if its identity cannot be saved.
         with contextlib.suppress(TpudataError):
-            self._submitted(job)
+            self._save_identity(identity)
         if launch.detach:
             return None
         try:
             with (
-                _translate_failures(name, text, lambda: is_over(result)),
-                job_progress(result, launch.draws_bar, launch.report if launch.counts else None, launch.every_seconds),
+                _translate_failures(runner, job, lambda: is_over(result)),
+                job_progress(
+                    result, launch.draws_bar, launch.report if launch.reports_counters else None, launch.every_seconds
+                ),
             ):
                 result.wait_until_finish()
         except Exception:
@@ -114,11 +116,11 @@ class JobRun:
         self.goes_on = False
         return result
 
-    def _wait_here(self, result: PipelineResult, name: str) -> None:
+    def _wait_here(self, result: PipelineResult, runner: str) -> None:
         """Wait for a job that ends with this process, and cancel it after a Ctrl-C."""
         try:
             with (
-                _translate_failures(name),
+                _translate_failures(runner),
                 job_progress(result, self.launch.draws_bar, every_seconds=self.launch.every_seconds),
             ):
                 result.wait_until_finish()
@@ -130,7 +132,7 @@ class JobRun:
 
     def _cancel(self, result: PipelineResult, job: str) -> None:
         """Cancel a job and wait for its end, up to a time limit; report the outcome, also if cancelling fails."""
-        # The process may be ended before the engine answers.
+        # First, since this process may be ended before the engine answers.
         self.launch.report(f"cancelling {job}")
         try:
             result.cancel()
@@ -141,18 +143,18 @@ class JobRun:
         while not is_over(result) and time.monotonic() < deadline:
             time.sleep(0.2)
         self.goes_on = not is_over(result)
-        ends = "is ending" if self.goes_on else "has ended"
-        self.launch.report(f"{job} {ends}; run again with --resume to convert the rest")
+        state = "is ending" if self.goes_on else "has ended"
+        self.launch.report(f"{job} {state}; run again with --resume to convert the rest")
 
 
 @contextlib.contextmanager
-def _translate_failures(name: str, job: str = "", is_over: Callable[[], bool] = lambda: True) -> Iterator[None]:
+def _translate_failures(runner: str, job: str = "", is_over: Callable[[], bool] = lambda: True) -> Iterator[None]:
     """Translate errors of Beam as `translate_failure` does, and raise an interrupt that it wrapped.
 
     Args:
-        name: name of the runner.
-        job: the submitted job, in words.
-        is_over: whether the job has ended. An error before its end is a lost connection.
+        runner: class name of the runner.
+        job: name of the submitted job, from `job_text`; empty before it is submitted.
+        is_over: returns whether the job has ended. An error before its end is a lost connection.
     """
     try:
         yield
@@ -160,14 +162,14 @@ def _translate_failures(name: str, job: str = "", is_over: Callable[[], bool] = 
         if is_interrupt(error):
             raise KeyboardInterrupt from error
         if not is_over():
-            # Beam asserts that the thread in which it looks at a job of Dataflow did not fail.
-            text = "" if isinstance(error, AssertionError) else one_line(error)
-            cause = f" ({text})" if text else ""
+            # Beam asserts that its thread that polls Dataflow did not fail, and that text explains nothing.
+            cause = "" if isinstance(error, AssertionError) else one_line(error)
+            reason = f" ({cause})" if cause else ""
             raise TpudataError(
-                f"{job}: the connection was lost{cause}, and the job may go on. When it has ended, run again with --resume to"
+                f"{job}: the connection was lost{reason}, and the job may go on. When it has ended, run again with --resume to"
                 " convert the rest."
             ) from error
-        translated = translate_failure(name, error, in_process=is_in_process(name), job=job)
+        translated = translate_failure(runner, error, in_process=is_in_process(runner), job=job)
         if translated is None:
             raise
         raise translated from error

@@ -1,19 +1,19 @@
-"""Lifetime of a job: it ends with the process that started it, or when its engine is done."""
+"""Lifetime of a job: whether it ends with the process that started it, or goes on without it."""
 
 from __future__ import annotations
 
-from apache_beam.options.pipeline_options import PipelineOptions, PortableOptions, StandardOptions
+from apache_beam.options.pipeline_options import PipelineOptions, PortableOptions
 
 from beam_jobs.run.job import EMBEDDED
 from beam_jobs.run.places import LOOPBACK, worker_environment
 from beam_jobs.run.prism import PRISM
-from beam_jobs.run.runner import is_in_process
+from beam_jobs.run.runner import is_in_process, runner_name
 from tpudata.errors import UsageError
 
 
 def ends_with_process(options: PipelineOptions) -> bool:
     """Return whether a job ends at the latest when this process does: its engine or all its workers are in it, or end with it."""
-    runner, endpoint = _read_runner_and_endpoint(options)
+    runner, endpoint = runner_name(options), _read_endpoint(options)
     if is_in_process(runner) or endpoint == EMBEDDED or (runner == PRISM and not endpoint):
         return True
     return worker_environment(options) == LOOPBACK
@@ -21,21 +21,20 @@ def ends_with_process(options: PipelineOptions) -> bool:
 
 def outlives_process(options: PipelineOptions) -> bool:
     """Return whether a job is known to go on when this process ends: its engine and its workers are elsewhere."""
-    runner, endpoint = _read_runner_and_endpoint(options)
     # Without an endpoint Beam starts a job server, which ends with this process.
-    return not ends_with_process(options) and (bool(endpoint) or "dataflow" in runner.lower())
+    has_engine_elsewhere = bool(_read_endpoint(options)) or "dataflow" in runner_name(options).lower()
+    return has_engine_elsewhere and not ends_with_process(options)
 
 
 def check_detachable(options: PipelineOptions) -> None:
     """Raise UsageError if a job cannot go on without this process."""
     if not outlives_process(options):
-        runner, _ = _read_runner_and_endpoint(options)
+        runner = runner_name(options)
         raise UsageError(
-            f"--detach: a job of {runner} with these flags ends with this process (expected DataflowRunner, or --job_endpoint of"
-            " a server and workers that are not LOOPBACK). Omit --detach, or choose such a runner."
+            f"--detach: a job of {runner} with these flags ends with this process (expected DataflowRunner, or"
+            " --job_endpoint of a server and workers that are not LOOPBACK). Omit --detach, or choose such a runner."
         )
 
 
-def _read_runner_and_endpoint(options: PipelineOptions) -> tuple[str, str]:
-    runner = str(options.view_as(StandardOptions).runner).rpartition(".")[2]
-    return runner, options.view_as(PortableOptions).job_endpoint or ""
+def _read_endpoint(options: PipelineOptions) -> str:
+    return str(options.view_as(PortableOptions).job_endpoint or "")

@@ -1,6 +1,6 @@
 """Worker processes of the local runner, which end with the run that started them.
 
-Beam's own worker processes learn nothing of the end of the process that started them, and it waits without end for one that was
+Beam's own worker processes do not notice when the process that started them ends, and Beam waits forever for a worker that was
 killed, or that connects after the run was given up. Here each worker holds a lifeline, and ends at once when it is cut.
 """
 
@@ -28,8 +28,9 @@ from tpudata.console.lifeline import Lifeline
 from tpudata.errors import TpudataError
 
 _URN = "tpudata:env:local_workers:v1"
-# Time for the worker to finish, and then for the system to end it.
+# Time for a worker to finish before it is killed.
 _STOP_SECONDS = 5.0
+# Interval at which the requests to a worker that has ended are failed.
 _FAIL_EVERY_SECONDS = 0.1
 
 
@@ -54,22 +55,24 @@ class LocalRunner(FnApiRunner):  # type: ignore[misc]
             lifeline.close()
 
 
-# Of the runs of this process.
+# One for each run of this process that has workers.
 _lifelines: list[Lifeline] = []
 
 
 @Environment.register_urn(_URN, bytes)
 class _WorkerEnvironment(Environment):  # type: ignore[misc]
-    """Environment of steps: a worker process that holds a lifeline, given by its descriptor."""
+    """Environment in which steps run: a worker process that holds the lifeline of a file descriptor."""
 
-    def __init__(self, lifeline: int, capabilities: Iterable[str] = (), artifacts: Iterable[Any] = ()) -> None:
+    def __init__(
+        self, lifeline_descriptor: int, capabilities: Iterable[str] = (), artifacts: Iterable[Any] = ()
+    ) -> None:
         super().__init__(capabilities, artifacts)
-        self._lifeline = lifeline
+        self._lifeline_descriptor = lifeline_descriptor
 
     def to_runner_api_parameter(self, context: Any) -> tuple[str, bytes]:
-        """Return the name of this kind of environment, and what `_LocalWorker` is made from."""
+        """Return the name of this kind of environment, and the payload from which `_LocalWorker` is made."""
         del context
-        return _URN, str(self._lifeline).encode()
+        return _URN, str(self._lifeline_descriptor).encode()
 
     @staticmethod
     def from_runner_api_parameter(
@@ -82,11 +85,11 @@ class _WorkerEnvironment(Environment):  # type: ignore[misc]
 
 @WorkerHandler.register_environment(_URN, bytes)
 class _LocalWorker(GrpcWorkerHandler):  # type: ignore[misc]
-    """One worker process, as Beam's runner deals with it."""
+    """Handle of Beam's runner on one worker process."""
 
     def __init__(self, payload: bytes, state: Any, provision_info: Any, grpc_server: Any) -> None:
         super().__init__(state, provision_info, grpc_server)
-        self._lifeline = int(payload)
+        self._lifeline_descriptor = int(payload)
         self._is_stopping, self._is_connected = threading.Event(), threading.Event()
         # A stream that breaks off is reported by `_watch`, and not by a traceback of the thread that reads it.
         set_input, set_inputs = self.control_conn.set_input, self.data_conn.set_inputs
@@ -108,17 +111,17 @@ class _LocalWorker(GrpcWorkerHandler):  # type: ignore[misc]
             "PIPELINE_OPTIONS": json_format.MessageToJson(self.provision_info.provision_info.pipeline_options),
         }
         self._process = subprocess.Popen(
-            [sys.executable, "-m", worker.__name__, str(self._lifeline)],
+            [sys.executable, "-m", worker.__name__, str(self._lifeline_descriptor)],
             env=environment,
             stdin=subprocess.DEVNULL,
-            # Beam prints tracebacks there; each reaches this process, which raises and shows it.
+            # Beam prints tracebacks there, which this process raises and shows anyway.
             stderr=subprocess.DEVNULL,
-            pass_fds=[self._lifeline],
+            pass_fds=[self._lifeline_descriptor],
         )
         threading.Thread(target=self._watch, name=f"tpudata-{self.worker_id}", daemon=True).start()
 
     def stop_worker(self) -> None:
-        """Wait until the process has ended, or end it: at once if it still loads, and would not learn that it has to end."""
+        """Wait until the process has ended; kill it after a time limit, or at once if it has not connected yet."""
         self._is_stopping.set()
         if not self._is_connected.is_set():
             self._process.kill()
@@ -131,9 +134,9 @@ class _LocalWorker(GrpcWorkerHandler):  # type: ignore[misc]
     def _watch(self) -> None:
         """Wait for the process, and fail its pending requests if it ends early: Beam would wait for their answers forever."""
         code = self._process.wait()
-        ended = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with the exit code {code}"
+        outcome = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with the exit code {code}"
         error = TpudataError(
-            f"worker process {self._process.pid} {ended}. If memory ran out, use fewer --workers; run again with --resume to"
+            f"worker process {self._process.pid} {outcome}. If memory ran out, use fewer --workers; run again with --resume to"
             " convert the rest."
         )
         # Requests that are still to come fail, too.

@@ -27,22 +27,22 @@ from tpudata.installation import install_command
 _NAME = "tpudata"
 _PACKAGES = ("beam_jobs", "tpudata")
 _WHEEL = "Wheel-Version: 1.0\nGenerator: tpudata\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
-# The first that a zip can hold: equal sources give equal bytes.
-_TIME = (1980, 1, 1, 0, 0, 0)
+# The earliest time that a zip can hold, for all files: equal sources give equal bytes.
+_ZIP_TIME = (1980, 1, 1, 0, 0, 0)
 
 
 @contextlib.contextmanager
 def ship_package(options: PipelineOptions) -> Iterator[PipelineOptions]:
     """Yield options that have the workers of a runner install this package, if they are not processes of this machine.
 
-    An image of `--sdk_container_image` or `--environment_config` is taken to have it. A `--setup_file` or `--extra_package` of
-    another package travels next to this one; one of this package takes its place.
+    An image of `--sdk_container_image` or `--environment_config` is expected to have it. A `--setup_file` or `--extra_package` of
+    another package is shipped, too; if one is of this package, the options are yielded as they are.
 
     Args:
         options: options of the pipeline, which are not changed.
 
     Raises:
-        UsageError: nothing is known of how this package was installed.
+        UsageError: this package is not installed, so its requirements are unknown.
     """
     if sees_local_files(options) or _has_image(options) or _brings_this_package(options.view_as(SetupOptions)):
         yield options
@@ -54,8 +54,8 @@ def ship_package(options: PipelineOptions) -> Iterator[PipelineOptions]:
         yield shipped_options
 
 
-def network_problem(options: PipelineOptions) -> str:
-    """Return why workers may fail to install what this package requires, and the fix; empty if nothing is known against it.
+def describe_network_problem(options: PipelineOptions) -> str:
+    """Return why workers may fail to install what this package requires, and the fix; empty if no reason is known.
 
     Args:
         options: options of the pipeline.
@@ -74,15 +74,15 @@ def network_problem(options: PipelineOptions) -> str:
 
 def _has_image(options: PipelineOptions) -> bool:
     worker = options.view_as(WorkerOptions)
-    # Beam takes the second for the first, with a warning.
+    # The second is the old name of the first, which Beam still takes with a warning.
     images = worker.sdk_container_image, worker.worker_harness_container_image
     return any(images) or bool(options.view_as(PortableOptions).environment_config)
 
 
 def _brings_this_package(setup: SetupOptions) -> bool:
     packages = (PurePath(path).name for path in setup.extra_packages or [])
-    own_setup = setup.setup_file and (Path(setup.setup_file).parent / _NAME / "__init__.py").is_file()
-    return bool(own_setup) or any(name.startswith(f"{_NAME}-") for name in packages)
+    is_our_setup = setup.setup_file and (Path(setup.setup_file).parent / _NAME / "__init__.py").is_file()
+    return bool(is_our_setup) or any(name.startswith(f"{_NAME}-") for name in packages)
 
 
 def build_wheel(folder: Path) -> Path:
@@ -92,7 +92,7 @@ def build_wheel(folder: Path) -> Path:
         folder: folder of the wheel.
 
     Raises:
-        UsageError: nothing is known of how this package was installed.
+        UsageError: this package is not installed, so its requirements are unknown.
     """
     metadata = f"{_NAME}-{__version__}.dist-info"
     files = [(f"{package}/{name}", path.read_bytes()) for package in _PACKAGES for name, path in _list_files(package)]
@@ -102,10 +102,11 @@ def build_wheel(folder: Path) -> Path:
     path = folder / f"{_NAME}-{__version__}-py3-none-any.whl"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as wheel:
         for name, content in files:
-            entry = zipfile.ZipInfo(name, _TIME)
-            entry.compress_type = zipfile.ZIP_DEFLATED
-            entry.external_attr = 0o644 << 16
-            wheel.writestr(entry, content)
+            member = zipfile.ZipInfo(name, _ZIP_TIME)
+            member.compress_type = zipfile.ZIP_DEFLATED
+            # The permissions of the file.
+            member.external_attr = 0o644 << 16
+            wheel.writestr(member, content)
     return path
 
 
@@ -121,7 +122,7 @@ def _list_files(package: str) -> Iterator[tuple[str, Path]]:
 
 
 def _read_metadata() -> str:
-    """Return the core metadata: pip reads the name, the version and the requirements from it; without the long description."""
+    """Return the core metadata that pip needs, the name, the version and the requirements; UsageError without an installation."""
     try:
         required = importlib.metadata.requires(_NAME) or []
     except importlib.metadata.PackageNotFoundError:

@@ -1,4 +1,4 @@
-"""Access of a runner's workers to the paths of a conversion."""
+"""Places where a runner's workers run, and whether the paths of a conversion exist there."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ from apache_beam.options.pipeline_options import (
     PipelineOptions,
     PortableOptions,
     SparkRunnerOptions,
-    StandardOptions,
 )
 
-from beam_jobs.run.runner import is_in_process
+from beam_jobs.run.runner import is_in_process, runner_name
 from tpudata.errors import UsageError
 from tpudata.storage import is_remote
 from tpudata.storage.local.file_urls import local_path
@@ -27,15 +26,15 @@ _LOCAL_SPARK = re.compile(r"local(\[.+\])?")
 
 
 def sees_local_files(options: PipelineOptions, runner: str | None = None) -> bool:
-    """Return whether the workers of a runner can have the files of this machine.
+    """Return whether the workers of a runner can read the files of this machine.
 
-    Dataflow's run on other machines, and those of portable runners in containers, unless the environment is one of processes.
+    Those of Dataflow run on other machines, those of portable runners in containers unless the environment is one of processes.
 
     Args:
         options: options of the pipeline.
-        runner: the name of its class; None: that of the options.
+        runner: class name of the runner; None takes that of the options.
     """
-    return is_in_process(_read_runner_name(options, runner)) or worker_environment(options, runner) in _PROCESSES
+    return is_in_process(runner or runner_name(options)) or worker_environment(options, runner) in _PROCESSES
 
 
 def worker_environment(options: PipelineOptions, runner: str | None = None) -> str:
@@ -43,59 +42,55 @@ def worker_environment(options: PipelineOptions, runner: str | None = None) -> s
 
     Args:
         options: options of the pipeline.
-        runner: the name of its class; None: that of the options.
+        runner: class name of the runner; None takes that of the options.
     """
-    name = _read_runner_name(options, runner)
+    name = runner or runner_name(options)
     if "dataflow" in name.lower():
         return _DOCKER
     environment = options.view_as(PortableOptions).environment_type
     if environment:
         return str(environment).upper()
     if name == "FlinkRunner":
-        is_here = options.view_as(FlinkRunnerOptions).flink_master in _LOCAL_FLINK
+        is_loopback = options.view_as(FlinkRunnerOptions).flink_master in _LOCAL_FLINK
     elif name == "SparkRunner":
-        is_here = _LOCAL_SPARK.fullmatch(options.view_as(SparkRunnerOptions).spark_master_url) is not None
+        is_loopback = _LOCAL_SPARK.fullmatch(options.view_as(SparkRunnerOptions).spark_master_url) is not None
     else:
-        # Prism's default is LOOPBACK; a runner that Beam does not have may run anywhere.
-        is_here = name != "PortableRunner"
-    return LOOPBACK if is_here else _DOCKER
+        # LOOPBACK is Prism's default. Runners of other packages may run anywhere, and are not kept from local files.
+        is_loopback = name != "PortableRunner"
+    return LOOPBACK if is_loopback else _DOCKER
 
 
 def check_places(options: PipelineOptions, paths: dict[str, str], runner: str | None = None) -> None:
-    """Check that the workers of a runner can read the given paths, and that their output is not lost.
+    """Check that the workers of a runner see paths as this process does: inputs must be readable, and outputs must not be lost.
 
     Args:
         options: options of the pipeline.
         paths: mapping from the name in messages, such as `--input`, to the path; empty paths are skipped.
-        runner: the name of its class; None: that of the options.
+        runner: class name of the runner; None takes that of the options.
 
     Raises:
-        UsageError: a path is on this machine, and the workers are not.
+        UsageError: a path is local, and the workers do not see the files of this machine.
     """
     if sees_local_files(options, runner):
         return
-    name = _read_runner_name(options, runner)
+    name = runner or runner_name(options)
     for flag, path in paths.items():
         if path and not is_remote(path):
             raise UsageError(
-                f"{flag} {path} is a local path, and the workers of {name} run on other machines or in containers (expected a "
-                "gs:// path). Use a bucket, or omit --runner to run on this machine."
+                f"{flag} {path} is a local path, and the workers of {name} run on other machines or in"
+                " containers (expected a gs:// path). Use a bucket, or omit --runner to run on this machine."
             )
-
-
-def _read_runner_name(options: PipelineOptions, runner: str | None) -> str:
-    return (runner or str(options.view_as(StandardOptions).runner)).rpartition(".")[2]
 
 
 def absolute_path(path: str, options: PipelineOptions) -> str:
     """Return a path that means the same in the working directory of any worker.
 
     Args:
-        path: a local one may be relative to the working directory of this process.
-        options: options of the pipeline; a runner in this process takes paths as they are.
+        path: a path; a local one may be relative to the working directory of this process.
+        options: options of the pipeline; for a runner in this process, a path is returned as it is.
     """
     path = local_path(path)
-    if not path or is_remote(path) or is_in_process(str(options.view_as(StandardOptions).runner)):
+    if not path or is_remote(path) or is_in_process(runner_name(options)):
         return path
-    # Not resolved: links stay as a person has named them.
+    # Links are not resolved, so that messages have the path that was passed.
     return str(Path.cwd() / path)

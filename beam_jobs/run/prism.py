@@ -1,6 +1,6 @@
-"""Prism, Beam's own engine: finding or building its binary, and a server of it that ends with this process.
+"""Prism, an engine of Beam: finding or building its binary, and running its server, which ends with this process.
 
-Beam's PrismRunner downloads a binary. Here it is looked for on this machine first, and built with Go otherwise: module proxies are
+Beam's PrismRunner downloads a binary. Here one is looked for on this machine first, and built with Go otherwise: module proxies are
 reached from more places than release pages.
 """
 
@@ -37,19 +37,19 @@ _log = logging.getLogger("tpudata")
 
 
 def start_prism(options: PipelineOptions) -> None:
-    """Have a Prism at work if the options ask for the runner and name no server.
+    """Start a server of Prism if the options name PrismRunner and no server, unless one of this process is running.
 
-    It serves all jobs of this process, and ends with it: workers in this process do not take its end well.
+    It serves all jobs of this process, and ends with the process, not with a job: workers here fail when their server ends.
 
     Args:
-        options: options of one pipeline; get the server's address.
+        options: options of one pipeline, which get the server's address.
 
     Raises:
-        UsageError: as `find_prism`.
+        UsageError: as from `find_prism`.
         TpudataError: the server does not start.
     """
     portable, location = options.view_as(PortableOptions), options.view_as(PrismRunnerOptions).prism_location
-    if options.view_as(StandardOptions).runner != PRISM or portable.job_endpoint or _is_for_beam(location):
+    if options.view_as(StandardOptions).runner != PRISM or portable.job_endpoint or _is_handled_by_beam(location):
         return
     binary = find_prism(location)
     with _starting:
@@ -64,7 +64,7 @@ class _Server:
     """A server of this process.
 
     Attributes:
-        process: process that supervises it.
+        process: process that supervises the server.
         port: port on which it serves.
         lifeline: lifeline that ends it with this process.
     """
@@ -75,7 +75,7 @@ class _Server:
 
     @classmethod
     def start(cls, binary: Path) -> _Server:
-        """Start a server, and wait until it serves."""
+        """Start a server, and wait until it serves; TpudataError if it does not start."""
         with socket.create_server(("127.0.0.1", 0)) as port_finder:
             port = int(port_finder.getsockname()[1])
         lifeline = Lifeline()
@@ -90,7 +90,7 @@ class _Server:
                 stderr=log,
                 pass_fds=[lifeline.reader],
             )
-            if _is_served(port, process):
+            if _wait_until_served(port, process):
                 return cls(process, port, lifeline)
             lifeline.close()
             process.wait()
@@ -121,7 +121,7 @@ def find_prism(location: str | None = None) -> Path:
                 f"--prism_location {location}: it is not a program (expected Prism's binary). Try chmod +x."
             )
         return Path(location).absolute()
-    cached = _find_cache() / f"prism-{_VERSION}"
+    cached = _find_cache_folder() / f"prism-{_VERSION}"
     cached_by_beam = sorted(Path.home().glob(f".apache_beam/cache/prism/bin/apache_beam-{_VERSION}-prism-*"))
     on_path = shutil.which("prism")
     # Other programs are called `prism`, too, so the PATH comes last.
@@ -134,12 +134,12 @@ def find_prism(location: str | None = None) -> Path:
 
 def _build(path: Path) -> None:
     """Build Prism with Go into a file at `path`; UsageError if there is no Go, or the build fails."""
-    or_else = f"or pass --prism_location=FILE, or --prism_location={_RELEASE} to download it"
+    alternatives = f"or pass --prism_location=FILE, or --prism_location={_RELEASE} to download it"
     go = shutil.which("go")
     if go is None:
         raise UsageError(
             f"--runner={PRISM}: there is no prism on the PATH or in {path.parent}, and no Go to build it. Install Go"
-            f" (https://go.dev/doc/install) and run `{_INSTALL}`, {or_else}."
+            f" (https://go.dev/doc/install) and run `{_INSTALL}`, {alternatives}."
         )
     _log.warning("Building Prism %s with Go, once: this takes some minutes.", _VERSION)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -155,17 +155,17 @@ def _build(path: Path) -> None:
         )
         if completed.returncode != 0:
             raise UsageError(
-                f"--runner={PRISM}: `{_INSTALL}` failed ({_last_line(completed.stderr)}). Repair that, {or_else}."
+                f"--runner={PRISM}: `{_INSTALL}` failed ({_last_line(completed.stderr)}). Repair that, {alternatives}."
             )
         Path(folder, "prism").replace(path)
 
 
-def _find_cache() -> Path:
+def _find_cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tpudata"
 
 
-def _is_for_beam(location: str | None) -> bool:
-    """Return whether Beam downloads or unpacks a location."""
+def _is_handled_by_beam(location: str | None) -> bool:
+    """Return whether a location is a URL or a zip archive, which Beam downloads and unpacks."""
     return bool(location) and ("://" in str(location) or zipfile.is_zipfile(str(location)))
 
 
@@ -174,8 +174,8 @@ def _last_line(text: str) -> str:
     return lines[-1].strip() if lines else "without a message"
 
 
-def _is_served(port: int, process: subprocess.Popen[bytes]) -> bool:
-    """Return whether a process accepts connections at a port within a time limit."""
+def _wait_until_served(port: int, process: subprocess.Popen[bytes]) -> bool:
+    """Wait until a port accepts connections; return False if the process ends first, or after a time limit."""
     deadline = time.monotonic() + _START_SECONDS
     while process.poll() is None and time.monotonic() < deadline:
         with socket.socket() as probe:

@@ -5,13 +5,15 @@ Each worker keeps a small file in a temporary folder, which it rewrites a few ti
     8   records done, int64 little-endian
     8   bytes read, int64 little-endian
 
-and another one of what it has listed. The plan leaves the totals there in a file of the same form. The process that started the run
-adds the files up. Jobs of other runners show Beam's counters instead: records, bytes_read, shards_written.
+and another one of the same form with the inputs that it has listed, and their bytes. The plan writes the totals into a third file.
+The process that started the run adds the files up. Jobs of other runners show Beam's counters instead: records, bytes_read,
+shards_written.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import struct
 import tempfile
@@ -30,69 +32,69 @@ from tpudata.console.tables import bytes_text, count_text
 _COUNTS = struct.Struct("<qq")
 _TOTAL, _LISTED = "total", "listed"
 _EVERY_SECONDS = 0.2
-# An engine is asked for its counters so often: for a bar, and for lines of a log.
+# Intervals at which an engine is asked for its counters: for a bar, and for lines of a log.
 _BAR_SECONDS, _LINE_SECONDS = 2.0, 60.0
 
 
 class ProgressReport:
-    """Address for workers' reports; pickled to them.
+    """Writer of a worker's counts; pickled to the workers.
 
     Args:
-        folder: folder of the reports, or None where nobody looks.
+        folder: folder of the files of counts; None writes none.
     """
 
     def __init__(self, folder: str | None) -> None:
         self._folder = folder
         self._records = self._bytes = 0
         self._listed = self._listed_bytes = 0
-        self._written = self._listing_written = 0.0
+        self._flush_time = self._listed_flush_time = 0.0
 
-    def total(self, records: int, size: int) -> None:
+    def set_total(self, records: int, size: int) -> None:
         """Report the planned numbers of records and bytes."""
         self._write(_TOTAL, records, size)
 
-    def list(self, inputs: int, size: int) -> None:
-        """Report that more inputs of `size` bytes in all are listed."""
+    def add_listed(self, inputs: int, size: int) -> None:
+        """Report that more inputs, of `size` bytes in all, are listed."""
         self._listed += inputs
         self._listed_bytes += size
-        if self._folder is not None and time.monotonic() - self._listing_written > _EVERY_SECONDS:
-            self.flush_list()
+        if self._folder is not None and time.monotonic() - self._listed_flush_time > _EVERY_SECONDS:
+            self.flush_listed()
 
-    def flush_list(self) -> None:
+    def flush_listed(self) -> None:
         """Report the listed inputs now, without waiting for the next interval."""
         if self._listed:
             self._write(f"{_LISTED}-{os.getpid()}-{id(self)}", self._listed, self._listed_bytes)
-        self._listing_written = time.monotonic()
+        self._listed_flush_time = time.monotonic()
 
-    def add(self, size: int) -> None:
-        """Report one more record of `size` bytes."""
+    def add_record(self, size: int) -> None:
+        """Report one more record, of `size` bytes."""
         self._records += 1
         self._bytes += size
-        if self._folder is not None and time.monotonic() - self._written > _EVERY_SECONDS:
+        if self._folder is not None and time.monotonic() - self._flush_time > _EVERY_SECONDS:
             self.flush()
 
     def flush(self) -> None:
-        """Report now."""
+        """Report the records now, without waiting for the next interval."""
         self._write(f"{os.getpid()}-{id(self)}", self._records, self._bytes)
-        self._written = time.monotonic()
+        self._flush_time = time.monotonic()
 
     def _write(self, name: str, records: int, size: int) -> None:
         if self._folder is None:
             return
-        # The folder goes when the bar does, which may be while a worker is still ending.
+        # The folder is removed with the bar, while a worker may still be ending.
         with contextlib.suppress(OSError):
             Path(self._folder, name).write_bytes(_COUNTS.pack(records, size))
 
 
 @contextlib.contextmanager
-def progress_bar(shown: bool, delay: float = 0) -> Iterator[ProgressReport]:
+def progress_bar(is_shown: bool, delay: float = 0) -> Iterator[ProgressReport]:
     """Show a bar on stderr while the context lasts: with the inputs that are listed, then with records, MB/s and the time left.
 
     Args:
-        shown: whether to show one; without it, reports go nowhere.
+        is_shown: whether to show a bar; without one, the yielded report writes nothing.
         delay: seconds before it is shown.
     """
-    if not shown:
+    if not is_shown:
         yield ProgressReport(None)
         return
     with tempfile.TemporaryDirectory(prefix="tpudata-progress-") as folder:
@@ -103,7 +105,7 @@ def progress_bar(shown: bool, delay: float = 0) -> Iterator[ProgressReport]:
         try:
             yield report
         finally:
-            report.flush_list()
+            report.flush_listed()
             stop.set()
             thread.join()
 
@@ -116,24 +118,25 @@ def _watch(folder: Path, stop: threading.Event, delay: float) -> None:
         has_ended = False
         while not has_ended:
             has_ended = stop.wait(_EVERY_SECONDS)
-            records = size = inputs = listed = 0
+            records = record_bytes = inputs = input_bytes = 0
             for path in folder.iterdir():
                 data = path.read_bytes()
+                # A worker may be writing the file right now.
                 if len(data) < _COUNTS.size:
                     continue
-                counts = _COUNTS.unpack(data)
+                count, size = _COUNTS.unpack(data)
                 if path.name == _TOTAL:
-                    bar.total = counts[1]
+                    bar.total = size
                     bar.desc = "converting"
                 elif path.name.startswith(_LISTED):
-                    inputs, listed = inputs + counts[0], listed + counts[1]
+                    inputs, input_bytes = inputs + count, input_bytes + size
                 else:
-                    records, size = records + counts[0], size + counts[1]
+                    records, record_bytes = records + count, record_bytes + size
             is_planned = bar.total is not None
             bar.set_postfix_str(
                 count_text(records, "record") if is_planned else count_text(inputs, "input"), refresh=False
             )
-            bar.update((size if is_planned else listed) - bar.n)
+            bar.update((record_bytes if is_planned else input_bytes) - bar.n)
 
 
 @contextlib.contextmanager
@@ -146,18 +149,20 @@ def job_progress(
     """Show a job's counters while the context lasts, in a bar on stderr or in lines.
 
     Args:
-        result: result of submitting it.
+        result: result of submitting the job.
         draws_bar: whether to draw a bar.
         report: without a bar, gets the lines; None shows none.
-        every_seconds: seconds between two looks at the counts; None for 2 with a bar, and 60 for lines.
+        every_seconds: seconds between two readings of the counters; None for 2 with a bar, and 60 for lines.
     """
-    if not (draws_bar or report):
+    stop = threading.Event()
+    if draws_bar:
+        watch = functools.partial(_draw_job_bar, result, stop, every_seconds or _BAR_SECONDS)
+    elif report is not None:
+        watch = functools.partial(_report_job_lines, result, stop, every_seconds or _LINE_SECONDS, report)
+    else:
         yield
         return
-    stop = threading.Event()
-    watch = _watch_job_in_a_bar if draws_bar else _watch_job_in_lines
-    seconds = every_seconds or (_BAR_SECONDS if draws_bar else _LINE_SECONDS)
-    thread = threading.Thread(target=watch, args=(result, stop, seconds, report), daemon=True)
+    thread = threading.Thread(target=watch, daemon=True)
     thread.start()
     try:
         yield
@@ -167,31 +172,31 @@ def job_progress(
         thread.join(1)
 
 
-def _watch_job_in_a_bar(result: PipelineResult, stop: threading.Event, seconds: float, report: object) -> None:
+def _draw_job_bar(result: PipelineResult, stop: threading.Event, every_seconds: float) -> None:
     """Draw a bar of a job's counters until `stop` is set."""
-    del report
     with tqdm(total=None, unit="B", unit_scale=True, desc="converting", leave=False, mininterval=0, miniters=0) as bar:
-        while not stop.wait(seconds):
+        while not stop.wait(every_seconds):
+            # An engine that does not answer leaves the bar as it is.
             with contextlib.suppress(Exception):
                 counts = job_counts(result)
                 bar.set_postfix_str(_counts_text(counts["records"], counts["shards_written"]), refresh=False)
                 bar.update(counts["bytes_read"] - bar.n)
 
 
-def _watch_job_in_lines(
-    result: PipelineResult, stop: threading.Event, seconds: float, report: Callable[[str], None]
+def _report_job_lines(
+    result: PipelineResult, stop: threading.Event, every_seconds: float, report: Callable[[str], None]
 ) -> None:
     """Report a line of a job's counters whenever they change, until `stop` is set."""
-    before = ""
-    while not stop.wait(seconds):
+    last_line = ""
+    while not stop.wait(every_seconds):
         with contextlib.suppress(Exception):
             counts = job_counts(result)
             line = (
                 f"{_counts_text(counts['records'], counts['shards_written'])}, {bytes_text(counts['bytes_read'])} read"
             )
-            if line != before and counts:
+            if line != last_line and counts:
                 report(line)
-            before = line
+            last_line = line
 
 
 def _counts_text(records: int, shards: int) -> str:

@@ -1,4 +1,4 @@
-"""Running a pipeline: the local default, Beam's own flags, and errors as a person should see them."""
+"""Runners and options of a pipeline: the local default, Beam's own flags, and errors that name a flag."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ _View = TypeVar("_View", bound=PipelineOptions)
 class _Options(PipelineOptions):  # type: ignore[misc]
     """Options that make each of their views once.
 
-    Beam asks for some at each step, and parses the flags anew each time: a sixth of the CPU time of a small run.
+    Beam makes views of its options at each step, and parses the flags for each: a sixth of the CPU time of a small run.
     """
 
     def view_as(self, cls: type[_View]) -> _View:
-        """Return the view of a class of options. It has the values of these, now and later."""
+        """Return the view of a class of options, which shares its values with these options."""
         views = self.__dict__.setdefault("_views", {})
         if cls not in views:
             views[cls] = super().view_as(cls)
@@ -46,41 +46,38 @@ class _Options(PipelineOptions):  # type: ignore[misc]
         return view
 
     def __getstate__(self) -> dict[str, object]:
-        """Return the state that copies are made from: without the views, which show these options."""
+        """Return the state for copies, without the views, which share their values with these options."""
         return {name: value for name, value in super().__getstate__().items() if name != "_views"}
 
 
-def pipeline_options(beam_flags: Sequence[str], workers: int) -> tuple[PipelineOptions, list[str]]:
-    """Return a pipeline's options.
+def parse_beam_flags(beam_flags: Sequence[str], workers: int) -> tuple[PipelineOptions, list[str]]:
+    """Return the options of a pipeline, and the words among the flags that Beam does not know.
 
     Args:
         beam_flags: flags for Beam, such as `--runner=DataflowRunner`.
         workers: processes of the local runner.
 
-    Returns:
-        The options, and the words among the flags that Beam does not know.
-
     Raises:
-        UsageError: a value that a flag of Beam does not take, or more workers than one for a runner that counts its own.
+        UsageError: a flag of Beam has an invalid value, or several workers are requested of a runner that is not local.
     """
     _, unknown = _make_beam_parser().parse_known_args(list(beam_flags))
     options = _Options(list(beam_flags))
-    choose_runner(options, workers)
+    _set_runner(options, workers)
     return options, unknown
 
 
 def read_program_options(
     program_options: PipelineOptions | Mapping[str, Any] | Sequence[str] | None, runner: str | None, workers: int
 ) -> PipelineOptions:
-    """Return a pipeline's options as a program passes them.
+    """Return the options of a pipeline that a program passes.
 
     Args:
-        program_options: options, which are not changed; a dict of them, a list of flags, or None.
+        program_options: options, which are not changed; a dict of them by name, a list of flags, or None.
         runner: name of the runner; None takes that of the options.
         workers: processes of the local runner.
 
     Raises:
-        UsageError: Beam has no such option, both name a runner, or more workers than one for a runner that counts its own.
+        UsageError: Beam has no such option, both name a runner, or several workers are requested of a runner that is not local.
     """
     if isinstance(program_options, PipelineOptions):
         options = copy.deepcopy(program_options)
@@ -108,7 +105,7 @@ def read_program_options(
         if standard.runner is not None:
             raise UsageError(f"runner={runner}: beam_options name a runner, too (got {standard.runner}). Omit one.")
         standard.runner = str(runner)
-    choose_runner(options, workers)
+    _set_runner(options, workers)
     return options
 
 
@@ -116,7 +113,7 @@ def options_of_pipeline(pipeline: Any) -> PipelineOptions:
     """Return a copy of the options of a program's pipeline, with the class of its runner.
 
     Raises:
-        UsageError: it is not a pipeline.
+        UsageError: `pipeline` is not a Beam pipeline.
     """
     if not isinstance(pipeline, beam.Pipeline):
         raise UsageError(f"pipeline: invalid (got {pipeline!r}, expected an apache_beam.Pipeline).")
@@ -125,15 +122,11 @@ def options_of_pipeline(pipeline: Any) -> PipelineOptions:
     return options
 
 
-def choose_runner(options: PipelineOptions, workers: int) -> None:
-    """Set the full name of a pipeline's runner, the local one by default, and its number of processes.
-
-    Args:
-        options: options of the pipeline; they are changed.
-        workers: processes of the local runner.
+def _set_runner(options: PipelineOptions, workers: int) -> None:
+    """Complete the name of the runner in options, by default the local one, and set its number of worker processes.
 
     Raises:
-        UsageError: more workers than one for a runner that counts its own.
+        UsageError: several workers are requested of a runner that is not local.
     """
     standard = options.view_as(StandardOptions)
     standard.runner = _find_runner_name(standard.runner)
@@ -144,7 +137,7 @@ def choose_runner(options: PipelineOptions, workers: int) -> None:
 
 
 def _find_runner_name(name: str | None) -> str:
-    """Return the name of a runner's class; Beam takes any case, and also the name without `Runner`."""
+    """Return the class name of a runner that a flag names, in any case and with or without `Runner`, as Beam takes it."""
     runners = {runner.lower(): runner for runner in StandardOptions.KNOWN_RUNNER_NAMES}
     requested = name or LOCAL_RUNNER
     return runners.get(requested.lower()) or runners.get(f"{requested.lower()}runner") or requested
@@ -156,17 +149,17 @@ def new_pipeline(
     """Return an empty pipeline.
 
     Args:
-        options: options of the runner. The local runner starts no more of the requested worker processes than there is use for.
-        parts: largest number of parts of the work; None if unknown.
+        options: options of the runner.
+        parts: largest number of parts of the work, which limits the worker processes of the local runner; None if unknown.
         runner: the runner; None makes the one that the options name.
 
     Raises:
         UsageError: the options name an unknown runner, or lack flags that the runner needs.
-        MissingExtraError: it is not installed.
+        MissingExtraError: the package of the runner is not installed.
     """
     workers = options.view_as(DirectOptions).direct_num_workers
     name = str(options.view_as(StandardOptions).runner)
-    # Runners change the options of their pipeline.
+    # Runners change the options of their pipeline, so it gets a copy.
     own_options = copy.deepcopy(options)
     if is_local(options):
         # Checking the types of all edges is a sixth of the CPU time of a small run; on other engines they are checked.
@@ -189,7 +182,7 @@ def new_pipeline(
             raise MissingExtraError(f"--runner={name}", "gcp") from None
         raise UsageError(_describe_unusable(name, error)) from None
     except (AttributeError, TypeError) as error:
-        # Beam takes any path of a module and a name for one of a class.
+        # Beam takes any name with a dot for the path of a class.
         if "." not in name:
             raise
         raise UsageError(_describe_unusable(name, error)) from None
@@ -199,9 +192,9 @@ def new_pipeline(
 def temporary_pipeline(
     options: PipelineOptions, parts: int | None = None, runner: PipelineRunner | None = None
 ) -> Iterator[beam.Pipeline]:
-    """Yield a new pipeline, and remove its folder of temporary files in the end; Beam only does so after a run.
+    """Yield a new pipeline, and remove its folder of temporary files at the end; Beam does so only after a run.
 
-    The arguments and the errors are those of `new_pipeline`.
+    The arguments and errors are those of `new_pipeline`.
     """
     pipeline = new_pipeline(options, parts, runner)
     try:
@@ -214,13 +207,18 @@ def _describe_unusable(name: str, error: Exception) -> str:
     return f"--runner={name}: {error}. Give the name of one of Beam's runners, or the full name of a class that is one."
 
 
+def runner_name(options: PipelineOptions) -> str:
+    """Return the class name of the runner that options name, without its module."""
+    return str(options.view_as(StandardOptions).runner).rpartition(".")[2]
+
+
 def is_local(options: PipelineOptions) -> bool:
-    """Return whether the pipeline runs in this process and its children."""
+    """Return whether the local runner runs the pipeline, in this process and its children."""
     return str(options.view_as(StandardOptions).runner) == LOCAL_RUNNER
 
 
 def is_in_process(runner: str) -> bool:
-    """Return whether a runner, given by the name of its class with or without its module, works in the process that uses it."""
+    """Return whether a runner works in the process that uses it, by its class name, with or without its module."""
     return runner.rpartition(".")[2] in _IN_PROCESS
 
 
@@ -243,17 +241,18 @@ def _make_beam_parser() -> argparse.ArgumentParser:
     renames it.
     """
     parser = _BeamParser(add_help=False, allow_abbrev=False, conflict_handler="resolve")
-    for options in PipelineOptions.__subclasses__():
-        add = getattr(options, "_add_argparse_args", None)
-        if add is not None:
-            add(parser)
+    for options_class in PipelineOptions.__subclasses__():
+        add_arguments = getattr(options_class, "_add_argparse_args", None)
+        if add_arguments is not None:
+            add_arguments(parser)
     return parser
 
 
 @contextmanager
 def quiet_beam() -> Iterator[None]:
-    """Keep Beam from logging the traceback of an error that is shown anyway, in a process that runs nothing but our command."""
-    if not owns_process():  # Loggers belong to the process.
+    """Keep Beam from logging tracebacks of errors that are shown anyway."""
+    # In a program, loggers belong to the program.
+    if not owns_process():
         yield
         return
     loggers = [logging.getLogger(name) for name in ("apache_beam.runners", "root")]

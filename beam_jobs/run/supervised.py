@@ -1,7 +1,7 @@
-"""A server of an engine that ends with the process that started it.
+"""Wrapper for an engine's server, so that the server ends with the process that started it.
 
 `python -m beam_jobs.run.supervised DESCRIPTOR COMMAND...` runs a command in a separate session, where no Ctrl-C of a terminal
-reaches it, and kills it at the end of file of the lifeline.
+reaches it, and kills it when the lifeline with this descriptor is cut.
 """
 
 import signal

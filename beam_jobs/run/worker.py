@@ -1,7 +1,7 @@
 """A worker process of the local runner: Beam's own, without its log of every connection and of errors that are shown anyway.
 
-`python -m beam_jobs.run.worker DESCRIPTOR` ends by itself at the end of file of its lifeline: see
-`beam_jobs.run.local_workers`. Nothing that takes time is imported before it watches for that.
+`python -m beam_jobs.run.worker DESCRIPTOR` ends by itself when the lifeline with this descriptor is cut, see
+`beam_jobs.run.local_workers`. It watches the lifeline before it imports anything that takes time.
 """
 
 import logging

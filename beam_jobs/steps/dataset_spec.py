@@ -14,17 +14,17 @@ from tpudata.storage.claims.claim import Claim
 
 @dataclasses.dataclass(frozen=True)
 class DatasetSpec:
-    """A dataset that is to be written.
+    """Description of the dataset that a run writes.
 
     Attributes:
-        options: options for its folder and its shards.
+        options: options of the conversion: folder, shards, treatment of bad records.
         converter: converter that makes the records.
         layout: name of the feature layout.
-        has_classes: whether it has classes.
+        has_classes: whether records have classes, whose names go into labels.txt.
         deciding_options: the options that determine the content of the shards, for the manifest: a JSON object.
-        keys: whether shards have a file of the keys of their inputs, which an append needs.
-        base: the dataset that is added to, or None.
-        claim: the run's on the output; None in tests.
+        stores_keys: whether shards have a file of the keys of their inputs, which an append needs.
+        base: the dataset that is appended to, or None.
+        claim: the claim of the run on the output; None in tests.
     """
 
     options: ConvertOptions
@@ -32,7 +32,7 @@ class DatasetSpec:
     layout: str
     has_classes: bool
     deciding_options: Mapping[str, Any]
-    keys: bool = False
+    stores_keys: bool = False
     base: Base | None = None
     claim: Claim | None = None
 
@@ -42,6 +42,6 @@ class DatasetSpec:
         return 0 if self.base is None else self.base.number
 
     @property
-    def dali_index(self) -> bool:
+    def has_dali_index(self) -> bool:
         """Whether shards get an index for NVIDIA DALI."""
         return self.options.dali_index if self.base is None else self.base.manifest.dali_index

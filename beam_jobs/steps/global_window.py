@@ -10,10 +10,10 @@ from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.windowed_value import WindowedValue
 
 
-def put_in_global_window(items: Iterable[Any]) -> Iterator[Any]:
-    """Yield items, also those of side outputs, with the one window of a bounded collection, at its end."""
+def put_in_global_window(elements: Iterable[Any]) -> Iterator[Any]:
+    """Yield elements, also those of side outputs, in the global window, with its last timestamp."""
     window = GlobalWindow()
-    for element in items:
+    for element in elements:
         if isinstance(element, TaggedOutput):
             yield TaggedOutput(element.tag, WindowedValue(element.value, window.max_timestamp(), [window]))
         else:

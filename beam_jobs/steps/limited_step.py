@@ -15,7 +15,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 class LimitedStep(beam.DoFn):  # type: ignore[misc]
-    """DoFn with limits of requests, which its methods with `holds_limits` hold.
+    """DoFn whose methods that `holds_limits` decorates run under limits of requests.
 
     Args:
         limits: limits of the requests.

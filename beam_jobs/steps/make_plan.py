@@ -1,4 +1,4 @@
-"""Planning from the counts: on a worker in the middle of a run, or in this process, without writing anything."""
+"""Planning of shards: on a worker in the middle of a run, from its counts, or in this process, without writing anything."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from beam_jobs.steps.listing.list_units import enumerate_units
 from tpudata.errors import BadRecordError, SourceError
 from tpudata.format.layout import REJECTS_FOLDER
 
-# Takes a sample of references, and returns the bytes of their content in a shard for each byte of it in the input.
+# Function of a sample of references that returns the bytes of their content in a shard for each byte of it in the input.
 Estimate = Callable[[Iterable[Reference]], float]
 
 
@@ -45,38 +45,40 @@ def plan_here(
     Args:
         source: the source of the conversion.
         options: options for the size and number of shards.
-        text_bytes: function of a pack that returns the bytes of the texts of each record besides its content, int64 [n].
-        estimate: function that returns, for a sample of references, the bytes of their content in a shard for each byte of it
-            in the input.
+        text_bytes: see `TextBytes`.
+        estimate: see `Estimate`.
         overhead: bytes that a record takes in a shard besides its content and its texts.
-        base: the dataset that is added to, or None.
-        facts: facts about the input before it is listed.
+        base: the dataset that is appended to, or None.
+        facts: facts about the input that are known before it is listed.
         progress: gets the inputs that are listed.
 
     Raises:
-        BadRecordError: as in a run that does not skip bad records.
+        BadRecordError: a record is bad, and bad records are not skipped.
+        SourceError: there is nothing to convert, or the source needs classes and no record has one.
+        UsageError: the requested number of shards cannot be made.
     """
     reject = _ignore_rejection if options.on_bad_record == SKIP else raise_rejection
     tally, sample, counts = Tally(), Sample(), InputCounts()
     source = source.noting(counts.notes.add)
 
+    # Only sources of other packages need checks, and none of them is a PackSource.
+    is_checked = not isinstance(source, PackSource)
+
     def sample_contents(references: Iterable[Reference]) -> Iterator[Reference]:
-        # References to records of a compressed stream hold their bytes, which only the sample keeps.
+        # References to records of a compressed stream hold their bytes, which are dropped except in the sample.
         for reference in references:
             sample.add([reference])
             yield reference._replace(data=b"") if reference.data else reference
 
     for unit_index, unit in enumerate_units(source, []):
-        # Only sources of other packages need checks, and none of these is a PackSource.
-        is_checked = not isinstance(source, PackSource)
         listed = sample_contents(
             list_references(source, unit, [], reject) if is_checked else source.references(unit, [], reject)
         )
         for pack, digests in pack_references(listed, options.order, unit_index):
             tally.add(TallyPart.of(pack, digests, shuffled=options.shuffle, texts=text_bytes(pack)))
             counts.add(InputCounts(classes=pack.classes()))
-            progress.list(len(pack.keys), int(pack.sizes.sum()))
-    return _plan(tally, estimate_splits(sample, estimate), options, overhead, base, counts, facts)
+            progress.add_listed(len(pack.keys), int(pack.sizes.sum()))
+    return _make_plan(tally, estimate_splits(sample, estimate), options, overhead, base, counts, facts)
 
 
 def plan_tally(
@@ -92,9 +94,21 @@ def plan_tally(
 ) -> Plan:
     """Return the plan for the counts of a run, and report its totals.
 
+    Args:
+        begin: the one element that starts the step; the counts are side inputs.
+        tally: sizes of the listed inputs.
+        ratios: by split, the estimated ratio of the bytes of content in a shard to those in the input.
+        options: options for the size and number of shards.
+        overhead: bytes that a record takes in a shard besides its content and its texts.
+        base: the dataset that is appended to, or None.
+        progress: gets the totals.
+        inputs: counts of classes, duplicates and rejected inputs.
+        facts: facts about the input that are known before it is listed.
+
     Raises:
         OutputError: the output has shards of another plan.
-        SourceError: there is nothing to convert.
+        SourceError: there is nothing to convert, or the source needs classes and no record has one.
+        UsageError: the requested number of shards cannot be made.
     """
     del begin
     if base is None and not tally.splits and listing_rejects(options.output):
@@ -102,18 +116,18 @@ def plan_tally(
             f"{options.input}: all that is in it was rejected. It is listed in {options.output}/{REJECTS_FOLDER}/. Fix it, and run"
             " again with --resume."
         )
-    plan = _plan(tally, ratios, options, overhead, base, inputs, facts)
+    plan = _make_plan(tally, ratios, options, overhead, base, inputs, facts)
     reject_strays(options.output, plan.shard_names() if base is None else base.all_shard_names(plan))
-    progress.total(plan.files, plan.bytes)
+    progress.set_total(plan.files, plan.bytes)
     return plan
 
 
 def estimate_splits(sample: Sample, estimate: Estimate) -> dict[str, float]:
-    """Return the estimate of each split."""
+    """Return by split the estimate for its sample."""
     return {split: estimate(references) for split, references in sorted(sample.splits.items())}
 
 
-def _plan(
+def _make_plan(
     tally: Tally,
     ratios: Mapping[str, float],
     options: ConvertOptions,
@@ -137,11 +151,12 @@ def _plan(
                 f"{options.input}: no record has a class, and its source `has_classes` (expected one at least). Check the input, or"
                 " change the source."
             )
-    records = {name: split.records for name, split in plan.splits.items()}
+    records_by_split = {name: split.records for name, split in plan.splits.items()}
+    base_labels = None if base is None else frozenset(base.labels or ())
     return dataclasses.replace(
         plan,
         suffix=choose_suffix(options, None if base is None else base.manifest),
-        warnings=warning_lines(facts, inputs, records, None if base is None else frozenset(base.labels or ())),
+        warnings=warning_lines(facts, inputs, records_by_split, base_labels),
     )
 
 

@@ -9,7 +9,7 @@ from beam_jobs.run.runner import LOCAL_RUNNER
 
 
 class Spread(beam.PTransform):  # type: ignore[misc]
-    """Reshuffle, so that any worker can take any element. Skipped on the local runner with one worker.
+    """Reshuffle, so that any worker can take any element; without effect on the local runner with one worker.
 
     A Reshuffle is a dozen transforms, which cost Beam 0.1 CPU seconds to build and run.
     """

@@ -1,16 +1,17 @@
-"""Collecting the vocabulary of characters: the step of a conversion that learns it from all documents."""
+"""Collecting the characters of all documents, as the vocabulary of a tokenizer."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 import apache_beam as beam
 
 from beam_jobs.references.packs.pack import Pack
 from beam_jobs.references.packs.pack_reading import read_packs
+from beam_jobs.steps.limited_step import apply_limits
 from beam_jobs.text_files.options import TextOptions
 from beam_jobs.text_files.values import readable_texts
-from tpudata.storage import RequestLimits, held_request_limits
+from tpudata.storage import RequestLimits
 from tpudata.tokenizers import CharacterSet
 
 
@@ -33,35 +34,18 @@ class CollectCharacters(beam.PTransform):  # type: ignore[misc]
         """Apply the transform."""
         return (
             packs
-            | "Characters" >> beam.FlatMap(_collect_characters, self._options, self._limits)
-            | beam.CombineGlobally(_Merge())
+            | "Characters" >> beam.Map(apply_limits(self._limits, _collect_characters), self._options)
+            | beam.CombineGlobally(_merge_characters)
         )
 
 
-class _Merge(beam.CombineFn):  # type: ignore[misc]
-    """Combines strings of characters into one."""
-
-    def create_accumulator(self) -> str:
-        return ""
-
-    def add_input(self, characters: str, new_characters: str) -> str:
-        return _merge([characters, new_characters])
-
-    def merge_accumulators(self, parts: Iterable[str]) -> str:
-        return _merge(parts)
-
-    def extract_output(self, characters: str) -> str:
-        return characters
-
-
-def _collect_characters(data: bytes, options: TextOptions, limits: RequestLimits) -> Iterator[str]:
+def _collect_characters(pack: bytes, options: TextOptions) -> str:
     characters = CharacterSet()
-    with held_request_limits(limits):
-        for texts in readable_texts(read_packs([Pack.from_bytes(data)]), options):
-            for text in texts or ():
-                characters.add(text)
-    yield characters.characters
+    for texts in readable_texts(read_packs([Pack.from_bytes(pack)]), options):
+        for text in texts or ():
+            characters.add(text)
+    return characters.characters
 
 
-def _merge(parts: Iterable[str]) -> str:
+def _merge_characters(parts: Iterable[str]) -> str:
     return "".join(sorted(set().union(*parts)))

@@ -20,13 +20,13 @@ from tpudata.format import Manifest
 
 
 class WriteDataset(beam.PTransform):  # type: ignore[misc]
-    """Turns packs of references into a dataset; the result is its manifest, there once the dataset is complete.
+    """Turns packs of references into a dataset; the result is its manifest, which exists once the dataset is complete.
 
     Args:
         spec: the dataset to write.
         plan: the Plan, a PCollection of one element.
         context: the ShardContext, a PCollection of one element.
-        counts: the InputCounts of all inputs, a PCollection of one element, or of none if nothing is counted.
+        counts: the InputCounts of all inputs, a PCollection of one element, or an empty one if nothing is counted.
         progress: gets the bytes of each input.
     """
 
@@ -51,7 +51,7 @@ class WriteDataset(beam.PTransform):  # type: ignore[misc]
             | "GroupByShard" >> GroupByShard(self._plan)
             | "WriteShards" >> beam.ParDo(WriteShards(self._spec, self._progress), self._plan, self._context)
         )
-        # One element for any number of shards; it ends the dataset once all results are there.
+        # One element, so that the last step runs once, after all shards, however many there are.
         return (
             packs.pipeline
             | "Complete" >> beam.Impulse()

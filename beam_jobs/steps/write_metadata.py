@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
-from beam_jobs.converter import ShardContext
+from beam_jobs.converter import Converter, ShardContext
 from beam_jobs.output.folder import reject_another_run
 from beam_jobs.output.rejects import listing_rejects
 from beam_jobs.output.removal import remove_temporary_files
@@ -28,6 +28,26 @@ from tpudata.format.written_files import WrittenFile
 from tpudata.storage import storage_for
 from tpudata.storage.claims.claim import PROCESS, has_claim
 from tpudata.storage.claims.hold import check_claim, drop_claim
+
+
+class _Totals(NamedTuple):
+    """Results of all shards together.
+
+    Attributes:
+        summary: the converter's summary of all records.
+        shards: shards of each split, in the order of their names.
+        decoded_bytes: bytes of each split's records as tensors.
+        rejected: number of rejected inputs by kind.
+        converted: number of inputs stored in another encoding, by reason.
+        files: the shards and their other files.
+    """
+
+    summary: Any
+    shards: dict[str, list[Shard]]
+    decoded_bytes: dict[str, int]
+    rejected: Counter[str]
+    converted: Counter[str]
+    files: list[WrittenFile]
 
 
 class WriteMetadata(LimitedStep):
@@ -59,91 +79,89 @@ class WriteMetadata(LimitedStep):
 
         Args:
             begin: the one element that starts the step.
-            results: the ShardResult of every shard, as tuples.
+            results: the ShardResult of every shard, as a tuple.
             plan: plan of the shards.
             context: facts about all inputs, as the converter got them.
-            inputs: those that have no record.
+            inputs: counts of inputs that are in no shard: ignored, rejected by the listing, or duplicates.
 
         Raises:
             SourceError: there is no record, or too many inputs were rejected.
             OutputError: another run has claimed the folder or written to it.
         """
         del begin
-        labels, converter = context.labels, self._spec.converter.apply_context(context)
-        total = converter.new_summary()
-        decoded = dict.fromkeys(plan.splits, 0)
-        shards: dict[str, list[Shard]] = {name: [] for name in plan.splits}
-        rejected = Counter(inputs.rejected)
-        converted = Counter(converter.count_converted())
-        written_files: list[WrittenFile] = []
-        for result in (ShardResult(*fields) for fields in sorted(results, key=lambda fields: str(fields[1]))):
-            written_files += (WrittenFile(*file) for file in result.files)
-            summary_json = json.loads(result.summary)
-            summary = converter.summary_from_json(summary_json)
-            total.merge(summary)
-            decoded[result.split] += summary.decoded_bytes
-            rejected.update(result.rejected)
-            converted.update(summary_json.get("converted", {}))
-            if result.records:
-                shards[result.split].append(Shard(result.name, result.records, result.bytes, result.crc32c))
-        self._check_rejected(rejected, plan.files + sum(inputs.rejected.values()))
-        if self._base is not None and not any(shards.values()):
-            # Classes come with records.
+        converter = self._spec.converter.apply_context(context)
+        totals = _add_up(results, converter, plan, inputs)
+        self._check_rejected(totals.rejected, plan.files + sum(inputs.rejected.values()))
+        labels = context.labels
+        if not any(totals.shards.values()):
+            if self._base is None:
+                raise SourceError(
+                    f"{self._options.input}: no record in {count_text(plan.files, 'input')}. Pass an input that holds text."
+                )
+            # An append without records adds no classes.
             labels = Labels(self._base.labels or ())
-        if not any(shards.values()) and self._base is None:
-            raise SourceError(
-                f"{self._options.input}: no record in {count_text(plan.files, 'input')}. Pass an input that holds text."
-            )
-        counts = converter.counts(total)
-        if duplicates := sum(count for count, _ in inputs.duplicates.values()):
-            counts["duplicates"] = duplicates
+        class_names = labels.names if self._spec.has_classes and labels.names else None
         manifest = Manifest(
             layout=self._spec.layout,
             compression=self._options.compression,
-            splits={name: Split(tuple(shards[name]), decoded[name]) for name in sorted(shards) if shards[name]},
-            features=converter.features(total, labels),
+            splits={
+                name: Split(tuple(shards), totals.decoded_bytes[name])
+                for name, shards in sorted(totals.shards.items())
+                if shards
+            },
+            features=converter.features(totals.summary, labels),
             source=Source(self._options.input, plan.files, plan.bytes, plan.fingerprint, inputs.ignored),
             created_by=f"tpudata {__version__}",
-            labels=len(labels.names) if self._spec.has_classes and labels.names else None,
-            rejected=dict(sorted(rejected.items())),
+            labels=None if class_names is None else len(class_names),
+            rejected=dict(sorted(totals.rejected.items())),
             options={**self._spec.deciding_options, **converter.manifest_options(context)},
             rejects=listing_rejects(self._options.output),
-            keys=self._spec.keys,
-            converted=dict(sorted(converted.items())),
-            counts=counts,
+            keys=self._spec.stores_keys,
+            converted=dict(sorted(totals.converted.items())),
+            counts=_count_inputs(converter, totals, inputs),
             dali_index=self._options.dali_index,
-            maxima=dict(sorted(converter.maxima(total).items())),
-            warnings={**plan.warnings, **converter.warnings(total)},
+            maxima=dict(sorted(converter.maxima(totals.summary).items())),
+            warnings={**plan.warnings, **converter.warnings(totals.summary)},
         )
-        adds = bool(manifest.splits or manifest.rejected)
+        adds_inputs = bool(manifest.splits or manifest.rejected)
         if self._base is not None:
-            manifest = self._base.merge(manifest) if adds else self._base.manifest
-        if self._is_written(manifest):
-            # An earlier attempt at this step got so far.
-            yield manifest
-            return
-        check_claim(self._options.output, self._claim)
-        remove_temporary_files(self._options.output)
-        if self._base is not None:
-            if not adds:
-                self._drop_claim()
-                yield manifest
-                return
-            self._reject_another_append(self._base.manifest, manifest)
-        else:
-            reject_another_run(self._options.output, manifest)
-        written_files += self._write_files(converter.files(context))
-        if self._base is not None:
-            shards_before = (shard for split in self._base.manifest.splits.values() for shard in split.shards)
-            written_files += (WrittenFile(shard.name, shard.bytes, shard.crc32c) for shard in shards_before)
-        check_claim(self._options.output, self._claim)
-        names = labels.names if self._spec.has_classes and labels.names else None
-        manifest = write_metadata(self._options.output, manifest, names, written_files)
-        self._drop_claim()
+            manifest = self._base.merge(manifest) if adds_inputs else self._base.manifest
+        # An earlier attempt at this step may have completed the dataset.
+        if not self._is_written(manifest):
+            check_claim(self._options.output, self._claim)
+            remove_temporary_files(self._options.output)
+            if self._base is None or adds_inputs:
+                manifest = self._write(manifest, class_names, totals.files, converter, context)
+            self._drop_claim()
         yield manifest
 
+    def _write(
+        self,
+        manifest: Manifest,
+        class_names: Sequence[str] | None,
+        shard_files: Sequence[WrittenFile],
+        converter: Converter,
+        context: ShardContext,
+    ) -> Manifest:
+        """Write the converter's files, the metadata and the manifest, and return the manifest as it was written.
+
+        Raises:
+            OutputError: another run has claimed the folder or written to it.
+        """
+        output, written_files = self._options.output, list(shard_files)
+        if self._base is None:
+            reject_another_run(output, manifest)
+        else:
+            self._reject_another_append(self._base.manifest, manifest)
+        written_files += self._write_files(converter.files(context))
+        if self._base is not None:
+            base_shards = (shard for split in self._base.manifest.splits.values() for shard in split.shards)
+            written_files += (WrittenFile(shard.name, shard.bytes, shard.crc32c) for shard in base_shards)
+        check_claim(output, self._claim)
+        return write_metadata(output, manifest, class_names, written_files)
+
     def _is_written(self, manifest: Manifest) -> bool:
-        """Return whether the claim is missing because the dataset is complete."""
+        """Return whether the claim is missing because this dataset is complete."""
         output = self._options.output
         if self._claim is None or has_claim(output, self._claim):
             return False
@@ -154,11 +172,12 @@ class WriteMetadata(LimitedStep):
         return dataclasses.replace(stored, labels_crc32c=manifest.labels_crc32c, tfds=manifest.tfds) == manifest
 
     def _drop_claim(self) -> None:
-        """Remove the claim that nobody else would remove."""
+        """Remove the claim, unless it ends with the process that started the run."""
         if self._claim is not None and self._claim.ends_with != PROCESS:
             drop_claim(self._options.output, self._claim)
 
     def _write_files(self, files: Mapping[str, bytes]) -> list[WrittenFile]:
+        """Write files by name into the output."""
         storage = storage_for(self._options.output)
         for name, data in files.items():
             with storage.create(storage.join(self._options.output, name)) as file:
@@ -166,7 +185,7 @@ class WriteMetadata(LimitedStep):
         return [WrittenFile.of(*file) for file in files.items()]
 
     def _reject_another_append(self, before: Manifest, after: Manifest) -> None:
-        """Raise OutputError if the folder's manifest is neither `before`, found at the start, nor `after`, as a retry finds it."""
+        """Raise OutputError if the manifest in the folder is neither `before`, nor `after`, which a retry finds."""
         stored = open_dataset(self._options.output).manifest
         if dataclasses.replace(stored, labels_crc32c=before.labels_crc32c, tfds=before.tfds) not in (before, after):
             raise OutputError(
@@ -174,19 +193,48 @@ class WriteMetadata(LimitedStep):
                 " same names. `tpudata verify` says whether it is whole. Run one job at a time."
             )
 
-    def _check_rejected(self, rejected: Counter[str], records: int) -> None:
-        """Raise SourceError if more inputs were rejected than allowed, or all of a dataset's."""
+    def _check_rejected(self, rejected: Counter[str], inputs: int) -> None:
+        """Raise SourceError if more of the inputs were rejected than allowed, or all inputs of a new dataset."""
         options, count = self._options, rejected.total()
         kinds = ", ".join(f"{number} {kind}" for kind, number in rejected.most_common(3))
         listing_hint = f"They are listed in {options.output}/{REJECTS_FOLDER}/."
         flag = "--append" if options.append else "--resume"
-        if not options.max_bad_records.allows(count, records):
+        if not options.max_bad_records.allows(count, inputs):
             raise SourceError(
-                f"{count} of {count_text(records, 'input')} rejected ({kinds}), more than"
+                f"{count} of {count_text(inputs, 'input')} rejected ({kinds}), more than"
                 f" --max-bad-records={options.max_bad_records}. {listing_hint} Fix them or allow more, and run again with {flag}."
             )
-        if count == records and self._base is None:
+        if count == inputs and self._base is None:
             raise SourceError(
-                f"{options.input}: {count} of {count_text(records, 'input')} rejected ({kinds}); a dataset has at least one record."
+                f"{options.input}: {count} of {count_text(inputs, 'input')} rejected ({kinds}); a dataset has at least one record."
                 f" {listing_hint} Fix them, and run again with {flag}."
             )
+
+
+def _add_up(results: Iterable[tuple[Any, ...]], converter: Converter, plan: Plan, inputs: InputCounts) -> _Totals:
+    """Add up the ShardResults of all shards, in the order of the shards' names."""
+    totals = _Totals(
+        summary=converter.new_summary(),
+        shards={name: [] for name in plan.splits},
+        decoded_bytes=dict.fromkeys(plan.splits, 0),
+        rejected=Counter(inputs.rejected),
+        converted=Counter(converter.count_converted()),
+        files=[],
+    )
+    for result in sorted((ShardResult(*fields) for fields in results), key=lambda result: result.name):
+        totals.files.extend(WrittenFile(*file) for file in result.files)
+        summary_json = json.loads(result.summary)
+        summary = converter.summary_from_json(summary_json)
+        totals.summary.merge(summary)
+        totals.decoded_bytes[result.split] += summary.decoded_bytes
+        totals.rejected.update(result.rejected)
+        totals.converted.update(summary_json.get("converted", {}))
+        if result.records:
+            totals.shards[result.split].append(Shard(result.name, result.records, result.bytes, result.crc32c))
+    return totals
+
+
+def _count_inputs(converter: Converter, totals: _Totals, inputs: InputCounts) -> dict[str, int]:
+    """Return the converter's counts for the manifest, and the number of duplicates if there are any."""
+    duplicates = sum(count for count, _ in inputs.duplicates.values())
+    return {**converter.counts(totals.summary), **({"duplicates": duplicates} if duplicates else {})}

@@ -1,4 +1,4 @@
-"""Conversion of frames to records: their bytes pass through unchanged after their checksums are verified."""
+"""Conversion of stored frames to records: verified data pass through unchanged, except for renumbered labels."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ from tpudata.format.tfrecord.framing import FRAME_BYTES
 from tpudata.format.tfrecord.gzip_blocks import packed_size
 from tpudata.storage import storage_for
 
-# Counts that hold for all records together, and for no part of them.
+# Counts of all records together, which say nothing about a part of them.
 _WHOLE_COUNTS = frozenset({"documents", "tokens", "padding", "dropped", "unknown"})
 
 
 @dataclasses.dataclass
 class StoredSummary:
-    """Number of a shard's records by origin.
+    """Number of records by origin, in a shard or in all.
 
     Attributes:
-        decoded_bytes: bytes of all records as tensors; each record counts the mean of its split.
-        records: by origin.
+        decoded_bytes: bytes of all records as tensors; each record counts as the mean of its split in the input.
+        records: number of records by `StoredRecord.origin`.
     """
 
     decoded_bytes: int = 0
@@ -55,26 +55,26 @@ class StoredSummary:
 
 @dataclasses.dataclass(frozen=True)
 class FrameConverter(InputConverter):
-    """Base of the converters of stored records."""
+    """Base of the converters of stored records: reads frames and verifies them."""
 
     @property
     def record_overhead(self) -> int:
-        """Bytes that cancel the plan's frame: the bytes of inputs include their frames already."""
+        """Minus the bytes of a frame: the plan adds a frame to each record, and these inputs include theirs."""
         return -FRAME_BYTES
 
     def read(self, packs: Sequence[Pack]) -> Iterator[tuple[Reference, bytes | BadRecordError]]:
         """Yield the frames of packs, many neighbours with one read."""
         return read_packs(packs, is_checked=True)
 
-    def data(self, reference: Reference, frame: bytes) -> bytes:
-        """Return the serialized record of a frame.
+    def unpack(self, reference: Reference, frame: bytes) -> bytes:
+        """Return the serialized record in a frame.
 
         Raises:
-            BadRecordError: its checksums do not fit.
+            BadRecordError: the frame is cut, or its length or a checksum is wrong.
         """
-        if reference.spool:
-            return remove_frame(frame, reference.origin, reference.offset)
-        return remove_frame(frame, reference.path, reference.offset)
+        # The path of a spooled record is that of the spool.
+        path = reference.origin if reference.spool else reference.path
+        return remove_frame(frame, path, reference.offset)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,16 +82,16 @@ class DatasetConverter(FrameConverter):
     """Passes on the records of datasets.
 
     Attributes:
-        schema: schema of all of them.
+        schema: schema of the records.
         label_numbers: by index of the dataset, the new label of each old one, both counted from 0; only of datasets whose
             labels change.
-        label: name of the feature of the label, if labels change.
+        label: name of the feature that holds the label; empty without one.
         label_offset: label of the first class.
-        decoded: by origin, (decoded bytes, records) of the split in the input.
+        decoded: by `StoredRecord.origin`, (decoded bytes, records) of the split in the input.
         carried: counts of the manifest besides records, if every record is carried over.
         converted_before: inputs that the datasets' conversions stored in another encoding, by reason.
         tokenizer: (name, path) of each of the tokenizer's files.
-        list_maxima: the most entries of each feature of lists; without those that a dataset does not state.
+        list_maxima: the most entries of each feature of lists, except features for which a dataset does not state them.
     """
 
     schema: tuple[Feature, ...]
@@ -109,7 +109,7 @@ class DatasetConverter(FrameConverter):
         return StoredSummary()
 
     def summary_from_json(self, value: dict[str, Any]) -> StoredSummary:
-        """Return the summary that `StoredSummary.to_json` wrote, its decoded bytes filled in."""
+        """Return the summary that `StoredSummary.to_json` wrote, with its decoded bytes, which follow from the numbers."""
         summary = StoredSummary(records=dict(value["records"]))
         for origin, count in summary.records.items():
             size, records = self.decoded[origin]
@@ -122,18 +122,19 @@ class DatasetConverter(FrameConverter):
         return self.schema
 
     def convert(self, reference: Reference, labels: Labels, data: bytes, summary: StoredSummary) -> bytes:
-        """Return the record of a frame: its own bytes, unless its label gets another number."""
+        """Return the record in a frame, unchanged unless its label gets another number."""
         del labels
-        record = self.data(reference, data)
+        record = self.unpack(reference, data)
         assert isinstance(reference.payload, StoredRecord)
-        numbers, origin = self.label_numbers.get(str(reference.payload.dataset)), reference.payload.origin
-        if numbers is not None:
-            record = self._renumber(reference, record, numbers)
+        origin = reference.payload.origin
+        new_labels = self.label_numbers.get(str(reference.payload.dataset))
+        if new_labels is not None:
+            record = self._renumber(reference, record, new_labels)
         summary.records[origin] = summary.records.get(origin, 0) + 1
         return record
 
     def counts(self, summary: StoredSummary) -> dict[str, int]:
-        """Return the carried-over counts: those of documents and tokens only if every record of the datasets is."""
+        """Return the counts of the inputs' manifests; those of `_WHOLE_COUNTS` only if every record is carried over."""
         is_whole = sum(summary.records.values()) == sum(records for _, records in self.decoded.values())
         return {name: count for name, count in self.carried.items() if is_whole or name not in _WHOLE_COUNTS}
 
@@ -147,10 +148,10 @@ class DatasetConverter(FrameConverter):
         return dict(self.converted_before)
 
     def deciding_fields(self) -> dict[str, Any]:
-        """Return the fields, with the tokenizer as earlier versions have it: its file, or None."""
+        """Return the fields by name, with the tokenizer as earlier versions wrote it: None without files, a pair for one file."""
         files = self.tokenizer
         fields = super().deciding_fields()
-        # They decide no record.
+        # The maxima go into the manifest, not into records.
         del fields["list_maxima"]
         return {**fields, "tokenizer": files[0] if len(files) == 1 else files or None}
 
@@ -160,11 +161,12 @@ class DatasetConverter(FrameConverter):
         return {name: storage_for(path).read(path) for name, path in self.tokenizer}
 
     def _renumber(self, reference: Reference, record: bytes, new_labels: Sequence[int]) -> bytes:
-        """Return a record with its labels replaced by their new numbers; BadRecordError if one has no class."""
+        """Return a record with its labels replaced by their new numbers; BadRecordError if a label has no class."""
         example: dict[str, Value] = _decode(reference, record)
         values = example.get(self.label, [])
         try:
             class_numbers = [int(value) - self.label_offset for value in values]
+            # A negative index would count from the end.
             if any(class_number < 0 for class_number in class_numbers):
                 raise IndexError
             example[self.label] = [new_labels[class_number] + self.label_offset for class_number in class_numbers]
@@ -182,7 +184,7 @@ class ForeignConverter(FrameConverter):
 
     Attributes:
         images: names of the features that hold images.
-        raw: features that hold arrays.
+        raw: features that hold the bytes of arrays.
         label_maps: names of the features that hold label maps.
         declared: features whose kind and shape are given.
         label: name of the feature that holds the class, if there are classes.
@@ -197,7 +199,7 @@ class ForeignConverter(FrameConverter):
     label_offset: int = 0
 
     def deciding_fields(self) -> dict[str, Any]:
-        """Return the fields by name; without those that earlier versions lacked if they are empty."""
+        """Return the fields by name; an empty `declared` is omitted, since earlier versions did not have it."""
         fields = super().deciding_fields()
         if not self.declared:
             del fields["declared"]
@@ -213,9 +215,8 @@ class ForeignConverter(FrameConverter):
 
     def features(self, summary: InferredSummary, labels: Labels) -> tuple[Feature, ...]:
         """Return the schema that all records share, in the order of the names."""
-        declared = {raw.name: raw.feature for raw in self.raw} | {
-            feature.name: feature.feature for feature in self.declared
-        }
+        arrays = {array.name: array.feature for array in self.raw}
+        declared = arrays | {declaration.name: declaration.feature for declaration in self.declared}
         schema = {
             name: declared.get(name) or statistics.feature(name, summary.records)
             for name, statistics in sorted(summary.features.items())
@@ -227,51 +228,52 @@ class ForeignConverter(FrameConverter):
         return tuple(schema.values())
 
     def convert(self, reference: Reference, labels: Labels, data: bytes, summary: InferredSummary) -> bytes:
-        """Return the record of a frame: its own bytes."""
-        record = self.data(reference, data)
+        """Return the record in a frame, unchanged, after counting its features; BadRecordError if they do not fit."""
+        record = self.unpack(reference, data)
         example = _decode(reference, record)
         if self.label is not None:
             self._check_label(reference, example.get(self.label), labels)
         try:
-            for declared in self.declared:
-                declared.check(example.get(declared.name, []))
-            raw = {raw.name: raw for raw in self.raw}
-            summary.add(example, reference.key, raw, self.images, self.label_maps)
+            for declaration in self.declared:
+                declaration.check(example.get(declaration.name, []))
+            arrays = {array.name: array for array in self.raw}
+            summary.add(example, reference.key, arrays, self.images, self.label_maps)
         except ValueError as error:
             raise BadRecordError(reference.origin, str(error)) from None
         return record
 
     def _check_label(self, reference: Reference, values: Value | None, labels: Labels) -> None:
-        """Raise BadRecordError if a record has no label, or one outside of the classes."""
+        """Raise BadRecordError if a record has no label, or one that is not the number of a class."""
         if values is None:
             raise BadRecordError(reference.origin, f"no feature {self.label!r}, which holds the class")
         largest_label = self.label_offset + len(labels.names) - 1
-        wrong = [
+        wrong_labels = [
             value for value in values if not isinstance(value, int) or not self.label_offset <= value <= largest_label
         ]
-        if wrong or not values:
-            got = repr(wrong[0]) if wrong else "no value"
+        if wrong_labels or not values:
+            got = repr(wrong_labels[0]) if wrong_labels else "no value"
             raise BadRecordError(
                 reference.origin, f"unknown label: {got}; labels go from {self.label_offset} to {largest_label}"
             )
 
 
 def estimate_ratio(compression: str | None, references: Iterable[Reference]) -> float:
-    """Estimate the bytes of records in a shard over those of their frames; 1.0 if none can be read.
+    """Return the estimated ratio of the bytes of frames in a shard to their bytes in the input; 1.0 if none can be read.
 
     Args:
         compression: compression of the shards, None or "gzip".
-        references: a fair sample of all records.
+        references: a random sample of all records.
     """
     if compression is None:
         return 1.0
     frames = [frame for _, frame in read_references(references) if isinstance(frame, bytes)]
-    before = sum(map(len, frames))
+    frame_bytes = sum(map(len, frames))
     blocks = (frames[start : start + BLOCK_RECORDS] for start in range(0, len(frames), BLOCK_RECORDS))
-    return sum(map(packed_size, blocks)) / before if before else 1.0
+    return sum(map(packed_size, blocks)) / frame_bytes if frame_bytes else 1.0
 
 
 def _decode(reference: Reference, record: bytes) -> dict[str, Value]:
+    """Return the values of a record by feature; BadRecordError if it is not a `tf.train.Example`."""
     try:
         return decode_example(record, path=reference.path, offset=reference.offset)
     except CorruptionError as error:

@@ -6,42 +6,42 @@ import itertools
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
-from beam_jobs.stored_records.stored_files import FIX, StoredFile, is_folder, list_stored_files, whole_path
+from beam_jobs.stored_records.stored_files import FIX, StoredFile, is_folder, list_stored_files, resolve_path
 from tpudata.errors import DatasetError, UsageError
 from tpudata.format import Dataset, open_dataset
 from tpudata.format.manifest.manifest import MANIFEST_NAME
 from tpudata.storage import storage_for
 
-# Files whose first records show the type of all.
-_FIRST = 100
+# Files that are searched for the first records, which show the types of features.
+_FIRST_FILES = 100
 
 
-class Inputs(NamedTuple):
-    """Inputs that were found.
+class StoredInputs(NamedTuple):
+    """The datasets or the foreign files that the inputs are.
 
     Attributes:
-        first: the first files of all inputs, in order: 100 at most.
+        first_files: the first files of all inputs, in order: 100 at most.
         splits: splits of all files.
-        datasets: those that the inputs are; empty for foreign files.
-        skips_foreign: whether foreign files are those of a folder, which may hold others too.
+        datasets: the datasets; empty for foreign files.
+        skips_foreign: whether files without TFRecords are skipped, since the foreign files are those of a folder.
     """
 
-    first: tuple[StoredFile, ...]
+    first_files: tuple[StoredFile, ...]
     splits: frozenset[str]
     datasets: tuple[Dataset, ...]
     skips_foreign: bool
 
 
-def find_inputs(paths: Sequence[str], take: Sequence[str] | None) -> Inputs:
-    """Find the datasets or the files.
+def find_inputs(paths: Sequence[str], take: Sequence[str] | None) -> StoredInputs:
+    """Return the datasets, or the foreign files, at paths.
 
     Args:
-        paths: each the folder of a dataset, a folder of files, a file, or a pattern.
+        paths: paths, each of the folder of a dataset, a folder of files or a file, or a pattern.
         take: the splits that are read, or None for all.
 
     Raises:
         SourceError: an input is not there, or has no files.
-        UsageError: datasets and foreign files are mixed, an input is repeated, or a split to take is in none.
+        UsageError: datasets and foreign files are mixed, an input is empty or repeated, or no input has a split of `take`.
         DatasetError: the manifest of a dataset is damaged.
     """
     for path in paths:
@@ -49,23 +49,24 @@ def find_inputs(paths: Sequence[str], take: Sequence[str] | None) -> Inputs:
             raise UsageError(f"An input is empty. {FIX}")
     seen_paths: set[str] = set()
     for path in paths:
-        if whole_path(path) in seen_paths:
+        if resolve_path(path) in seen_paths:
             raise UsageError(f"{path} comes twice. Name each input once.")
-        seen_paths.add(whole_path(path))
-    datasets = [open_dataset(path) if _is_dataset(path) else None for path in paths]
-    opened = tuple(dataset for dataset in datasets if dataset is not None)
-    if opened and len(opened) < len(paths):
-        foreign = paths[datasets.index(None)]
+        seen_paths.add(resolve_path(path))
+    dataset_paths = list(filter(_is_dataset, paths))
+    datasets = tuple(map(open_dataset, dataset_paths))
+    if datasets and len(datasets) < len(paths):
+        foreign_path = next(path for path in paths if path not in dataset_paths)
         raise UsageError(
-            f"{foreign} has no {MANIFEST_NAME}, and {opened[0].path} is a dataset. Reshard the files first, then merge the two."
+            f"{foreign_path} has no {MANIFEST_NAME}, and {datasets[0].path} is a dataset. Reshard the files first, then merge the"
+            " two."
         )
-    files = list_stored_files(paths, opened, take)
-    first = tuple(itertools.islice(files, _FIRST))
-    splits = frozenset(file.split for file in itertools.chain(first, files))
+    files = list_stored_files(paths, datasets, take)
+    first_files = tuple(itertools.islice(files, _FIRST_FILES))
+    splits = frozenset(file.split for file in itertools.chain(first_files, files))
     for split in take or ():
         if split not in splits:
             raise UsageError(f"--take-splits: no input has the split {split!r}. Choose from the splits of the inputs.")
-    return Inputs(first, splits, opened, not opened and any(map(is_folder, paths)))
+    return StoredInputs(first_files, splits, datasets, skips_foreign=not datasets and any(map(is_folder, paths)))
 
 
 def _is_dataset(path: str) -> bool:
@@ -73,15 +74,15 @@ def _is_dataset(path: str) -> bool:
     return is_folder(path) and storage.stat(storage.join(path, MANIFEST_NAME)) is not None
 
 
-def check_apart(paths: Sequence[str], output: str) -> None:
-    """Raise UsageError if the output lies in an input folder, so that the next run would read it."""
+def check_output_outside(paths: Sequence[str], output: str) -> None:
+    """Raise UsageError if the output lies in an input folder: the next run would read it."""
     for path in paths:
-        if is_folder(path) and f"{whole_path(output)}/".startswith(f"{whole_path(path)}/"):
+        if is_folder(path) and f"{resolve_path(output)}/".startswith(f"{resolve_path(path)}/"):
             raise UsageError(f"--output {output} lies in the input {path}. Name a folder outside.")
 
 
 def check_splits(splits: Collection[str], take: Sequence[str] | None, *, assigns_splits: bool) -> None:
-    """Check that the inputs have records, and that `--split` does not replace their splits unnoticed.
+    """Check that the inputs have records, and that `--split` does not silently replace their splits.
 
     Args:
         splits: splits of the inputs.

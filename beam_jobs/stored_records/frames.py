@@ -1,7 +1,8 @@
-"""Records as they stand in a TFRecord file: their frames, with the checksums that prove them."""
+"""Frames of records in a TFRecord file: reading them, and verifying their checksums."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 
 import numpy as np
@@ -13,36 +14,36 @@ from tpudata.format.shards.indexed_records import read_indexed
 from tpudata.format.tfrecord.framing import FRAME_BYTES, check_frame, pack_frame
 from tpudata.storage import storage_for
 
-# Read at one time, or one record that is larger.
+# Bytes of one read; a larger record is read by itself.
 _READ_BYTES = 4 << 20
 
 
 def remove_frame(frame: bytes, path: str, offset: int) -> bytes:
-    """Return the data of a frame, after comparing its length and checksums.
+    """Return the data of a frame, after verifying its length and checksums.
 
     Args:
-        frame: the bytes.
-        path: their file, for messages.
-        offset: their byte offset there, for messages.
+        frame: bytes of the frame.
+        path: path of its file, for messages.
+        offset: its byte offset in the file, for messages.
 
     Raises:
-        BadRecordError: they do not fit.
+        BadRecordError: the frame is cut, or its length or a checksum is wrong.
     """
     if len(frame) < FRAME_BYTES:
         raise BadRecordError(path, f"no whole record (got {len(frame)} bytes, expected {FRAME_BYTES} or more)", offset)
     try:
         return check_frame(frame, path, offset)
     except CorruptionError as error:
-        advice = "restore the file, or pass --on-bad-record=skip to omit the record"
-        raise BadRecordError(path, f"{error.reason}; {advice}", offset) from None
+        fix = "restore the file, or pass --on-bad-record=skip to omit the record"
+        raise BadRecordError(path, f"{error.reason}; {fix}", offset) from None
 
 
 def read_frames(path: str, offsets: npt.NDArray[np.int64], first: int, stop: int) -> Iterator[bytes]:
-    """Yield the frames of the records first, ..., stop - 1 of an uncompressed file, some MB at a time.
+    """Yield the frames of the records first, ..., stop - 1 of an uncompressed file; they are not verified.
 
     Args:
         path: path of the file.
-        offsets: int64 [records + 1]: where each record begins, and the end of the last one.
+        offsets: int64 [records + 1], byte offset of each frame, and the end of the last one.
         first: index of the first record.
         stop: index of the record after the last one.
 
@@ -52,7 +53,7 @@ def read_frames(path: str, offsets: npt.NDArray[np.int64], first: int, stop: int
     while first < stop:
         begin = int(offsets[first])
         block_stop = max(first + 1, min(stop, int(np.searchsorted(offsets, begin + _READ_BYTES, side="right")) - 1))
-        # The caller that unpacks a frame compares its checksums.
+        # The caller that unpacks a frame verifies its checksums.
         data = storage_for(path).read_range(path, begin, int(offsets[block_stop]) - begin, is_checked=True)
         for record in range(first, block_stop):
             yield data[int(offsets[record]) - begin : int(offsets[record + 1]) - begin]
@@ -60,20 +61,20 @@ def read_frames(path: str, offsets: npt.NDArray[np.int64], first: int, stop: int
 
 
 def read_packed_frames(path: str, index: ShardIndex, first: int, stop: int) -> Iterator[bytes | DatasetError]:
-    """Yield the frames of the records first, ..., stop - 1 of a compressed shard, or why a record cannot be read.
+    """Yield for each of the records first, ..., stop - 1 of a compressed shard its frame, or why it cannot be read.
 
-    A block that does not unpack is an error for each of its records, and for no other.
+    If a block is damaged, the error stands for each of its records from the damage on.
 
     Raises:
         StorageError: the file cannot be read.
     """
     while first < stop:
         block_stop = min((first // index.block_records + 1) * index.block_records, stop)
-        number = first
+        record = first
         try:
             for _, data in read_indexed(path, index, first, block_stop):
                 yield pack_frame(data)
-                number += 1
+                record += 1
         except CorruptionError as error:
-            yield from (error for _ in range(number, block_stop))
+            yield from itertools.repeat(error, block_stop - record)
         first = block_stop

@@ -15,20 +15,21 @@ from tpudata.format.manifest.model_features import label_feature
 from tpudata.format.tokenizer_file import tokenizer_files
 from tpudata.storage import storage_for
 
-_ACTION = "Convert them alike, or reshard them one by one."
+_FIX = "Convert them alike, or reshard them one by one."
 
 
 @dataclasses.dataclass(frozen=True)
 class MergedDatasets:
-    """Common metadata of several datasets.
+    """Metadata that several datasets have in common.
 
     Attributes:
         datasets: the datasets, in order.
-        layout: layout of all.
-        features: features of all.
+        layout: their layout.
+        features: their features.
         class_names: class names of all together, or None without classes.
-        label_numbers: by index of the dataset, the new label of each old one; only of datasets whose labels change.
-        options: options of the conversions that made them, as far as these agree.
+        label_numbers: by index of the dataset, the new label of each old one, both counted from 0; only of datasets whose labels
+            change.
+        options: options that the conversions which made them have in common.
     """
 
     datasets: tuple[Dataset, ...]
@@ -44,27 +45,33 @@ class MergedDatasets:
 
         Raises:
             DatasetError: their layouts, tokenizers or classes do not fit each other.
-            FeatureError: their features do not; names the feature.
+            FeatureError: their features do not fit each other; names the feature.
             UsageError: their class names differ, and the options do not merge them.
         """
         first = datasets[0]
         for other in datasets[1:]:
             _check_alike(first, other)
-        names, numbers = _merge_labels(datasets, options)
-        features = tuple(_merge_feature(feature, datasets, names) for feature in first.manifest.features)
-        return cls(tuple(datasets), first.manifest.layout, features, names, numbers, _find_common_options(datasets))
+        class_names, label_numbers = _merge_labels(datasets, options)
+        return cls(
+            tuple(datasets),
+            first.manifest.layout,
+            tuple(_merge_feature(feature, datasets, class_names) for feature in first.manifest.features),
+            class_names,
+            label_numbers,
+            _find_common_options(datasets),
+        )
 
     @property
     def compression(self) -> str | None:
-        """The compression of all; None if they differ."""
+        """The compression that all have; None if they differ, or have none."""
         compressions = {dataset.manifest.compression for dataset in self.datasets}
         return compressions.pop() if len(compressions) == 1 else None
 
     @property
     def label(self) -> Feature | None:
-        """The feature of the label."""
-        by_classes = (feature for feature in self.features if feature.num_classes is not None)
-        return next(by_classes, None) or label_feature(self.datasets[0].manifest)
+        """The feature of the label: the first with classes, or else the one of the layout; None without one."""
+        with_classes = (feature for feature in self.features if feature.num_classes is not None)
+        return next(with_classes, None) or label_feature(self.datasets[0].manifest)
 
     @property
     def label_offset(self) -> int:
@@ -73,13 +80,13 @@ class MergedDatasets:
 
     @property
     def tokenizer(self) -> tuple[tuple[str, str], ...]:
-        """(name, path) of each of the tokenizer's files."""
+        """(name, path) of each of the tokenizer's files; empty without a tokenizer."""
         dataset = self.datasets[0]
         join = storage_for(dataset.path).join
         return tuple((file.name, join(dataset.path, file.name)) for file in tokenizer_files(dataset.manifest))
 
     def list_decoded_sizes(self) -> dict[str, tuple[int, int]]:
-        """Return (decoded bytes, records) of each split, by the dataset's index and the split: `0/train`."""
+        """Return (decoded bytes, records) of each split, by `StoredRecord.origin`, such as `0/train`."""
         return {
             f"{index}/{name}": (split.decoded_bytes, split.records)
             for index, dataset in enumerate(self.datasets)
@@ -87,12 +94,15 @@ class MergedDatasets:
         }
 
     def counts(self, take: Sequence[str] | None) -> dict[str, int]:
-        """Return the counts of a manifest besides records, if every record is carried over.
+        """Return the counts besides records for the manifest of all records.
+
+        They are the sums of the counts that all datasets have, and the numbers of records in quarantine and of inputs that the
+        earlier conversions rejected, if there are any.
 
         Args:
             take: the splits that are read, or None for all.
         """
-        omitted = sum(
+        quarantined = sum(
             dataset.quarantine.for_shard(shard).count
             for dataset in self.datasets
             for name, split in dataset.manifest.splits.items()
@@ -104,17 +114,17 @@ class MergedDatasets:
         common_names = set.intersection(*(set(dataset.manifest.counts) for dataset in self.datasets))
         for dataset in self.datasets:
             totals.update({name: count for name, count in dataset.manifest.counts.items() if name in common_names})
-        for name, count in (("quarantined", omitted), ("rejected_before", rejected)):
+        for name, count in (("quarantined", quarantined), ("rejected_before", rejected)):
             if count:
                 totals[name] += count
         return dict(sorted(totals.items()))
 
     def maxima(self) -> dict[str, int]:
-        """Return the most entries of each feature of lists; without those that a dataset does not state."""
+        """Return the most entries of each feature of lists, except features for which a dataset does not state them."""
         return join_maxima(dataset.manifest for dataset in self.datasets)
 
     def count_converted(self) -> dict[str, int]:
-        """Return the number of inputs that were re-encoded, by reason."""
+        """Return the number of inputs that the earlier conversions re-encoded, by reason."""
         counts: Counter[str] = Counter()
         for dataset in self.datasets:
             counts.update(dataset.manifest.converted)
@@ -122,7 +132,7 @@ class MergedDatasets:
 
 
 def _check_alike(first: Dataset, other: Dataset) -> None:
-    """Raise an error if two datasets differ.
+    """Check that two datasets can be merged, apart from their classes.
 
     Raises:
         DatasetError: they differ in layout, label offset, tokenizer or chat template.
@@ -131,7 +141,7 @@ def _check_alike(first: Dataset, other: Dataset) -> None:
     first_manifest, other_manifest = first.manifest, other.manifest
     if first_manifest.layout != other_manifest.layout:
         raise DatasetError(
-            f"{other.path} has layout {other_manifest.layout!r}, {first.path} has {first_manifest.layout!r}. {_ACTION}"
+            f"{other.path} has layout {other_manifest.layout!r}, {first.path} has {first_manifest.layout!r}. {_FIX}"
         )
     features, other_features = (
         {feature.name: feature for feature in manifest.features} for manifest in (first_manifest, other_manifest)
@@ -139,34 +149,34 @@ def _check_alike(first: Dataset, other: Dataset) -> None:
     for name in sorted(features.keys() | other_features.keys()):
         if name not in features or name not in other_features:
             has, lacks = (first, other) if name in features else (other, first)
-            raise FeatureError(f"Feature {name!r}: {has.path} has it, {lacks.path} does not. {_ACTION}")
+            raise FeatureError(f"Feature {name!r}: {has.path} has it, {lacks.path} does not. {_FIX}")
         if dataclasses.replace(features[name], num_classes=None) != dataclasses.replace(
             other_features[name], num_classes=None
         ):
             raise FeatureError(
                 f"Feature {name!r}: {_describe(other_features[name])} in {other.path}, {_describe(features[name])} in"
-                f" {first.path}. {_ACTION}"
+                f" {first.path}. {_FIX}"
             )
     if _label_offset(first) != _label_offset(other):
         raise DatasetError(
-            f"{other.path} counts labels from {_label_offset(other)}, {first.path} from {_label_offset(first)}. {_ACTION}"
+            f"{other.path} counts labels from {_label_offset(other)}, {first.path} from {_label_offset(first)}. {_FIX}"
         )
     for name, kinds in (("tokenizer", "tokenizers"), ("chat_template", "chat templates")):
         if first_manifest.options.get(name) != other_manifest.options.get(name):
-            raise DatasetError(f"{other.path} and {first.path} have different {kinds}. {_ACTION}")
+            raise DatasetError(f"{other.path} and {first.path} have different {kinds}. {_FIX}")
 
 
-def _merge_feature(feature: Feature, datasets: Sequence[Dataset], names: Sequence[str] | None) -> Feature:
+def _merge_feature(feature: Feature, datasets: Sequence[Dataset], class_names: Sequence[str] | None) -> Feature:
     """Return a feature of the first dataset with the number of classes that all datasets have together.
 
     That is the number of names, if each dataset has a name for every class of the feature; otherwise the largest number, since a
-    label without a name is named by its number. A dataset may leave the number of classes open.
+    class without a name is identified by its number. It is None if a dataset does not state it.
     """
-    numbers = [dataset.manifest.feature(feature.name).num_classes for dataset in datasets]
-    if names is not None and numbers == [dataset.manifest.labels for dataset in datasets]:
-        return dataclasses.replace(feature, num_classes=len(names))
-    declared = [number for number in numbers if number is not None]
-    return dataclasses.replace(feature, num_classes=max(declared) if len(declared) == len(numbers) else None)
+    counts = [dataset.manifest.feature(feature.name).num_classes for dataset in datasets]
+    if class_names is not None and counts == [dataset.manifest.labels for dataset in datasets]:
+        return dataclasses.replace(feature, num_classes=len(class_names))
+    stated_counts = [count for count in counts if count is not None]
+    return dataclasses.replace(feature, num_classes=max(stated_counts) if len(stated_counts) == len(counts) else None)
 
 
 def _describe(feature: Feature) -> str:
@@ -177,62 +187,64 @@ def _describe(feature: Feature) -> str:
 
 
 def _label_offset(dataset: Dataset) -> int:
-    by_feature = [feature.label_offset for feature in dataset.manifest.features if feature.num_classes is not None]
-    return by_feature[0] if by_feature else int(dataset.manifest.options.get("label_offset", 0))
+    """Return the label of the first class: by the first feature with classes, or else by the options of the conversion."""
+    offsets = [feature.label_offset for feature in dataset.manifest.features if feature.num_classes is not None]
+    return offsets[0] if offsets else int(dataset.manifest.options.get("label_offset", 0))
 
 
 def _merge_labels(
     datasets: Sequence[Dataset], options: ReshardOptions
 ) -> tuple[tuple[str, ...] | None, dict[str, tuple[int, ...]]]:
-    """Return the merged class names, and the new labels of the old ones for each dataset whose labels change.
+    """Return the merged class names, None without classes, and `MergedDatasets.label_numbers`.
 
     Raises:
         DatasetError: only some datasets have classes, or only some have whole numbers as class names.
         UsageError: class names differ, and `--merge-labels` was not passed.
     """
-    labels = [dataset.labels() for dataset in datasets]
-    names_of_datasets = [names for names in labels if names is not None]
+    all_names = [dataset.labels() for dataset in datasets]
+    names_of_datasets = [names for names in all_names if names is not None]
     if not names_of_datasets:
         return None, {}
-    if len(names_of_datasets) < len(labels):
-        without = datasets[labels.index(None)].path
-        raise DatasetError(f"{without} has no classes, and other inputs have. {_ACTION}")
-    names = list(names_of_datasets[0])
-    for mine, dataset in zip(names_of_datasets[1:], datasets[1:], strict=True):
-        shorter, longer = sorted((names, list(mine)), key=len)
+    if len(names_of_datasets) < len(all_names):
+        path = datasets[all_names.index(None)].path
+        raise DatasetError(f"{path} has no classes, and other inputs have. {_FIX}")
+    merged_names = list(names_of_datasets[0])
+    for names, dataset in zip(names_of_datasets[1:], datasets[1:], strict=True):
+        shorter, longer = sorted((merged_names, list(names)), key=len)
         if longer[: len(shorter)] == shorter:
-            names = longer
+            merged_names = longer
             continue
         if not options.merge_labels:
-            number = next((n for n, (a, b) in enumerate(zip(names, mine, strict=False)) if a != b), 0)
+            pairs = enumerate(zip(names, merged_names, strict=False))
+            label, (name, expected) = next((label, pair) for label, pair in pairs if pair[0] != pair[1])
             raise UsageError(
-                f"{dataset.path} has other class names than {datasets[0].path} (got {mine[number]!r} for class {number}, expected"
-                f" {names[number]!r}). Pass --merge-labels to number its labels anew by name."
+                f"{dataset.path} has other class names than {datasets[0].path} (got {name!r} for class {label}, expected"
+                f" {expected!r}). Pass --merge-labels to number its labels anew by name."
             )
-        known_names = set(names)
-        names += [name for name in mine if name not in known_names]
-    label_of_name = {name: number for number, name in enumerate(names)}
-    labels_of_datasets = {
-        str(number): tuple(label_of_name[name] for name in mine) for number, mine in enumerate(names_of_datasets)
+        merged_set = set(merged_names)
+        merged_names += [name for name in names if name not in merged_set]
+    label_of_name = {name: label for label, name in enumerate(merged_names)}
+    new_labels = {
+        str(index): tuple(label_of_name[name] for name in names) for index, names in enumerate(names_of_datasets)
     }
-    changed = {number: new for number, new in labels_of_datasets.items() if new != tuple(range(len(new)))}
-    if changed and _are_numbers(names_of_datasets):
-        first = datasets[int(next(iter(changed)))].path
+    changed = {index: labels for index, labels in new_labels.items() if labels != tuple(range(len(labels)))}
+    if changed and _mix_numbers_and_names(names_of_datasets):
+        path = datasets[int(next(iter(changed)))].path
         raise DatasetError(
-            f"{first}: some inputs have whole numbers for class names, which are labels themselves, and others have names;"
-            f" nothing says which are the same classes. {_ACTION}"
+            f"{path}: some inputs have whole numbers for class names, which are labels themselves, and others have names;"
+            f" nothing says which are the same classes. {_FIX}"
         )
-    return tuple(names), changed
+    return tuple(merged_names), changed
 
 
-def _are_numbers(names_of_datasets: Sequence[Sequence[str]]) -> bool:
-    """Return whether some datasets, but not all, have class names that are integers equal to the labels."""
-    plain = [list(names) == [str(number) for number in range(len(names))] for names in names_of_datasets]
-    return any(plain) and not all(plain)
+def _mix_numbers_and_names(names_of_datasets: Sequence[Sequence[str]]) -> bool:
+    """Return whether the class names of some datasets, but not of all, are the labels themselves: "0", "1" and so on."""
+    are_labels = [list(names) == [str(label) for label in range(len(names))] for names in names_of_datasets]
+    return any(are_labels) and not all(are_labels)
 
 
 def _find_common_options(datasets: Sequence[Dataset]) -> dict[str, Any]:
-    """Return the options that are equal in all of the conversions."""
+    """Return the options that are equal in the manifests of all datasets."""
     first, *others = (dataset.manifest.options for dataset in datasets)
     missing = object()
     return {name: value for name, value in first.items() if all(other.get(name, missing) == value for other in others)}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import itertools
 import math
 from collections.abc import Iterable, Mapping
 
@@ -17,7 +18,7 @@ from tpudata.errors import FeatureError, SourceError, UsageError
 from tpudata.format import Feature
 from tpudata.storage import storage_for
 
-# Key of a record: its file and number, or a hash of its bytes; any other value names a feature.
+# Values of `--key`: a record's file and number, or a hash of its bytes. Any other value names a feature.
 RECORD, CONTENT = "record", "content"
 
 
@@ -48,6 +49,7 @@ class RawFeature:
             raw = cls(name, dtype, tuple(int(size) for size in sizes.split("x")) if sizes else ())
             if not name or not equals:
                 raise ValueError
+            # Raises if there are no arrays of this dtype and shape.
             Feature(name, "bytes", dtype, raw.shape, "raw")
         except (ValueError, FeatureError):
             raise UsageError(
@@ -66,7 +68,8 @@ class RawFeature:
         return int(np.dtype(self.dtype).itemsize) * math.prod(self.shape)
 
 
-def _parse_keys(text: str) -> tuple[str, str]:
+def _parse_key_list(text: str) -> tuple[str, str]:
+    """Parse `SPLIT=FILE`; UsageError if the text has another form."""
     name, equals, path = text.partition("=")
     if not equals or not path:
         raise UsageError(f"{text!r} is not NAME=FILE, such as validation=validation-keys.txt")
@@ -74,7 +77,8 @@ def _parse_keys(text: str) -> tuple[str, str]:
     return name, path
 
 
-def _split_names(text: str) -> tuple[str, ...]:
+def _parse_split_names(text: str) -> tuple[str, ...]:
+    """Parse `NAME,...` without repetitions; UsageError if a name is empty."""
     names = tuple(dict.fromkeys(name.strip() for name in text.split(",")))
     if "" in names:
         raise UsageError(f"{text!r} names an empty split (expected NAME,...)")
@@ -97,25 +101,24 @@ def _read_keys(path: str) -> frozenset[str]:
 
 
 def _collect_keys(files: Iterable[tuple[str, str]]) -> dict[str, frozenset[str]]:
-    """Read the keys of each split; UsageError if a split or a key is repeated."""
-    keys: dict[str, frozenset[str]] = {}
-    for name, path in files:
-        if name in keys:
-            raise UsageError(f"--split-keys: split {name} is named twice. Put all its keys into one file.")
-        keys[name] = _read_keys(path)
-    for name, listed in keys.items():
-        for other, others in keys.items():
-            if name < other and listed & others:
-                raise UsageError(
-                    f"--split-keys: {min(listed & others)!r} is in the lists of {name} and {other}. Remove it from one."
-                )
-    return keys
+    """Return the keys of each split from pairs (split, path); UsageError if a split or a key is repeated."""
+    keys_by_split: dict[str, frozenset[str]] = {}
+    for split, path in files:
+        if split in keys_by_split:
+            raise UsageError(f"--split-keys: split {split} is named twice. Put all its keys into one file.")
+        keys_by_split[split] = _read_keys(path)
+    for (split, keys), (other_split, other_keys) in itertools.combinations(sorted(keys_by_split.items()), 2):
+        if keys & other_keys:
+            raise UsageError(
+                f"--split-keys: {min(keys & other_keys)!r} is in the lists of {split} and {other_split}. Remove it from one."
+            )
+    return keys_by_split
 
 
-def _hash_keys(lists: Mapping[str, frozenset[str]]) -> dict[str, str]:
+def _hash_keys(keys_by_split: Mapping[str, frozenset[str]]) -> dict[str, str]:
     return {
-        name: hashlib.blake2b("\n".join(sorted(keys)).encode(), digest_size=16).hexdigest()
-        for name, keys in lists.items()
+        split: hashlib.blake2b("\n".join(sorted(keys)).encode(), digest_size=16).hexdigest()
+        for split, keys in keys_by_split.items()
     }
 
 
@@ -129,7 +132,7 @@ def _declared_to_json(features: Iterable[DeclaredFeature]) -> dict[str, str]:
 
 @dataclasses.dataclass(frozen=True)
 class ReshardOptions:
-    """Options for stored records; `labels` are the class names in the file of `--labels`.
+    """Options for stored records; `labels` are the class names in the file of `--labels`, or None without it.
 
     Raises:
         UsageError: options do not fit each other.
@@ -139,7 +142,7 @@ class ReshardOptions:
         None,
         FlagGroup.INPUT,
         "read only these splits of the inputs (default: all)",
-        Value("NAME,...", _split_names),
+        Value("NAME,...", _parse_split_names),
         flag="--take-splits",
         stored=Stored(write=list, is_optional=True, name="take_splits"),
     )
@@ -204,7 +207,7 @@ class ReshardOptions:
         {},
         FlagGroup.OUTPUT,
         "put the records whose keys FILE lists, one a line, into split NAME; once for each split",
-        Value("NAME=FILE", _parse_keys),
+        Value("NAME=FILE", _parse_key_list),
         collect=_collect_keys,
         stored=Stored(write=_hash_keys, is_optional=True),
     )
@@ -212,9 +215,9 @@ class ReshardOptions:
 
     def __post_init__(self) -> None:
         names = [*(feature.name for feature in self.features), *(raw.name for raw in self.raw), *self.label_maps]
-        name = next((name for name in names if names.count(name) > 1), None)
-        if name is not None and any(feature.name == name for feature in self.features):
-            raise UsageError(f"--feature {name}: this feature is described twice. Omit one of the flags.")
+        for feature in self.features:
+            if names.count(feature.name) > 1:
+                raise UsageError(f"--feature {feature.name}: this feature is described twice. Omit one of the flags.")
         if self.key is not None and not self.key:
             raise UsageError("--key is empty (expected record, content or the name of a feature)")
         if self.label is not None and self.labels is None:

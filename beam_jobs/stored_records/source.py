@@ -1,7 +1,7 @@
 """The records of datasets and of other TFRecord files: a Source whose references lead to frames.
 
-Records of uncompressed files are referred to where they are. Those of compressed files have no address, so that they are unpacked
-once and written aside (see beam_jobs.steps.listing.list_references).
+References to records of uncompressed files point into the files. Records of compressed files have no address, so they are unpacked
+once and spooled (see beam_jobs.steps.listing.list_references).
 """
 
 from __future__ import annotations
@@ -39,10 +39,11 @@ from tpudata.storage import Entry, storage_for
 # Ends of the names of TFRecord files: `-00000-of-00010`, `.tfrecord`, `.tfrecords-3`, `.tfrec.gz`. Files next to them, such as
 # `train.tfrecord.idx`, end otherwise.
 _RECORDS_NAME = re.compile(r"(?:-\d+-of-\d+|\.(?:tfrecords?|tfrec|records?)[-_.\d]*)(?:\.gz)?$", re.IGNORECASE)
-# Names of ignored files that are printed, and files that are looked at for them.
-_NAMES, _LOOKS = 5, 100
+# Most names of ignored files that are printed, and most files that are examined to find them.
+_MOST_NAMES, _MOST_EXAMINED = 5, 100
 # Bytes of records that are unpacked and held at once, or one larger record.
 _PACK_BYTES = 1 << 24
+# (first, stop) of consecutive records of a file.
 Runs = Sequence[tuple[int, int]]
 
 
@@ -53,11 +54,11 @@ class StoredRecordSource(PackSource):
     Attributes:
         paths: paths of the inputs.
         take: the splits that are read, or None for all.
-        datasets: those that the inputs are; empty for files of other programs.
+        datasets: the datasets of the inputs; empty for files of other programs.
         splitter: rule that gives each record its split.
         class_names: class names of the output, or None without classes.
-        skips_foreign: whether files that hold no TFRecords are ignored, unless their name is that of TFRecords; otherwise they are
-            an error.
+        skips_foreign: whether files without TFRecords are ignored, unless they are named like TFRecords; otherwise they are
+            rejected.
     """
 
     paths: tuple[str, ...]
@@ -78,17 +79,19 @@ class StoredRecordSource(PackSource):
         return Labels(self.class_names or ())
 
     def why_ignored(self) -> str:
-        """Return why files were ignored, with the first names, to stand after their number."""
-        others = (file for file in self.parts() if not file.size or is_named_otherwise(file.name))
-        foreign = (
-            file.name for file in itertools.islice(others, _LOOKS) if detect_record_file(file.path, file.size) is None
+        """Return why files were ignored, with their first names: the words after their number in a line."""
+        candidates = (file for file in self.parts() if not file.size or not has_record_name(file.name))
+        ignored_names = (
+            file.name
+            for file in itertools.islice(candidates, _MOST_EXAMINED)
+            if detect_record_file(file.path, file.size) is None
         )
-        names = list(itertools.islice(foreign, _NAMES + 1))
-        more = ", ..." if len(names) > _NAMES else ""
-        return f"without TFRecords{': ' if names else ''}{', '.join(names[:_NAMES])}{more}"
+        names = list(itertools.islice(ignored_names, _MOST_NAMES + 1))
+        ellipsis = ", ..." if len(names) > _MOST_NAMES else ""
+        return f"without TFRecords{': ' if names else ''}{', '.join(names[:_MOST_NAMES])}{ellipsis}"
 
     def parts(self) -> Iterator[StoredFile]:
-        """Yield the files; raise as `list_stored_files`."""
+        """Yield the files; errors as from `list_stored_files`."""
         return list_stored_files(self.paths, [dataset.open() for dataset in self.datasets], self.take)
 
     def units(self, part: StoredFile, ignored: list[str]) -> tuple[StoredFile]:
@@ -107,24 +110,24 @@ class StoredRecordSource(PackSource):
         Args:
             unit: the file.
             ignored: gets the path of an ignored file without TFRecords.
-            reject: called with the error of damage, after which the records that can be found are listed.
+            reject: called with the error of a damaged file or record. If it returns, the records that can be found are listed.
         """
         if unit.shard is not None:
             yield from self._list_shard(unit, unit.shard, reject)
             return
         kind = detect_record_file(unit.path, unit.size)
         if kind is None:
-            # A folder may hold other files, too, which are known by their names and their content.
-            is_foreign = self.skips_foreign and is_named_otherwise(unit.name)
-            if unit.size and not (is_foreign and not describe_unread_records(unit.path, unit.size)):
-                reject(_describe_not_records(unit))
-            else:
+            # A folder may also hold other files, whose names and content are not those of TFRecords.
+            may_be_other = self.skips_foreign and not has_record_name(unit.name)
+            if not unit.size or (may_be_other and not describe_unread_records(unit.path, unit.size)):
                 ignored.append(unit.path)
+            else:
+                reject(_make_file_error(unit))
         elif kind == GZIP:
-            yield from self._list_unpacked(unit, _unpack_frames(unit.path, reject), reject)
+            yield from self._list_compressed(unit, _unpack_frames(unit.path, reject), reject)
         else:
             offsets = _find_offsets(unit, reject)
-            yield from self._list_run(unit, offsets, [(0, len(offsets) - 1)], reject)
+            yield from self._list_uncompressed(unit, offsets, [(0, len(offsets) - 1)], reject)
 
     def _list_shard(self, unit: StoredFile, shard: Shard, reject: Reject) -> Iterator[ListedPack]:
         """Yield the records of a dataset's shard that are not in quarantine, found by its index."""
@@ -133,25 +136,33 @@ class StoredRecordSource(PackSource):
         index = dataset.index(shard)
         runs = [(first, stop) for first, stop in dataset.kept_runs(shard).tolist()]
         if index.compression is None:
-            yield from self._list_run(unit, index.offsets.astype(np.int64), runs, reject)
+            yield from self._list_uncompressed(unit, index.offsets.astype(np.int64), runs, reject)
             return
-        numbered = (
+        frames = (
             (record, frame)
             for first, stop in runs
             for record, frame in enumerate(read_packed_frames(unit.path, index, first, stop), first)
         )
-        yield from self._list_unpacked(unit, numbered, reject)
+        yield from self._list_compressed(unit, frames, reject)
 
-    def _list_run(
+    def _list_uncompressed(
         self, unit: StoredFile, offsets: npt.NDArray[np.int64], runs: Runs, reject: Reject
     ) -> Iterator[ListedPack]:
-        """Yield records of an uncompressed file, which is read only if that decides their splits."""
+        """Yield the records of an uncompressed file, which are read only if their content decides their splits.
+
+        Args:
+            unit: the file.
+            offsets: int64 [records + 1], byte offset of each record, and the end of the last one.
+            runs: the records to yield.
+            reject: called with a record that has no key. If it returns, the record is omitted.
+        """
         for first, stop in runs:
             frames = read_frames(unit.path, offsets, first, stop) if self.splitter.reads_records else iter(())
-            for start in range(first, stop, PACK_REFERENCES):
-                records = np.arange(start, min(start + PACK_REFERENCES, stop))
+            for pack_first in range(first, stop, PACK_REFERENCES):
+                records = np.arange(pack_first, min(pack_first + PACK_REFERENCES, stop))
                 splits = None
                 if self.splitter.reads_records:
+                    # The next pack goes on with the frames that remain.
                     splits_by_record = self._assign_splits(
                         unit, zip(records.tolist(), frames, strict=False), offsets, reject
                     )
@@ -159,7 +170,7 @@ class StoredRecordSource(PackSource):
                 if len(records):
                     sizes = offsets[records + 1] - offsets[records]
                     starts = np.full(len(records), NOT_HELD)
-                    yield self._pack(unit, records, sizes, offsets[records], starts, splits)
+                    yield self._make_pack(unit, records, sizes, offsets[records], starts, splits)
 
     def _assign_splits(
         self,
@@ -168,22 +179,22 @@ class StoredRecordSource(PackSource):
         offsets: npt.NDArray[np.int64],
         reject: Reject,
     ) -> dict[int, str]:
-        """Return by index the split of each record that is not rejected."""
+        """Return by index the split of each record, from (index, frame) of each; without the rejected ones."""
         splits = {}
         for record, frame in frames:
             begin = int(offsets[record])
             try:
-                key = self.splitter.find_key_in_record(remove_frame(frame, unit.path, begin), unit.path, begin)
+                key = self.splitter.read_key(remove_frame(frame, unit.path, begin), unit.path, begin)
             except BadRecordError as error:
                 reject(error)
                 continue
-            splits[record] = self.splitter.split(unit.split, key)
+            splits[record] = self.splitter.assign_split(unit.split, key)
         return splits
 
-    def _list_unpacked(
+    def _list_compressed(
         self, unit: StoredFile, frames: Iterable[tuple[int, bytes | Exception]], reject: Reject
     ) -> Iterator[ListedPack]:
-        """Yield records with their frames."""
+        """Yield the records of a compressed file, which hold their frames, from the index and the frame or the error of each."""
         frames_by_record: dict[int, bytes] = {}
         splits: list[str] = []
         size = 0
@@ -193,8 +204,8 @@ class StoredRecordSource(PackSource):
                 if isinstance(frame, Exception):
                     raise BadRecordError(origin, getattr(frame, "reason", str(frame)))
                 if self.splitter.reads_records:
-                    key = self.splitter.find_key_in_record(remove_frame(frame, unit.path, 0), origin, 0)
-                    splits.append(self.splitter.split(unit.split, key))
+                    key = self.splitter.read_key(remove_frame(frame, unit.path, 0), origin, 0)
+                    splits.append(self.splitter.assign_split(unit.split, key))
             except BadRecordError as error:
                 reject(error)
                 continue
@@ -209,10 +220,12 @@ class StoredRecordSource(PackSource):
     def _make_held_pack(self, unit: StoredFile, frames_by_record: Mapping[int, bytes], splits: list[str]) -> ListedPack:
         frames, offsets = list(frames_by_record.values()), np.zeros(len(frames_by_record), np.int64)
         sizes = np.array(list(map(len, frames)), np.int64)
-        listed = self._pack(unit, np.array(list(frames_by_record), np.int64), sizes, offsets, offsets, splits or None)
-        return listed._replace(buffers=frames, rows=np.arange(len(frames)))
+        records = np.array(list(frames_by_record), np.int64)
+        # Offsets and starts are 0: each frame is a separate buffer, and gets its offset in the spool.
+        listed_pack = self._make_pack(unit, records, sizes, offsets, offsets, splits or None)
+        return listed_pack._replace(buffers=frames, rows=np.arange(len(frames)))
 
-    def _pack(
+    def _make_pack(
         self,
         unit: StoredFile,
         records: npt.NDArray[np.int64],
@@ -221,11 +234,20 @@ class StoredRecordSource(PackSource):
         starts: npt.NDArray[np.int64],
         splits: list[str] | None,
     ) -> ListedPack:
-        """Return records of a file; without `splits`, their keys decide."""
+        """Return the pack of some records of a file; without `splits`, their keys decide the splits.
+
+        Args:
+            unit: the file.
+            records: int64 [n], indices of the records.
+            sizes: int64 [n], bytes of their frames.
+            offsets: int64 [n], offsets of the frames in the file.
+            starts: int64 [n], starts of the frames in their buffers, or NOT_HELD.
+            splits: split of each record, a single one that all share, or None.
+        """
         keys = PackedKeys([f"{unit.name}:"], narrow(records))
         digests = keys.digests()
         if splits is None:
-            splits = self.splitter.splits(unit.split, keys, digests)
+            splits = self.splitter.assign_splits(unit.split, keys, digests)
         pack = Pack.from_columns(keys, sizes, offsets, paths=[unit.path], splits=splits, payloads=[unit.payload])
         return ListedPack(pack, digests, [], np.zeros(len(records), np.intp), starts)
 
@@ -233,7 +255,7 @@ class StoredRecordSource(PackSource):
 def detect_record_file(path: str, size: int) -> str | None:
     """Return "" for an uncompressed TFRecord file, "gzip" for a compressed one, by its first bytes; None for other files.
 
-    A file that begins as gzip and cannot be unpacked is "gzip": whoever reads its records meets the damage.
+    A file that begins like gzip and cannot be unpacked is "gzip", so that reading its records reports the damage.
     """
     if size < HEADER_BYTES:
         return None
@@ -250,13 +272,13 @@ def detect_record_file(path: str, size: int) -> str | None:
     return GZIP if not head or is_header(head) else None
 
 
-def is_named_otherwise(name: str) -> bool:
-    """Return whether a file's name is not that of TFRecords, `train-00000-of-00010` or `x.tfrecord.gz`."""
-    return _RECORDS_NAME.search(name) is None
+def has_record_name(name: str) -> bool:
+    """Return whether a file is named like TFRecords, such as `train-00000-of-00010` or `x.tfrecord.gz`."""
+    return _RECORDS_NAME.search(name) is not None
 
 
-def _describe_not_records(unit: StoredFile) -> BadRecordError:
-    """Return the rejection of a file that is not TFRecord, with the reason."""
+def _make_file_error(unit: StoredFile) -> BadRecordError:
+    """Return the error of a file that does not begin with an intact record."""
     problem = describe_unread_records(unit.path, unit.size)
     if problem:
         return BadRecordError(unit.path, problem, 0)
@@ -270,7 +292,7 @@ def _describe_not_records(unit: StoredFile) -> BadRecordError:
 
 
 def _find_offsets(unit: StoredFile, reject: Reject) -> npt.NDArray[np.int64]:
-    """Return where the records of a foreign file begin, and the end of the last one that can be found."""
+    """Return the offsets of the records of a foreign file, and the end of the last one before any damage: int64 [records + 1]."""
     starts = array("q")
     try:
         end = scan_frames(Entry(unit.path, unit.name, unit.size, False), starts)
@@ -282,12 +304,10 @@ def _find_offsets(unit: StoredFile, reject: Reject) -> npt.NDArray[np.int64]:
 
 
 def _unpack_frames(path: str, reject: Reject) -> Iterator[tuple[int, bytes]]:
-    """Yield index and frame of each record of a compressed file; reject the file at the first damage."""
-    number = 0
+    """Yield (index, frame) of each record of a compressed file; reject the file at the first damage."""
     try:
-        for _, data in read_records(path, GZIP):
-            yield number, pack_frame(data)
-            number += 1
+        for index, (_, data) in enumerate(read_records(path, GZIP)):
+            yield index, pack_frame(data)
     except CorruptionError as error:
         reason = f"{error.reason}; no record after it can be read"
         reject(BadRecordError(path, reason, error.offset))

@@ -23,8 +23,8 @@ class Splitter:
 
     Attributes:
         key: source of a record's key: RECORD, CONTENT or the name of a feature.
-        lists: by split, the keys of its records.
-        shares: shares by which the other records are assigned; None keeps the split that the input has them in.
+        lists: by split, keys of records that go there.
+        shares: shares by which the other records are assigned to splits; None keeps the split that they have in the input.
     """
 
     key: str = RECORD
@@ -37,43 +37,42 @@ class Splitter:
         return self.key != RECORD and bool(self.lists or self.shares)
 
     @functools.cached_property
-    def _listed(self) -> dict[str, str]:
+    def _split_by_key(self) -> dict[str, str]:
         return {key: split for split, keys in self.lists.items() for key in keys}
 
-    def split(self, stored_split: str, key: str) -> str:
+    def assign_split(self, stored_split: str, key: str) -> str:
         """Return the split of a record.
 
         Args:
-            stored_split: the split that it has in the input.
-            key: its key.
+            stored_split: split that the record has in the input.
+            key: key of the record.
         """
-        listed = self._listed.get(key)
-        if listed is not None:
-            return listed
+        if key in self._split_by_key:
+            return self._split_by_key[key]
         return stored_split if self.shares is None else self.shares.assign_split(key_digest(key))
 
-    def splits(self, stored_split: str, keys: PackedKeys, digests: Digests) -> list[str]:
+    def assign_splits(self, stored_split: str, keys: PackedKeys, digests: Digests) -> list[str]:
         """Return the split of each record by its key, or a single split that all share.
 
         Args:
-            stored_split: the split that they have in the input.
-            keys: n keys.
-            digests: their digests.
+            stored_split: split that the records have in the input.
+            keys: keys of the records.
+            digests: digests of the keys.
         """
         if self.lists:
-            return [self.split(stored_split, key) for key in keys]
+            return [self.assign_split(stored_split, key) for key in keys]
         return [stored_split] if self.shares is None else self.shares.assign_splits(digests[:, 0])
 
-    def find_key_in_record(self, data: bytes, path: str, offset: int) -> str:
-        """Return the key of a record by its content.
+    def read_key(self, data: bytes, path: str, offset: int) -> str:
+        """Return the key of a record from its content; for keys that are not RECORD.
 
         Args:
             data: the serialized `tf.train.Example`.
-            path: its file, for messages.
-            offset: its byte offset there, for messages.
+            path: path of its file, for messages.
+            offset: its byte offset in the file, for messages.
 
         Raises:
-            BadRecordError: it does not have the feature, or not one value of it.
+            BadRecordError: the record is not an Example, or does not have exactly one value of the feature.
         """
         if self.key == CONTENT:
             return hashlib.blake2b(data, digest_size=_DIGEST_BYTES).hexdigest()

@@ -1,4 +1,4 @@
-"""The files of records that the inputs of `tpudata reshard` have: shards of datasets, or files of other programs."""
+"""Files of records in the inputs of `tpudata reshard`: shards of datasets, or files of other programs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FIX = "Name the folder of a dataset, TFRecord files, a folder of such files, or 
 
 
 class StoredFile(NamedTuple):
-    """One file of records: what one worker lists.
+    """One file of records, a unit of listing.
 
     Attributes:
         path: path of the file.
@@ -32,7 +32,7 @@ class StoredFile(NamedTuple):
         name: prefix of the keys of its records.
         split: split that its records have in the input.
         dataset: index of the dataset that it belongs to; None for a foreign file.
-        shard: as the dataset's manifest has it; None for a foreign file.
+        shard: its entry in the dataset's manifest; None for a foreign file.
     """
 
     path: str
@@ -44,16 +44,16 @@ class StoredFile(NamedTuple):
 
     @property
     def payload(self) -> StoredRecord:
-        """Kind of the bytes of its records."""
+        """Payload of references to its records."""
         return StoredRecord(self.dataset, self.split, None if self.shard is None else self.shard.crc32c)
 
 
 class StoredDataset(NamedTuple):
-    """A dataset that is read: workers open it, since its manifest is as long as it has shards.
+    """A dataset that workers open by themselves, since a manifest with many shards is too large to send.
 
     Attributes:
         path: its folder.
-        digest: digest of its manifest and its quarantine, in hexadecimal digits.
+        digest: hash of its manifest and its quarantine, in hexadecimal digits.
     """
 
     path: str
@@ -61,22 +61,22 @@ class StoredDataset(NamedTuple):
 
     @classmethod
     def of(cls, dataset: Dataset) -> StoredDataset:
-        """Return a dataset that is open here."""
-        return cls(dataset.path, _digest(dataset))
+        """Return the reference to a dataset that is open here."""
+        return cls(dataset.path, _hash_metadata(dataset))
 
     def open(self) -> Dataset:
-        """Return the dataset; DatasetError if it was changed since the command looked at it."""
+        """Return the dataset; DatasetError if it has changed since `of`."""
         return _open(self)
 
 
 def list_stored_files(
     paths: Sequence[str], datasets: Sequence[Dataset], take: Sequence[str] | None
 ) -> Iterator[StoredFile]:
-    """Yield the files of inputs, in order, with names that no two of them share.
+    """Yield the files of inputs, in order, with unique names.
 
     Args:
-        paths: each the folder of a dataset, a folder of files, a file, or a pattern.
-        datasets: those in the folders; empty if the files are of other programs.
+        paths: paths, each of the folder of a dataset, a folder of files or a file, or a pattern.
+        datasets: the datasets at the paths; empty if the files are of other programs.
         take: the splits that are read, or None for all.
 
     Raises:
@@ -84,30 +84,32 @@ def list_stored_files(
         UsageError: a file is in two inputs, or an input has datasets below it.
     """
     if datasets:
-        listed = [_list_shards(index, dataset, take) for index, dataset in enumerate(datasets)]
+        files_of_inputs = [_list_shards(index, dataset, take) for index, dataset in enumerate(datasets)]
     else:
-        listed = [[file for file in _list_foreign(path) if take is None or file.split in take] for path in paths]
-        for path, files in zip(paths, listed, strict=True):
+        files_of_inputs = [
+            [file for file in _list_foreign(path) if take is None or file.split in take] for path in paths
+        ]
+        for path, files in zip(paths, files_of_inputs, strict=True):
             if not files and take is None:
                 raise SourceError(f"{path} has no files. {FIX}")
-    return _make_names_unique(paths, listed)
+    return _make_names_unique(paths, files_of_inputs)
 
 
 @functools.lru_cache(maxsize=16)
 def _open(stored: StoredDataset) -> Dataset:
     dataset = open_dataset(stored.path)
-    if _digest(dataset) != stored.digest:
+    if _hash_metadata(dataset) != stored.digest:
         raise DatasetError(f"{stored.path}: the dataset was changed during the run. Run again, into an empty folder.")
     return dataset
 
 
-def _digest(dataset: Dataset) -> str:
+def _hash_metadata(dataset: Dataset) -> str:
     data = dataset.manifest.to_bytes() + dataset.quarantine.to_bytes()
     return hashlib.blake2b(data, digest_size=16).hexdigest()
 
 
 def _list_shards(index: int, dataset: Dataset, take: Sequence[str] | None) -> list[StoredFile]:
-    """Return the shards of a dataset that have records left."""
+    """Return the shards of a dataset, except those whose records are all in quarantine."""
     return [
         StoredFile(dataset.shard_path(shard), shard.bytes, shard.name, name, index, shard)
         for name, split in dataset.manifest.splits.items()
@@ -118,7 +120,7 @@ def _list_shards(index: int, dataset: Dataset, take: Sequence[str] | None) -> li
 
 
 def _list_foreign(path: str) -> list[StoredFile]:
-    """Return the foreign files of an input, sorted by the bytes of their names; errors as `list_stored_files`."""
+    """Return the foreign files of an input, sorted by the bytes of their names; errors as from `list_stored_files`."""
     top = storage_for(path).stat(path)
     if top is not None and not top.is_folder:
         return [StoredFile(top.path, top.size, top.name, split_in_path(top.name) or DEFAULT_SPLIT)]
@@ -137,15 +139,16 @@ def _list_foreign(path: str) -> list[StoredFile]:
             raise UsageError(
                 f"{path}: {dataset} in it is a dataset. Name datasets one by one: their records are read by their manifest."
             )
-    usable_entries = [(entry, below) for entry, below in entries if not is_path_left_behind(below)]
-    usable_entries.sort(key=lambda entry_and_name: key_bytes(entry_and_name[1]))
-    return [
+    files = [
         StoredFile(entry.path, entry.size, below, split_in_path(below) or DEFAULT_SPLIT)
-        for entry, below in usable_entries
+        for entry, below in entries
+        if not is_path_left_behind(below)
     ]
+    return sorted(files, key=lambda file: key_bytes(file.name))
 
 
 def _list_below(folder: str, prefix: str) -> Iterator[tuple[Entry, str]]:
+    """Yield the files below a folder, each with the prefix and its path below the folder."""
     for entry in storage_for(folder).list(folder):
         if entry.is_folder:
             yield from _list_below(entry.path, f"{prefix}{entry.name}/")
@@ -153,22 +156,22 @@ def _list_below(folder: str, prefix: str) -> Iterator[tuple[Entry, str]]:
             yield entry, f"{prefix}{entry.name}"
 
 
-def _make_names_unique(paths: Sequence[str], listed: Sequence[Sequence[StoredFile]]) -> Iterator[StoredFile]:
-    """Yield all files with unique names: files with equal names get the name or number of their input as a prefix.
+def _make_names_unique(paths: Sequence[str], files_of_inputs: Sequence[Sequence[StoredFile]]) -> Iterator[StoredFile]:
+    """Yield all files with unique names: files with equal names get the name or the index of their input as a prefix.
 
     Raises:
         UsageError: a file is in two inputs.
     """
-    names = collections.Counter(file.name for file in itertools.chain.from_iterable(listed))
+    name_counts = collections.Counter(file.name for file in itertools.chain.from_iterable(files_of_inputs))
     folders = [path.rstrip("/").rsplit("/", 1)[-1] for path in paths]
-    heads = folders if len(set(folders)) == len(folders) else [str(index) for index in range(len(paths))]
-    used_names: set[str] = set()
-    for head, files in zip(heads, listed, strict=True):
+    prefixes = folders if len(set(folders)) == len(folders) else [str(index) for index in range(len(paths))]
+    seen_paths: set[str] = set()
+    for prefix, files in zip(prefixes, files_of_inputs, strict=True):
         for file in files:
-            if whole_path(file.path) in used_names:
+            if resolve_path(file.path) in seen_paths:
                 raise UsageError(f"{file.path} is in two inputs. Name each file once.")
-            used_names.add(whole_path(file.path))
-            yield file._replace(name=f"{head}/{file.name}") if names[file.name] > 1 else file
+            seen_paths.add(resolve_path(file.path))
+            yield file._replace(name=f"{prefix}/{file.name}") if name_counts[file.name] > 1 else file
 
 
 def is_folder(path: str) -> bool:
@@ -177,6 +180,6 @@ def is_folder(path: str) -> bool:
     return entry is not None and entry.is_folder
 
 
-def whole_path(path: str) -> str:
-    """Return a path as it can be compared: a local one without links and shortcuts."""
+def resolve_path(path: str) -> str:
+    """Return a path for comparison: without a slash at its end, and absolute and without links if it is local."""
     return path.rstrip("/") if "://" in path else str(Path(path).resolve()).rstrip("/")

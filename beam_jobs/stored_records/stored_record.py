@@ -1,4 +1,4 @@
-"""The kind of bytes that references to stored records lead to."""
+"""The payload of references to stored records."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ class StoredRecord(Payload):
 
     @property
     def origin(self) -> str:
-        """Name of the dataset and the split for counts; nothing for a foreign file."""
+        """Index of the dataset and split, such as `0/train`, as a key of counts; empty for a foreign file."""
         return "" if self.dataset is None else f"{self.dataset}/{self.split}"
 
     def entry_texts(self, crc32: int | None, features: Mapping[str, Any]) -> tuple[str, str]:
-        """Return the checksum of the shard and the origin."""
+        """Return the checksum of the shard, 8 hexadecimal digits or empty, and the origin."""
         del crc32, features
         return "" if self.crc32c is None else f"{self.crc32c:08x}", self.origin

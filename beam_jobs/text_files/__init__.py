@@ -1,1 +1,1 @@
-"""Text files: their forms, the places of their documents, and the values of these."""
+"""Text files: their forms, the positions of their documents, and the values of the documents' fields."""

@@ -1,7 +1,7 @@
 """Files, parts of files and documents of a text input.
 
-The key of a document is its file's path below the input and its offset, such as `books/a.txt:1234`, or its row number in a Parquet
-file, or the path alone if the file is the document. The key of a compressed file is that of the file inside.
+The key of a document is its file's path below the input and its offset, such as `books/a.txt:1234`; the path and the row number in
+a Parquet file; or the path alone if the file is the document. The path of a compressed file is that of the file inside.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class TextPart(NamedTuple):
 
     Attributes:
         file: the file.
-        form: form of the file; None if unknown, to be found by the worker.
+        form: form of the file; None if it is unknown, and the worker has to detect it.
         start: first byte at which a document of the part may begin, or first row group of a Parquet file.
         stop: byte or row group after the part.
     """
@@ -54,10 +54,10 @@ class DocumentBlock(NamedTuple):
     Attributes:
         file: the file.
         form: rules for reading the bytes.
-        spans: places of the documents; without data for whole files that are not compressed.
-        is_addressed: whether a span's size from its offset of the file is the document, so that a reference needs no data.
+        spans: positions of the documents; without data for whole files that are not compressed.
+        is_addressed: whether a document is the bytes of the file at its span, so that a reference needs no data.
         labels: names of the classes of each document, or a single value that all share.
-        own_keys: keys that the documents give themselves; None if their places are their keys.
+        own_keys: keys from a field of the documents; None if their positions are their keys.
     """
 
     file: TextFile

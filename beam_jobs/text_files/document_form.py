@@ -1,4 +1,4 @@
-"""Kinds of the bytes of documents."""
+"""Payloads of references to documents: the rules for reading their bytes."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ class DocumentForm(Payload):
     """Rules for reading the bytes of a document that is not plain text. A frozen dataclass that is pickled to the workers."""
 
     def read(self, data: bytes) -> str | bytes | Mapping[str, Any]:
-        """Return a document: its text, as bytes in UTF-8, or a row of named fields, whose values JSON has, as a row of JSONL.
+        """Return a document: its text, the bytes of its text in UTF-8, or a row of named fields with values as in JSON.
 
         Args:
-            data: its bytes.
+            data: bytes of the document.
 
         Raises:
-            ValueError: they are not such a document, which makes it a bad record.
+            ValueError: the bytes are not such a document, which is then a bad record.
         """
         return data
 
@@ -32,7 +32,7 @@ class RowForm(Payload):
 
     Attributes:
         kind: `"plain"` for unchanged text, `"file"` for a whole file, `"json"` for an object, `"csv"` and `"tsv"`
-            for cells, `"raw"` for those of raw TSV, `"conll"` and `"conllu"` for sentences.
+            for cells, `"raw"` for cells of raw TSV, `"conll"` and `"conllu"` for sentences.
         delimiter: delimiter of cells.
         columns: names of the cells.
     """
@@ -42,7 +42,7 @@ class RowForm(Payload):
     columns: tuple[str, ...] = ()
 
     def entry_texts(self, crc32: int | None, features: Mapping[str, Any]) -> tuple[str, str]:
-        """Return the kind, or for cells a JSON list with the delimiter and the columns; and the features."""
+        """Return the kind, or for cells a JSON list of the kind, the delimiter and the columns; and the features as text."""
         del crc32
         kind = self.kind if not self.columns else json.dumps([self.kind, self.delimiter, *self.columns])
         return kind, features_text(features, is_escaped=self.is_escaped)

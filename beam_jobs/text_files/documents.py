@@ -17,10 +17,10 @@ from beam_jobs.references.rejection import Reject, make_file_rejection
 from beam_jobs.text_files.document import DocumentBlock, TextFile, TextPart
 from beam_jobs.text_files.document_form import JSON_ROW, RowForm
 from beam_jobs.text_files.formats import TEXT_FORMATS
-from beam_jobs.text_files.forms import TextForm, look_at, text_compression
+from beam_jobs.text_files.forms import TextForm, detect_form, detect_text_compression
 from beam_jobs.text_files.options import AUTO, FILES, PARALLEL, PARQUET, SQUAD, TextOptions
-from beam_jobs.text_files.parallel_lines import find_targets, pair_spans
-from beam_jobs.text_files.parquet_rows import check_group, group_rows, row_groups
+from beam_jobs.text_files.parallel_lines import find_targets, pair_lines
+from beam_jobs.text_files.parquet_rows import check_group, read_group_rows, read_row_groups
 from beam_jobs.text_files.spans.blocks import SpanBlock, gather_spans, line_blocks, line_blocks_in_range
 from beam_jobs.text_files.spans.lines import BOM, Span, has_mark
 from beam_jobs.text_files.squad import question_spans
@@ -33,7 +33,7 @@ RANGE_BYTES = 1 << 26
 
 
 def text_parts(files: Iterable[TextFile], options: TextOptions, range_bytes: int = RANGE_BYTES) -> Iterator[TextPart]:
-    """Cut files into parts; read only files larger than a part.
+    """Yield the parts of files; files larger than a part are examined, smaller ones are not.
 
     Args:
         files: files of the input.
@@ -45,8 +45,8 @@ def text_parts(files: Iterable[TextFile], options: TextOptions, range_bytes: int
             yield TextPart(file, None, 0, file.size)
             continue
         try:
-            form = look_at(file.path, options)
-            groups = row_groups(file.path, file.size, options) if form.kind == PARQUET else None
+            form = detect_form(file.path, options)
+            groups = read_row_groups(file.path, file.size, options) if form.kind == PARQUET else None
         except (SourceError, CorruptionError):
             # The worker that lists its documents meets the error, and may reject the file.
             yield TextPart(file, None, 0, file.size)
@@ -69,24 +69,25 @@ def document_blocks(
     Args:
         part: a part of `text_parts`.
         options: options of the form.
-        reject: called with the error of a document that is too large, or of a file of an unknown format. If it returns, the
-            listing continues.
-        note: gets the columns that no field names.
-        skips: whether a damaged file, or row group of Parquet, is rejected. It is then read once more, before its documents, of
-            which none is yielded: those before the damage may be wrong, too.
+        reject: called with the error of a document that is too large or not valid, or of a file of an unsupported format. If it
+            returns, the listing continues.
+        note: gets the columns that no field names, and with `--form auto` whether files have rows or lines.
+        skips: whether damaged files and row groups of Parquet are rejected. They are then read once more, before their documents
+            are yielded: documents before the damage may be wrong, too.
 
     Raises:
-        SourceError: a row of CSV is too long; or, unless `skips`, a column of Parquet is of another type.
-        CorruptionError: the file is compressed or Parquet, and damaged, unless `skips`.
+        SourceError: a row of CSV is too long; or, unless `skips`, a column of Parquet has an unsupported type.
+        CorruptionError: a compressed file or a Parquet file is damaged, unless `skips`.
         UsageError: the options do not fit the file.
     """
     file = part.file
     targets = find_targets(file.path, options) if options.targets_file is not None else ""
     try:
-        form = part.form or look_at(file.path, options)
-        compressions = {file.path: form.compression, **({targets: text_compression(targets)} if targets else {})}
-        for path, compression in compressions.items():
+        form = part.form or detect_form(file.path, options)
+        targets_compression = detect_text_compression(targets) if targets else ""
+        for path, compression in ((file.path, form.compression), (targets, targets_compression)):
             if skips and compression:
+                # Unpack to the end, without keeping the content.
                 collections.deque(decompress_file(path, compression), maxlen=0)
     except SourceError as error:
         reject(make_file_rejection(file.path, error))
@@ -96,57 +97,70 @@ def document_blocks(
             raise
         reject(BadRecordError(error.path, f"{error.reason}; none of its documents is stored", error.offset))
         return
-    if form.kind == PARQUET:
-        # A file of unknown form is one part, with all its row groups.
-        span_blocks = gather_spans(
-            _read_rows(part._replace(stop=part.stop if part.form else -1), options, reject, note, skips)
-        )
-    elif form.kind == PARALLEL:
-        span_blocks = gather_spans(
-            pair_spans(
-                file.path, targets, options, lambda offset, reason: reject(BadRecordError(file.path, reason, offset))
-            )
-        )
-    elif form.kind == SQUAD:
-        reject_row = functools.partial(_reject_row, file, reject)
-        span_blocks = gather_spans(question_spans(file.path, form.compression, options.document_bytes, reject_row))
-    elif form.kind == FILES:
-        span_blocks = gather_spans(_read_whole(file, form, options.document_bytes))
-    else:
-        span_blocks = _read_spans(part, form, options.document_bytes)
-    text_format, row = TEXT_FORMATS[form.kind], _find_row_form(form)
+    text_format, row_form = TEXT_FORMATS[form.kind], _make_row_form(form)
     is_read_in_place = text_format.has_bytes and not form.compression
     if options.form == AUTO:
         note(FOUND_ROWS if text_format.has_fields else FOUND_LINES, file.name)
     if not form.headerless:
         _note_columns(form.columns, options, note)
-    for index, spans in enumerate(span_blocks):
+    for index, spans in enumerate(_read_blocks(part, form, targets, options, reject, note, skips)):
         if not index and text_format.row == JSON_ROW and form.kind != PARQUET:
-            # Reading the keys of each row would take as long as converting it.
+            # Only of the first row: reading the keys of each row would take as long as converting it.
             _note_columns(_read_first_keys(spans), options, note)
-        block = _drop_large(DocumentBlock(file, row, spans, is_read_in_place), form, options, reject)
+        block = _reject_large(DocumentBlock(file, row_form, spans, is_read_in_place), form, options, reject)
         if len(block.spans.sizes):
             yield block
 
 
-def _find_row_form(form: TextForm) -> RowForm:
-    """Return the rules for reading the documents of a file; these do not include the separator of documents."""
+def _read_blocks(
+    part: TextPart, form: TextForm, targets: str, options: TextOptions, reject: Reject, note: Note, skips: bool
+) -> Iterator[SpanBlock]:
+    """Yield the spans of a part's documents in blocks, of any size.
+
+    Args:
+        part: part of a file.
+        form: form of the file.
+        targets: path of the file of targets; empty without one.
+        options: options of the form.
+        reject: called with the error of a document that is not valid.
+        note: gets the columns of Parquet that no field names.
+        skips: whether damaged row groups of Parquet are rejected.
+    """
+    file = part.file
+    reject_row = functools.partial(_reject_row, file, reject)
+    if form.kind == PARQUET:
+        spans = _read_rows(part, options, reject, note, skips)
+    elif form.kind == PARALLEL:
+        spans = pair_lines(
+            file.path, targets, options, lambda offset, reason: reject(BadRecordError(file.path, reason, offset))
+        )
+    elif form.kind == SQUAD:
+        spans = question_spans(file.path, form.compression, options.document_bytes, reject_row)
+    elif form.kind == FILES:
+        spans = _read_whole(file, form, options.document_bytes)
+    else:
+        return _read_spans(part, form, options.document_bytes)
+    return gather_spans(spans)
+
+
+def _make_row_form(form: TextForm) -> RowForm:
+    """Return the rules for reading the documents of a file; a delimiter is one of cells, not of documents."""
     return RowForm(TEXT_FORMATS[form.kind].row, form.delimiter if form.columns else "", form.columns)
 
 
 def _note_columns(names: Iterable[str], options: TextOptions, note: Note) -> None:
-    """Note the columns that no field names; sequences of tokens have no place for any."""
+    """Note the columns that no field names, unless records are sequences, which have no other fields."""
     if options.row_lengths:
         return
     # A name with dots refers to an object by its first part.
-    stored = {name for field in options.columns for name in (field.name, field.name.partition(".")[0])}
+    read_names = {name for field in options.columns for name in (field.name, field.name.partition(".")[0])}
     for name in names:
-        if name not in stored:
+        if name not in read_names:
             note(COLUMNS, name)
 
 
 def _read_first_keys(spans: SpanBlock) -> Iterable[str]:
-    """Return the keys of the first row; none if it is not an object, which is rejected when it is read."""
+    """Return the keys of the first row; none if it is not a JSON object, and so will be rejected when it is read."""
     start, size = int(spans.starts[0]), int(spans.sizes[0])
     try:
         row = parse_input_json(spans.data[start : start + size].decode())
@@ -155,15 +169,15 @@ def _read_first_keys(spans: SpanBlock) -> Iterable[str]:
     return row if isinstance(row, dict) else ()
 
 
-def _drop_large(block: DocumentBlock, form: TextForm, options: TextOptions, reject: Reject) -> DocumentBlock:
+def _reject_large(block: DocumentBlock, form: TextForm, options: TextOptions, reject: Reject) -> DocumentBlock:
     """Reject the documents that are too large, and return the others."""
-    path, allowed = block.file.path, block.spans.sizes <= options.document_bytes
-    if allowed.all():
+    path, is_allowed = block.file.path, block.spans.sizes <= options.document_bytes
+    if is_allowed.all():
         return block
-    for row in np.flatnonzero(~allowed).tolist():
+    # The offset of a row in Parquet or SQuAD is its number.
+    is_row = form.kind in (PARQUET, SQUAD)
+    for row in np.flatnonzero(~is_allowed).tolist():
         offset = int(block.spans.offsets[row])
-        # The offset of a row in Parquet or SQuAD is its number.
-        is_row = form.kind in (PARQUET, SQUAD)
         reject(
             BadRecordError(
                 f"{strip_compression(block.file.name)}:{offset} in {path}" if is_row else path,
@@ -172,7 +186,7 @@ def _drop_large(block: DocumentBlock, form: TextForm, options: TextOptions, reje
                 None if is_row or offset == WHOLE_FILE else offset,
             )
         )
-    return block._replace(spans=block.spans.take(allowed))
+    return block._replace(spans=block.spans.take(is_allowed))
 
 
 def _read_spans(part: TextPart, form: TextForm, limit: int) -> Iterator[SpanBlock]:
@@ -187,7 +201,7 @@ def _read_spans(part: TextPart, form: TextForm, limit: int) -> Iterator[SpanBloc
 
 
 def _find_spans(part: TextPart, form: TextForm, limit: int) -> Iterator[SpanBlock]:
-    """Yield the spans of a part, of a range of the file if the format can be read in ranges."""
+    """Yield the spans of a part: of a range of the file if the format can be read in ranges, otherwise of the file."""
     path, text_format = part.file.path, TEXT_FORMATS[form.kind]
     if text_format.is_lines:
         if not form.compression:
@@ -201,7 +215,7 @@ def _find_spans(part: TextPart, form: TextForm, limit: int) -> Iterator[SpanBloc
 
 
 def _read_whole(file: TextFile, form: TextForm, limit: int) -> Iterator[Span]:
-    """Yield the span of a file that is one document, with its content if it is compressed."""
+    """Yield the span of a file that is one document, with its content if it is compressed; none if the file is empty."""
     if not form.compression:
         # A byte order mark alone is not a document.
         if file.size and not (file.size == len(BOM) and has_mark(file.path)):
@@ -224,15 +238,15 @@ def _read_rows(part: TextPart, options: TextOptions, reject: Reject, note: Note,
     file = part.file
     reject_row = functools.partial(_reject_row, file, reject)
     try:
-        groups = row_groups(file.path, file.size, options)
+        groups = read_row_groups(file.path, file.size, options)
     except (SourceError, CorruptionError) as error:
         if not skips:
             raise
         reject(make_file_rejection(file.path, error))
         return
     _note_columns(groups.names, options, note)
-    stop = len(groups.rows) if part.stop < 0 else part.stop
-    for group in range(part.start, stop):
+    # The stop of a file whose form was unknown is its size, which exceeds the number of its row groups.
+    for group in range(part.start, min(part.stop, len(groups.rows))):
         if skips:
             try:
                 check_group(file.path, file.size, group, options)
@@ -240,18 +254,19 @@ def _read_rows(part: TextPart, options: TextOptions, reject: Reject, note: Note,
                 lost = count_text(groups.rows[group], "row")
                 reject(make_file_rejection(file.path, error, f"; row group {group} of {lost} is not stored"))
                 continue
-        yield from group_rows(file.path, file.size, group, sum(groups.rows[:group]), options, reject_row)
+        first_row = sum(groups.rows[:group])
+        yield from read_group_rows(file.path, file.size, group, first_row, options, reject_row)
 
 
-def _reject_row(file: TextFile, reject: Reject, number: int, reason: str) -> None:
-    reject(BadRecordError(f"{strip_compression(file.name)}:{number} in {file.path}", reason))
+def _reject_row(file: TextFile, reject: Reject, row: int, reason: str) -> None:
+    reject(BadRecordError(f"{strip_compression(file.name)}:{row} in {file.path}", reason))
 
 
-def _cut_runs(sizes: tuple[int, ...], target: int) -> Iterator[tuple[int, int]]:
-    """Yield runs (start, stop) of neighbours of about `target` bytes."""
-    start = total = 0
-    for number, size in enumerate(sizes, 1):
-        total += size
-        if total >= target or number == len(sizes):
-            yield start, number
-            start, total = number, 0
+def _cut_runs(sizes: tuple[int, ...], target_size: int) -> Iterator[tuple[int, int]]:
+    """Yield (start, stop) of runs of neighbouring row groups, of `target_size` bytes or a little more; the last may be smaller."""
+    start = run_size = 0
+    for stop, size in enumerate(sizes, 1):
+        run_size += size
+        if run_size >= target_size or stop == len(sizes):
+            yield start, stop
+            start, run_size = stop, 0

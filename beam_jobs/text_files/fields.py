@@ -17,16 +17,16 @@ _KIND = re.compile(rf"(.+):((?:{'|'.join(FIELD_KINDS)})(?:=.*)?)", re.DOTALL)
 
 @dataclasses.dataclass(frozen=True)
 class TextField:
-    """A field of the input that goes into the records.
+    """A field of the input that is stored in the records.
 
     Attributes:
         name: name of the field, and of the feature.
-        kind: `"text"` is tokenized if there is a tokenizer; `"str"`, `"int"`, `"float"` and `"float32"` (which rounds) are stored
-            unchanged, as are lists: `"ints"`, `"floats"` and `"strings"`.
-        missing: value that is stored for a missing one; None rejects its document.
+        kind: `"text"` is tokenized if there is a tokenizer; `"str"`, `"int"`, `"float"`, `"float32"` (which rounds) and the lists
+            `"ints"`, `"floats"` and `"strings"` are stored as they are.
+        missing: value that is stored in place of a missing one; None rejects the document.
 
     Raises:
-        UsageError: the name is empty or not UTF-8, or there is no such kind.
+        UsageError: the name is empty or not UTF-8, or the kind is unknown.
     """
 
     name: str
@@ -45,13 +45,14 @@ class TextField:
 
     @classmethod
     def parse(cls, text: str) -> TextField:
-        """Parse `NAME`, `NAME:KIND` or `NAME:KIND=VALUE`; a name may have colons in it if no kind follows the last."""
+        """Parse `NAME`, `NAME:KIND` or `NAME:KIND=VALUE`; a colon before anything but a kind belongs to the name."""
         match = _KIND.fullmatch(text)
         if not match:
             return cls(text)
         name, kind = match.groups()
-        if kind.partition("=")[0] in LIST_KINDS and "=" in kind:
-            raise UsageError(f"--field {text}: a list has no value for missing ones. Omit ={kind.partition('=')[2]}")
+        kind_name, equals, missing = kind.partition("=")
+        if kind_name in LIST_KINDS and equals:
+            raise UsageError(f"--field {text}: a list has no value for missing ones. Omit ={missing}")
         try:
             return cls(name, *ColumnKind.parse(kind))
         except ValueError as error:
@@ -64,5 +65,5 @@ def fields_to_json(fields: Iterable[TextField]) -> dict[str, str]:
 
 
 def fields_from_json(kinds: Mapping[str, str]) -> list[TextField]:
-    """Return the fields that `fields_to_json` wrote; ValueError or UsageError if there is no such kind."""
+    """Return the fields that `fields_to_json` wrote; ValueError or UsageError if a kind is unknown."""
     return [TextField(name, *ColumnKind.parse(kind)) for name, kind in kinds.items()]

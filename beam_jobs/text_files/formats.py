@@ -1,4 +1,4 @@
-"""The formats of text: the unit of a document in each, and functions that find its bytes.
+"""The formats of text: the unit of a document in each, and functions that find the bytes of documents.
 
 A format of lines or rows is one entry of the table; docs/convert/extending.md has a recipe. Whole files,
 Parquet, parallel files and SQuAD have separate readers, called in beam_jobs.text_files.documents.
@@ -39,7 +39,7 @@ from beam_jobs.text_files.options import (
 from beam_jobs.text_files.sentences import drop_comments, keep_sentences
 from beam_jobs.text_files.spans.csv_rows import row_spans
 from beam_jobs.text_files.spans.json_arrays import array_spans
-from beam_jobs.text_files.spans.lines import Span, line_spans, paragraphs, paragraphs_in_range
+from beam_jobs.text_files.spans.lines import Span, join_paragraphs, line_spans, paragraphs_in_range
 from beam_jobs.text_files.spans.separated import split_documents, split_documents_in_range
 
 # (path, first byte of a range, byte after it, delimiter, --document-bytes) -> the documents that begin in the range.
@@ -49,16 +49,16 @@ FindInStream: TypeAlias = Callable[[Iterable[bytes], str, int, str], Iterator[Sp
 
 
 class TextFormat(NamedTuple):
-    """Form of a document in a file.
+    """One format of text files.
 
     Attributes:
-        row: rules for reading a document, see `RowForm.kind`.
+        row: kind of a document, see `RowForm.kind`.
         has_fields: whether documents have named fields.
         suffixes: suffixes of the names of such files.
         in_range: finds the documents of a range of bytes; None if a file can only be read from its start.
         in_stream: finds the documents of a whole file; None if the format has a separate reader.
-        is_lines: whether documents are lines, which are found in blocks, without these two functions.
-        has_bytes: whether a document is a run of bytes of its file; otherwise it is made when it is found.
+        is_lines: whether documents are lines, which are found in blocks, not by these two functions.
+        has_bytes: whether a document is a run of bytes of its file; otherwise the reader makes its bytes.
     """
 
     row: str
@@ -76,7 +76,7 @@ class TextFormat(NamedTuple):
 
 
 def _split_paragraphs(chunks: Iterable[bytes], _delimiter: str, limit: int, _path: str) -> Iterator[Span]:
-    return paragraphs(line_spans(chunks, 0, limit), limit)
+    return join_paragraphs(line_spans(chunks, 0, limit), limit)
 
 
 def _split_paragraphs_in_range(path: str, start: int, stop: int, _delimiter: str, limit: int) -> Iterator[Span]:
@@ -84,7 +84,7 @@ def _split_paragraphs_in_range(path: str, start: int, stop: int, _delimiter: str
 
 
 def _split_sentences(chunks: Iterable[bytes], _delimiter: str, limit: int, _path: str) -> Iterator[Span]:
-    return keep_sentences(paragraphs(line_spans(chunks, 0, limit), limit))
+    return keep_sentences(join_paragraphs(line_spans(chunks, 0, limit), limit))
 
 
 def _split_sentences_in_range(path: str, start: int, stop: int, _delimiter: str, limit: int) -> Iterator[Span]:
@@ -92,7 +92,7 @@ def _split_sentences_in_range(path: str, start: int, stop: int, _delimiter: str,
 
 
 def _split_annotated(chunks: Iterable[bytes], _delimiter: str, limit: int, _path: str) -> Iterator[Span]:
-    return drop_comments(paragraphs(line_spans(chunks, 0, limit), limit))
+    return drop_comments(join_paragraphs(line_spans(chunks, 0, limit), limit))
 
 
 def _split_annotated_in_range(path: str, start: int, stop: int, _delimiter: str, limit: int) -> Iterator[Span]:

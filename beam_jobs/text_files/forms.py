@@ -1,9 +1,9 @@
-"""Form of a text file: its compression, and the unit of a document.
+"""Form of a text file: its format, compression and columns.
 
-Compression and Parquet are found by content. Rows of JSONL, CSV and TSV, and sentences of CoNLL, are found by the file's name
+Content shows compression and Parquet. Rows of JSONL, CSV and TSV, and sentences of CoNLL, are detected by the file's name
 (`.jsonl`, `.ndjson`, `.json`, `.csv`, `.tsv`, `.conll`, `.conllu`, with or without `.gz`, `.bz2`, `.zst` or `.xz` after it),
-because a text may begin like any of them; `--form` overrides this. JSON whose first character is a bracket is one array of rows;
-JSON that begins as SQuAD's does has its questions as rows.
+because a text may begin like any of them; `--form` overrides the name. JSON whose first character is a bracket is one array of
+rows; the rows of JSON that begins like SQuAD are its questions.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from beam_jobs.text_files.options import (
 )
 from beam_jobs.text_files.spans.csv_rows import cells, find_columns, row_spans
 from beam_jobs.text_files.spans.json_arrays import is_json_array
-from beam_jobs.text_files.spans.lines import line_spans, lines
+from beam_jobs.text_files.spans.lines import drop_blank_lines, line_spans
 from beam_jobs.text_files.squad import is_squad
 from tpudata.console.nearest import did_you_mean
 from tpudata.errors import SourceError, UsageError
@@ -42,12 +42,11 @@ class TextForm(NamedTuple):
     """Form of a file.
 
     Attributes:
-        kind: `"lines"`, `"paragraphs"`, `"separated"`, `"files"`, `"jsonl"`, `"json array"`, `"csv"`, `"tsv"`,
-            `"raw-tsv"`, `"conll"`, `"conllu"` or `"parquet"`.
+        kind: its format, a key of `TEXT_FORMATS`.
         compression: `"gzip"`, `"bzip2"`, `"zstd"`, `"xz"` or an empty string.
-        columns: names of the cells of a row of CSV or TSV.
-        delimiter: delimiter of cells, or of documents.
-        headerless: whether the first row is a document, and columns have numbers.
+        columns: names of the cells of a row of CSV or TSV; empty for other formats.
+        delimiter: delimiter of cells, or of documents of `"separated"`; empty for other formats.
+        headerless: whether the first row is a document, and the names of columns are their numbers.
     """
 
     kind: str
@@ -62,12 +61,12 @@ class TextForm(NamedTuple):
         return not self.compression and TEXT_FORMATS[self.kind].has_ranges
 
 
-def look_at(path: str, options: TextOptions) -> TextForm:
-    """Return the form of a file, from its name and its first 64 kB.
+def detect_form(path: str, options: TextOptions) -> TextForm:
+    """Return the form of a file, from the options, its name and its first 64 KiB.
 
     Raises:
-        SourceError: the form is not supported: another archive, UTF-16, not text; or a requested field is missing.
-        CorruptionError: the file is compressed, and damaged.
+        SourceError: the form is not supported (an archive, UTF-16, not text), or a column of a field is missing.
+        CorruptionError: the file is compressed and damaged.
         UsageError: the options do not fit the file.
     """
     head, compression = _read_head(path)
@@ -80,29 +79,29 @@ def look_at(path: str, options: TextOptions) -> TextForm:
     if kind == JSONL and is_squad(head):
         kind = SQUAD
     if not TEXT_FORMATS[kind].has_fields and options.needs_rows:
-        flag, needs = _describe_needs(options)
+        flag, predicate = _describe_needed_fields(options)
         raise UsageError(
-            f"{path} is read by {kind}, which have no fields, but {flag} {needs}. Pass --form if it has rows, or omit {flag}."
+            f"{path} is read by {kind}, which have no fields, but {flag} {predicate}. Pass --form if it has rows, or omit {flag}."
         )
     if kind in (CSV, TSV, RAW_TSV):
         return _make_column_form(path, kind, compression, head, options)
     return TextForm(kind, compression, delimiter=options.separator or "")
 
 
-def text_compression(path: str) -> str:
-    """Return the compression of a file of text, as `TextForm.compression`; raise as `look_at` if it is not text."""
+def detect_text_compression(path: str) -> str:
+    """Return the compression of a file of text, as in `TextForm`; errors as from `detect_form` if it is not text."""
     head, compression = _read_head(path)
     _check_text(path, head)
     return compression
 
 
 def _read_head(path: str) -> tuple[bytes, str]:
-    """Return the first bytes of a file, unpacked, and its compression; SourceError if it is another archive."""
+    """Return the first bytes of a file, unpacked, and its compression; SourceError if it is an archive or not supported."""
     head = storage_for(path).read_range(path, 0, _HEAD_BYTES)
-    content = file_kinds.detect_file_kind(head)
-    if content in (file_kinds.ZIP, file_kinds.NPZ):
+    file_kind = file_kinds.detect_file_kind(head)
+    if file_kind in (file_kinds.ZIP, file_kinds.NPZ):
         raise SourceError(f"{path} is a zip archive. Unpack it, and pass the folder.")
-    file_kinds.reject_unread(path, content)
+    file_kinds.reject_unread(path, file_kind)
     compression = file_kinds.find_compression(head)
     if compression:
         head = next(decompress_file(path, compression), b"")[:_HEAD_BYTES]
@@ -111,65 +110,61 @@ def _read_head(path: str) -> tuple[bytes, str]:
 
 def _check_text(path: str, head: bytes) -> None:
     """Raise SourceError if the first bytes of a file are not UTF-8 text."""
-    content = file_kinds.detect_file_kind(head)
-    if content in (file_kinds.UTF_16, file_kinds.UTF_32):
-        raise SourceError(f"{path} is {content}. Save it as UTF-8: iconv -f {content} -t UTF-8 {path} > NEW")
+    file_kind = file_kinds.detect_file_kind(head)
+    if file_kind in (file_kinds.UTF_16, file_kinds.UTF_32):
+        raise SourceError(f"{path} is {file_kind}. Save it as UTF-8: iconv -f {file_kind} -t UTF-8 {path} > NEW")
     if b"\0" in head:
         raise SourceError(
             f"{path} is not text: byte {head.index(0)} is zero, and it begins with {head[:8].hex(' ')}. {_REMOVE}"
         )
 
 
-def _describe_needs(options: TextOptions) -> tuple[str, str]:
-    """Return the flag that requires documents with fields, and its text for messages."""
+def _describe_needed_fields(options: TextOptions) -> tuple[str, str]:
+    """Return the flag that requires documents with fields, and the words that follow it in a message."""
     if len(options.fields) > 1 or options.chat:
         return options.fields_flag, f"names {len(options.fields)}"
     if not options.text_fields:
         return "--field", f"{options.fields[0].name} is a list"
-    labels = options.labels
-    return (
-        ("--label-field", f"names {labels.label_field!r}")
-        if labels.label_field
-        else ("--key-field", f"names {options.key_field!r}")
-    )
+    if options.labels.label_field:
+        return "--label-field", f"names {options.labels.label_field!r}"
+    return "--key-field", f"names {options.key_field!r}"
 
 
 def _find_kind(path: str, head: bytes, compression: str, options: TextOptions) -> str:
     """Return the format of a file, by flags, by its content, or by its name; SourceError or UsageError if these disagree."""
-    found_parquet = file_kinds.detect_file_kind(head) == file_kinds.PARQUET
-    name = strip_compression(path.lower())
-    kind_by_name = next(
-        (
-            kind
-            for kind, text_format in TEXT_FORMATS.items()
-            if text_format.suffixes and name.endswith(text_format.suffixes)
-        ),
-        LINES,
-    )
-    kind = options.form if options.form != AUTO else PARQUET if found_parquet else kind_by_name
+    is_parquet = file_kinds.detect_file_kind(head) == file_kinds.PARQUET
     if options.targets_file is not None:
-        if found_parquet:
+        if is_parquet:
             raise UsageError(
                 f"--targets-file is for lines, and {path} is a Parquet file. Pass --inputs and --targets, its columns"
             )
         return PARALLEL
-    if (kind == PARQUET) != found_parquet:
-        if found_parquet:
+    kind = options.form
+    if kind == AUTO:
+        kind = PARQUET if is_parquet else _find_kind_by_name(path)
+    if (kind == PARQUET) != is_parquet:
+        if is_parquet:
             raise UsageError(f"--form is {kind}, but {path} is a Parquet file. Omit --form, or pass other files.")
         raise SourceError(f"{path} is not a Parquet file: it begins with {head[:8].hex(' ') or 'nothing'}. {_REMOVE}")
-    if found_parquet and compression:
+    if is_parquet and compression:
         raise SourceError(
             f"{path} is a Parquet file compressed with {compression}. Unpack it; Parquet compresses itself."
         )
     return kind
 
 
+def _find_kind_by_name(path: str) -> str:
+    """Return the format whose suffix a file's name has, except for a suffix of compression; LINES without such a suffix."""
+    name = strip_compression(path.lower())
+    return next((kind for kind, text_format in TEXT_FORMATS.items() if name.endswith(text_format.suffixes)), LINES)
+
+
 def _make_column_form(path: str, kind: str, compression: str, head: bytes, options: TextOptions) -> TextForm:
-    """Return a CSV or TSV form with the columns from the first row, or their numbers."""
+    """Return the form of a file of CSV or TSV with its delimiter and columns; SourceError if a column of a field is missing."""
     names = [field.name for field in options.columns]
     delimiter, columns = find_columns(
         ("\t",) if kind in (TSV, RAW_TSV) else (",", ";", "\t"),
-        lambda delimiter: _find_columns(_read_first_row(path, kind, head, delimiter), options),
+        lambda delimiter: _name_columns(_read_first_row(path, kind, head, delimiter), options),
         lambda columns: all(name in columns for name in names),
     )
     if not delimiter:
@@ -184,15 +179,15 @@ def _make_column_form(path: str, kind: str, compression: str, head: bytes, optio
     return TextForm(kind, compression, columns, delimiter, options.headerless)
 
 
-def _find_columns(row: tuple[str, ...], options: TextOptions) -> tuple[str, ...]:
-    """Return the columns of a file by its first row: its cells, or their numbers without a header."""
-    return tuple(map(str, range(len(row)))) if options.headerless else row
+def _name_columns(first_row: tuple[str, ...], options: TextOptions) -> tuple[str, ...]:
+    """Return the names of columns: the cells of the first row, or their numbers without a header."""
+    return tuple(map(str, range(len(first_row)))) if options.headerless else first_row
 
 
 def _read_first_row(path: str, kind: str, head: bytes, delimiter: str) -> tuple[str, ...]:
-    """Return the stripped cells of the first row of CSV or TSV; none for an empty file, SourceError if it cannot be read."""
+    """Return the cells of the first row of CSV or TSV, stripped; none for an empty file, SourceError if it cannot be read."""
     spans = line_spans([head], 0, _HEAD_BYTES)
-    row = next(row_spans(spans, delimiter, _HEAD_BYTES, path) if kind != RAW_TSV else lines(spans), None)
+    row = next(row_spans(spans, delimiter, _HEAD_BYTES, path) if kind != RAW_TSV else drop_blank_lines(spans), None)
     if row is None:
         return ()
     if b"\r" in row.data and b"\n" not in head:

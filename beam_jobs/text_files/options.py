@@ -25,21 +25,22 @@ LINES, PARAGRAPHS, SEPARATED, FILES = "lines", "paragraphs", "separated", "files
 JSONL, CSV, TSV, RAW_TSV, PARQUET = "jsonl", "csv", "tsv", "raw-tsv", "parquet"
 CONLL, CONLLU = "conll", "conllu"
 FORMS = (AUTO, LINES, PARAGRAPHS, SEPARATED, FILES, JSONL, CSV, TSV, RAW_TSV, PARQUET, CONLL, CONLLU)
-# Their documents have no fields.
+# Forms whose documents have no fields.
 _PLAIN_FORMS = (LINES, PARAGRAPHS, SEPARATED, FILES)
-# Two files of lines: named by --targets-file.
+# Two files of lines, if there is a --targets-file; no value of --form.
 PARALLEL = "parallel lines"
-# A file of JSON that is one array: found by its content, and named by no flag.
+# A file of JSON that is one array, detected by its content; no value of --form.
 JSON_ARRAY = "json array"
-# A file of JSON with questions, in the same way.
+# A file of JSON in the format of SQuAD, detected likewise.
 SQUAD = "squad"
-_LABELS = ("label", "labels", "class", "classes", "target", "targets")
-# Beyond, a row and the tables of packing would be as large as a shard.
+# Names of fields that are labels, if they are whole numbers.
+_LABEL_NAMES = ("label", "labels", "class", "classes", "target", "targets")
+# A longer row, and the tables for packing it, would be as large as a shard.
 MOST_SEQUENCE_TOKENS = 1 << 20
 INPUT_IDS = "input_ids"
-# A chat in the records, if it is stored as text.
+# The feature of a chat that is stored as text.
 MESSAGES = "messages"
-# The two sides of a pair in the records, as SeqIO names them.
+# The features of the two sides of a pair, as SeqIO names them.
 INPUTS, TARGETS = "inputs", "targets"
 # The feature of a document's key.
 KEY = "key"
@@ -61,7 +62,7 @@ def _parse_separator(text: str) -> str:
 class TextOptions:
     """Options for reading text and for its records.
 
-    `tokenizer` is None to store text, `template` without tokens of chats; `labels` says where classes are.
+    `tokenizer` is None to store text; `template` renders the chats that are tokenized; `labels` says where classes are.
 
     Raises:
         UsageError: a value is invalid, or two do not fit each other.
@@ -228,6 +229,16 @@ class TextOptions:
         self._check_sides()
         if self.has_pairs or self.chat:
             object.__setattr__(self, "fields", self._join_fields())
+        self._check_fields()
+        if self.tokenizer is not None and self.tokenizer.eos is not None and not self.end_documents:
+            raise UsageError(f"--no-eos and --eos {self.tokenizer.eos} exclude each other. Omit one")
+        self._check_form()
+        self._check_ids()
+        self._check_labels_and_keys()
+        self._check_sequences()
+
+    def _check_fields(self) -> None:
+        """Raise UsageError if a field is repeated, or the fields do not fit the form or the tokenizer."""
         names = [field.name for field in self.fields]
         if len(set(names)) < len(names):
             raise UsageError(f"--field: one of {', '.join(names)} appears twice. Remove one")
@@ -238,15 +249,9 @@ class TextOptions:
         if self.form in _PLAIN_FORMS and has_fields and self.targets_file is None:
             flags = self.fields_flag if self.sides else f"--field {' --field '.join(names)}"
             raise UsageError(f"{flags}: documents of --form {self.form} have no fields. Omit {self.fields_flag}")
-        if self.tokenizer is not None and self.tokenizer.eos is not None and not self.end_documents:
-            raise UsageError(f"--no-eos and --eos {self.tokenizer.eos} exclude each other. Omit one")
-        self._check_form()
-        self._check_ids()
-        self._check_labels_and_keys()
-        self._check_sequences(names)
 
     def _name_sides(self) -> None:
-        """Name both sides of parallel files; UsageError if other options do."""
+        """Set the names of both sides of parallel files; UsageError if other options name them, or do not fit."""
         if self.form not in (AUTO, LINES):
             raise UsageError(f"--targets-file is for lines, and --form is {self.form}. Omit one")
         if self.chat:
@@ -257,7 +262,7 @@ class TextOptions:
             object.__setattr__(self, side, name)
 
     def _check_sides(self) -> None:
-        """Check the fields of pairs and of chats."""
+        """Raise UsageError if the options of pairs and chats do not fit each other."""
         if (self.inputs is None) != (self.targets is None):
             present, missing = ("--inputs", "--targets") if self.targets is None else ("--targets", "--inputs")
             raise UsageError(f"{present} requires {missing}: a pair has two sides. Pass both")
@@ -269,10 +274,10 @@ class TextOptions:
             raise UsageError("--chat: --tokenizer chars has no vocabulary yet. Pass chars:FILE, or another tokenizer")
 
     def _join_fields(self) -> tuple[TextField, ...]:
-        """Return the fields of a pair or a chat and then the others; UsageError if one of these is text."""
-        # The first of several inputs must be present.
-        optional = self.sides[1:-1] if self.has_pairs else ()
-        sides = tuple(TextField(name, missing="" if name in optional else None) for name in self.sides)
+        """Return the fields of a pair or a chat and then the others; UsageError if one of the others is text."""
+        # Of several inputs, only the first must be present.
+        optional_names = self.sides[1:-1] if self.has_pairs else ()
+        sides = tuple(TextField(name, missing="" if name in optional_names else None) for name in self.sides)
         others = tuple(field for field in self.fields if field not in (*sides, TextField("text")))
         for field in others:
             if field.kind == TEXT or field.name in (*self.sides, INPUTS, TARGETS, MESSAGES):
@@ -283,6 +288,7 @@ class TextOptions:
         return (*sides, *others)
 
     def _check_form(self) -> None:
+        """Raise UsageError if options of a form do not fit it."""
         if self.form == SEPARATED and not self.separator:
             raise UsageError("--form separated requires --separator, the text between documents")
         if self.form != SEPARATED and self.separator is not None:
@@ -291,15 +297,15 @@ class TextOptions:
             raise UsageError(f"--no-header is for CSV and TSV (got --form {self.form}). Omit the flag")
 
     def _check_ids(self) -> None:
-        """Check that no other field of the records has the name of a field's ids."""
+        """Raise UsageError if a field has the name of the feature with the ids of another one."""
         if self.tokenizer is None:
             return
-        ids = {self.ids_name(name): name for name in self.text_fields}
+        field_of_ids = {self.ids_name(name): name for name in self.text_fields}
         for field in self.record_fields:
-            if field.kind != TEXT and field.name in ids:
+            if field.kind != TEXT and field.name in field_of_ids:
                 raise UsageError(
-                    f"--field {field.name}:{field.kind}: {field.name} is the name of the ids of {ids[field.name]} in the records."
-                    " Rename the field in the input, or omit it"
+                    f"--field {field.name}:{field.kind}: {field.name} is the name of the ids of {field_of_ids[field.name]} in the"
+                    " records. Rename the field in the input, or omit it"
                 )
 
     def _check_labels_and_keys(self) -> None:
@@ -316,7 +322,8 @@ class TextOptions:
                 raise UsageError(f"{flag} {name}: documents of {form} have no fields. Omit the flag")
         # A source shows whether there are labels only once it is opened.
         has_labels = self.labels.are_stored and not self.labels.are_of_source
-        for added in (LABEL,) * has_labels + (KEY,) * self.keep_key:
+        added_features = [(LABEL, "class", has_labels), (KEY, "key", self.keep_key)]
+        for added, meaning in ((name, meaning) for name, meaning, is_stored in added_features if is_stored):
             if self.row_lengths:
                 flag = "--sequence-length" if self.inputs_length is None else "--inputs-length"
                 raise UsageError(
@@ -325,11 +332,11 @@ class TextOptions:
                 )
             if any(field.name == added for field in self.record_fields):
                 raise UsageError(
-                    f"--field {added}: {added} is the name of the {'class' if added == LABEL else 'key'} in the records."
+                    f"--field {added}: {added} is the name of the {meaning} in the records."
                     " Rename the field in the input, or omit it"
                 )
 
-    def _check_sequences(self, names: list[str]) -> None:
+    def _check_sequences(self) -> None:
         """Raise UsageError if options of sequences do not fit each other or the fields."""
         if self.long_documents != SPLIT and not self.pack:
             raise UsageError(
@@ -355,10 +362,11 @@ class TextOptions:
             return
         if self.tokenizer is None:
             raise UsageError("--sequence-length counts tokens, so it requires --tokenizer, such as --tokenizer bytes")
-        others = names[len(self.sides) :]
-        if self.sides and others:
+        names = [field.name for field in self.fields]
+        other_names = names[len(self.sides) :]
+        if self.sides and other_names:
             raise UsageError(
-                f"--sequence-length: a sequence of pairs or chats has no other fields (got {', '.join(others)}). Omit them"
+                f"--sequence-length: a sequence of pairs or chats has no other fields (got {', '.join(other_names)}). Omit them"
             )
         if not self.sides and len(names) > 1:
             raise UsageError(
@@ -380,15 +388,15 @@ class TextOptions:
             raise UsageError(
                 "--inputs-length: a pair that is longer cannot be split. Pass --long-documents cut, or reject"
             )
-        others = [field.name for field in self.fields[len(self.sides) :]]
-        if others:
+        other_names = [field.name for field in self.fields[len(self.sides) :]]
+        if other_names:
             raise UsageError(
-                f"--inputs-length: a row of pairs has no other fields (got {', '.join(others)}). Omit them"
+                f"--inputs-length: a row of pairs has no other fields (got {', '.join(other_names)}). Omit them"
             )
 
     @property
     def row_lengths(self) -> tuple[int, ...]:
-        """Tokens of a row: of inputs and of targets, or of all; none if a record is a document."""
+        """Tokens of a row: (inputs, targets) of packed pairs, or (all,) of other sequences; empty if a record is a document."""
         if self.inputs_length and self.targets_length:
             return (self.inputs_length, self.targets_length)
         return () if self.sequence_length is None else (self.sequence_length,)
@@ -400,13 +408,15 @@ class TextOptions:
 
     @property
     def sides(self) -> tuple[str, ...]:
-        """The fields of rows that make up a pair or a chat, which are the first of `fields`; none for other documents."""
+        """Names of the fields of a pair or a chat, which are the first of `fields`; empty for other documents."""
         return (*_parse_names(self.inputs), self.targets) if self.inputs and self.targets else self.chat
 
     @property
     def fields_flag(self) -> str:
-        """The flag that names the fields."""
-        return "--inputs" if self.has_pairs else "--chat" if self.chat else "--field"
+        """The flag that names the text fields."""
+        if self.has_pairs:
+            return "--inputs"
+        return "--chat" if self.chat else "--field"
 
     @property
     def has_weights(self) -> bool:
@@ -417,21 +427,23 @@ class TextOptions:
 
     @property
     def record_fields(self) -> tuple[TextField, ...]:
-        """The fields of the records: the texts that the layout makes, under its names, then the other fields."""
-        names = (INPUTS, TARGETS) if self.has_pairs else (MESSAGES,) if self.chat else ()
+        """The fields of the records: a pair or a chat under the names of its features, then the other fields."""
+        names: tuple[str, ...] = (MESSAGES,) if self.chat else ()
+        if self.has_pairs:
+            names = (INPUTS, TARGETS)
         return (*map(TextField, names), *self.fields[len(self.sides) :])
 
     @property
     def text_fields(self) -> tuple[str, ...]:
-        """Names in the records of the fields that are text."""
+        """Names of the fields of the records that are text."""
         return tuple(field.name for field in self.record_fields if field.kind == TEXT)
 
     @property
     def columns(self) -> tuple[TextField, ...]:
-        """The fields of rows that are read: those that go into the records, and those of classes and keys, as written."""
+        """The fields of rows that are read: `fields`, and those of classes and keys, as written."""
         names = {field.name for field in self.fields}
-        others = dict.fromkeys(name for name in (self.labels.label_field, self.key_field) if name is not None)
-        return (*self.fields, *(TextField(name, STR) for name in others if name not in names))
+        other_names = dict.fromkeys(name for name in (self.labels.label_field, self.key_field) if name is not None)
+        return (*self.fields, *(TextField(name, STR) for name in other_names if name not in names))
 
     @property
     def needs_rows(self) -> bool:
@@ -440,17 +452,17 @@ class TextOptions:
 
     @property
     def label_fields(self) -> tuple[TextField, ...]:
-        """The fields of whole numbers that are labels by their names."""
-        return tuple(field for field in self.fields if field.kind == INT and field.name.lower() in _LABELS)
+        """The fields of whole numbers whose names are those of labels."""
+        return tuple(field for field in self.fields if field.kind == INT and field.name.lower() in _LABEL_NAMES)
 
     def ids_name(self, name: str) -> str:
-        """Name of the feature with the ids of a text field."""
+        """Return the name of the feature with the ids of a text field."""
         if self.has_pairs:
             return name
         return INPUT_IDS if len(self.text_fields) == 1 else f"{name}_ids"
 
     def deciding_options(self) -> dict[str, Any]:
-        """Return the options that decide the content of the shards, for the manifest; of the tokenizer, only its kind."""
+        """Return the options that decide the content of the shards, for the manifest: a JSON object."""
         tokenizer = TokenizerOptions.describe(self.tokenizer)
         template = {} if self.template is None else {"chat_template": self.template.to_json()}
         return {**stored_options(self), **stored_options(self.labels), **template, **stored_options(tokenizer)}

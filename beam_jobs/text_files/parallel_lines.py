@@ -1,4 +1,4 @@
-"""Lines of two parallel files: line n of one and line n of the other are a pair, and travel as a JSON object."""
+"""Lines of two parallel files: line n of one and line n of the other are a pair, which becomes a JSON object."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from beam_jobs.compression.files import decompress_file, read_compression, strip
 from beam_jobs.compression.streams import plain_chunks
 from beam_jobs.text_files.options import INPUTS, TARGETS, TextOptions
 from beam_jobs.text_files.spans.lines import BOM, Span, line_spans
+from beam_jobs.text_files.values import DocumentError
 from tpudata.errors import SourceError
 from tpudata.storage import storage_for
 
@@ -25,14 +26,14 @@ def targets_path(path: str, pattern: str) -> str:
 
     Args:
         path: path of the file of inputs.
-        pattern: path of the other one, in which `*` is the name of the first without its last ending.
+        pattern: path of the file of targets, in which `*` is the name of the file of inputs without its last ending.
     """
     name = strip_compression(path.rpartition("/")[2])
     return pattern.replace(_ANY, name.rpartition(".")[0] or name)
 
 
 def names_each_file(pattern: str) -> bool:
-    """Return whether a pattern of `targets_path` is another path for each file."""
+    """Return whether a pattern of `targets_path` gives a different path for each name of a file."""
     return _ANY in pattern
 
 
@@ -46,50 +47,61 @@ def find_targets(path: str, options: TextOptions) -> str:
     return targets
 
 
-def pair_spans(path: str, targets: str, options: TextOptions, reject: RejectPair) -> Iterator[Span]:
-    """Yield the pairs of lines of a file and of its targets, each at the offset of the first line.
+def pair_lines(path: str, targets: str, options: TextOptions, reject: RejectPair) -> Iterator[Span]:
+    """Yield the pairs of lines of a file and of its targets as JSON, each at the offset of its line in the file.
 
-    A pair of two blank lines is skipped; a pair with one blank line is yielded, and rejected later.
+    A pair of two blank lines is skipped; a pair with one blank line is yielded, and rejected later. A pair that is too large is
+    yielded without data.
 
     Args:
         path: path of the file of inputs.
         targets: path of the file of targets.
         options: limit of a document, and the treatment of bytes that are not UTF-8.
-        reject: called with a pair that is not UTF-8. If it returns, the pair is omitted. A pair that is too large has no data.
+        reject: called with a pair that is not UTF-8. If it returns, the pair is omitted.
 
     Raises:
-        SourceError: the two have different numbers of lines.
+        SourceError: the files have different numbers of lines.
         CorruptionError: a file is compressed and damaged.
     """
-    count = [0, 0]
-    for pair in itertools.zip_longest(*(_read_lines(file, options.document_bytes) for file in (path, targets))):
-        count = [number + (line is not None) for number, line in zip(count, pair, strict=True)]
-        source, target = pair
+    limit = options.document_bytes
+    input_lines = target_lines = 0
+    for source, target in itertools.zip_longest(_read_lines(path, limit), _read_lines(targets, limit)):
+        input_lines += source is not None
+        target_lines += target is not None
         if source is None or target is None or (source.is_blank and target.is_blank):
             continue
-        if source.size + target.size > options.document_bytes:
+        if source.size + target.size > limit:
             yield Span(source.offset, source.size + target.size, b"")
             continue
-        texts: list[str] = []
-        for file, line in ((path, source), (targets, target)):
-            data = (line.data if line.offset else line.data.removeprefix(BOM)).removesuffix(b"\r")
-            try:
-                texts.append(data.decode("utf-8", "replace" if options.replace_invalid else "strict"))
-            except UnicodeDecodeError as error:
-                error_offset = line.offset + error.start
-                reject(source.offset, f"not UTF-8: byte {data[error.start]:#04x} at byte {error_offset} of {file}")
-                break
-        else:
-            row = _JSON.encode({INPUTS: texts[0], TARGETS: texts[1]}).encode()
-            yield Span(source.offset, len(row), row)
-    if count[0] != count[1]:
+        try:
+            row = {
+                INPUTS: _decode_line(source, path, options.replace_invalid),
+                TARGETS: _decode_line(target, targets, options.replace_invalid),
+            }
+        except DocumentError as error:
+            reject(source.offset, str(error))
+            continue
+        data = _JSON.encode(row).encode()
+        yield Span(source.offset, len(data), data)
+    if input_lines != target_lines:
         raise SourceError(
-            f"{path} and {targets} are not parallel files: their numbers of lines differ (got {count[0]:,} and {count[1]:,}). Pass"
-            " two files whose lines belong together."
+            f"{path} and {targets} are not parallel files: their numbers of lines differ (got {input_lines:,} and"
+            f" {target_lines:,}). Pass two files whose lines belong together."
         )
 
 
+def _decode_line(line: Span, path: str, replace_invalid: bool) -> str:
+    """Return the text of a line without CR and byte order mark; DocumentError if it is not UTF-8, with the position in the file."""
+    data = (line.data if line.offset else line.data.removeprefix(BOM)).removesuffix(b"\r")
+    try:
+        return data.decode("utf-8", "replace" if replace_invalid else "strict")
+    except UnicodeDecodeError as error:
+        offset = line.offset + error.start
+        raise DocumentError(f"not UTF-8: byte {data[error.start]:#04x} at byte {offset} of {path}") from None
+
+
 def _read_lines(path: str, limit: int) -> Iterator[Span]:
+    """Yield every line of a file, which may be compressed; lines longer than `limit` have no data."""
     compression, entry = read_compression(path), storage_for(path).stat(path)
     chunks = decompress_file(path, compression) if compression else plain_chunks(path, 0, entry.size if entry else 0)
     return line_spans(chunks, 0, limit)

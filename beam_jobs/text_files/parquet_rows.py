@@ -1,6 +1,6 @@
 """Rows of Parquet files, which are read by row groups.
 
-A row has no contiguous bytes in the file, so its fields travel as a JSON object.
+A row has no contiguous bytes in the file, so its fields become a JSON object.
 """
 
 from __future__ import annotations
@@ -27,11 +27,10 @@ from beam_jobs.values.column_kinds import LIST_KINDS
 from tpudata.console.nearest import did_you_mean
 from tpudata.errors import SourceError, UsageError
 
-# Rows that are in memory at the same time, if these are not more than 64 MB, in addition to the pages of the row group.
+# Rows that are in memory at the same time, besides the pages of their row group; fewer if they take more than 64 MB.
 _BATCH_ROWS = 256
 _FIXES = {NOT_UTF8: ". Store it as UTF-8, or pass --invalid-utf8=replace"}
-# json.dumps makes a new encoder for each row.
-# Dates in the messages of a chat become text.
+# One encoder: json.dumps would make a new one for each row. Dates in the messages of a chat become text.
 _JSON = json.JSONEncoder(ensure_ascii=False, default=str)
 # Takes the number of a row that cannot be read, and the reason.
 RejectRow: TypeAlias = Callable[[int, str], None]
@@ -41,9 +40,9 @@ class RowGroups(NamedTuple):
     """The row groups of a file.
 
     Attributes:
-        rows: number of rows of each.
-        bytes: size of each in the file.
-        names: the file's columns.
+        rows: number of rows of each group.
+        bytes: size of each group in the file.
+        names: names of the file's columns.
     """
 
     rows: tuple[int, ...]
@@ -51,8 +50,8 @@ class RowGroups(NamedTuple):
     names: tuple[str, ...]
 
 
-def row_groups(path: str, size: int, options: TextOptions) -> RowGroups:
-    """Read the footer of a Parquet file.
+def read_row_groups(path: str, size: int, options: TextOptions) -> RowGroups:
+    """Return the row groups of a Parquet file, from its footer.
 
     Args:
         path: path of the file.
@@ -61,7 +60,7 @@ def row_groups(path: str, size: int, options: TextOptions) -> RowGroups:
 
     Raises:
         CorruptionError: the file is truncated or damaged.
-        SourceError: a required field appears twice, or is of a type that is neither text nor number; or the file is encrypted.
+        SourceError: a required field appears twice, or has an unsupported type; or the file is encrypted.
         UsageError: a required field is missing.
     """
     with open_parquet(path, size) as file:
@@ -70,16 +69,18 @@ def row_groups(path: str, size: int, options: TextOptions) -> RowGroups:
         return RowGroups(tuple(group.rows for group in groups), tuple(group.bytes for group in groups), names)
 
 
-def group_rows(path: str, size: int, group: int, first: int, options: TextOptions, reject: RejectRow) -> Iterator[Span]:
-    """Yield the rows of one row group, each as a JSON object of `options.columns`; its number stands for its offset.
+def read_group_rows(
+    path: str, size: int, group: int, first_row: int, options: TextOptions, reject: RejectRow
+) -> Iterator[Span]:
+    """Yield the rows of one row group, each as a JSON object of `options.columns`, with its number in the file as its offset.
 
     Args:
         path: path of the file.
         size: size of the file in bytes.
         group: index of the row group.
-        first: index of its first row in the file.
+        first_row: index of its first row in the file.
         options: options with the fields.
-        reject: called with a row of which a value cannot be read. If it returns, the row is omitted.
+        reject: called with a row that has a value which cannot be read. If it returns, the row is omitted.
 
     Raises:
         CorruptionError: the file is truncated or damaged; names the column, if known.
@@ -96,16 +97,16 @@ def group_rows(path: str, size: int, group: int, first: int, options: TextOption
                 )
                 for field in options.columns
             ]
-            for index, values in enumerate(zip(*columns, strict=True), first):
+            for row, values in enumerate(zip(*columns, strict=True), first_row):
                 if UNREADABLE in map(type, values):
-                    reject(index, _find_problem(names, values))
+                    reject(row, _describe_problem(names, values))
                 else:
-                    yield _encode_row(index, dict(zip(names, values, strict=True)), options.document_bytes)
-            first += batch.num_rows
+                    yield _encode_row(row, dict(zip(names, values, strict=True)), options.document_bytes)
+            first_row += batch.num_rows
 
 
 def check_group(path: str, size: int, group: int, options: TextOptions) -> None:
-    """Read a row group without its values; raise as `group_rows` if its columns are damaged."""
+    """Read a row group without making its values; errors as from `read_group_rows` if its columns are damaged."""
     with open_parquet(path, size) as file:
         file.check(group, [field.name for field in options.columns], _BATCH_ROWS)
 
@@ -114,11 +115,15 @@ def _check_fields(file: ParquetReader, path: str, options: TextOptions) -> None:
     """Raise UsageError if the column of a field is missing, SourceError if it is repeated or of an unsupported type."""
     names = file.schema.names
     for field in options.columns:
-        kind = _find_type(file.schema, field.name)
-        if kind is None:
+        arrow_type = _find_type(file.schema, field.name)
+        if arrow_type is None:
             columns = [
                 *names,
-                *(f"{column.name}.{inner.name}" for column in file.schema for inner in _list_fields(column.type)),
+                *(
+                    f"{column.name}.{inner.name}"
+                    for column in file.schema
+                    for inner in _list_struct_fields(column.type)
+                ),
             ]
             raise UsageError(
                 f"{path} has no column {field.name!r}; it has {', '.join(map(repr, columns))}."
@@ -127,37 +132,40 @@ def _check_fields(file: ParquetReader, path: str, options: TextOptions) -> None:
         if names.count(field.name) > 1:
             raise SourceError(f"{path}: column {field.name!r} appears twice. Rename one.")
         takes_lists = field.kind in LIST_KINDS or field.name == options.labels.label_field
-        if not is_supported_type(kind) and field.name not in options.chat and not (takes_lists and is_list(kind)):
+        is_read = is_supported_type(arrow_type) or (takes_lists and is_list(arrow_type))
+        if not is_read and field.name not in options.chat:
             raise SourceError(
-                f"{path}: column {field.name!r} has an unsupported type (got {kind}, expected text, numbers, dates or times)."
+                f"{path}: column {field.name!r} has an unsupported type (got {arrow_type}, expected text, numbers, dates or times)."
                 " Store it as a string."
             )
 
 
 def _find_type(schema: Any, name: str) -> Any:
-    """Return the type of a column, or of the field of a struct that a name with dots stands for; None if there is none."""
+    """Return the Arrow type of a column, or of the field of a struct that a name with dots names; None without such a column."""
     if name in schema.names:
         return schema.field(schema.names.index(name)).type
     column, *inner = name.split(".")
-    kind = schema.field(column).type if schema.names.count(column) == 1 else None
+    arrow_type = schema.field(column).type if schema.names.count(column) == 1 else None
     for inner_name in inner:
-        kind = next((field.type for field in _list_fields(kind) if field.name == inner_name), None)
-    return kind
+        arrow_type = next((field.type for field in _list_struct_fields(arrow_type) if field.name == inner_name), None)
+    return arrow_type
 
 
-def _list_fields(kind: Any) -> Iterable[Any]:
-    return kind if kind is not None and types.is_struct(kind) else ()
+def _list_struct_fields(arrow_type: Any) -> Iterable[Any]:
+    """Return the fields of a struct; none for another type or None."""
+    return arrow_type if arrow_type is not None and types.is_struct(arrow_type) else ()
 
 
 def _read_column(batch: Any, name: str) -> Any:
-    """Return the column of a name, as `_find_type` finds it; a null struct has null fields."""
+    """Return the column, or the field of a struct, whose type `_find_type` returns; a null struct has null fields."""
     if name in batch.schema.names:
         return batch.column(name)
     column, *inner = name.split(".")
     return compute.struct_field(batch.column(column), inner)
 
 
-def _find_problem(names: list[str], values: tuple[Any, ...]) -> str:
+def _describe_problem(names: list[str], values: tuple[Any, ...]) -> str:
+    """Return why the first unreadable value of a row cannot be read, with its column and the fix."""
     return next(
         f"{value.problem}: column {name!r}, {value.detail}{_FIXES.get(value.problem, '')}"
         for name, value in zip(names, values, strict=True)
@@ -165,14 +173,11 @@ def _find_problem(names: list[str], values: tuple[Any, ...]) -> str:
     )
 
 
-def _encode_row(index: int, values: dict[str, Any], limit: int) -> Span:
-    """Return a row as JSON, whose index is its offset; without data if its texts exceed the limit."""
-    size = 0
-    for value in values.values():
-        if isinstance(value, str):
-            size += len(value)
-    if size > limit:
-        # As JSON, it may be six times as large.
-        return Span(index, size, b"")
+def _encode_row(row: int, values: dict[str, Any], limit: int) -> Span:
+    """Return a row as JSON, with its number as its offset; without data if its texts exceed the limit."""
+    # Checked first, since JSON may be six times as large.
+    text_size = sum(len(value) for value in values.values() if isinstance(value, str))
+    if text_size > limit:
+        return Span(row, text_size, b"")
     data = _JSON.encode(values).encode()
-    return Span(index, len(data), data)
+    return Span(row, len(data), data)

@@ -1,8 +1,8 @@
-"""Sentences of words with tags, a word a line, between blank lines.
+"""Sentences of CoNLL between blank lines, with a word and its tags on each line.
 
-`conll`, as in CoNLL-2003: the columns of a word are separated by tabs or else by blanks; `-DOCSTART-` is skipped. `conllu`, as
-in Universal Dependencies (https://universaldependencies.org/format.html): by tabs; lines that begin with `#` are comments, and
-those of several words (`3-4`) and of empty nodes (`5.1`) are omitted.
+`conll`, as in CoNLL-2003: the columns of a word are separated by tabs, or by blanks in a line without tabs; `-DOCSTART-` is
+skipped. `conllu`, as in Universal Dependencies (https://universaldependencies.org/format.html): the columns are separated by tabs;
+lines that begin with `#` are comments, and lines of several words (`3-4`) and of empty nodes (`5.1`) are omitted.
 """
 
 from __future__ import annotations
@@ -14,34 +14,35 @@ from beam_jobs.text_files.spans.lines import Span
 from tpudata.console.tables import count_text
 
 _DOCUMENT_START = b"-DOCSTART-"
-# An id of CoNLL-U that is not of one word: of a range of words, or of an empty node.
-_NO_WORD = re.compile(r"\d+[-.]\d+")
+# The id of a line of CoNLL-U that is not one word: a range of words, or an empty node.
+_RANGE_OR_EMPTY_NODE = re.compile(r"\d+[-.]\d+")
 
 
 def keep_sentences(paragraphs: Iterable[Span]) -> Iterator[Span]:
-    """Yield the paragraphs of conll that are sentences, and those without data, which are too large."""
+    """Yield the paragraphs of conll, except for lines `-DOCSTART-` that stand alone."""
     for span in paragraphs:
         if not span.data.startswith(_DOCUMENT_START) or b"\n" in span.data:
             yield span
 
 
 def drop_comments(paragraphs: Iterable[Span]) -> Iterator[Span]:
-    """Yield the paragraphs of conllu that are not comments alone, and those without data, which are too large."""
+    """Yield the paragraphs of conllu, except for those of only comments."""
     for span in paragraphs:
+        # A paragraph without data is too large, and is reported later.
         if not span.data or not all(line.startswith(b"#") for line in span.data.split(b"\n")):
             yield span
 
 
 def sentence_columns(text: str, *, is_conllu: bool) -> dict[str, list[str]]:
-    """Return the columns of a sentence by their numbers, which count from 0.
+    """Return the columns of a sentence by their numbers as text, from "0" on: the entries of all words.
 
     Raises:
-        ValueError: a line has another number of columns than the first one, or there is no word.
+        ValueError: a word has another number of columns than the first one, or there is no word.
     """
     lines = [line.rstrip("\r") for line in text.split("\n")]
     if is_conllu:
         rows = [line.split("\t") for line in lines if not line.startswith("#")]
-        rows = [row for row in rows if not _NO_WORD.fullmatch(row[0])]
+        rows = [row for row in rows if not _RANGE_OR_EMPTY_NODE.fullmatch(row[0])]
     else:
         rows = [line.split("\t") if "\t" in line else line.split() for line in lines]
     if not rows:

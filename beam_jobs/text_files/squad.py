@@ -1,4 +1,4 @@
-"""Questions of SQuAD files, each a row: articles of paragraphs of questions, in one JSON object.
+"""Questions of SQuAD files as rows. A file is one JSON object of articles, which have paragraphs, which have questions.
 
 The format is that of https://rajpurkar.github.io/SQuAD-explorer, versions 1.1 and 2.0. Memory holds one article.
 """
@@ -16,6 +16,7 @@ from beam_jobs.text_files.spans.lines import Span
 from beam_jobs.values.json_elements import array_elements
 from tpudata.storage import storage_for
 
+# The first bytes of a file: an object whose first key, or the one after the version, is the list of articles.
 _BEGIN = re.compile(rb'(?:\xef\xbb\xbf)?\s*\{\s*(?:"version"\s*:\s*"[^"]*"\s*,\s*)?"data"\s*:\s*\[')
 _ARTICLES = "data"
 _JSON = json.JSONEncoder(ensure_ascii=False)
@@ -27,16 +28,16 @@ def is_squad(head: bytes) -> bool:
 
 
 def question_spans(path: str, compression: str, limit: int, reject: Callable[[int, str], None]) -> Iterator[Span]:
-    """Yield the questions of a file, each as the JSON of a row; its number stands for its offset.
+    """Yield the questions of a file, each as the JSON of a row, with its number as its offset.
 
     A row has `id`, `title` of the article, `context`, `question`, `answers` and `answer_starts` (characters of the context),
     `answer` (the first, or an empty text), and `is_impossible` (0 or 1).
 
     Args:
         path: path of the file.
-        compression: as in `TextForm`.
+        compression: compression of the file, as in `TextForm`.
         limit: bytes of the longest row; longer ones have no data.
-        reject: called with the index and the fault of a question that makes no row. If it returns, the question is omitted.
+        reject: called with the number and the fault of a question that is not valid. If it returns, the question is omitted.
 
     Raises:
         SourceError: the file is not SQuAD's JSON, or is truncated; names the byte.
@@ -61,7 +62,7 @@ def _open(path: str, compression: str) -> Iterator[BinaryIO]:
 
 
 def _read_rows(article: Any) -> Iterator[dict[str, Any] | str]:
-    """Yield the questions of an article, or the fault of one."""
+    """Yield the row of each question of an article, or the fault of a question, a paragraph or the article."""
     paragraphs = article.get("paragraphs") if isinstance(article, dict) else None
     if not isinstance(paragraphs, list):
         yield "an article without 'paragraphs'"

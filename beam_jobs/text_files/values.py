@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
@@ -25,7 +26,16 @@ from beam_jobs.text_files.options import TextOptions
 from beam_jobs.text_files.sentences import sentence_columns
 from beam_jobs.text_files.spans.csv_rows import cells
 from beam_jobs.text_files.spans.lines import BOM
-from beam_jobs.values.column_kinds import FLOAT, FLOAT32, INT, LIST_KINDS, fits_int64, float32_problem, parse_float
+from beam_jobs.values.column_kinds import (
+    FLOAT,
+    FLOAT32,
+    INT,
+    LIST_KINDS,
+    TOO_LARGE,
+    fits_int64,
+    float32_problem,
+    parse_float,
+)
 from tpudata.console.tables import count_text
 from tpudata.errors import BadRecordError, UsageError
 from tpudata.json_values import abbreviate_json, parse_input_json
@@ -37,44 +47,47 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class DocumentError(ValueError):
-    """A document is invalid; `at` is the offset of the problem in it, or None."""
+    """A document is invalid; `offset` is the byte of the problem in the document, or None."""
 
-    def __init__(self, reason: str, at: int | None = None) -> None:
+    def __init__(self, reason: str, offset: int | None = None) -> None:
         super().__init__(reason)
-        self.at = at
+        self.offset = offset
 
 
-def document_values(data: bytes, form: Payload, options: TextOptions) -> list[Value]:
+def parse_document(data: bytes, form: Payload, options: TextOptions) -> list[Value]:
     """Return the values of `options.record_fields`, in their order.
 
     Args:
         data: bytes of one document.
-        form: rules for reading them: a `RowForm`, a `DocumentForm`, or any other for plain text.
+        form: rules for reading the bytes: a `RowForm`, a `DocumentForm`, or any other for plain text.
         options: the fields, and the treatment of bytes that are not UTF-8.
 
     Raises:
-        DocumentError: the bytes are not UTF-8, not such a row, or a field is missing or of another kind.
+        DocumentError: the bytes are not UTF-8 or not such a row, or a field is missing or of another kind.
     """
     if isinstance(form, RowForm):
         if form.kind in (PLAIN, FILE):
             return [_decode_document(data, form, options)]
-        row = row_values(data, form, options)
+        row = parse_row(data, form, options)
     else:
-        document = _read_own_document(data, form, options)
+        document = _read_with_payload(data, form, options)
         if isinstance(document, str) and not options.chat and [field.kind for field in options.fields] == [TEXT]:
             return [document]
         row = {TEXT: document} if isinstance(document, str) else document
     if options.chat:
-        return [
-            _join_chat(row, options.chat),
-            *(_convert_value(field, row) for field in options.fields[len(options.chat) :]),
-        ]
+        others = options.fields[len(options.chat) :]
+        return [_join_chat(row, options.chat), *(_convert_value(field, row) for field in others)]
     values = [_convert_value(field, row) for field in options.fields]
     return _join_pair(options, values) if options.has_pairs else values
 
 
-def _read_own_document(data: bytes, form: Payload, options: TextOptions) -> str | dict[str, Any]:
-    """Return a document of the source of an installed package: its text, or the values of a row by name."""
+def _read_with_payload(data: bytes, form: Payload, options: TextOptions) -> str | dict[str, Any]:
+    """Return a document as its payload, which may be of another package, reads it: its text, or the values of a row by name.
+
+    Raises:
+        DocumentError: the payload rejects the document, or the text is not UTF-8.
+        UsageError: the payload returns neither text nor a row.
+    """
     try:
         document = form.read(data) if isinstance(form, DocumentForm) else data
     except ValueError as error:
@@ -93,12 +106,12 @@ def _read_own_document(data: bytes, form: Payload, options: TextOptions) -> str 
     return _decode(document, 0, options.replace_invalid)
 
 
-def row_values(data: bytes, form: RowForm, options: TextOptions) -> dict[str, Any]:
+def parse_row(data: bytes, form: RowForm, options: TextOptions) -> dict[str, Any]:
     """Return the values of a row by name, as written.
 
     Args:
         data: bytes of one row.
-        form: rules for reading them, not those of plain text.
+        form: rules for reading the bytes, not those of plain text.
         options: the treatment of bytes that are not UTF-8.
 
     Raises:
@@ -107,13 +120,14 @@ def row_values(data: bytes, form: RowForm, options: TextOptions) -> dict[str, An
     text = _decode_document(data, form, options)
     if form.kind in (CONLL_ROW, CONLLU_ROW):
         return _parse_sentence(text, form, options)
-    return _add_nested(_parse_json_values(text), options) if form.kind == JSON_ROW else _parse_cells(text, form)
+    return _add_nested(_parse_object(text), options) if form.kind == JSON_ROW else _parse_cells(text, form)
 
 
 def _decode_document(data: bytes, form: RowForm, options: TextOptions) -> str:
-    # A file that is one document still has its byte order mark; elsewhere the mark is an ordinary character.
-    mark = len(BOM) if form.kind == FILE and data.startswith(BOM) else 0
-    return _decode(data[mark:], mark, options.replace_invalid)
+    """Return the text of a document without a byte order mark; DocumentError if it is not UTF-8."""
+    # Only a file that is one document still has its mark; in other documents it is an ordinary character.
+    mark_size = len(BOM) if form.kind == FILE and data.startswith(BOM) else 0
+    return _decode(data[mark_size:], mark_size, options.replace_invalid)
 
 
 def _join_chat(values: dict[str, Any], columns: Sequence[str]) -> str:
@@ -128,39 +142,37 @@ def _join_chat(values: dict[str, Any], columns: Sequence[str]) -> str:
 
 
 def _join_pair(options: TextOptions, values: list[Value]) -> list[Value]:
-    """Return the values with all inputs as one text; raise DocumentError if a side of the pair is blank."""
-    *names, target = options.sides
-    count = len(names)
-    parts = [str(value) for value in values[:count]]
-    # A blank one adds nothing, as in chats of columns.
-    inputs = parts[0] if count == 1 else "\n\n".join(part for part in parts if part.strip())
-    for side, text in ((", ".join(map(repr, names)), inputs), (repr(target), str(values[count]))):
+    """Return the values with all inputs as one text; DocumentError if a side of the pair is blank."""
+    *input_names, target_name = options.sides
+    input_count = len(input_names)
+    input_texts = [str(value) for value in values[:input_count]]
+    # A blank input adds nothing, as in chats of columns.
+    inputs = input_texts[0] if input_count == 1 else "\n\n".join(text for text in input_texts if text.strip())
+    for side, text in ((", ".join(map(repr, input_names)), inputs), (repr(target_name), str(values[input_count]))):
         if not text.strip():
             raise DocumentError(f"one side of the pair is blank: field {side}")
-    return [inputs, *values[count:]]
+    return [inputs, *values[input_count:]]
 
 
 def readable_texts(
-    read: Iterable[tuple[Reference, bytes | BadRecordError]] | Iterable[tuple[Reference, bytes]], options: TextOptions
+    documents: Iterable[tuple[Reference, bytes | BadRecordError]] | Iterable[tuple[Reference, bytes]],
+    options: TextOptions,
 ) -> Iterator[list[str] | None]:
-    """Yield for each reference the values of its text fields, or None if they cannot be read."""
+    """Yield for each document the values of its text fields, or None if it cannot be read."""
     text_columns = [index for index, field in enumerate(options.record_fields) if field.kind == TEXT]
-    for reference, data in read:
-        try:
-            values = None if isinstance(data, BadRecordError) else _read_values(reference, data, options)
-        except DocumentError:
-            values = None
-        yield None if values is None else [str(values[column]) for column in text_columns]
+    for reference, data in documents:
+        texts = None
+        if not isinstance(data, BadRecordError):
+            with contextlib.suppress(DocumentError):
+                values = parse_document(data, reference.payload, options)
+                texts = [str(values[column]) for column in text_columns]
+        yield texts
 
 
-def _read_values(reference: Reference, data: bytes, options: TextOptions) -> list[Value]:
-    return document_values(data, reference.payload, options)
-
-
-def _decode(data: bytes, start: int, replace: bool) -> str:
-    """Return bytes as text; DocumentError with the offset of bytes that are not UTF-8."""
+def _decode(data: bytes, start: int, replace_invalid: bool) -> str:
+    """Return bytes that begin at byte `start` of a document as text; DocumentError if they are not UTF-8."""
     try:
-        return data.decode("utf-8", "replace" if replace else "strict")
+        return data.decode("utf-8", "replace" if replace_invalid else "strict")
     except UnicodeDecodeError as error:
         raise DocumentError(
             f"not UTF-8: byte {data[error.start]:#04x}. Save the file as UTF-8, or pass --invalid-utf8=replace",
@@ -168,8 +180,8 @@ def _decode(data: bytes, start: int, replace: bool) -> str:
         ) from None
 
 
-def _parse_json_values(text: str) -> dict[str, Any]:
-    """Return the object in a text; DocumentError if it is not a JSON object."""
+def _parse_object(text: str) -> dict[str, Any]:
+    """Parse a JSON object; DocumentError if the text is not one."""
     try:
         values = parse_input_json(text)
     except ValueError as error:
@@ -180,7 +192,7 @@ def _parse_json_values(text: str) -> dict[str, Any]:
 
 
 def _add_nested(values: dict[str, Any], options: TextOptions) -> dict[str, Any]:
-    """Add to a row the values of objects that names with dots stand for, as `translation.en`, and return it."""
+    """Add to a row the values in objects that columns name with dots, such as `translation.en`, and return the row."""
     for field in options.columns:
         if "." in field.name and field.name not in values:
             value: Any = values
@@ -192,13 +204,13 @@ def _add_nested(values: dict[str, Any], options: TextOptions) -> dict[str, Any]:
 
 
 def _parse_sentence(text: str, form: RowForm, options: TextOptions) -> dict[str, Any]:
-    """Return the columns of a sentence: lists for fields that are, otherwise with a blank between words."""
+    """Return the columns of a sentence: a list of words for a field that is a list, otherwise the words joined by blanks."""
     try:
         columns = sentence_columns(text, is_conllu=form.kind == CONLLU_ROW)
     except ValueError as error:
         raise DocumentError(str(error)) from None
-    lists = {field.name for field in options.fields if field.kind in LIST_KINDS}
-    return {name: words if name in lists else " ".join(words) for name, words in columns.items()}
+    list_names = {field.name for field in options.fields if field.kind in LIST_KINDS}
+    return {name: words if name in list_names else " ".join(words) for name, words in columns.items()}
 
 
 def _parse_cells(text: str, form: RowForm) -> dict[str, str]:
@@ -208,9 +220,9 @@ def _parse_cells(text: str, form: RowForm) -> dict[str, str]:
     except ValueError as error:
         # An unexpected quote joins all lines up to the next quote, or to the end of the file.
         lines = text.count("\n") + 1
-        many = f" (a row of {count_text(lines, 'line')}, all of which are rejected)" if lines > 1 else ""
+        extent = f" (a row of {count_text(lines, 'line')}, all of which are rejected)" if lines > 1 else ""
         hint = "; if quotes are ordinary characters, pass --form raw-tsv" if form.kind == TSV_ROW else ""
-        raise DocumentError(f"not CSV: {error}{many}{hint}") from None
+        raise DocumentError(f"not CSV: {error}{extent}{hint}") from None
     if len(texts) != len(form.columns):
         raise DocumentError(
             f"wrong number of cells (got {count_text(len(texts), 'cell')}, expected {count_text(len(form.columns), 'column')}"
@@ -228,13 +240,13 @@ def _convert_value(field: TextField, values: dict[str, Any]) -> Value:
             return field.missing
         if field.name not in values:
             raise make_missing_field_error(field.name, values)
-        example = "=" if not is_number else "=0" if field.kind == INT else "=nan"
+        example = {INT: "0", FLOAT: "nan", FLOAT32: "nan"}.get(field.kind, "")
         raise DocumentError(
             f"field {field.name!r} has no value: {abbreviate_json(value)}; to store another one there, pass --field"
-            f" {field.name}:{field.kind}{example}"
+            f" {field.name}:{field.kind}={example}"
         )
     if field.kind in LIST_KINDS:
-        return _list(field, value)
+        return _convert_list(field, value)
     if is_number:
         return _convert_number(field, value)
     if not isinstance(value, str):
@@ -244,16 +256,16 @@ def _convert_value(field: TextField, values: dict[str, Any]) -> Value:
     return value
 
 
-def _list(field: TextField, value: Any) -> list[Any]:
-    """Return the items of a list; those of a text lie between blanks."""
+def _convert_list(field: TextField, value: Any) -> list[Any]:
+    """Return the items of a list as the field's kind stores them; a text is split at blanks. DocumentError if they do not fit."""
     items = value.split() if isinstance(value, str) else value
     if not isinstance(items, list):
         raise DocumentError(f"field {field.name!r} is not a list: {abbreviate_json(value)}")
-    hole = next((index for index, element in enumerate(items) if element is None), None)
-    if hole is not None:
-        raise DocumentError(f"field {field.name!r} has a list with a hole: item {hole} is null")
-    element_field = TextField(field.name, LIST_KINDS[field.kind])
-    return [_convert_value(element_field, {field.name: element}) for element in items]
+    null_index = next((index for index, item in enumerate(items) if item is None), None)
+    if null_index is not None:
+        raise DocumentError(f"field {field.name!r} has a list with a hole: item {null_index} is null")
+    item_field = TextField(field.name, LIST_KINDS[field.kind])
+    return [_convert_value(item_field, {field.name: item}) for item in items]
 
 
 def make_missing_field_error(name: str, values: Iterable[str]) -> DocumentError:
@@ -282,11 +294,7 @@ def _convert_number(field: TextField, value: Any) -> int | float:
         raise DocumentError(f"field {field.name!r} is not a number that fits float32: {abbreviate_json(value)}")
     problem = float32_problem(number, rounds=field.kind == FLOAT32)
     if problem:
-        fix = (
-            ""
-            if problem.endswith("large for float32")
-            else f"; store it as {field.name}:str, or round with {field.name}:float32"
-        )
+        fix = f"; store it as {field.name}:str, or round with {field.name}:float32" if problem != TOO_LARGE else ""
         raise DocumentError(
             f"field {field.name!r} is not a number that fits float32: {abbreviate_json(value)} {problem}{fix}"
         )
@@ -294,7 +302,7 @@ def _convert_number(field: TextField, value: Any) -> int | float:
 
 
 def _parse_whole(text: str) -> int | None:
-    """Return the whole number in a text, or None; `1_000` is not one."""
+    """Return the whole number in a text; None if the text is not one, such as Python's `1_000`."""
     try:
         return None if "_" in text else int(text)
     except ValueError:

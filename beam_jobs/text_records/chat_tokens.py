@@ -1,4 +1,4 @@
-"""Tokens of chats: the template's text, with loss weight 1 on the assistant's parts."""
+"""Tokens of chats: the text that a template renders, with loss weight 1 on the assistant's parts."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class ChatEncoder:
     """Encoder of chats.
 
     Attributes:
-        tokenizer: encodes text.
-        template: renders messages.
-        train_on_inputs: whether all tokens have weight 1.
+        tokenizer: tokenizer of the text.
+        template: template that renders messages as text.
+        train_on_inputs: whether all tokens have loss weight 1.
     """
 
     tokenizer: Tokenizer
@@ -30,7 +30,7 @@ class ChatEncoder:
     train_on_inputs: bool = False
 
     def encode_batch(self, chats: Sequence[str]) -> list[Ids]:
-        """Return the tokens of chats, JSON of messages, in the form of beam_jobs.text_records.weights.
+        """Return the tokens of chats, given as JSON of messages; weights are held as beam_jobs.text_records.weights has them.
 
         Raises:
             ValueError: a chat cannot be rendered or encoded.
@@ -49,21 +49,21 @@ class ChatEncoder:
         for begin, end in chat.spans:
             token_rows = np.flatnonzero((token_spans[:, 0] < end) & (token_spans[:, 1] > begin))
             if len(token_rows):
-                # Tokens in between may have no characters.
+                # Include the tokens in between that have no characters.
                 has_loss[token_rows[0] : token_rows[-1] + 1] = True
         return np.where(has_loss, ids, zero_loss_weights(ids))
 
     def _encode_parts(self, chat: ChatText) -> Ids:
-        """Encode the assistant's parts separately, for tokenizers that do not report the positions of tokens."""
-        parts, has_loss = zip(*_split(chat), strict=True)
+        """Return the tokens as `_encode`, with the parts encoded separately: the tokenizer does not report positions of tokens."""
+        parts, have_loss = zip(*_split_parts(chat), strict=True)
         ids_of_parts = encode_each(self.tokenizer, parts)
         return np.concatenate(
-            [ids if loss else zero_loss_weights(ids) for ids, loss in zip(ids_of_parts, has_loss, strict=True)]
+            [ids if has_loss else zero_loss_weights(ids) for ids, has_loss in zip(ids_of_parts, have_loss, strict=True)]
         )
 
 
-def _split(chat: ChatText) -> Iterator[tuple[str, bool]]:
-    """Yield the parts of a chat, each with whether it is the assistant's."""
+def _split_parts(chat: ChatText) -> Iterator[tuple[str, bool]]:
+    """Yield (text, whether it is the assistant's) for the parts of a chat, in order; parts may be empty."""
     position = 0
     for begin, end in chat.spans:
         yield chat.text[position:begin], False

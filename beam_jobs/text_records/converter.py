@@ -30,8 +30,9 @@ from tpudata.format import Feature, encode_example
 from tpudata.format.tfrecord.framing import FRAME_BYTES
 from tpudata.tokenizers import CharacterSet, Tokenizer, TokenizerIdentity, TokenizerSpec, open_tokenizer
 
-# Share of padding that packing leaves, about.
-_FREE = 0.005
+# Approximate share of padding that packing leaves.
+_PADDING_SHARE = 0.005
+# Approximate bytes of a number in a list.
 _NUMBER_BYTES = 4
 
 
@@ -41,9 +42,9 @@ class TextConverter(Converter):
 
     Attributes:
         options: fields and layout.
-        tokenizer: identity of the tokenizer; None without one, or if its vocabulary is collected from the data.
+        tokenizer: identity of the tokenizer; None without a tokenizer, or if its vocabulary is collected from the data.
         several_labels: whether a document has any number of classes.
-        extra: schema of `Reference.features`, as of `ImageConverter`.
+        extra: schema of `Reference.features`.
 
     Raises:
         UsageError: the tokenizer lacks an end of document that is needed, or an extra feature is not one that records can have.
@@ -56,6 +57,7 @@ class TextConverter(Converter):
 
     def __post_init__(self) -> None:
         if self.tokenizer is not None:
+            # Raises if the tokenizer does not fit the options.
             TextRecords(self.options, self.tokenizer)
         check_extra(self.extra, {feature.name for feature in text_features(self.options)})
 
@@ -68,31 +70,31 @@ class TextConverter(Converter):
         return TextSummary.from_json(value)
 
     def features(self, summary: TextSummary, labels: Labels) -> tuple[Feature, ...]:
-        """Return the schema. It depends on the documents only through the number of classes."""
+        """Return the schema, which depends on the documents only through the number of classes."""
         del summary
         return text_features(self.options, len(labels.names), several_labels=self.several_labels, extra=self.extra)
 
     def read(self, packs: Sequence[Pack]) -> Iterator[tuple[Pack | Reference, bytes | BadRecordError]]:
-        """Yield the documents in groups; neighbours in a file are read together."""
+        """Yield packs of documents that are neighbours in a file, with their bytes; a Reference with its error."""
         for pack, data in read_blocks(packs):
             yield (pack.reference(0) if isinstance(data, BadRecordError) else pack), data
 
     def records(
         self, inputs: Iterable[Block], context: ShardContext, summary: TextSummary, reject: RejectInput
     ) -> Iterator[bytes]:
-        """Yield the records of a shard; `inputs` are packs of documents with their bytes."""
+        """Yield the records of a shard; `inputs` are packs of documents, each with their concatenated bytes."""
         tokenizer = self._open_tokenizer(context.characters)
         identity = None if tokenizer is None else tokenizer.identity
-        records = TextRecords(self.options, identity, context.labels, self.several_labels, self.extra)
-        return records.records(inputs, tokenizer, summary, reject)
+        text_records = TextRecords(self.options, identity, context.labels, self.several_labels, self.extra)
+        return text_records.records(inputs, tokenizer, summary, reject)
 
     def manifest_options(self, context: ShardContext) -> dict[str, Any]:
-        """Return the tokenizer's identity if it was collected from the data."""
+        """Return the tokenizer's identity if its vocabulary was collected from the data; empty otherwise."""
         tokenizer = self._open_tokenizer(context.characters) if context.characters is not None else None
         return {} if tokenizer is None else {"tokenizer": tokenizer.identity.to_json()}
 
     def counts(self, summary: TextSummary) -> dict[str, int]:
-        """Return the counts of documents, and of tokens if there are any."""
+        """Return the counts of documents, and those of tokens if documents are tokenized."""
         counts = {"documents": summary.documents}
         if self.options.tokenizer is not None:
             counts["tokens"] = summary.tokens
@@ -103,7 +105,7 @@ class TextConverter(Converter):
         return counts
 
     def maxima(self, summary: TextSummary) -> dict[str, int]:
-        """Return the most entries of the fields of lists."""
+        """Return the most entries that a document has in each field of lists."""
         return summary.maxima
 
     def warnings(self, summary: TextSummary) -> dict[str, str]:
@@ -125,7 +127,7 @@ class TextConverter(Converter):
         return files
 
     def text_bytes(self, pack: Pack) -> npt.NDArray[np.int64]:
-        """Return the approximate bytes of the key and of extra features in each record of a pack, if it has them: int64 [n]."""
+        """Return the approximate bytes of the stored keys and the extra features of the documents in a pack, int64 [n]."""
         sizes = np.zeros(len(pack.keys), np.int64)
         for column in pack.features.values():
             sizes += np.array(list(map(_estimate_value_bytes, column)), np.int64)
@@ -137,7 +139,7 @@ class TextConverter(Converter):
         """Return the fields by name; without those that earlier versions lacked if they are empty."""
         fields = super().deciding_fields()
         options = drop_unset_options(self.options, fields["options"])
-        # Where the targets and the tokenizer's file are does not matter: its hash is in the identity.
+        # Paths do not matter: the targets are among the inputs, and the identity has the hash of the tokenizer's file.
         options.pop("targets_file", None)
         if self.options.tokenizer is not None:
             options["tokenizer"]["path"] = ""
@@ -154,25 +156,25 @@ class TextConverter(Converter):
 
     @property
     def record_overhead(self) -> int:
-        """Approximate bytes of a document in a shard without its text or tokens, and without its frame if it is a record."""
+        """Approximate bytes of a document in a shard besides its text or tokens, and besides the frame that the plan adds."""
         if not self.options.row_lengths:
             return _record_bytes(self.options) + extra_overhead(self.extra)
-        # Sequences have frames, documents none.
+        # The plan adds a frame to each document, but only sequences have frames.
         return round(self._estimate_token_bytes(1.0) if self.options.end_documents else 0) - FRAME_BYTES
 
     def estimate_ratio(self, references: Iterable[Reference]) -> float:
-        """Estimate the ratio of shard bytes (without `record_overhead`) to document bytes; 1.0 if no document can be read.
+        """Return the estimated ratio of shard bytes, besides `record_overhead`, to document bytes; 1.0 if no document can be read.
 
         Args:
-            references: a sample of all documents.
+            references: references to a random sample of all documents.
         """
-        read = [
+        documents = [
             (reference, data) for reference, data in read_references(references) if not isinstance(data, BadRecordError)
         ]
-        tokenizer = self._sample_tokenizer(read)
+        tokenizer = self._open_sample_tokenizer(documents)
         if tokenizer is None and self.options.tokenizer is not None:
             return 1.0
-        # Each document by itself, as text or as a list of ids.
+        # Convert each document to a record by itself, of text or of a list of ids.
         options = dataclasses.replace(
             self.options,
             sequence_length=None,
@@ -186,46 +188,50 @@ class TextConverter(Converter):
             labels=TextLabelOptions(),
             keep_key=False,
         )
-        records = TextRecords(options, None if tokenizer is None else tokenizer.identity)
+        text_records = TextRecords(options, None if tokenizer is None else tokenizer.identity)
         summary, skipped = self.new_summary(), set()
-        # The size of a document that is fetched is an estimate.
-        sized = [(reference._replace(size=len(data)), data) for reference, data in read]
+        # The size in a reference may be an estimate, for documents that a source fetches.
+        sized = [(reference._replace(size=len(data)), data) for reference, data in documents]
         blocks = [(Pack.of([reference], np.zeros(1, np.uint64)), data) for reference, data in sized]
-        sample = list(records.records(blocks, tokenizer, summary, lambda reference, _: skipped.add(reference.key)))
-        before = sum(reference.size for reference, _ in read if reference.key not in skipped)
-        if not before:
+        sample_records = list(
+            text_records.records(blocks, tokenizer, summary, lambda reference, _: skipped.add(reference.key))
+        )
+        document_bytes = sum(reference.size for reference, _ in documents if reference.key not in skipped)
+        if not document_bytes:
             return 1.0
-        # For ids these are mostly their varints.
-        content = sum(map(len, sample)) - len(sample) * _record_bytes(options)
+        # Texts, or mostly the varints of ids.
+        content_bytes = sum(map(len, sample_records)) - len(sample_records) * _record_bytes(options)
         if not self.options.row_lengths:
-            return content / before
-        return summary.tokens * self._estimate_token_bytes(content / max(1, summary.tokens)) / before
+            return content_bytes / document_bytes
+        return summary.tokens * self._estimate_token_bytes(content_bytes / max(1, summary.tokens)) / document_bytes
 
     def _open_tokenizer(self, characters: str | None) -> Tokenizer | None:
+        """Return the tokenizer, None without one; `characters` are its vocabulary if that is collected from the data."""
         if self.options.tokenizer is None:
             return None
         return _open_once(self.options.tokenizer, characters or "", self.tokenizer.sha256 if self.tokenizer else "")
 
-    def _sample_tokenizer(self, read: Iterable[tuple[Reference, bytes]]) -> Tokenizer | None:
-        """Return the tokenizer; if its vocabulary is still to be collected, one of the sample's characters. None without either."""
+    def _open_sample_tokenizer(self, documents: Iterable[tuple[Reference, bytes]]) -> Tokenizer | None:
+        """Return the tokenizer, or one of the documents' characters if its vocabulary is not collected yet; None without either."""
         if self.options.tokenizer is None or not self.options.tokenizer.collects_characters:
             return self._open_tokenizer(None)
         characters = CharacterSet()
-        for texts in readable_texts(read, self.options):
+        for texts in readable_texts(documents, self.options):
             for text in texts or ():
                 characters.add(text)
         return open_tokenizer(self.options.tokenizer, characters.characters) if characters.characters else None
 
-    def _estimate_token_bytes(self, varint: float) -> float:
-        """Return the bytes of a token in a sequence, including its share of the record, given those of its id as a varint."""
+    def _estimate_token_bytes(self, id_bytes: float) -> float:
+        """Return the bytes of a token in a sequence, with its share of the record; `id_bytes` are those of its id as a varint."""
         # Rows of pairs have two parts, with half of the features each.
-        length, parts = sum(self.options.row_lengths) or 1, len(self.options.row_lengths)
+        length, parts = sum(self.options.row_lengths), len(self.options.row_lengths)
         features = len(text_features(self.options)) / parts
-        # Bytes of varints: one for a position below 128, about two for others, one for a segment.
-        positions = 1 + max(0, length - 128) / length
-        lists = varint + (1 + positions if self.options.pack else 0) + self.options.has_weights
-        fixed = (_record_bytes(self.options) + FRAME_BYTES) / length
-        return (fixed + (lists if self.options.int64_lists else 4 * features)) * (1 + _FREE)
+        # As varints, a position below 128 takes one byte, others take about two; a segment and a weight take one.
+        position_bytes = 1 + max(0, length - 128) / length
+        varint_bytes = id_bytes + (1 + position_bytes if self.options.pack else 0) + self.options.has_weights
+        token_bytes = varint_bytes if self.options.int64_lists else 4 * features
+        record_share = (_record_bytes(self.options) + FRAME_BYTES) / length
+        return (record_share + token_bytes) * (1 + _PADDING_SHARE)
 
 
 def _estimate_value_bytes(value: Any) -> int:
@@ -234,9 +240,9 @@ def _estimate_value_bytes(value: Any) -> int:
         return sum(_estimate_value_bytes(element) or _NUMBER_BYTES for element in value)
     if isinstance(value, np.ndarray):
         return value.nbytes
-    return (
-        len(value.encode(errors="replace")) if isinstance(value, str) else len(value) if isinstance(value, bytes) else 0
-    )
+    if isinstance(value, str):
+        return len(value.encode(errors="replace"))
+    return len(value) if isinstance(value, bytes) else 0
 
 
 def _record_bytes(options: TextOptions) -> int:
@@ -247,5 +253,5 @@ def _record_bytes(options: TextOptions) -> int:
 
 @functools.lru_cache(maxsize=2)
 def _open_once(spec: TokenizerSpec, characters: str, sha256: str) -> Tokenizer:
-    """Return a tokenizer, opened once in a process."""
+    """Return a tokenizer, which is opened once in a process."""
     return open_tokenizer(spec, characters, sha256)

@@ -1,4 +1,4 @@
-"""The ids of several texts, by a tokenizer that may be of another package."""
+"""Encoding of several texts by a tokenizer that may be of another package, whose result is checked."""
 
 from __future__ import annotations
 
@@ -28,13 +28,14 @@ def encode_each(encoder: Encoder, texts: Sequence[str]) -> list[Ids]:
         )
     if len(encoded) != len(texts):
         raise UsageError(
-            f"{method_name}: other than one entry a text (got {len(encoded)} for {len(texts)}). Change its package."
+            f"{method_name}: wrong number of results (got {len(encoded)}, expected {len(texts)}, one for each text). Change its"
+            " package."
         )
     return [_check_ids(ids, method_name) for ids in encoded]
 
 
 def _check_ids(ids: Any, method_name: str) -> Ids:
-    """Return the ids of a text; those in a list become an array."""
+    """Return the ids of a text as an array; UsageError if they are not integers [tokens]."""
     array: Ids = np.asarray(ids)
     if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
         got = f"{array.dtype} {list(array.shape)}" if isinstance(ids, np.ndarray) else type(ids).__name__

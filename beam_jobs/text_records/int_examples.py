@@ -1,7 +1,7 @@
-"""Examples (`tf.train.Example`) of integers, many at once: the bytes of `tpudata.format.encode_example`, made with numpy.
+"""Encoding of many Examples (`tf.train.Example`) of integers at once: the bytes of `tpudata.format.encode_example`, with numpy.
 
-Lists of int64: the values of all records are encoded as varints in one go (the wire format is in tpudata.format.example.wire), and
-then cut into records. Bytes of int32: records of one length differ in these bytes alone.
+For lists of int64, the values of all records are encoded as varints together (the wire format is in tpudata.format.example.wire),
+and then cut into records. Records with bytes of int32 of one length differ only in these bytes, which are copied into one record.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ import numpy as np
 import numpy.typing as npt
 
 from tpudata.format import encode_entry, encode_example
+from tpudata.format.example.encode import encode_key, encode_varint
 
-# Values that are encoded at once: their intermediate arrays fit a CPU's cache.
-_BLOCK = 1 << 15
-# The same for rows that are copied into their places.
+# Values that are encoded at once, so that their intermediate arrays fit a CPU's cache.
+_BLOCK_VALUES = 1 << 15
+# Bytes of records whose values are copied at once, for the same reason.
 BLOCK_BYTES = 1 << 18
 
 
@@ -36,23 +37,23 @@ class IntLists(NamedTuple):
 
     @classmethod
     def from_rows(cls, rows: npt.NDArray[np.integer]) -> IntLists:
-        """Return the lists of an array with a row for each record, [records, length]."""
+        """Return the lists in the rows of an array, [records, length]."""
         return cls(rows.ravel(), range(0, rows.size + 1, rows.shape[1]))
 
     @classmethod
     def from_sizes(cls, values: npt.NDArray[np.integer], sizes: npt.NDArray[np.int64]) -> IntLists:
-        """Return the lists of the concatenated values [values] and their number in each record, int64 [records]."""
+        """Return the lists from the concatenated values [values] and the number of values in each record, int64 [records]."""
         return cls(values, [0, *np.cumsum(sizes).tolist()])
 
 
 def encode_int_examples(
     features: Mapping[str, IntLists], others: Mapping[str, Sequence[Any]] = MappingProxyType({})
 ) -> list[bytes]:
-    """Serialise records whose features are integers, and perhaps others.
+    """Serialise records with features of integers, and other features.
 
     Args:
-        features: lists by name, all of the same number of records.
-        others: values of each record by name, for `encode_entry`.
+        features: lists of integers by name, all for the same number of records.
+        others: by name of another feature, its value in each record, as `encode_entry` takes it.
     """
     columns = [
         _encode_entries(name, features[name])
@@ -69,30 +70,31 @@ def encode_row_examples(
     """Serialise records whose features are the bytes of little-endian int32.
 
     Args:
-        features: arrays by name, int32 [records, length], of as many records; lengths may differ.
+        features: arrays by name, int32 [records, length], for the same number of records; lengths may differ.
         block_bytes: bytes of the records that are encoded at once.
     """
-    count = len(next(iter(features.values())))
-    empty = {name: bytes(4 * values.shape[1]) for name, values in features.items()}
-    record = np.frombuffer(encode_example(empty), np.uint8)
-    block = max(1, block_bytes // len(record))
-    rows = np.empty((min(block, count), len(record)), np.uint8)
-    rows[:] = record
-    for start in range(0, count, block):
-        examples = rows[: count - start]
+    record_count = len(next(iter(features.values())))
+    zeros = {name: bytes(4 * values.shape[1]) for name, values in features.items()}
+    zero_record = np.frombuffer(encode_example(zeros), np.uint8)
+    record_bytes = len(zero_record)
+    block_records = max(1, block_bytes // record_bytes)
+    rows = np.empty((min(block_records, record_count), record_bytes), np.uint8)
+    rows[:] = zero_record
+    for start in range(0, record_count, block_records):
+        examples = rows[: record_count - start]
         # From the last feature to the first: each entry ends with its values.
-        end = len(record)
+        end = record_bytes
         for name in sorted(features, reverse=True):
-            ids = np.ascontiguousarray(features[name][start : start + block], "<i4")
-            examples[:, end - len(empty[name]) : end] = ids.view(np.uint8)
-            end -= len(encode_entry(name, empty[name]))
+            values = np.ascontiguousarray(features[name][start : start + block_records], "<i4")
+            examples[:, end - len(zeros[name]) : end] = values.view(np.uint8)
+            end -= len(encode_entry(name, zeros[name]))
         data = examples.tobytes()
-        for record_start in range(0, len(data), len(record)):
-            yield data[record_start : record_start + len(record)]
+        for record_start in range(0, len(data), record_bytes):
+            yield data[record_start : record_start + record_bytes]
 
 
 def encode_varints(values: npt.NDArray[np.integer], ends: Sequence[int]) -> list[bytes]:
-    """Return the varints of runs of integers.
+    """Return the concatenated varints of each run of integers.
 
     Args:
         values: integers [values] that fit int64; negative ones take 10 bytes each, as in protobuf.
@@ -106,12 +108,12 @@ def encode_varints(values: npt.NDArray[np.integer], ends: Sequence[int]) -> list
         return [data[start:end] for start, end in itertools.pairwise(ends)]
     unsigned = np.uint32 if values.min() >= 0 and largest < 1 << 32 else np.uint64
     parts: list[bytes] = []
-    # Bytes of each value; their sums are the places of the values.
+    # After a 0, the bytes of each value; their cumulative sums are the offsets of the values.
     starts = np.ones(len(values) + 1, np.int64)
     starts[0] = 0
-    for start in range(0, len(values), _BLOCK):
+    for start in range(0, len(values), _BLOCK_VALUES):
         # A negative number is encoded as the unsigned number of its 64 bits.
-        block: npt.NDArray[Any] = values[start : start + _BLOCK].astype(unsigned)
+        block: npt.NDArray[Any] = values[start : start + _BLOCK_VALUES].astype(unsigned)
         width = max(1, -(-int(block.max()).bit_length() // 7))
         octets = np.empty((len(block), width), np.uint8)
         present = np.ones((len(block), width), np.bool_)
@@ -130,35 +132,24 @@ def encode_varints(values: npt.NDArray[np.integer], ends: Sequence[int]) -> list
 
 
 def _encode_entries(name: str, lists: IntLists) -> list[bytes]:
-    key = _encode_key(name)
-    return [_encode_head(key, len(varints)) + varints for varints in encode_varints(*lists)]
+    """Return the map entry of a feature in each record."""
+    return [_encode_head(name, len(varints)) + varints for varints in encode_varints(*lists)]
 
 
 def _encode_example(entries: bytes) -> bytes:
-    return b"\x0a" + _encode_varint(len(entries)) + entries
+    """Return the Example with the map entries of all features."""
+    return b"\x0a" + encode_varint(len(entries)) + entries
 
 
 @functools.lru_cache(maxsize=8192)
-def _encode_head(key: bytes, size: int) -> bytes:
+def _encode_head(name: str, size: int) -> bytes:
     """Return the map entry of a feature up to its varints; cached, because sizes recur from record to record."""
+    key = encode_key(name)
     if not size:
-        return b"\x0a" + _encode_varint(len(key) + 4) + key + b"\x12\x02\x1a\x00"
+        # An empty list: a feature with an int64 list of no bytes.
+        return b"\x0a" + encode_varint(len(key) + 4) + key + b"\x12\x02\x1a\x00"
     # From the values outwards: each level is a tag, a length, and the next inner level.
-    head = b"\x0a" + _encode_varint(size)
-    head = b"\x1a" + _encode_varint(len(head) + size) + head
-    head = key + b"\x12" + _encode_varint(len(head) + size) + head
-    return b"\x0a" + _encode_varint(len(head) + size) + head
-
-
-def _encode_key(name: str) -> bytes:
-    data = name.encode()
-    return b"\x0a" + _encode_varint(len(data)) + data
-
-
-def _encode_varint(value: int) -> bytes:
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
+    head = b"\x0a" + encode_varint(size)
+    head = b"\x1a" + encode_varint(len(head) + size) + head
+    head = key + b"\x12" + encode_varint(len(head) + size) + head
+    return b"\x0a" + encode_varint(len(head) + size) + head

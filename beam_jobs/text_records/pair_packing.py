@@ -1,6 +1,6 @@
-"""Packing of pairs for models with an encoder and a decoder: a row has two parts, and both sides of a pair are in one row.
+"""Packing of pairs for models with an encoder and a decoder: a row has a part for inputs and a part for targets.
 
-As SeqIO packs them: segment n of the inputs and segment n of the targets are a pair. Pairs are packed in two dimensions: the
+As in SeqIO, segment n of the inputs and segment n of the targets of a row are a pair. Pairs are packed in two dimensions: the
 largest first, each into the fullest row with room for both sides.
 """
 
@@ -14,7 +14,6 @@ import numpy.typing as npt
 
 from beam_jobs.text_records.sequences import Documents, TokenRows, fill_rows
 from beam_jobs.text_records.weights import split_weights
-from tpudata.tokenizers import Ids
 
 Sizes = npt.NDArray[np.int64]
 
@@ -23,8 +22,8 @@ class PairRows(NamedTuple):
     """A batch of rows of pairs.
 
     Attributes:
-        inputs: the inputs, with segments and positions.
-        targets: the targets, likewise, of as many rows.
+        inputs: parts for inputs, with segments and positions.
+        targets: parts for targets of the same rows, likewise.
     """
 
     inputs: TokenRows
@@ -37,52 +36,52 @@ def pack_pairs(
     """Pack pairs into rows, those of each window together.
 
     Args:
-        windows: windows of pairs of `join_sides`, whose inputs have weight 0. Longer sides are cut.
+        windows: windows of pairs from `join_sides`, whose inputs have weight 0. Sides that are longer than a row are cut.
         inputs_length: number of tokens of a row for inputs.
-        targets_length: the same for targets.
+        targets_length: number of tokens of a row for targets.
         pad_id: padding of rows.
     """
     for documents in windows:
-        sides = _split_sides(documents)
-        lengths = (inputs_length, targets_length)
-        pieces = [np.minimum(side.sizes, length) for side, length in zip(sides, lengths, strict=True)]
-        rows = place_pairs(pieces[0], pieces[1], inputs_length, targets_length)
-        inputs, targets = (
-            fill_rows(side.tokens, np.cumsum(side.sizes) - side.sizes, side_pieces, rows, length, pad_id)
-            for side, side_pieces, length in zip(sides, pieces, lengths, strict=True)
+        inputs, targets = _split_sides(documents)
+        input_sizes = np.minimum(inputs.sizes, inputs_length)
+        target_sizes = np.minimum(targets.sizes, targets_length)
+        rows = place_pairs(input_sizes, target_sizes, inputs_length, targets_length)
+        yield PairRows(
+            fill_rows(inputs.tokens, inputs.starts, input_sizes, rows, inputs_length, pad_id),
+            fill_rows(targets.tokens, targets.starts, target_sizes, rows, targets_length, pad_id),
         )
-        yield PairRows(inputs, targets)
 
 
 def place_pairs(inputs: Sizes, targets: Sizes, inputs_length: int, targets_length: int) -> Sizes:
     """Return the row of each pair, int64 [pairs].
 
     Args:
-        inputs: int64 [pairs], tokens of each, at most `inputs_length`.
-        targets: the same for the targets.
-        inputs_length: tokens of a row for inputs.
-        targets_length: the same for targets.
+        inputs: int64 [pairs], number of tokens of each pair's inputs, at most `inputs_length`.
+        targets: int64 [pairs], number of tokens of each pair's targets, at most `targets_length`.
+        inputs_length: number of tokens of a row for inputs.
+        targets_length: number of tokens of a row for targets.
     """
     relative_sizes = np.stack([inputs / inputs_length, targets / targets_length], 1)
     order = np.argsort(-relative_sizes.max(1), kind="stable")
+    # Free tokens of each row so far, for inputs and targets.
     room = np.empty((len(inputs), 2), np.int64)
     rows = np.empty(len(inputs), np.int64)
-    count = 0
+    row_count = 0
     for pair in order.tolist():
-        size = (inputs[pair], targets[pair])
-        fits = np.flatnonzero((room[:count, 0] >= size[0]) & (room[:count, 1] >= size[1]))
-        if len(fits):
-            room_of_fits = room[fits]
-            row = int(fits[np.argmin(room_of_fits[:, 0] / inputs_length + room_of_fits[:, 1] / targets_length)])
+        input_size, target_size = inputs[pair], targets[pair]
+        fitting_rows = np.flatnonzero((room[:row_count, 0] >= input_size) & (room[:row_count, 1] >= target_size))
+        if len(fitting_rows):
+            relative_room = room[fitting_rows, 0] / inputs_length + room[fitting_rows, 1] / targets_length
+            row = int(fitting_rows[np.argmin(relative_room)])
         else:
-            row, count = count, count + 1
+            row, row_count = row_count, row_count + 1
             room[row] = inputs_length, targets_length
-        room[row] -= size
+        room[row] -= input_size, target_size
         rows[pair] = row
     # Rows are in the order of their first pairs, so packing keeps a shuffled order shuffled.
     _, first_pairs = np.unique(rows, return_index=True)
-    rank = np.empty(count, np.int64)
-    rank[np.argsort(first_pairs)] = np.arange(count)
+    rank = np.empty(row_count, np.int64)
+    rank[np.argsort(first_pairs)] = np.arange(row_count)
     return rank[rows]
 
 
@@ -90,7 +89,6 @@ def _split_sides(documents: Documents) -> tuple[Documents, Documents]:
     """Return the inputs and the targets of pairs."""
     ids, weights = split_weights(documents.tokens)
     is_target = weights.astype(np.bool_)
-    counted: Ids = np.concatenate([np.zeros(1, np.int64), np.cumsum(is_target)])
-    ends = np.cumsum(documents.sizes)
-    targets = counted[ends] - counted[ends - documents.sizes]
-    return Documents(ids[~is_target], documents.sizes - targets), Documents(ids[is_target], targets)
+    targets_before = np.concatenate([np.zeros(1, np.int64), np.cumsum(is_target)])
+    target_sizes = targets_before[documents.starts + documents.sizes] - targets_before[documents.starts]
+    return Documents(ids[~is_target], documents.sizes - target_sizes), Documents(ids[is_target], target_sizes)

@@ -1,9 +1,10 @@
-"""Conversion of documents to records, in one of four layouts.
+"""Conversion of documents to records, in one of five layouts.
 
-    text        the fields under their own names: text and str as strings, int as int64, float as float32
-    tokens      input_ids [tokens] of the text field, or NAME_ids of each if there are several; other fields as above
-    sequences   input_ids [length], cut from the stream of documents; only the last record of a shard has padding
-    packed      input_ids, segment_ids and positions [length], from whole documents
+    text          the fields under their names: text and str as strings, int as int64, float as float32
+    tokens        input_ids [tokens] of the text field, or NAME_ids of each if there are several; other fields as above
+    sequences     input_ids [length], cut from the stream of documents; only the last record of a shard has padding
+    packed        input_ids, segment_ids and positions [length], from whole documents
+    packed_pairs  inputs and targets [their lengths], each with segment_ids and positions, from whole pairs
 
 Ids of one length are stored as bytes of int32, which a reader uses directly; if the options ask for lists of int64, a reader
 decodes a varint for each.
@@ -35,7 +36,7 @@ from beam_jobs.references.rejection import RejectInput
 from beam_jobs.text_files.document_form import PLAIN_TEXT
 from beam_jobs.text_files.fields import TEXT
 from beam_jobs.text_files.options import INPUT_IDS, INPUTS, KEY, REJECT, TARGETS, TextOptions
-from beam_jobs.text_files.values import DocumentError, Value, document_values
+from beam_jobs.text_files.values import DocumentError, Value, parse_document
 from beam_jobs.text_records.chat_tokens import ChatEncoder
 from beam_jobs.text_records.encode_each import encode_each
 from beam_jobs.text_records.int_examples import IntLists, encode_int_examples, encode_row_examples
@@ -49,7 +50,7 @@ from tpudata.errors import BadRecordError, UsageError
 from tpudata.format import Feature, encode_example
 from tpudata.tokenizers import Ids, Tokenizer, TokenizerIdentity, Utf8Tokenizer, check_ids
 
-# Neighbours in a shard, and their concatenated bytes.
+# Documents that are neighbours in a shard, and their concatenated bytes.
 Block: TypeAlias = tuple[Pack, bytes]
 
 
@@ -57,22 +58,22 @@ class _Batch(NamedTuple):
     """A batch of documents.
 
     Attributes:
-        documents: number of documents.
-        values: values of each field, in the order of the options.
+        document_count: number of documents.
+        columns: for each of `options.record_fields`, and then each extra feature, its values in the documents.
         tokens: tokens of each text field.
         added: labels and keys, which are not fields, by feature.
     """
 
-    documents: int
-    values: list[list[Value]]
+    document_count: int
+    columns: list[list[Value]]
     tokens: list[Documents]
     added: dict[str, list[Any]]
 
     def take(self, is_kept: npt.NDArray[np.bool_]) -> _Batch:
         """Return the documents that a mask selects, bool [documents]."""
-        values = [list(itertools.compress(column, is_kept)) for column in self.values]
+        columns = [list(itertools.compress(column, is_kept)) for column in self.columns]
         added = {name: list(itertools.compress(column, is_kept)) for name, column in self.added.items()}
-        return _Batch(int(is_kept.sum()), values, [documents.take(is_kept) for documents in self.tokens], added)
+        return _Batch(int(is_kept.sum()), columns, [documents.take(is_kept) for documents in self.tokens], added)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,13 +82,13 @@ class TextRecords:
 
     Attributes:
         options: fields and layout.
-        tokenizer: identity of the tokenizer, or None for layout text.
+        tokenizer: identity of the tokenizer; None for layout text.
         labels: the classes, if documents have any.
         several_labels: whether a document has any number of classes.
         extra: schema of `Reference.features`.
 
     Raises:
-        UsageError: the tokenizer is missing or not needed, or lacks an end of document that is needed.
+        UsageError: the tokenizer is missing, is not needed, or has no end of document and needs one.
     """
 
     options: TextOptions
@@ -107,7 +108,7 @@ class TextRecords:
 
     @property
     def _ends_documents(self) -> bool:
-        # Templates of chats have ends themselves.
+        # Templates of chats render the ends themselves.
         return bool(self.options.row_lengths) and self.options.end_documents and not self.options.chat
 
     def records(
@@ -117,7 +118,7 @@ class TextRecords:
 
         Args:
             blocks: documents of the shard, in order.
-            tokenizer: tokenizer with the converter's identity, or None for layout text.
+            tokenizer: the tokenizer with this identity; None for layout text.
             summary: counter of documents and tokens.
             reject: called with a document that cannot be read and its error. If it returns, the document is omitted.
 
@@ -134,6 +135,7 @@ class TextRecords:
         if not lengths:
             return self._encode_tokens(batches, summary)
         documents = self._end_documents(batches, summary)
+        # Padding has weight 0, which a complement holds.
         pad_id = ~self.tokenizer.pad_id if self.options.has_weights else self.tokenizer.pad_id
         if len(lengths) == 2:
             return self._encode_pairs(pack_pairs(split_windows(documents), *lengths, self.tokenizer.pad_id), summary)
@@ -146,22 +148,22 @@ class TextRecords:
 
     def _encode_texts(self, blocks: Iterable[Block], summary: TextSummary, reject: RejectInput) -> Iterator[bytes]:
         """Yield a record for each readable document of layout text."""
-        fields = [*(field.name for field in self.options.record_fields), *(feature.name for feature in self.extra)]
+        field_names = [*(field.name for field in self.options.record_fields), *(feature.name for feature in self.extra)]
         for block in blocks:
             rows, columns = self._parse_documents(block, summary, reject)
             added = self._list_labels_and_keys(block[0], rows)
-            names, columns = [*fields, *added], [*columns, *added.values()]
+            names, columns = [*field_names, *added], [*columns, *added.values()]
             columns = list(map(self._fill_empty_lists, names, columns))
             for values in zip(*columns, strict=True):
-                # The encoder is faster for bytes.
-                stored = [value.encode() if isinstance(value, str) else value for value in values]
-                record = encode_example(dict(zip(names, stored, strict=True)))
+                # Examples are encoded faster from bytes than from texts.
+                encoded = [value.encode() if isinstance(value, str) else value for value in values]
+                record = encode_example(dict(zip(names, encoded, strict=True)))
                 summary.documents += 1
                 summary.decoded_bytes += len(record)
                 yield record
 
     def _fill_empty_lists(self, name: str, column: list[Any]) -> list[Any]:
-        """Replace the empty lists of a column by empty arrays of the feature's dtype."""
+        """Return a column with empty arrays of the feature's dtype in place of empty lists, which show no dtype."""
         empty = self._empty_lists.get(name)
         return column if empty is None else [value if len(value) else empty for value in column]
 
@@ -173,7 +175,7 @@ class TextRecords:
     def _parse_documents(
         self, block: Block, summary: TextSummary, reject: RejectInput
     ) -> tuple[list[int], list[list[Value]]]:
-        """Return the rows of the readable documents, and their values by field and by extra feature; reject the others.
+        """Return the rows of the readable documents in the block, and their columns as in `_Batch`; reject the others.
 
         Args:
             block: documents.
@@ -181,19 +183,19 @@ class TextRecords:
             reject: called with a document that cannot be read and its error.
         """
         pack, _ = block
-        texts = _cut_documents(block)
+        documents = _cut_documents(block)
         if pack.payloads == [PLAIN_TEXT] and not self.extra:
             # Most text is plain UTF-8, which needs no other work.
             with contextlib.suppress(UnicodeDecodeError):
-                return list(range(len(texts))), [[text.decode() for text in texts]]
+                return list(range(len(documents))), [[data.decode() for data in documents]]
         readable_rows, values = [], []
-        for row, (form, text) in enumerate(zip(spread(pack.payloads, len(texts)), texts, strict=True)):
+        for row, (form, data) in enumerate(zip(spread(pack.payloads, len(documents)), documents, strict=True)):
             try:
-                values.append(document_values(text, form, self.options))
+                values.append(parse_document(data, form, self.options))
                 readable_rows.append(row)
             except DocumentError as error:
                 reference = pack.reference(row)
-                reject(reference, _make_rejection(reference, str(error), error.at))
+                reject(reference, _make_rejection(reference, str(error), error.offset))
         if self.extra:
             readable_rows, values = self._add_extra_features(pack, readable_rows, values, reject)
         columns = [list(column) for column in zip(*values, strict=True)]
@@ -201,7 +203,7 @@ class TextRecords:
         return readable_rows, columns
 
     def _count_values(self, columns: Sequence[list[Value]], summary: TextSummary) -> None:
-        """Add the negative labels and the longest lists of documents to a summary."""
+        """Add the negative labels and the lengths of lists of documents to a summary."""
         # Columns of extra features follow those of fields; without documents there are no columns.
         for field, column in zip(self.options.record_fields, columns, strict=False):
             if field in self.options.label_fields:
@@ -221,28 +223,31 @@ class TextRecords:
             reject: called with a rejected document.
 
         Returns:
-            The rows that were kept, and the values of each, by field and by extra feature.
+            The rows of the other documents, and the values of each, by field and by extra feature.
         """
-        kept_rows, extended = list[int](), list[list[Any]]()
-        features = list(pack.feature_rows(len(pack.keys)))
-        for row, fields in zip(rows, values, strict=True):
+        kept_rows, extended_values = list[int](), list[list[Any]]()
+        features_of_rows = list(pack.feature_rows(len(pack.keys)))
+        for row, field_values in zip(rows, values, strict=True):
             try:
-                extra = [convert_value(feature, features[row].get(feature.name)) for feature in self.extra]
+                extra_values = [
+                    convert_value(feature, features_of_rows[row].get(feature.name)) for feature in self.extra
+                ]
             except ValueError as error:
                 reference = pack.reference(row)
                 reject(reference, _make_rejection(reference, str(error)))
                 continue
             kept_rows.append(row)
-            extended.append([*fields, *extra])
-        return kept_rows, extended
+            extended_values.append([*field_values, *extra_values])
+        return kept_rows, extended_values
 
     def _list_labels_and_keys(self, pack: Pack, rows: Sequence[int]) -> dict[str, list[Any]]:
-        """Return the labels and keys of documents that the options store, by feature."""
+        """Return by feature the labels and keys of the documents in `rows` that the options store."""
         values_by_name: dict[str, list[Any]] = {}
         if self.options.labels.are_stored:
-            numbers = [tuple(map(self.labels.number, names)) for names in pack.labels]
-            row_labels = [numbers[row if len(numbers) > 1 else 0] for row in rows]
-            values_by_name[LABEL] = list(row_labels) if self.several_labels else [number for (number,) in row_labels]
+            # A single value is shared by all documents of the pack.
+            labels = list(spread([tuple(map(self.labels.number, names)) for names in pack.labels], len(pack.keys)))
+            row_labels = [labels[row] for row in rows]
+            values_by_name[LABEL] = row_labels if self.several_labels else [label for (label,) in row_labels]
         if self.options.keep_key:
             values_by_name[KEY] = [key_bytes(pack.keys[row]) for row in rows]
         return values_by_name
@@ -250,7 +255,7 @@ class TextRecords:
     def _tokenize(
         self, blocks: Iterable[Block], tokenizer: Tokenizer, summary: TextSummary, reject: RejectInput
     ) -> Iterator[_Batch]:
-        """Tokenize blocks of documents into batches of one document or more, and count unknown tokens."""
+        """Yield a batch for each block that has readable documents, and count unknown tokens."""
         for block in blocks:
             batch = self._encode_utf8_batch(block, tokenizer) or self._encode_batch(block, tokenizer, summary, reject)
             if batch is None:
@@ -263,101 +268,107 @@ class TextRecords:
             yield batch
 
     def _encode_utf8_batch(self, block: Block, tokenizer: Tokenizer) -> _Batch | None:
-        """Return a block of plain text, whose documents are encoded with one call; None if the options or bytes rule that out."""
+        """Return a block whose documents are encoded with one call; None unless they are plain text and nothing else is needed."""
         pack, data = block
-        is_plain = pack.payloads == [PLAIN_TEXT] and [field.kind for field in self.options.fields] == [TEXT]
-        if self.options.keep_key or self.options.labels.are_stored or self.options.long_documents == REJECT:
+        options = self.options
+        is_plain = pack.payloads == [PLAIN_TEXT] and [field.kind for field in options.fields] == [TEXT]
+        has_more = self.extra or options.keep_key or options.labels.are_stored or options.long_documents == REJECT
+        if has_more or not is_plain or not isinstance(tokenizer, Utf8Tokenizer) or not _are_utf8(data, pack.sizes):
             return None
-        if self.extra:
-            return None
-        if not is_plain or not isinstance(tokenizer, Utf8Tokenizer) or not _is_utf8(data, pack.sizes):
-            return None
+        # The text itself is not needed any more.
         return _Batch(len(pack.keys), [[]], [Documents(tokenizer.encode_utf8(data), pack.sizes.astype(np.int64))], {})
 
     def _encode_batch(
         self, block: Block, tokenizer: Tokenizer, summary: TextSummary, reject: RejectInput
     ) -> _Batch | None:
         """Return a block's readable documents with their tokens; None if none is readable."""
-        rows, values = self._parse_documents(block, summary, reject)
+        pack, _ = block
+        rows, columns = self._parse_documents(block, summary, reject)
         if not rows:
             return None
         text_columns = [index for index, field in enumerate(self.options.record_fields) if field.kind == TEXT]
-        texts = [list(map(str, values[index])) for index in text_columns]
+        texts_of_fields = [list(map(str, columns[index])) for index in text_columns]
         encoder = self._pick_encoder(tokenizer)
         try:
-            columns = [encode_each(encoder, column) for column in texts]
+            ids_of_fields = [encode_each(encoder, texts) for texts in texts_of_fields]
         except ValueError:
-            # Encode one by one to find the document that cannot be encoded.
-            references = [block[0].reference(row) for row in rows]
-            encoded_rows, columns = _encode_one_by_one(references, texts, encoder, reject)
-            if not encoded_rows:
+            # Encode one by one to find the documents that cannot be encoded.
+            references = list(map(pack.reference, rows))
+            encoded, ids_of_fields = _encode_one_by_one(references, texts_of_fields, encoder, reject)
+            if not encoded:
                 return None
-            rows = [rows[row] for row in encoded_rows]
-            values = [[column[row] for row in encoded_rows] for column in values]
-        batch = _Batch(len(rows), values, list(map(Documents.of, columns)), self._list_labels_and_keys(block[0], rows))
+            rows = [rows[index] for index in encoded]
+            columns = [[column[index] for index in encoded] for column in columns]
+        tokens = list(map(Documents.of, ids_of_fields))
+        batch = _Batch(len(rows), columns, tokens, self._list_labels_and_keys(pack, rows))
         if self.options.long_documents != REJECT:
             return batch
-        return self._reject_long(batch, [block[0].reference(row) for row in rows], reject)
+        return self._reject_long(batch, list(map(pack.reference, rows)), reject)
 
     def _pick_encoder(self, tokenizer: Tokenizer) -> Tokenizer | ChatEncoder:
         template = self.options.template
         return ChatEncoder(tokenizer, template, self.options.train_on_inputs) if template else tokenizer
 
     def _reject_long(self, batch: _Batch, references: Sequence[Reference], reject: RejectInput) -> _Batch | None:
-        """Reject the documents that are longer than a sequence, and return the others; None without any."""
-        lengths, sizes = self.options.row_lengths, [documents.sizes for documents in batch.tokens]
+        """Reject the documents that are longer than a sequence, and return the others; None if there are no others."""
+        lengths, field_sizes = self.options.row_lengths, [documents.sizes for documents in batch.tokens]
         flags = ("--inputs-length", "--targets-length") if len(lengths) == 2 else ("--sequence-length",)
-        # Both sides of a pair are in one sequence, unless each has a row.
-        sizes = sizes if len(lengths) == 2 else [np.sum(sizes, axis=0)]
-        is_kept = np.ones(batch.documents, np.bool_)
-        for flag, length, size_column in zip(flags, lengths, sizes, strict=True):
-            size_column = size_column + self._ends_documents
-            for row in np.flatnonzero(is_kept & (size_column > length)).tolist():
-                reason = f"longer than {flag} (got {size_column[row]:,} tokens, expected at most {length:,})"
-                reject(references[row], _make_rejection(references[row], reason))
-            is_kept &= size_column <= length
+        # Both sides of a pair share a sequence, unless each side has rows.
+        unended_sizes = field_sizes if len(lengths) == 2 else [np.sum(field_sizes, axis=0)]
+        is_kept = np.ones(batch.document_count, np.bool_)
+        for flag, length, sizes in zip(flags, lengths, unended_sizes, strict=True):
+            token_counts = sizes + 1 if self._ends_documents else sizes
+            for index in np.flatnonzero(is_kept & (token_counts > length)).tolist():
+                reason = f"longer than {flag} (got {token_counts[index]:,} tokens, expected at most {length:,})"
+                reject(references[index], _make_rejection(references[index], reason))
+            is_kept &= token_counts <= length
         return batch.take(is_kept) if is_kept.any() else None
 
     def _encode_tokens(self, batches: Iterable[_Batch], summary: TextSummary) -> Iterator[bytes]:
         """Yield a record for each document of layout tokens: ids as integer lists, other fields as they are."""
-        for count, values, tokens, added in batches:
-            text = dict(zip(self.options.text_fields, tokens, strict=True))
+        fields = self.options.record_fields
+        for count, columns, tokens, added in batches:
+            tokens_by_field = dict(zip(self.options.text_fields, tokens, strict=True))
             lists: dict[str, IntLists] = {}
             others: dict[str, list[Any]] = dict(added)
             if LABEL in others:
                 lists[LABEL] = _make_int_lists(others.pop(LABEL))
-            fields = self.options.record_fields
-            others |= {feature.name: column for feature, column in zip(self.extra, values[len(fields) :], strict=True)}
-            for field, column in zip(fields, values, strict=False):
+            others |= {feature.name: column for feature, column in zip(self.extra, columns[len(fields) :], strict=True)}
+            for field, column in zip(fields, columns, strict=False):
                 if field.kind == TEXT and self.options.has_weights:
-                    ids, weights = split_weights(text[field.name].tokens)
-                    lists[INPUT_IDS] = IntLists.from_sizes(ids, text[field.name].sizes)
-                    lists[LOSS_WEIGHTS] = IntLists.from_sizes(weights, text[field.name].sizes)
+                    documents = tokens_by_field[field.name]
+                    ids, weights = split_weights(documents.tokens)
+                    lists[INPUT_IDS] = IntLists.from_sizes(ids, documents.sizes)
+                    lists[LOSS_WEIGHTS] = IntLists.from_sizes(weights, documents.sizes)
                 elif field.kind == TEXT:
-                    lists[self.options.ids_name(field.name)] = IntLists.from_sizes(*text[field.name])
+                    lists[self.options.ids_name(field.name)] = IntLists.from_sizes(*tokens_by_field[field.name])
                 elif LIST_KINDS.get(field.kind, field.kind) == INT:
                     lists[field.name] = _make_int_lists(column)
                 else:
                     others[field.name] = self._fill_empty_lists(field.name, column)
-            total = sum(len(documents.tokens) for documents in tokens)
+            token_count = sum(len(documents.tokens) for documents in tokens)
             summary.documents += count
-            summary.tokens += total
-            summary.decoded_bytes += 4 * (total + count * (len(values) - len(tokens)))
+            summary.tokens += token_count
+            summary.decoded_bytes += 4 * (token_count + count * (len(columns) - len(tokens)))
             yield from encode_int_examples(lists, others)
 
     def _end_documents(self, batches: Iterable[_Batch], summary: TextSummary) -> Iterator[Documents]:
-        """Yield the tokens of documents, each with its end token if requested."""
-        eos_id = self.tokenizer.eos_id if self._ends_documents and self.tokenizer is not None else None
-        for count, _, (*inputs, documents), _ in batches:
-            summary.documents += count
-            ended = documents if eos_id is None else documents.add_ends(eos_id)
-            if not inputs:
-                yield ended
+        """Yield the tokens of documents, each with its end token if requested; a pair is one document."""
+        for batch in batches:
+            summary.documents += batch.document_count
+            if not self.options.has_pairs:
+                (documents,) = batch.tokens
+                yield self._add_ends(documents)
                 continue
-            first = (
-                inputs[0].add_ends(eos_id) if eos_id is not None and len(self.options.row_lengths) == 2 else inputs[0]
-            )
-            yield join_sides(first, ended, train_on_inputs=self.options.train_on_inputs)
+            inputs, targets = batch.tokens
+            # Targets follow their inputs at once, unless each side has rows.
+            inputs = self._add_ends(inputs) if len(self.options.row_lengths) == 2 else inputs
+            yield join_sides(inputs, self._add_ends(targets), train_on_inputs=self.options.train_on_inputs)
+
+    def _add_ends(self, documents: Documents) -> Documents:
+        """Return documents, each with its end token if requested."""
+        eos_id = self.tokenizer.eos_id if self._ends_documents and self.tokenizer is not None else None
+        return documents if eos_id is None else documents.add_ends(eos_id)
 
     def _encode_pairs(self, rows: Iterable[PairRows], summary: TextSummary) -> Iterator[bytes]:
         """Yield the records of rows of pairs."""
@@ -383,7 +394,7 @@ class TextRecords:
     def _encode_rows(
         self, features: dict[str, Ids], parts: Sequence[TokenRows], summary: TextSummary
     ) -> Iterator[bytes]:
-        """Yield the records of rows, and count the tokens of their parts."""
+        """Yield the records of rows with features int32 [rows, length], and count the tokens of the rows' parts."""
         for part in parts:
             summary.tokens += part.real
             summary.padding += part.input_ids.size - part.real
@@ -410,8 +421,8 @@ def _cut_documents(block: Block) -> list[bytes]:
     return [data[start:end] for start, end in itertools.pairwise(ends)]
 
 
-def _is_utf8(data: bytes, sizes: npt.NDArray[np.integer]) -> bool:
-    """Return whether each document is UTF-8: the concatenation is, and no document begins inside a character."""
+def _are_utf8(data: bytes, sizes: npt.NDArray[np.integer]) -> bool:
+    """Return whether concatenated documents are UTF-8, each by itself: no document begins inside a character."""
     if data.isascii():
         return True
     try:
@@ -419,33 +430,39 @@ def _is_utf8(data: bytes, sizes: npt.NDArray[np.integer]) -> bool:
     except UnicodeDecodeError:
         return False
     starts = np.cumsum(sizes, dtype=np.int64) - sizes
-    firsts = np.frombuffer(data, np.uint8)[starts[sizes > 0]]
-    return not ((firsts & 0xC0) == 0x80).any()
+    first_bytes = np.frombuffer(data, np.uint8)[starts[sizes > 0]]
+    return not ((first_bytes & 0xC0) == 0x80).any()
 
 
 def _encode_one_by_one(
     references: Sequence[Reference],
-    texts: Sequence[Sequence[str]],
+    texts_of_fields: Sequence[Sequence[str]],
     encoder: Tokenizer | ChatEncoder,
     reject: RejectInput,
 ) -> tuple[list[int], list[list[Ids]]]:
-    """Return the rows of the documents that can be encoded, and their ids by text field."""
-    rows: list[int] = []
-    columns: list[list[Ids]] = [[] for _ in texts]
-    for row, reference in enumerate(references):
+    """Return the indices of the documents that can be encoded, and for each text field their ids; reject the others."""
+    encoded: list[int] = []
+    ids_of_fields: list[list[Ids]] = [[] for _ in texts_of_fields]
+    for index, reference in enumerate(references):
         try:
-            encoded = [encode_each(encoder, [column[row]])[0] for column in texts]
+            document = [encode_each(encoder, [texts[index]])[0] for texts in texts_of_fields]
         except ValueError as error:
             reject(reference, _make_rejection(reference, str(error)))
             continue
-        rows.append(row)
-        for column, ids in zip(columns, encoded, strict=True):
+        encoded.append(index)
+        for column, ids in zip(ids_of_fields, document, strict=True):
             column.append(ids)
-    return rows, columns
+    return encoded, ids_of_fields
 
 
 def _make_rejection(reference: Reference, reason: str, offset: int | None = None) -> BadRecordError:
-    """Return the error of a document, with the offset in its file if it was read from there."""
+    """Return the error of a document with its offset in the file, or with its origin if its bytes are not from the file.
+
+    Args:
+        reference: reference to the document.
+        reason: reason of the rejection.
+        offset: byte of the problem in the document; None stands for the document.
+    """
     if reference.spool or reference.payload.is_fetched:
         return BadRecordError(
             reference.origin, reason if offset is None else f"{reason} (byte {offset} of the document)"

@@ -1,4 +1,4 @@
-"""Schema of text records: the four layouts, and the features of each (beam_jobs.text_records.records)."""
+"""Schema of text records: the layouts of beam_jobs.text_records.records, and the features of each."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SEGMENT_IDS, POSITIONS, LOSS_WEIGHTS = "segment_ids", "positions", "loss_weights
 
 
 def text_layout(options: TextOptions) -> str:
-    """Name of the feature layout."""
+    """Return the name of the layout."""
     if options.tokenizer is None:
         has_ids = any(field == TextField(INPUT_IDS, "ints") for field in options.fields)
         return LAYOUT_TOKENS if has_ids else LAYOUT_TEXT
@@ -36,7 +36,7 @@ def text_features(
         options: fields and layout.
         classes: number of classes, if documents have any.
         several_labels: whether a document has any number of classes.
-        extra: extra features, which end the schema if a record is a document.
+        extra: extra features, which follow the others if a record is a document; sequences have none.
     """
     if len(options.row_lengths) == 2:
         sides = zip((INPUTS, TARGETS), options.row_lengths, strict=True)
@@ -56,7 +56,7 @@ def side_names(side: str) -> tuple[str, str, str]:
 
 
 def _list_document_features(options: TextOptions, classes: int, several_labels: bool) -> Iterator[Feature]:
-    """Yield the features of records that each hold one document."""
+    """Yield the features of records with one document each."""
     for field in options.record_fields:
         yield _make_feature(field, options)
     if options.has_weights:
@@ -83,6 +83,6 @@ def _make_feature(field: TextField, options: TextOptions) -> Feature:
     kind = LIST_KINDS.get(field.kind, field.kind)
     if kind in (TEXT, STR):
         return Feature(field.name, "bytes", "string", shape, encoding="utf8")
-    return (
-        Feature(field.name, "int64", "int64", shape) if kind == INT else Feature(field.name, "float", "float32", shape)
-    )
+    if kind == INT:
+        return Feature(field.name, "int64", "int64", shape)
+    return Feature(field.name, "float", "float32", shape)

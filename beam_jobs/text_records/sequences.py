@@ -1,6 +1,6 @@
 """Sequences of one length from documents of any length: cut from a stream, or packed from whole documents.
 
-Both take the tokens of documents in order and give rows of `length` tokens; equal documents in equal order give equal rows.
+Both take documents in order and give rows of `length` tokens; equal documents in equal order give equal rows.
 
 stream   the concatenated documents, cut every `length` tokens; only the last row has padding
 packed   several whole documents in a row, with `segment_ids` (1, 2, ... for the documents of a row, 0 for padding) and
@@ -27,19 +27,24 @@ _BLOCK_TOKENS = 1 << 16
 
 
 class Documents(NamedTuple):
-    """Concatenated tokens of documents: a Python object for each would cost more than its tokens.
+    """Concatenated tokens of documents, since a Python object for each document would cost more than its tokens.
 
     Attributes:
-        tokens: int32 [tokens of all].
-        sizes: int64 [documents], tokens of each.
+        tokens: int32 [tokens of all documents].
+        sizes: int64 [documents], number of tokens of each.
     """
 
     tokens: Ids
     sizes: npt.NDArray[np.int64]
 
+    @property
+    def starts(self) -> npt.NDArray[np.int64]:
+        """Index of each document's first token in `tokens`, int64 [documents]."""
+        return np.cumsum(self.sizes) - self.sizes
+
     @classmethod
     def of(cls, documents: Sequence[Ids]) -> Documents:
-        """Build from the tokens of each document, int32 [tokens]."""
+        """Concatenate the tokens of documents, int32 [tokens] of each."""
         tokens = np.concatenate(documents) if documents else np.zeros(0, np.int32)
         return cls(tokens, np.fromiter(map(len, documents), np.int64, len(documents)))
 
@@ -51,7 +56,7 @@ class Documents(NamedTuple):
         return cls(np.concatenate([part.tokens for part in parts]), np.concatenate([part.sizes for part in parts]))
 
     def take(self, is_kept: npt.NDArray[np.bool_]) -> Documents:
-        """Return the documents of a mask, bool [documents]."""
+        """Return the documents that a mask selects, bool [documents]."""
         return Documents(self.tokens[np.repeat(is_kept, self.sizes)], self.sizes[is_kept])
 
     def add_ends(self, eos_id: int) -> Documents:
@@ -67,7 +72,7 @@ class TokenRows(NamedTuple):
         segment_ids: int32 [rows, length], or None for rows of a stream.
         positions: int32 [rows, length], or None for rows of a stream.
         real: number of tokens that are not padding.
-        dropped: number of tokens that were dropped from documents longer than `length`.
+        dropped: number of tokens that were cut from documents longer than `length`.
     """
 
     input_ids: Ids
@@ -81,21 +86,22 @@ def stream_rows(windows: Iterable[Documents], length: int, pad_id: int) -> Itera
     """Cut a stream of documents into rows.
 
     Args:
-        windows: windows of documents.
+        windows: documents in order; where a window ends does not matter here.
         length: number of tokens of a row.
         pad_id: padding of the last row.
     """
     unwritten: Ids = np.zeros(0, np.int32)
     for documents in windows:
         tokens = np.concatenate([unwritten, documents.tokens])
-        full_row_tokens = len(tokens) // length * length
-        unwritten = tokens[full_row_tokens:].copy()
-        if full_row_tokens:
-            yield TokenRows(tokens[:full_row_tokens].reshape(-1, length), None, None, full_row_tokens, 0)
+        full_rows_end = len(tokens) // length * length
+        # A copy, so that the tokens of the window are freed.
+        unwritten = tokens[full_rows_end:].copy()
+        if full_rows_end:
+            yield TokenRows(tokens[:full_rows_end].reshape(-1, length), None, None, real=full_rows_end, dropped=0)
     if len(unwritten):
         row = np.full((1, length), pad_id, np.int32)
         row[0, : len(unwritten)] = unwritten
-        yield TokenRows(row, None, None, len(unwritten), 0)
+        yield TokenRows(row, None, None, real=len(unwritten), dropped=0)
 
 
 def pack_rows(
@@ -108,116 +114,132 @@ def pack_rows(
         length: number of tokens of a row.
         pad_id: padding of rows.
         long_documents: treatment of documents longer than a row: `"split"` divides them into documents of `length` tokens and a
-            rest, each with positions from 0, `"cut"` drops all tokens after the first `length`.
+            remainder, each with positions from 0, `"cut"` drops all tokens after the first `length`.
     """
-    for tokens, sizes in windows:
-        if len(tokens):
-            starts, pieces = _cut_pieces(sizes, length, long_documents)
-            yield fill_rows(tokens, starts, pieces, _place_pieces(pieces, length), length, pad_id)
+    for documents in windows:
+        if len(documents.tokens):
+            starts, sizes = _cut_pieces(documents, length, long_documents)
+            yield fill_rows(documents.tokens, starts, sizes, _place_pieces(sizes, length), length, pad_id)
 
 
 def split_windows(
     batches: Iterable[Documents], most_documents: int = WINDOW_DOCUMENTS, most_tokens: int = WINDOW_TOKENS
 ) -> Iterator[Documents]:
-    """Yield documents in order, in windows limited by documents or tokens; the last document may exceed the token limit.
+    """Yield documents in order, in windows that end with the document that reaches a number of documents or of tokens.
 
-    The result does not depend on the batches of documents.
+    The windows do not depend on the batches of documents.
     """
     window: list[Documents] = []
-    documents = tokens = 0
+    window_documents = window_tokens = 0
     for batch in batches:
         ends = np.cumsum(batch.sizes)
         first = begin = 0
         while first < len(ends):
             # The document that reaches the number of tokens is the last of the window.
-            full = int(np.searchsorted(ends, begin + most_tokens - tokens)) + 1
-            stop = min(full, first + most_documents - documents, len(ends))
+            full_stop = int(np.searchsorted(ends, begin + most_tokens - window_tokens)) + 1
+            stop = min(full_stop, first + most_documents - window_documents, len(ends))
             end = int(ends[stop - 1])
             window.append(Documents(batch.tokens[begin:end], batch.sizes[first:stop]))
-            documents, tokens = documents + stop - first, tokens + end - begin
+            window_documents += stop - first
+            window_tokens += end - begin
             first, begin = stop, end
-            if documents >= most_documents or tokens >= most_tokens:
+            if window_documents >= most_documents or window_tokens >= most_tokens:
                 yield Documents.join(window)
-                window, documents, tokens = [], 0, 0
+                window, window_documents, window_tokens = [], 0, 0
     if window:
         yield Documents.join(window)
 
 
 def _cut_pieces(
-    sizes: npt.NDArray[np.int64], length: int, long_documents: str
+    documents: Documents, length: int, long_documents: str
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Return starts and lengths of the pieces of at most `length` tokens in the tokens of all documents."""
-    begins = np.cumsum(sizes) - sizes
+    """Return the starts in `documents.tokens` and the sizes of the pieces of documents, of 1 to `length` tokens: int64 [pieces]."""
     if long_documents == CUT:
-        starts, pieces = begins, np.minimum(sizes, length)
+        starts, sizes = documents.starts, np.minimum(documents.sizes, length)
     else:
-        counts = -(-sizes // length)
+        counts = -(-documents.sizes // length)
         # The index of a piece in its document: 0, 1, ...
         piece_index = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
-        starts = np.repeat(begins, counts) + piece_index * length
-        pieces = np.minimum(np.repeat(sizes, counts) - piece_index * length, length)
-    filled = pieces > 0
-    return starts[filled], pieces[filled]
+        starts = np.repeat(documents.starts, counts) + piece_index * length
+        sizes = np.minimum(np.repeat(documents.sizes, counts) - piece_index * length, length)
+    is_filled = sizes > 0
+    return starts[is_filled], sizes[is_filled]
 
 
-def _place_pieces(pieces: npt.NDArray[np.int64], length: int) -> npt.NDArray[np.int64]:
-    """Return the row of each piece.
+def _place_pieces(sizes: npt.NDArray[np.int64], length: int) -> npt.NDArray[np.int64]:
+    """Return the row of each piece, int64 [pieces].
 
-    Rows are in the order of their longest documents, so packing keeps a shuffled order shuffled.
+    Rows are in the order of their longest pieces, so packing keeps a shuffled order shuffled.
     """
-    bins = best_fit_decreasing(pieces, length)
-    longest = np.argsort(-pieces, kind="stable")
-    _, first = np.unique(bins[longest], return_index=True)
-    rank = np.empty(len(first), np.int64)
-    rank[np.argsort(longest[first])] = np.arange(len(first))
+    bins = best_fit_decreasing(sizes, length)
+    from_longest = np.argsort(-sizes, kind="stable")
+    _, index_of_longest = np.unique(bins[from_longest], return_index=True)
+    longest_pieces = from_longest[index_of_longest]
+    rank = np.empty(len(longest_pieces), np.int64)
+    rank[np.argsort(longest_pieces)] = np.arange(len(longest_pieces))
     return rank[bins]
 
 
 def fill_rows(
     tokens: Ids,
     starts: npt.NDArray[np.int64],
-    pieces: npt.NDArray[np.int64],
+    sizes: npt.NDArray[np.int64],
     rows: npt.NDArray[np.int64],
     length: int,
     pad_id: int,
 ) -> TokenRows:
-    """Copy the pieces of `tokens` into their rows, in order within a row."""
+    """Copy pieces of `tokens` into their rows, in order within a row.
+
+    Args:
+        tokens: int32 [tokens].
+        starts: int64 [pieces], index of each piece's first token in `tokens`.
+        sizes: int64 [pieces], number of tokens of each piece.
+        rows: int64 [pieces], row of each piece; every row has a piece, and room for all of its pieces.
+        length: number of tokens of a row.
+        pad_id: padding of rows.
+
+    Returns:
+        The rows; tokens that are in no piece count as dropped.
+    """
     order = np.argsort(rows, kind="stable")
     counts = np.bincount(rows)
     first_pieces = np.cumsum(counts) - counts
-    starts, pieces = starts[order], pieces[order]
-    segments = np.arange(1, len(pieces) + 1) - np.repeat(first_pieces, counts)
-    # Each row ends with a piece of padding, of segment 0, so that all pieces are contiguous.
-    row_tokens = np.add.reduceat(pieces, first_pieces)
-    ends = first_pieces + counts
-    starts, pieces, segments = (
-        np.insert(column, ends, padding)
-        for column, padding in ((starts, 0), (pieces, length - row_tokens), (segments, 0))
+    starts, sizes = starts[order], sizes[order]
+    segments = np.arange(1, len(sizes) + 1) - np.repeat(first_pieces, counts)
+    # Each row gets a last piece of padding, of segment 0, so that all pieces are contiguous.
+    row_tokens = np.add.reduceat(sizes, first_pieces)
+    starts, sizes, segments = (
+        np.insert(column, first_pieces + counts, padding)
+        for column, padding in ((starts, 0), (sizes, length - row_tokens), (segments, 0))
     )
-    ends = np.cumsum(counts + 1)
-    count = len(counts)
-    ids, segment_ids, positions = (np.empty(count * length, np.int32) for _ in range(3))
+    piece_stops = np.cumsum(counts + 1)
+    row_count = len(counts)
+    ids, segment_ids, positions = (np.empty(row_count * length, np.int32) for _ in range(3))
     # A few rows at a time, so that index arrays stay small.
-    block = max(1, _BLOCK_TOKENS // length)
-    for row in range(0, count, block):
-        stop = min(row + block, count)
-        block_pieces = slice(ends[row - 1] if row else 0, ends[stop - 1])
+    block_rows = max(1, _BLOCK_TOKENS // length)
+    for row in range(0, row_count, block_rows):
+        stop = min(row + block_rows, row_count)
+        block_pieces = slice(piece_stops[row - 1] if row else 0, piece_stops[stop - 1])
         block_tokens = slice(row * length, stop * length)
-        sizes = pieces[block_pieces]
-        piece_starts = np.cumsum(sizes) - sizes
+        block_sizes = sizes[block_pieces]
+        piece_offsets = np.cumsum(block_sizes) - block_sizes
         offsets = np.arange((stop - row) * length)
-        np.subtract(offsets, np.repeat(piece_starts, sizes), out=positions[block_tokens], casting="same_kind")
+        np.subtract(offsets, np.repeat(piece_offsets, block_sizes), out=positions[block_tokens], casting="same_kind")
         # The values for padding are overwritten.
         np.take(
             tokens,
-            offsets + np.repeat(starts[block_pieces] - piece_starts, sizes),
+            offsets + np.repeat(starts[block_pieces] - piece_offsets, block_sizes),
             out=ids[block_tokens],
             mode="clip",
         )
-        segment_ids[block_tokens] = np.repeat(segments[block_pieces].astype(np.int32), sizes)
-    padded = np.flatnonzero(segment_ids == 0)
-    ids[padded], positions[padded] = pad_id, 0
-    shape, real_tokens = (count, length), int(row_tokens.sum())
+        segment_ids[block_tokens] = np.repeat(segments[block_pieces].astype(np.int32), block_sizes)
+    padding_tokens = np.flatnonzero(segment_ids == 0)
+    ids[padding_tokens], positions[padding_tokens] = pad_id, 0
+    shape, real_tokens = (row_count, length), int(row_tokens.sum())
     return TokenRows(
-        ids.reshape(shape), segment_ids.reshape(shape), positions.reshape(shape), real_tokens, len(tokens) - real_tokens
+        ids.reshape(shape),
+        segment_ids.reshape(shape),
+        positions.reshape(shape),
+        real=real_tokens,
+        dropped=len(tokens) - real_tokens,
     )

@@ -1,4 +1,4 @@
-"""Counts of a shard's text, and of a dataset's."""
+"""Counts of the text of a shard or a dataset."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ class TextSummary:
         decoded_bytes: size of the records as tensors: 4 bytes a token or number, and the bytes of text.
         tokens: number of tokens in records, without padding.
         padding: number of padding tokens in records.
-        dropped: number of tokens dropped from the ends of documents.
+        dropped: number of tokens cut from the ends of documents.
         unknown: number of tokens for text that the tokenizer does not know.
-        negative_labels: number of labels below 0, as test sets have them in place of hidden ones.
-        maxima: by name of a field of lists, the entries of the longest one.
+        negative_labels: number of labels below 0, which test sets have in place of hidden labels.
+        maxima: by name of a field of lists, the number of entries of its longest list.
     """
 
     documents: int = 0
@@ -31,7 +31,7 @@ class TextSummary:
     maxima: dict[str, int] = dataclasses.field(default_factory=dict)
 
     def merge(self, other: TextSummary) -> None:
-        """Add another summary."""
+        """Add the counts of another summary."""
         for field in dataclasses.fields(self):
             if field.name != "maxima":
                 setattr(self, field.name, getattr(self, field.name) + getattr(other, field.name))
@@ -39,17 +39,17 @@ class TextSummary:
             self.add_list(name, count)
 
     def add_list(self, name: str, count: int) -> None:
-        """Count the entries of a list."""
+        """Count a list of `count` entries of a field."""
         self.maxima[name] = max(count, self.maxima.get(name, 0))
 
     @property
     def real_share(self) -> float:
-        """Share of the tokens that are not padding: 1 without tokens."""
+        """Share of the tokens that are not padding; 1 without tokens."""
         token_slots = self.tokens + self.padding
         return self.tokens / token_slots if token_slots else 1.0
 
     def to_json(self) -> dict[str, Any]:
-        """Return a JSON object; an index has the same bytes as in earlier versions unless there are negative labels or lists."""
+        """Return a JSON object; without negative labels or maxima these are omitted, as in indexes of earlier versions."""
         optional = ("negative_labels", "maxima")
         return {name: value for name, value in dataclasses.asdict(self).items() if value or name not in optional}
 

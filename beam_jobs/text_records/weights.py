@@ -13,27 +13,27 @@ from tpudata.tokenizers import Ids
 
 
 def zero_loss_weights(ids: Ids) -> Ids:
-    """Return tokens with weight 0, in the form of this module."""
+    """Return tokens that hold their ids and weight 0."""
     return ~ids
 
 
 def split_weights(tokens: Ids) -> tuple[Ids, Ids]:
-    """Return ids and weights of tokens of any shape, both int32."""
+    """Return the ids and the weights, 0 or 1, that tokens hold: two int32 arrays of the shape of `tokens`."""
     weights = (tokens >= 0).astype(np.int32)
     return np.where(tokens < 0, ~tokens, tokens), weights
 
 
 def join_sides(inputs: Documents, targets: Documents, *, train_on_inputs: bool = False) -> Documents:
-    """Return documents that each consist of the tokens of an input and then of its target.
+    """Return documents that each consist of the tokens of an input and then those of its target.
 
     Args:
         inputs: the inputs.
-        targets: as many targets, which have weight 1.
-        train_on_inputs: whether inputs have weight 1, too; otherwise 0.
+        targets: the targets, one for each input; their tokens get weight 1.
+        train_on_inputs: whether tokens of inputs get weight 1, too; otherwise 0.
     """
     sizes = inputs.sizes + targets.sizes
     tokens = np.empty(len(inputs.tokens) + len(targets.tokens), np.int32)
-    # Per token, whether it is of an input: alternating runs.
+    # The runs of tokens are an input, its target, the next input, and so on.
     is_input = np.repeat(np.arange(2 * len(sizes)) % 2 == 0, np.stack([inputs.sizes, targets.sizes], 1).ravel())
     tokens[is_input] = inputs.tokens if train_on_inputs else zero_loss_weights(inputs.tokens)
     tokens[~is_input] = targets.tokens

@@ -15,26 +15,29 @@ import struct
 from typing import NamedTuple
 
 INT, FLOAT, FLOAT32, STR = "int", "float", "float32", "str"
-# Kinds of lists, and of their items.
+# Kinds of lists, each with the kind of its items.
 LIST_KINDS = {"ints": INT, "floats": FLOAT, "strings": STR}
-# Above, float32 has no fractions, and from there to the other number, float64 has every whole number.
+# Up to these numbers, float32 and float64 have every whole number.
 FLOAT32_WHOLE = 2**24
 FLOAT64_WHOLE = 2**53
 # The largest float32.
 FLOAT32_MAX = (2 - 2**-23) * 2.0**127
+# A result of `float32_problem`, for which rounding is no fix.
+TOO_LARGE = "is too large for float32"
 _INT = re.compile(r"[+-]?[0-9]+")
-# Form of a text that counts as a number: `007` does not.
+# Texts that count as numbers if the kind of a column is inferred: `007` does not.
 _PLAIN_INT = re.compile(r"0|-?[1-9][0-9]*")
 _PLAIN_FLOAT = re.compile(r"[+-]?((0|[1-9][0-9]*)(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
-_MOST_INT64_DIGITS = 20
+# Characters of the smallest int64, with its sign.
+_MOST_INT64_CHARACTERS = 20
 
 
 class ColumnKind(NamedTuple):
-    """The kind of a column.
+    """The kind of a column, and its value for missing ones.
 
     Attributes:
         kind: `"int"`, `"float"`, `"float32"`, `"str"` or `"text"`, or one of `LIST_KINDS`.
-        missing: value that is stored for a missing one; None if none was declared.
+        missing: value that is stored in place of a missing one; None if none is declared.
     """
 
     kind: str
@@ -42,9 +45,9 @@ class ColumnKind(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> ColumnKind:
-        """Parse `KIND` or `KIND=VALUE`; ValueError with the reason if the value is not of the kind."""
-        kind, declares, value = text.partition("=")
-        if not declares:
+        """Parse `KIND` or `KIND=VALUE`; ValueError with the reason if the value is not of the kind. Kinds are not checked."""
+        kind, equals, value = text.partition("=")
+        if not equals:
             return cls(kind)
         if kind == INT:
             if not (_INT.fullmatch(value) and fits_int64(int(value))):
@@ -52,8 +55,9 @@ class ColumnKind(NamedTuple):
             return cls(kind, int(value))
         if kind in (FLOAT, FLOAT32):
             number = parse_float(value)
-            if number is None or (problem := float32_problem(number)):
-                raise ValueError(f"{value!r} {problem if number is not None else 'is not a number'}")
+            problem = "is not a number" if number is None else float32_problem(number)
+            if problem:
+                raise ValueError(f"{value!r} {problem}")
             return cls(kind, number)
         return cls(kind, value)
 
@@ -67,7 +71,7 @@ def find_kind_of_text(text: str) -> str:
     A whole number with leading zeros is `str`, and so is one beyond int64: as a float it would lose its last digits.
     """
     if _PLAIN_INT.fullmatch(text):
-        return INT if len(text) <= _MOST_INT64_DIGITS and fits_int64(int(text)) else STR
+        return INT if len(text) <= _MOST_INT64_CHARACTERS and fits_int64(int(text)) else STR
     return FLOAT if _PLAIN_FLOAT.fullmatch(text) else STR
 
 
@@ -89,18 +93,18 @@ def float32_problem(number: int | float, *, rounds: bool = False) -> str:
     """Return why float32 does not hold a number, or an empty string.
 
     Args:
-        number: any.
-        rounds: accept every number that is not too large.
+        number: the number.
+        rounds: whether every number that is not too large is accepted.
     """
     try:
         stored: float = struct.unpack("<f", struct.pack("<f", float(number)))[0]
     except OverflowError:
-        return "is too large for float32"
+        return TOO_LARGE
     if rounds or abs(number) < FLOAT32_WHOLE or not math.isfinite(number):
         return ""
     if isinstance(number, int):
         return "" if int(stored) == number else f"would become {int(stored)} in float32"
-    # Beyond, a float64 is no longer exact itself.
+    # From 2**53 on, the float64 is not exact itself.
     if abs(number) < FLOAT64_WHOLE and abs(stored - number) >= 0.5:
         return f"would become {stored:.1f} in float32"
     return ""

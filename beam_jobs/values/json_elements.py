@@ -1,8 +1,8 @@
 """Elements of the arrays in a JSON object, such as `{"images": [...], "annotations": [...]}`, in a file of any size.
 
-Memory holds one element, not the file. Python's parser reads each element where it begins in the text; if the text ends too early,
-more is read and the element is parsed again. ijson with its C backend took 1.5 times as long for one of the arrays, and reads the
-file once for each.
+Memory holds one element, not the file. Python's parser parses each element where it begins in the text; if the text ends too early,
+more is read, and the element is parsed again. ijson with its C backend takes 1.5 times as long for one array, and reads the file
+once for each.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from beam_jobs.file_kinds import UTF16_BOMS
 from tpudata.errors import SourceError
 
 PIECE_BYTES = 1 << 18
+# Characters after which an element that cannot be parsed is not extended any more.
 _MOST_ELEMENT = 1 << 26
 _SPACE = " \t\r\n"
 _FIX = "Fix it, or download the file again."
@@ -41,53 +42,53 @@ def array_elements(
     """Yield the elements of the arrays of a JSON object, in the order of the file; other values are parsed and ignored.
 
     Args:
-        file: the file, read from its start to its end.
-        path: its path, for messages.
+        file: the open file, which is read from its start to its end.
+        path: path of the file, for messages.
         keys: keys of the arrays.
-        piece_bytes: bytes of a read.
+        piece_bytes: fewest bytes of a read.
 
     Raises:
-        SourceError: the file is not a JSON object, is cut, has something after its end, or a value of `keys` is not an array;
+        SourceError: the file is not a JSON object, is cut, has more after its end, or the value of one of `keys` is not an array;
             names the byte.
     """
     text = _Text(file, path, piece_bytes)
-    text.take("{", "a JSON object")
-    if text.skips("}"):
-        text.end()
+    text.expect("{", "a JSON object")
+    if text.take_if_next("}"):
+        text.expect_end()
         return
     while True:
-        key = text.value()
+        key = text.parse_value()
         if not isinstance(key, str):
-            raise text.error(f"not JSON: a {type(key).__name__} in place of a key")
-        text.take(":", "a colon")
+            raise text.make_error(f"not JSON: a {type(key).__name__} in place of a key")
+        text.expect(":", "a colon")
         if key not in keys:
-            text.value()
+            text.parse_value()
         elif text.peek("an array") != "[":
-            raise text.error(f"{key!r} is not an array")
+            raise text.make_error(f"{key!r} is not an array")
         else:
             yield from _iterate_elements(text, key)
-        if not text.skips(","):
+        if not text.take_if_next(","):
             break
-    text.take("}", "a comma or a closing brace")
-    text.end()
+    text.expect("}", "a comma or a closing brace")
+    text.expect_end()
 
 
 def _iterate_elements(text: _Text, key: str) -> Iterator[Element]:
-    """Yield the elements of an array at the current place."""
-    text.take("[", "an array")
-    if text.skips("]"):
+    """Yield the elements of the array at the current position."""
+    text.expect("[", "an array")
+    if text.take_if_next("]"):
         return
     while True:
         text.peek("an element")
         offset = text.offset
-        yield Element(key, text.value(), offset)
-        if not text.skips(","):
+        yield Element(key, text.parse_value(), offset)
+        if not text.take_if_next(","):
             break
-    text.take("]", "a comma or a closing bracket")
+    text.expect("]", "a comma or a closing bracket")
 
 
 class _Text:
-    """The text of a file, with a window of it in memory."""
+    """The text of a file from a position on, with a window of it in memory."""
 
     def __init__(self, file: BinaryIO, path: str, piece_bytes: int) -> None:
         self._file = file
@@ -96,81 +97,81 @@ class _Text:
         self._decode = codecs.getincrementaldecoder("utf-8-sig")().decode
         self._parse = json.JSONDecoder().raw_decode
         self._text = ""
-        self._place = 0
+        self._position = 0
         self._is_at_end = False
-        # A character of the window, and its byte offset in the file.
+        # Index of a character in the window, and its byte offset in the file.
         self._mark = self._mark_offset = 0
         self._read_bytes = 0
 
     @property
     def offset(self) -> int:
-        """Byte offset of the place in the file."""
-        self._mark_offset += _count_bytes(self._text[self._mark : self._place])
-        self._mark = self._place
+        """Byte offset of the position in the file."""
+        self._mark_offset += _count_bytes(self._text[self._mark : self._position])
+        self._mark = self._position
         return self._mark_offset
 
-    def error(self, reason: str, after: int = 0) -> SourceError:
-        """Return the error of the text that is some characters after the place."""
-        error_offset = self.offset + _count_bytes(self._text[self._place : self._place + after])
+    def make_error(self, reason: str, after: int = 0) -> SourceError:
+        """Return the error of the text that begins `after` characters after the position."""
+        error_offset = self.offset + _count_bytes(self._text[self._position : self._position + after])
         return SourceError(f"{self._path} at byte {error_offset}: {reason}. {_FIX}")
 
     def peek(self, expected: str) -> str:
         """Return the next character that is not a space, without taking it; SourceError at the end of the file."""
         while True:
             text = self._text
-            while self._place < len(text):
-                if text[self._place] not in _SPACE:
-                    return text[self._place]
-                self._place += 1
+            while self._position < len(text):
+                if text[self._position] not in _SPACE:
+                    return text[self._position]
+                self._position += 1
             if not self._read_more():
-                raise self.error(f"the JSON is cut: the file ends before {expected}")
+                raise self.make_error(f"the JSON is cut: the file ends before {expected}")
 
-    def skips(self, character: str) -> bool:
-        """Take the next character that is not a space if it is the given one, and return whether it is."""
+    def take_if_next(self, character: str) -> bool:
+        """Take the next character that is not a space if it is `character`, and return whether it was."""
         is_next = self.peek(repr(character)) == character
-        self._place += is_next
+        self._position += is_next
         return is_next
 
-    def take(self, character: str, expected: str) -> None:
-        """Take the next character that is not a space; SourceError if it is not the expected one."""
-        if not self.skips(character):
-            raise self.error(f"not JSON as expected: {self._text[self._place]!r} in place of {expected}")
+    def expect(self, character: str, expected: str) -> None:
+        """Take the next character that is not a space; SourceError, which names `expected`, if it is not `character`."""
+        if not self.take_if_next(character):
+            raise self.make_error(f"not JSON as expected: {self._text[self._position]!r} in place of {expected}")
 
-    def end(self) -> None:
-        """Check that the file has nothing more than space."""
+    def expect_end(self) -> None:
+        """Raise SourceError if the file has more than space."""
         while True:
-            self._place += len(self._text[self._place :]) - len(self._text[self._place :].lstrip(_SPACE))
-            if self._place < len(self._text):
-                raise self.error("there is more after the end of the JSON object")
+            self._position += len(self._text[self._position :]) - len(self._text[self._position :].lstrip(_SPACE))
+            if self._position < len(self._text):
+                raise self.make_error("there is more after the end of the JSON object")
             if not self._read_more():
                 return
 
-    def value(self) -> Any:
-        """Take the next JSON value."""
+    def parse_value(self) -> Any:
+        """Take the next JSON value, and return it; SourceError if it is not JSON, or cut."""
         self.peek("a value")
         while True:
             try:
-                value, end = self._parse(self._text, self._place)
+                value, end = self._parse(self._text, self._position)
             except RecursionError:
-                raise self.error("JSON that is nested too deep") from None
+                raise self.make_error("JSON that is nested too deep") from None
             except ValueError as error:
                 # Numbers with thousands of digits raise another ValueError than JSONDecodeError.
-                after = getattr(error, "pos", self._place) - self._place
-                if len(self._text) - self._place > _MOST_ELEMENT or not self._read_more():
-                    raise self.error(f"not JSON, or cut: {error}", after) from None
+                after = getattr(error, "pos", self._position) - self._position
+                if len(self._text) - self._position > _MOST_ELEMENT or not self._read_more():
+                    raise self.make_error(f"not JSON, or cut: {error}", after) from None
                 continue
-            # A number may go on after the window, or at its end: `1` of `1.5`.
+            # A number may go on after the window: `1` may be the beginning of `12` or `1.5`.
             is_whole = end < len(self._text) and not (isinstance(value, int | float) and self._text[end] in ".eE")
-            if is_whole or len(self._text) - self._place > _MOST_ELEMENT or not self._read_more():
-                self._place = end
+            if is_whole or len(self._text) - self._position > _MOST_ELEMENT or not self._read_more():
+                self._position = end
                 return value
 
     def _read_more(self) -> bool:
-        """Read more text into the window, and drop the consumed part; return whether there was more."""
+        """Read more text into the window, and drop the part before the position; return False at the end of the file."""
         if self._is_at_end:
             return False
-        # At least doubled, so that an element that is parsed again and again takes linear time.
-        piece = self._file.read(max(self._piece_bytes, len(self._text) - self._place))
+        # The window at least doubles, so that parsing an element again and again takes linear time.
+        piece = self._file.read(max(self._piece_bytes, len(self._text) - self._position))
         if not self._read_bytes and piece.startswith(UTF16_BOMS):
             raise SourceError(f"{self._path}: it is UTF-16. Save it as UTF-8.")
         is_first = not self._read_bytes
@@ -181,10 +182,10 @@ class _Text:
         except UnicodeDecodeError as error:
             error_offset = self._read_bytes - len(error.object) + error.start
             raise SourceError(f"{self._path} at byte {error_offset}: it is not UTF-8. {_FIX}") from None
-        self._mark_offset = self.offset + (
-            len(codecs.BOM_UTF8) if is_first and piece.startswith(codecs.BOM_UTF8) else 0
-        )
-        self._text, self._place, self._mark = self._text[self._place :] + more, 0, 0
+        # The decoder drops a byte order mark, which is part of the file.
+        mark_size = len(codecs.BOM_UTF8) if is_first and piece.startswith(codecs.BOM_UTF8) else 0
+        self._mark_offset = self.offset + mark_size
+        self._text, self._position, self._mark = self._text[self._position :] + more, 0, 0
         return not self._is_at_end or bool(more)
 
 

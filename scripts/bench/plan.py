@@ -28,7 +28,7 @@ from sides import plan_steps as steps
 
 from beam_jobs.image_records.converter import ImageConverter
 from beam_jobs.planning.plan import Plan, SumTallies, make_plan
-from beam_jobs.run.runner import new_pipeline, pipeline_options
+from beam_jobs.run.runner import new_pipeline, parse_beam_flags
 from beam_jobs.steps.listing.list_references import COUNTS, NAMES, SAMPLE, TALLY, ListReferences
 from beam_jobs.steps.listing.list_units import ListUnits
 from beam_jobs.steps.shards.group_by_shard import GroupByShard
@@ -93,7 +93,7 @@ def _step(step: Any, folder: Path, records: int, results: Any) -> None:
 
 
 def _run_pipeline(records: int, workers: int) -> None:
-    beam_options, _ = pipeline_options([], workers)
+    beam_options, _ = parse_beam_flags([], workers)
     pipeline, started = new_pipeline(beam_options), time.monotonic()
     source = steps.MadeUpFolders(steps.OPTIONS, records)
     units = pipeline | ListUnits(source, steps.OPTIONS)

@@ -14,7 +14,7 @@ from apache_beam.runners.runner import PipelineResult
 from beam_jobs.command.run_conversion import run_job
 from beam_jobs.conversion import Conversion
 from beam_jobs.run.launch import JobRun, Launch
-from beam_jobs.run.runner import new_pipeline, pipeline_options
+from beam_jobs.run.runner import new_pipeline, parse_beam_flags
 
 
 def run_pipeline(pipeline: beam.Pipeline) -> PipelineResult:
@@ -44,4 +44,4 @@ def run_with_limits(job: ModuleType, argv: Sequence[str], **limits: Any) -> int:
 
 def local_pipeline(workers: int = 1, parts: int | None = None) -> beam.Pipeline:
     """Return a pipeline of the local runner, as a conversion of so many parts has it."""
-    return new_pipeline(pipeline_options([], workers)[0], parts)
+    return new_pipeline(parse_beam_flags([], workers)[0], parts)

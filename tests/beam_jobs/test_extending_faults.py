@@ -339,7 +339,7 @@ KINDS: list[tuple[Callable[..., Any], str]] = [
     (IdsOfNone, r"IdsOfNone.encode_batch: no ids of a text (got NoneType, expected an int32 array [tokens])"),
     (Fractions, r"Fractions.encode_batch: no ids of a text (got float64 [1], expected an int32 array [tokens])"),
     (Table, r"Table.encode_batch: no ids of a text (got int32 [1, 1], expected an int32 array [tokens])"),
-    (FewerIds, r"FewerIds.encode_batch: other than one entry a text (got 0 for 1)"),
+    (FewerIds, r"FewerIds.encode_batch: wrong number of results (got 0, expected 1, one for each text)"),
 ]
 
 
@@ -358,7 +358,7 @@ def test_reports_faults_of_a_tokenizer(
     options: dict[str, Any] = (
         {"chat": "messages", "chat_template": str(tmp_path / "template"), "sequence_length": 32} if chat else {}
     )
-    message = message.replace("got 0 for 1", "got 2 for 3") if chat else message
+    message = message.replace("got 0, expected 1", "got 2, expected 3") if chat else message
     with pytest.raises(UsageError, match=re.escape(message)) as error:
         tpudata.convert_text(str(tmp_path / "in.jsonl"), str(tmp_path / "out"), tokenizer=name, **options)
     assert str(error.value).endswith(" Change its package.")

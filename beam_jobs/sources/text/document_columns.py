@@ -21,9 +21,9 @@ from beam_jobs.sources.classes import Classes, row_labels
 from beam_jobs.sources.named_splits import NamedSplits
 from beam_jobs.text_files.document import DocumentBlock, TextFile
 from beam_jobs.text_files.documents import document_blocks, text_parts
-from beam_jobs.text_files.forms import look_at
+from beam_jobs.text_files.forms import detect_form
 from beam_jobs.text_files.options import PARQUET, TextOptions
-from beam_jobs.text_files.values import DocumentError, make_missing_field_error, row_values
+from beam_jobs.text_files.values import DocumentError, make_missing_field_error, parse_row
 from beam_jobs.values.column_kinds import INT
 from tpudata.errors import BadRecordError, CorruptionError, SourceError, TpudataError
 from tpudata.json_values import abbreviate_json
@@ -136,14 +136,14 @@ class DocumentColumns:
         origin = f"{key} in {path}"
         label, key_field = self.text.labels.label_field, self.text.key_field
         try:
-            values = row_values(data, block.form, self.text)
+            values = parse_row(data, block.form, self.text)
             missing = next((name for name in (label, key_field) if name is not None and name not in values), None)
             if missing is not None:
                 raise make_missing_field_error(missing, values)
         except DocumentError as error:
             if block.is_addressed:
-                raise BadRecordError(path, str(error), offset + (error.at or 0)) from None
-            position_text = "" if error.at is None else f" (byte {error.at} of the document)"
+                raise BadRecordError(path, str(error), offset + (error.offset or 0)) from None
+            position_text = "" if error.offset is None else f" (byte {error.offset} of the document)"
             raise BadRecordError(origin, f"{error}{position_text}") from None
         label_value = None if label is None else values[label]
         if isinstance(label_value, str) and label_value != label_value.strip():
@@ -175,7 +175,7 @@ def parquet_class_names(file: TextFile, text: TextOptions) -> tuple[str, ...] | 
     """Return the class names that the metadata of a Parquet file give to its labels; None if there are none."""
     label = text.labels.label_field
     with contextlib.suppress(SourceError, CorruptionError):
-        if label is not None and look_at(file.path, text).kind == PARQUET:
+        if label is not None and detect_form(file.path, text).kind == PARQUET:
             with open_parquet(file.path, file.size) as opened:
                 return class_names(describe_columns(opened.schema).get(label, {}))
     return None
@@ -187,7 +187,7 @@ def _read_first_label(file: TextFile, text: TextOptions) -> Any:
         for part in text_parts([file], text):
             for block in document_blocks(part, text, _ignore):
                 for _, data, _ in _iterate_documents(block):
-                    return row_values(data, block.form, text).get(text.labels.label_field or "")
+                    return parse_row(data, block.form, text).get(text.labels.label_field or "")
     return None
 
 

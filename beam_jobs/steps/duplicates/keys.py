@@ -1,7 +1,7 @@
-"""Rejecting a source with two inputs of one key if the order does not bring them together.
+"""Rejecting a source with two inputs of one key, for conversions in the order of the source.
 
-Shuffled, records of one key have one position and meet in a shard, where they are found. In the order of the source they may lie
-anywhere, so here references are grouped by their keys again, only for this check.
+In a shuffle, records of one key have one position and so meet in a shard, which finds them. In the order of the source they may be
+in any two shards, so references are grouped by key here, only for this check.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from beam_jobs.steps.global_window import put_in_global_window
 from tpudata.errors import SourceError
 
 _GROUPS = 256
-# References that a worker holds back, so that one pack of each group holds some hundreds and not the few of a small folder.
+# References that a worker holds back, so that a pack for each group has some hundreds of them.
 _HELD_REFERENCES = 1 << 16
 
 
@@ -37,7 +37,7 @@ def make_duplicate_keys_error(first: Reference, other: Reference) -> SourceError
 
 
 class _ByKey(beam.DoFn):  # type: ignore[misc]
-    """Yields (group, pack), holding references back until there are enough for packs that are worth their name."""
+    """Yields (group, pack) of references grouped by key, holding them back until the packs are large enough."""
 
     def start_bundle(self) -> None:
         self._held: list[Pack] = []
@@ -63,7 +63,7 @@ class _ByKey(beam.DoFn):  # type: ignore[misc]
 
 
 def _check(group: tuple[int, Iterable[bytes]]) -> Iterator[InputCounts]:
-    """Raise SourceError if two references of a group have one key; yields nothing."""
+    """Raise SourceError if two references of a group have one key; otherwise yield nothing."""
     _, packs = group
     first_references: dict[str, Reference] = {}
     for pack in map(Pack.from_bytes, packs):

@@ -1,13 +1,14 @@
-"""Documents with the same content: which are equal, and which of them stays.
+"""Omission of documents with the same text.
 
 Documents are equal if the values of their text fields are, character by character: nothing is trimmed, folded or normalised, and
-other fields do not count. Of equal documents the one with the smallest key stays, whatever its split, so that what stays depends on
-the input alone, and no text is in two splits.
+other fields do not count. Among equal documents the one with the smallest key is kept, whatever its split, so the result depends
+on the input alone, and no text is in two splits.
 """
 
 from __future__ import annotations
 
 import hashlib
+import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -29,15 +30,15 @@ DIGEST_BYTES = 16
 # Names of the outputs of OmitDuplicates.
 KEPT, OMITTED = "kept", "omitted"
 _GROUPS = 256
-# Documents that a worker holds back, so that each element that it emits has enough of a group.
+# Documents that a worker holds back, so that an element for each group has some hundreds of them.
 HELD_DOCUMENTS = 1 << 16
 
 
 class OmitDuplicates(beam.PTransform):  # type: ignore[misc]
-    """Turns packs of references to documents into the same packs without the duplicates, and a count of these.
+    """Turns packs of references to documents into the same packs without the duplicates.
 
-    Documents that cannot be read are kept; their conversion reports them. The outputs are `kept`, packs, and `omitted`,
-    InputCounts of the duplicates of each pack.
+    The outputs are `kept`, packs, and `omitted`, InputCounts of the duplicates of each pack. Documents that cannot be read are
+    kept; their conversion reports them.
 
     Args:
         options: options of the conversion.
@@ -73,28 +74,31 @@ def content_digest(texts: Sequence[str]) -> bytes:
     Two documents among 10^12 share one by chance with a probability below 10^-14.
 
     Args:
-        texts: the values; UnicodeEncodeError, a ValueError, for a lone surrogate.
+        texts: the values of the text fields.
+
+    Raises:
+        UnicodeEncodeError: a text has a lone surrogate.
     """
     digest = hashlib.blake2b(digest_size=DIGEST_BYTES)
     for text in texts:
         data = text.encode()
-        # With their sizes, so that "ab" and "c" are not "a" and "bc".
+        # The size comes first, so that the texts "ab", "c" and "a", "bc" differ.
         digest.update(len(data).to_bytes(8, "little"))
         digest.update(data)
     return digest.digest()
 
 
-# A document in a group: its digest, its key, and its pack and row there.
+# A document: its digest, its key, the name of its pack, and its row there.
 _Entry = tuple[bytes, bytes, bytes, int]
 
 
 def _name_pack(data: bytes) -> tuple[bytes, bytes]:
-    """Return a pack and its name."""
+    """Return the name of a pack, a hash of its bytes, and the bytes."""
     return hashlib.blake2b(data, digest_size=DIGEST_BYTES).digest(), data
 
 
 class _Digests(LimitedStep):
-    """Yields (group, entries of documents)."""
+    """Yields (group, entries of documents), grouped by digest, holding documents back until there are enough."""
 
     def __init__(self, options: TextOptions, limits: RequestLimits, held_documents: int) -> None:
         super().__init__(limits)
@@ -102,7 +106,7 @@ class _Digests(LimitedStep):
         self._held_documents = held_documents
 
     def start_bundle(self) -> None:
-        self._documents: dict[int, list[_Entry]] = {}
+        self._entries: dict[int, list[_Entry]] = {}
         self._count = 0
 
     @holds_limits
@@ -110,11 +114,11 @@ class _Digests(LimitedStep):
         """Collect the digests of a pack's texts by group, and release them when many are held."""
         name, data = element
         pack = Pack.from_bytes(data)
-        texts = readable_texts(read_packs([pack]), self._options)
-        for row, (key, text) in enumerate(zip(pack.keys, texts, strict=True)):
-            if text is not None:
-                digest = content_digest(text)
-                self._documents.setdefault(digest[0] % _GROUPS, []).append((digest, key_bytes(key), name, row))
+        documents = readable_texts(read_packs([pack]), self._options)
+        for row, (key, texts) in enumerate(zip(pack.keys, documents, strict=True)):
+            if texts is not None:
+                digest = content_digest(texts)
+                self._entries.setdefault(digest[0] % _GROUPS, []).append((digest, key_bytes(key), name, row))
         self._count += len(pack.keys)
         if self._count >= self._held_documents:
             yield from self._release()
@@ -123,30 +127,32 @@ class _Digests(LimitedStep):
         yield from put_in_global_window(self._release())
 
     def _release(self) -> Iterator[tuple[int, list[_Entry]]]:
-        documents, self._documents, self._count = self._documents, {}, 0
-        yield from documents.items()
+        entries, self._entries, self._count = self._entries, {}, 0
+        yield from entries.items()
 
 
 def _find_duplicates(group: tuple[int, Iterable[list[_Entry]]]) -> Iterator[tuple[bytes, list[int]]]:
-    """Yield the rows of each pack to be omitted, of the documents of one group."""
-    first_entries: dict[bytes, _Entry] = {}
-    rows: dict[bytes, list[int]] = {}
-    for entries in group[1]:
-        for entry in entries:
-            other = first_entries.setdefault(entry[0], entry)
-            if other is entry:
-                continue
-            if entry[1] < other[1]:
-                first_entries[entry[0]], entry = entry, other
-            rows.setdefault(entry[2], []).append(entry[3])
-    yield from rows.items()
+    """Yield (name of a pack, its rows that are duplicates) for the documents of a group."""
+    _, entries = group
+    # By digest, (key, name of the pack, row) of the document with the smallest key so far.
+    kept: dict[bytes, tuple[bytes, bytes, int]] = {}
+    duplicate_rows: dict[bytes, list[int]] = {}
+    for digest, key, pack_name, row in itertools.chain.from_iterable(entries):
+        if digest not in kept:
+            kept[digest] = key, pack_name, row
+            continue
+        kept_key, kept_pack_name, kept_row = kept[digest]
+        if key < kept_key:
+            kept[digest], pack_name, row = (key, pack_name, row), kept_pack_name, kept_row
+        duplicate_rows.setdefault(pack_name, []).append(row)
+    yield from duplicate_rows.items()
 
 
 def _omit_duplicates(element: tuple[bytes, dict[str, Iterable[Any]]]) -> Iterator[Any]:
-    """Yield the pack without its duplicates, unless no row is left, and their counts to the output OMITTED.
+    """Yield a pack without its duplicates, unless no row remains, and to the output OMITTED the InputCounts of the duplicates.
 
     Args:
-        element: name of the pack, and {"packs": its bytes, "rows": lists of its rows that are duplicates}.
+        element: name of the pack, and {"packs": [its bytes], "rows": lists of its rows that are duplicates}.
     """
     _, grouped = element
     (data,) = grouped["packs"]

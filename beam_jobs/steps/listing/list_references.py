@@ -1,4 +1,4 @@
-"""The second step: from a source's units to packs of references, with the facts about all of them as a side output."""
+"""The second step: from a source's units to packs of references, with counts and samples of them as side outputs."""
 
 from __future__ import annotations
 
@@ -32,24 +32,24 @@ from tpudata.errors import BadRecordError
 from tpudata.storage import storage_for
 from tpudata.storage.local.local_storage import TEMPORARY_PREFIX
 
-# Names of the outputs besides the packs. Of each pack: a TallyPart, the class names, and a sample of its references. Of some units:
-# InputCounts.
+# Names of the side outputs: for each pack a TallyPart, the class names and a sample of its references; for each call InputCounts.
 TALLY, NAMES, SAMPLE, COUNTS = "tally", "names", "sample", "counts"
 
 
+# Function of a pack that returns the bytes of the texts of each record besides its content, int64 [n].
 TextBytes: TypeAlias = Callable[[Pack], npt.NDArray[np.int64]]
 
 
 class ListReferences(LimitedStep):
-    """Yields packs of references to the records of some units, and aside the outputs named above.
+    """DoFn that yields packs of references to the records of some units, and the side outputs named above.
 
-    Records of a compressed stream have no address. Their bytes are written aside into a temporary file of the output folder,
-    one a unit, and referred to there, so that bytes never travel through the runner; the last step removes these files.
+    Records of a compressed stream have no address. Their bytes are spooled to a temporary file in the output folder, one for each
+    unit, and references point there, so that bytes never travel through the runner; the last step removes these files.
 
     Args:
         source: source of the units.
         options: options of the conversion.
-        text_bytes: function of a pack that returns the bytes of the texts of each record besides its content, int64 [n].
+        text_bytes: see `TextBytes`.
         progress: gets the inputs that are listed.
     """
 
@@ -67,8 +67,8 @@ class ListReferences(LimitedStep):
         """List some units.
 
         Args:
-            units: each with its index among all.
-            source: source of them, if its schema is found in the pipeline; otherwise None.
+            units: units, each with its index among all.
+            source: the source with its schema, if the pipeline finds the schema; None keeps the source of the step.
         """
         if source is not None:
             self._source = source
@@ -76,9 +76,9 @@ class ListReferences(LimitedStep):
             # Small units, such as folders of a few files, share packs: a pack costs half a millisecond.
             yield from self._list(0, [unit for _, unit in units])
             return
-        for number, unit in units:
-            # Here a record's place is its index in its unit.
-            yield from self._list(number, [unit])
+        for unit_index, unit in units:
+            # Without a shuffle, the position of a record depends on its index in its unit.
+            yield from self._list(unit_index, [unit])
 
     def _list(self, unit_index: int, units: Sequence[Any]) -> Iterator[Any]:
         """Yield the packs of units that are listed together, and as side outputs their tallies, samples, class names and counts."""
@@ -93,8 +93,8 @@ class ListReferences(LimitedStep):
             classes = pack.classes()
             yield TaggedOutput(NAMES, set[str]().union(*classes.values()))
             counts.append(InputCounts(classes=classes))
-            self._progress.list(len(pack.keys), int(pack.sizes.sum()))
-        self._progress.flush_list()
+            self._progress.add_listed(len(pack.keys), int(pack.sizes.sum()))
+        self._progress.flush_listed()
         yield TaggedOutput(COUNTS, InputCounts.sum(counts))
 
     def _group_packs(
@@ -112,23 +112,23 @@ class ListReferences(LimitedStep):
     def _list_packs(
         self, source: PackSource, unit_index: int, units: Sequence[Any], counts: list[InputCounts]
     ) -> Iterator[tuple[Pack, Digests]]:
-        """Yield the packs that a source makes itself; bytes that it holds go to the spool."""
-        order, first = self._options.order, 0
+        """Yield the packs that a source makes itself, with the digests of their keys; bytes that they hold go to the spool."""
+        order, first_index = self._options.order, 0
         for unit in units:
             with self._open_unit(unit, counts) as listing:
-                noted = source.noting(listing.notes.add)
-                for listed in noted.packs(unit, listing.ignored, listing.reject):
+                noting_source = source.noting(listing.notes.add)
+                for listed in noting_source.packs(unit, listing.ignored, listing.reject):
                     begin = listing.spool.write(listed.join_held())
                     pack = listed.point_into_file(listing.spool.path, begin)
-                    positions = order.positions(listed.digests[:, 1], unit_index, first)
+                    positions = order.positions(listed.digests[:, 1], unit_index, first_index)
                     yield dataclasses.replace(pack, positions=positions), listed.digests
-                    first += len(pack.keys)
+                    first_index += len(pack.keys)
 
     def _list_references(self, unit: Any, counts: list[InputCounts]) -> Iterator[Reference]:
-        """Yield the references of a unit; bytes that one holds go to the spool, to which it then refers."""
+        """Yield the references of a unit; one that holds bytes is made to point to them in the spool."""
         with self._open_unit(unit, counts) as listing:
-            source = self._source.noting(listing.notes.add)
-            for reference in list_references(source, unit, listing.ignored, listing.reject):
+            noting_source = self._source.noting(listing.notes.add)
+            for reference in list_references(noting_source, unit, listing.ignored, listing.reject):
                 if not reference.data:
                     yield reference
                     continue
@@ -138,7 +138,8 @@ class ListReferences(LimitedStep):
 
     @contextlib.contextmanager
     def _open_unit(self, unit: Any, counts: list[InputCounts]) -> Iterator[_ListingSink]:
-        """Yield the sink of a unit's listing; once it has ended, keep its rejects, and add what it counted to `counts`."""
+        """Yield the sink of a unit's listing; after the listing, write its rejects, and add its InputCounts to `counts`."""
+        # The same for each attempt, which so replaces the files of the one before.
         name = hashlib.blake2b(repr(unit).encode("utf-8", "surrogateescape"), digest_size=16).hexdigest()
         rejects = Rejects(f"listing-{name}")
 

@@ -1,4 +1,4 @@
-"""The first step: from a source to the units that workers list. Neither the job nor the process that starts it has them."""
+"""The first step: from a source to the units that workers list; workers find them, not the process that starts the job."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from beam_jobs.steps.listing.scan_source import ScannedParts
 from beam_jobs.steps.spread import Spread
 from tpudata.storage import held_request_limits
 
-# Name of the side output: InputCounts of the skipped files.
+# Name of the side output: InputCounts of ignored files and notes.
 SKIPPED = "skipped"
-# Units that one worker lists one after the other, each with its index; with --no-shuffle, they are in the order of these.
+# Units that one worker lists one after the other, each with its index; with --no-shuffle, the index decides the order of records.
 Units: TypeAlias = list[tuple[int, Any]]
 
 
 class ListUnits(beam.PTransform):  # type: ignore[misc]
-    """Transform from the beginning of a pipeline to Units, with a side output of InputCounts for skipped names.
+    """Transform from the beginning of a pipeline to Units, with the side output SKIPPED.
 
     Parts are found by one worker, and split by many. With --no-shuffle one worker does both, since it counts the units.
 
@@ -44,7 +44,7 @@ class ListUnits(beam.PTransform):  # type: ignore[misc]
         parts = begin | "Begin" >> beam.Impulse()
         if self._options.shuffle:
             parts |= "Parts" >> beam.FlatMap(_group_parts, self._source, self._options) | "SpreadParts" >> Spread()
-        return parts | "Units" >> beam.ParDo(_TakeApart(self._source, self._options)).with_outputs(
+        return parts | "Units" >> beam.ParDo(_SplitParts(self._source, self._options)).with_outputs(
             SKIPPED, main="units"
         )
 
@@ -54,7 +54,7 @@ def enumerate_units(source: Source, ignored: list[str]) -> Iterator[tuple[int, A
 
     Args:
         source: source of a conversion.
-        ignored: gets the path of each file that is skipped by its name here.
+        ignored: gets the path of each file that is ignored because of its name.
     """
     yield from enumerate(unit for part in list_parts(source) for unit in list_units(source, part, ignored))
 
@@ -65,21 +65,23 @@ def _group_parts(begin: bytes, source: Source, options: ConvertOptions) -> Itera
         yield from batch_growing(list_parts(source), 1)
 
 
-def list_scanned_units(parts: ScannedParts, source: Source, firsts: Mapping[int, int] | None = None) -> Units:
+def list_scanned_units(parts: ScannedParts, source: Source, first_units: Mapping[int, int] | None = None) -> Units:
     """Return the units of parts that a scan has found, each with its index.
 
     Args:
         parts: parts of the source; each is one unit.
         source: the source, with its schema.
-        firsts: by index of a scanned part of the input, the index of its first unit; None if the order does not matter.
+        first_units: by index of a scanned part of the input, the index of its first unit; None if the order does not matter.
     """
-    indices = [0 if firsts is None else firsts[part_index] + index_in_part for part_index, index_in_part, _ in parts]
+    indices = [
+        0 if first_units is None else first_units[part_index] + index_in_part for part_index, index_in_part, _ in parts
+    ]
     units = (unit for _, _, part in parts for unit in list_units(source, part, []))
     return list(zip(indices, units, strict=True))
 
 
-class _TakeApart(LimitedStep):
-    """DoFn that yields the Units of some parts; if the element is the impulse, the Units of all parts, each with its index."""
+class _SplitParts(LimitedStep):
+    """DoFn that yields the Units of some parts; for the impulse, which is bytes, the Units of the whole source."""
 
     def __init__(self, source: Source, options: ConvertOptions) -> None:
         super().__init__(options.request_limits)
@@ -92,8 +94,9 @@ class _TakeApart(LimitedStep):
         if isinstance(parts, bytes):
             indexed_units: Iterable[tuple[int, Any]] = enumerate_units(source, ignored)
         else:
-            # In a shuffle the order of units does not matter, so all have the index 0.
+            # This is a shuffle, in which the order of units does not matter, so all have the index 0.
             indexed_units = ((0, unit) for part in parts for unit in list_units(source, part, ignored))
+        # The impulse is empty, and its units begin with one a batch.
         for units in batch_growing(indexed_units, len(parts) or 1):
             yield units
             counts.ignored += len(ignored)

@@ -1,6 +1,6 @@
-"""The step before listing for a source whose schema follows from all of its input: its parts are read, many at the same time.
+"""The step before listing, for a source whose schema depends on all of its input: workers read its parts.
 
-The order of the rows within a part is known only to whoever reads it from the start, so a part is read by one worker.
+The numbers of the rows in a part are known only when it is read from its start, so one worker reads a part.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tpudata.storage import held_request_limits
 _FACTS, _KEYS = "facts", "keys"
 # Rows whose keys a worker holds back, so that a group gets some hundreds of them at a time.
 _HELD_ROWS = 1 << 16
-# Parts of the scanned source, each after the index of the part of the input that has it, and its index in there.
+# Parts of the scanned source: (index of the part of the input that has it, its index in that part, the part).
 ScannedParts: TypeAlias = list[tuple[int, int, Any]]
 
 
@@ -35,7 +35,7 @@ class ScanOutputs(NamedTuple):
     Attributes:
         parts: parts of the scanned source.
         facts: facts about all parts: one element.
-        checked: InputCounts of nothing: one element, there once no two rows have one key.
+        checked: empty InputCounts: one element, which exists once it is sure that no two rows have one key.
     """
 
     parts: PCollection[ScannedParts]
@@ -83,14 +83,14 @@ def scan_here(source: ScannedSource) -> Source:
         SourceError: two rows have one key, or the input is invalid.
         UsageError: the options do not fit the input.
     """
-    facts, parts, keys = source.no_facts(), list[Any](), list[bytes]()
+    facts, parts, rows = source.no_facts(), list[Any](), list[bytes]()
     for index, part in enumerate(list_parts(source)):
         scan = source.scan(index, part)
         for scanned_part in scan.parts():
             parts.append(scanned_part)
-            keys.append(scan.take_rows().tobytes())
+            rows.append(scan.take_rows().tobytes())
         facts.merge(scan.facts)
-    repeat = first_repeat(keys)
+    repeat = first_repeat(rows)
     if repeat is not None:
         raise source.describe_repeat(repeat, facts)
     return source.apply_scans(facts, parts)
@@ -103,7 +103,7 @@ def _number_parts(begin: bytes, source: ScannedSource, options: ConvertOptions) 
 
 
 class _Scan(LimitedStep):
-    """DoFn that yields the ScannedParts of some parts of the input; aside their facts, and the keys of their rows by group."""
+    """DoFn that yields the ScannedParts of some parts of the input, and as side outputs their facts, and keys of rows by group."""
 
     def __init__(self, source: ScannedSource, options: ConvertOptions) -> None:
         super().__init__(options.request_limits)
@@ -111,25 +111,25 @@ class _Scan(LimitedStep):
 
     @holds_limits
     def process(self, indexed_parts: Sequence[tuple[int, Any]]) -> Iterator[Any]:
-        aside: list[TaggedOutput] = []
-        for parts in batch_growing(self._scan_parts(indexed_parts, aside), len(indexed_parts)):
+        side_outputs: list[TaggedOutput] = []
+        for parts in batch_growing(self._scan_parts(indexed_parts, side_outputs), len(indexed_parts)):
             yield parts
-            yield from aside
-            aside.clear()
-        yield from aside
+            yield from side_outputs
+            side_outputs.clear()
+        yield from side_outputs
 
     def _scan_parts(
-        self, indexed_parts: Sequence[tuple[int, Any]], aside: list[TaggedOutput]
+        self, indexed_parts: Sequence[tuple[int, Any]], side_outputs: list[TaggedOutput]
     ) -> Iterator[tuple[int, int, Any]]:
-        """Yield the scanned parts with their indices; append facts and compared rows to the side outputs in `aside`."""
+        """Yield the scanned parts with their indices; append the side outputs, facts and groups of rows, to `side_outputs`."""
         for part_index, part in indexed_parts:
             scan = self._source.scan(part_index, part)
             for index_in_part, scanned_part in enumerate(scan.parts()):
                 yield part_index, index_in_part, scanned_part
                 if scan.held >= _HELD_ROWS:
-                    aside += _tag_groups(scan)
-            aside += _tag_groups(scan)
-            aside.append(TaggedOutput(_FACTS, scan.facts))
+                    side_outputs += _tag_groups(scan)
+            side_outputs += _tag_groups(scan)
+            side_outputs.append(TaggedOutput(_FACTS, scan.facts))
 
 
 def _tag_groups(scan: Scan) -> list[TaggedOutput]:
@@ -161,6 +161,7 @@ class _SumFacts(beam.CombineFn):  # type: ignore[misc]
 
 
 def _find_repeats(group: tuple[int, Iterable[bytes]]) -> Iterator[Repeat]:
+    """Yield the first repeated key of a group, if there is one."""
     _, rows = group
     repeat = first_repeat(rows)
     if repeat is not None:
@@ -168,7 +169,8 @@ def _find_repeats(group: tuple[int, Iterable[bytes]]) -> Iterator[Repeat]:
 
 
 def _check_repeats(repeats: list[Repeat], source: ScannedSource, facts: Any) -> InputCounts:
+    """Raise the error of the source if a key is repeated; return empty InputCounts otherwise."""
     if repeats:
-        # The same whichever worker reports first.
+        # The first one by order, so that the message does not depend on the workers.
         raise source.describe_repeat(Repeat(*min(repeats)), facts)
     return InputCounts()

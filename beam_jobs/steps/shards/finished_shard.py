@@ -1,4 +1,4 @@
-"""Shards that a killed run has left: which of them a resumed run keeps."""
+"""Shards that a killed run has finished, and that a resumed run keeps."""
 
 from __future__ import annotations
 
@@ -23,32 +23,34 @@ class FinishedShard:
 
     Attributes:
         index: its index.
-        files: as they were found.
+        files: the shard and its other files, as they were found.
     """
 
     index: ShardIndex
     files: tuple[WrittenFile, ...]
 
     @property
-    def records(self) -> Any:
-        """The converter's summary, as JSON."""
+    def summary_json(self) -> Any:
+        """The converter's summary of the records, as JSON."""
         return self.index.summary[RECORDS]
 
     @property
     def rejected(self) -> dict[str, int]:
-        """Number of its inputs that were rejected, by kind."""
+        """Number of inputs that were rejected, by kind."""
         return dict(self.index.summary[REJECTED])
 
 
-def find_finished(output: str, name: str, inputs: str, *, compression: str | None, keys: bool) -> FinishedShard | None:
-    """Return a shard that is whole and made from the given inputs, or None.
+def find_finished(
+    output: str, name: str, inputs: str, *, compression: str | None, needs_keys: bool
+) -> FinishedShard | None:
+    """Return a shard that is whole and was made from the same inputs; None if there is none.
 
     Args:
         output: folder of the dataset.
         name: the shard's file name.
-        inputs: digest of what decides its bytes.
+        inputs: digest of everything that decides its bytes.
         compression: compression of its records.
-        keys: whether it needs a file of keys.
+        needs_keys: whether it needs a file of keys.
     """
     storage = storage_for(output)
     path = storage.join(output, index_name(name))
@@ -60,17 +62,20 @@ def find_finished(output: str, name: str, inputs: str, *, compression: str | Non
         index = ShardIndex.from_bytes(data, path)
     except CorruptionError:
         return None
-    stored = index.shard_bytes, index.compression, index.summary.get(INPUTS)
-    if stored != (shard.size, compression, inputs) or shard.crc32c not in (None, index.shard_crc32c):
+    indexed = index.shard_bytes, index.compression, index.summary.get(INPUTS)
+    if indexed != (shard.size, compression, inputs) or shard.crc32c not in (None, index.shard_crc32c):
         return None
     files = [WrittenFile(name, shard.size, index.shard_crc32c), WrittenFile.of(index_name(name), data)]
-    # A list of rejects that the shard does not have is another run's; a file of keys that it does not need is no harm.
-    for other, is_expected in ((rejects_name(name), bool(index.summary[REJECTED])), (keys_name(name), keys)):
-        entry = storage.stat(storage.join(output, other)) if is_expected or other != keys_name(name) else None
-        if (entry is not None) != is_expected:
-            return None
+    rejects = storage.stat(storage.join(output, rejects_name(name)))
+    # A list of rejects next to a shard that has none is another run's.
+    if (rejects is not None) != bool(index.summary[REJECTED]):
+        return None
+    keys = storage.stat(storage.join(output, keys_name(name))) if needs_keys else None
+    if needs_keys and keys is None:
+        return None
+    for other_name, entry in ((rejects_name(name), rejects), (keys_name(name), keys)):
         if entry is not None:
-            files.append(WrittenFile(other, entry.size, entry.crc32c))
+            files.append(WrittenFile(other_name, entry.size, entry.crc32c))
     return FinishedShard(index, tuple(files))
 
 
@@ -93,5 +98,5 @@ def match_dali_index(output: str, name: str, shard_index: ShardIndex | None, *, 
 def remove_shard(output: str, name: str) -> None:
     """Remove the files that a run with other inputs left under the name of a shard."""
     storage = storage_for(output)
-    for path in (name, index_name(name), keys_name(name), dali_index_name(name), rejects_name(name)):
-        storage.delete(storage.join(output, path))
+    for file_name in (name, index_name(name), keys_name(name), dali_index_name(name), rejects_name(name)):
+        storage.delete(storage.join(output, file_name))

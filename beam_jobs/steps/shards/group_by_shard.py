@@ -1,8 +1,8 @@
-"""Grouping of reference packs, in any order, to the ordered references of each shard.
+"""Grouping of packs of references by shard, and ordering of the references of each shard.
 
-Grouping by shard at once would make an element of every reference, since a pack of a few thousand holds one or two of each
-shard. So references are grouped by runs of neighbouring shards first, and a run, some 64,000 references, is sorted and cut into
-its shards by one worker.
+Grouping by shard in one step would make an element of almost every reference, since a pack of a few thousand has one or two for
+each shard. So references are grouped by runs of neighbouring shards first; one worker then sorts the references of a run, some
+64,000, and cuts them into shards.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from beam_jobs.steps.spread import Spread
 ShardKey = tuple[str, int]
 # (split, number) of a run of neighbouring shards.
 _RunKey = tuple[str, int]
-# References that a worker holds back: so many for each run of shards, as a pack of fewer costs more than they, between two bounds.
+# References that a worker holds back: a number for each run of shards, so that packs are worth their overhead, between two bounds.
 _RUN_REFERENCES, _FEWEST_HELD, _MOST_HELD = 256, 1 << 16, 1 << 18
 
 
@@ -59,7 +59,7 @@ class ByRun(beam.DoFn):  # type: ignore[misc]
         self._plan: Plan | None = None
 
     def process(self, references: bytes, plan: Plan) -> Iterator[tuple[_RunKey, bytes]]:
-        """Hold a pack back, and yield all that is held if it is enough."""
+        """Hold the references of a pack back, and yield all that are held if they are enough."""
         self._plan = plan
         for split, part in Pack.from_bytes(references).group_by_split():
             self._held[split].append(part)
@@ -69,14 +69,14 @@ class ByRun(beam.DoFn):  # type: ignore[misc]
             yield from self._release(plan)
 
     def finish_bundle(self) -> Iterator[Any]:
-        """Yield the rest of the buffer."""
+        """Yield the references that are still held."""
         if self._plan is not None:
             yield from put_in_global_window(self._release(self._plan))
 
     def _release(self, plan: Plan) -> Iterator[tuple[_RunKey, bytes]]:
         packs_by_split, self._held, self._count = self._held, defaultdict(list), 0
         for split, packs in packs_by_split.items():
-            # At once: of a pack of 4,096, each of a thousand runs has a few references.
+            # Joined first, since a single pack of 4,096 has only a few references for each of a thousand runs.
             pack, split_plan = Pack.join(packs), plan.splits[split]
             for run, pack_of_run in pack.group(split_plan.find_shards(pack.positions) // split_plan.group_width):
                 yield (split, run), pack_of_run.to_bytes()
@@ -91,9 +91,10 @@ def split_by_shard(element: tuple[_RunKey, Iterable[bytes]], plan: Plan) -> Iter
 
 
 def _sort_references(pack: Pack) -> Pack:
+    """Return the references by position, and by key if positions are equal."""
     order = np.argsort(pack.positions, kind="stable")
     positions = pack.positions[order]
     if (positions[1:] == positions[:-1]).any():
-        # Equal positions are almost always equal keys; the key decides between them all the same.
+        # Rare, since equal positions are almost always those of equal keys, so this may be slow.
         order = np.array(sorted(range(len(order)), key=lambda row: (pack.positions[row], pack.keys[row])))
     return pack.take(order)

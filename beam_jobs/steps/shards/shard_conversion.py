@@ -1,4 +1,4 @@
-"""Conversion of one shard's inputs, lazily and in order."""
+"""Conversion of one shard's inputs, one by one and in order."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ class ShardConversion:
         packs: references to its inputs, in order.
         converter: converter that makes the records.
         context: facts about all inputs.
-        skip: whether bad records are rejected; otherwise the first one ends the run.
+        skip: whether bad inputs are rejected; otherwise the first one ends the run.
         progress: gets the bytes of each input.
 
     Attributes:
         summary: counts of the converter.
         rejects: the rejected inputs, in their order.
-        rejected_rows: the places of the rejected inputs among all.
+        rejected_rows: indices of the rejected inputs among all inputs.
         bytes_read: bytes of the inputs that could be read.
-        count: records so far.
+        record_count: number of records so far.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class ShardConversion:
         self.rejects = Rejects(name)
         self.rejected_rows: list[int] = []
         self.bytes_read = 0
-        self.count = 0
+        self.record_count = 0
         self._packs = packs
         self._converter = converter
         self._context = context
@@ -58,10 +58,10 @@ class ShardConversion:
         """Yield the records.
 
         Raises:
-            BadRecordError: an input is bad, and bad records are not skipped.
+            BadRecordError: an input is bad, and bad inputs are not skipped.
         """
         for record in self._converter.records(self._read_inputs(), self._context, self.summary, self._reject):
-            self.count += 1
+            self.record_count += 1
             yield record
         self._list_rejects()
         self._progress.flush()
@@ -73,7 +73,7 @@ class ShardConversion:
                 self._reject(reference, data)
                 continue
             self.bytes_read += len(data)
-            self._progress.add(len(data))
+            self._progress.add_record(len(data))
             yield reference, data
 
     def _reject(self, reference: Reference, error: BadRecordError) -> None:
@@ -82,7 +82,7 @@ class ShardConversion:
         self._errors[reference.key] = error
 
     def _list_rejects(self) -> None:
-        """List rejected inputs in the order of the inputs: a converter may find them later, some at a time."""
+        """List the rejected inputs in the order of all inputs: a converter may reject them later, and several at a time."""
         if not self._errors:
             return
         for row, key in enumerate(itertools.chain.from_iterable(pack.keys for pack in self._packs)):

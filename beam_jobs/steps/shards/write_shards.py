@@ -42,17 +42,17 @@ from tpudata.storage.claims.hold import check_claim
 
 
 class ShardResult(NamedTuple):
-    """One finished shard, small enough to collect millions of.
+    """One finished shard, small enough to collect millions of them.
 
     Attributes:
         split: its split.
         name: its file name.
-        records: number of records; 0 if all inputs were rejected, so that there is no shard.
+        records: number of records; 0 if all inputs were rejected, so that no shard is written.
         bytes: size of the file.
         crc32c: checksum of the file.
-        summary: the converter's summary of its records as JSON text: Beam cannot encode names that are not UTF-8.
+        summary: the converter's summary of its records, as JSON text because Beam cannot encode names that are not UTF-8.
         rejected: number of rejected inputs by kind.
-        files: the shard's other files, as written or found.
+        files: the shard and its other files, as written or found.
     """
 
     split: str
@@ -73,7 +73,7 @@ class _Inputs(NamedTuple):
         name: its file name.
         packs: references to the inputs, in order.
         entries: the entry by which an append recognises each input.
-        digest: digest of everything that determines the shard's bytes.
+        digest: digest of everything that decides the shard's bytes.
     """
 
     split: str
@@ -84,7 +84,7 @@ class _Inputs(NamedTuple):
 
 
 class WriteShards(LimitedStep):
-    """DoFn that writes the shard of each ((split, shard number), packs of references) and yields its ShardResult, as a tuple.
+    """DoFn that writes the shard of each ((split, shard number), packs of references), and yields its ShardResult as a tuple.
 
     A shard is never empty: if all its inputs are rejected it is not written, and they are listed without one. A shard appears under
     its name whole or not at all, and a second attempt writes the same bytes, so a runner may retry or duplicate the work.
@@ -119,43 +119,41 @@ class WriteShards(LimitedStep):
 
     def _collect_inputs(self, element: tuple[ShardKey, Iterable[bytes]], plan: Plan, context: ShardContext) -> _Inputs:
         """Return the inputs of a shard; SourceError if two of them have the same key, unless their payload allows it."""
-        (split, number), data = element
-        packs = [Pack.from_bytes(pack) for pack in data]
+        (split, number), serialized_packs = element
+        packs = list(map(Pack.from_bytes, serialized_packs))
         try:
             _check_duplicates(packs)
         except SourceError:
-            # A retry fails too; delete the temporary shards, which may be as large as the dataset.
+            # A retry fails, too, so delete the temporary shards, which may be as large as the dataset.
             give_up(self._output, self._spec.claim)
             raise
         name = shard_name(shard_prefix(split, self._spec.append_number), number, plan.splits[split].count, plan.suffix)
         entries = make_entries(packs)
-        return _Inputs(
-            split, name, packs, entries, _digest_inputs(entries, self._spec.converter.apply_context(context), context)
-        )
+        digest = _digest_inputs(entries, self._spec.converter.apply_context(context), context)
+        return _Inputs(split, name, packs, entries, digest)
 
     def _keep_finished(self, inputs: _Inputs) -> ShardResult | None:
-        """Return the result of a shard that a killed run has finished, or None."""
-        name, options = inputs.name, self._spec.options
+        """Return the result of a shard that a killed run has finished; None if it has to be written."""
+        name, spec = inputs.name, self._spec
         finished = find_finished(
-            self._output, name, inputs.digest, compression=options.compression, keys=self._spec.keys
+            self._output, name, inputs.digest, compression=spec.options.compression, needs_keys=spec.stores_keys
         )
-        # Rejected inputs are read again if they are no longer tolerated.
+        # If bad inputs are no longer skipped, they are read again, so that the first one is reported.
         if finished is not None and finished.rejected and not self._skip:
             finished = None
-        match_dali_index(
-            self._output, name, None if finished is None else finished.index, has_dali_index=self._spec.dali_index
-        )
+        index = None if finished is None else finished.index
+        match_dali_index(self._output, name, index, has_dali_index=spec.has_dali_index)
         if finished is None:
             return None
         self._shards_kept.inc()
-        index, summary = finished.index, json.dumps(finished.records)
+        index, summary = finished.index, json.dumps(finished.summary_json)
         size, checksum = index.shard_bytes, index.shard_crc32c
         return ShardResult(
             inputs.split, name, index.records, size, checksum, summary, finished.rejected, finished.files
         )
 
     def _write(self, inputs: _Inputs, context: ShardContext) -> ShardResult:
-        """Convert the inputs, and write the shard and the files that belong to it."""
+        """Convert the inputs, write the shard and the files that belong to it, and return its result."""
         conversion = ShardConversion(
             inputs.name,
             inputs.packs,
@@ -183,14 +181,14 @@ class WriteShards(LimitedStep):
                 REJECTED: conversion.rejects.counts(),
             },
             compression=self._spec.options.compression,
-            dali_index=self._spec.dali_index,
-            # A run that began with an empty folder finds a shard only if another run writes there, or it wrote it itself.
+            dali_index=self._spec.has_dali_index,
+            # Without --resume the folder was empty, so a shard of this name is another run's, or of an earlier attempt.
             replace=self._resume,
         )
-        # Written after the index: a resumed run takes the shard for finished only if its rejects and keys exist, too.
+        # These may follow the index: a resumed run keeps a shard only if its rejects and keys exist, too.
         if may_have_rejects:
             files += conversion.rejects.write(self._output)
-        if self._spec.keys:
+        if self._spec.stores_keys:
             mark_rejected(inputs.entries, conversion.rejected_rows)
             files += (self._write_keys(inputs.name, ShardKeys.of(inputs.entries, shard.crc32c)),)
         self._count(conversion)
@@ -201,18 +199,20 @@ class WriteShards(LimitedStep):
         )
 
     def _finish_without_shard(self, inputs: _Inputs, conversion: ShardConversion) -> ShardResult:
-        """List the inputs of a shard that are all rejected, and remove any file under its name."""
+        """List the inputs of a shard, which are all rejected, remove any file under its name, and return its result."""
         remove_shard(self._output, inputs.name)
         rejects, rows = conversion.rejects, conversion.rejected_rows
         mark_rejected(inputs.entries, rows)
         files = rejects.write_without_shard(self._output, inputs.entries[rows]) if rows else ()
         self._count(conversion)
-        summary = json.dumps(conversion.summary.to_json())
-        return ShardResult(inputs.split, inputs.name, 0, 0, 0, summary, rejects.counts(), files)
+        summary, rejected = json.dumps(conversion.summary.to_json()), rejects.counts()
+        return ShardResult(
+            inputs.split, inputs.name, records=0, bytes=0, crc32c=0, summary=summary, rejected=rejected, files=files
+        )
 
     def _count(self, conversion: ShardConversion) -> None:
         self._bytes_read.inc(conversion.bytes_read)
-        self._records_written.inc(conversion.count)
+        self._records_written.inc(conversion.record_count)
         self._records_rejected.inc(conversion.rejects.total)
 
     def _write_keys(self, name: str, keys: ShardKeys) -> WrittenFile:
@@ -224,7 +224,7 @@ class WriteShards(LimitedStep):
 
 
 def _check_duplicates(packs: Sequence[Pack]) -> None:
-    """Raise SourceError if two neighbours have the same key, unless their payload allows it."""
+    """Raise SourceError if two neighbouring references have the same key, unless their payload allows it."""
     # In the shuffled order equal keys have equal positions, so they always meet in one shard, side by side.
     positions = np.concatenate([pack.positions for pack in packs])
     if not (positions[1:] == positions[:-1]).any():
@@ -238,8 +238,10 @@ def _check_duplicates(packs: Sequence[Pack]) -> None:
 def _digest_inputs(entries: Entries, converter: Converter, context: ShardContext) -> str:
     """Return a digest of everything that decides a shard's bytes: the converter, the context, and every input, in order."""
     fields = converter.deciding_fields()
-    learned = [] if context.characters is None else [context.characters]
-    head = json.dumps([type(converter).__name__, fields, context.labels.names, *learned], sort_keys=True, default=str)
+    characters = [] if context.characters is None else [context.characters]
+    head = json.dumps(
+        [type(converter).__name__, fields, context.labels.names, *characters], sort_keys=True, default=str
+    )
     digest = hashlib.blake2b(head.encode(), digest_size=16)
     digest.update(entries.tobytes())
     return digest.hexdigest()

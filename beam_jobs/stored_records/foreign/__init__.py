@@ -1,1 +1,1 @@
-"""TFRecords of other programs: what their features are."""
+"""TFRecords of other programs: their features, from the records, from flags and from TFDS metadata."""

@@ -12,7 +12,7 @@ from tpudata.format import Feature
 from tpudata.format.example.wire import Value
 
 _BYTES = "bytes"
-# List of the Example, dtype and encoding, by kind.
+# By kind: the list of the Example, the dtype and the encoding.
 _KINDS: dict[str, tuple[str, str, str | None]] = {
     INT: ("int64", "int64", None),
     FLOAT: ("float", "float32", None),
@@ -21,9 +21,9 @@ _KINDS: dict[str, tuple[str, str, str | None]] = {
 }
 _TYPES = {"int64": int, "float": float, "bytes": bytes}
 _WORDS = {int: "integers", float: "floats", bytes: "bytes"}
-# A size that varies.
-_ANY = "N"
-_SHAPE = re.compile(rf"({_ANY}|[1-9]\d*)(x[1-9]\d*)*")
+# A size that varies between records.
+_ANY_SIZE = "N"
+_SHAPE = re.compile(rf"({_ANY_SIZE}|[1-9]\d*)(x[1-9]\d*)*")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,7 +32,7 @@ class DeclaredFeature:
 
     Attributes:
         name: name of the feature.
-        text: its kind and shape as they were given.
+        text: its kind and shape as they were passed.
         feature: the feature as the manifest has it.
     """
 
@@ -47,15 +47,18 @@ class DeclaredFeature:
         Raises:
             UsageError: the text has another form.
         """
-        name, equals, declared = text.rpartition("=")
-        kind, colon, sizes = declared.partition(":")
+        name, equals, declaration = text.rpartition("=")
+        kind, colon, sizes = declaration.partition(":")
         is_list = kind in LIST_KINDS
         if not name or not equals or (is_list and colon) or (colon and not _SHAPE.fullmatch(sizes)):
             raise _make_declaration_error(text)
-        shape: list[int | None] = [None if size == _ANY else int(size) for size in sizes.split("x")] if colon else []
+        shape: list[int | None] = (
+            [None if size == _ANY_SIZE else int(size) for size in sizes.split("x")] if colon else []
+        )
         try:
-            stored, dtype, encoding = _KINDS[LIST_KINDS.get(kind, kind)]
-            return cls(name, declared, Feature(name, stored, dtype, (None,) if is_list else tuple(shape), encoding))
+            example_list, dtype, encoding = _KINDS[LIST_KINDS.get(kind, kind)]
+            feature = Feature(name, example_list, dtype, (None,) if is_list else tuple(shape), encoding)
+            return cls(name, declaration, feature)
         except (KeyError, FeatureError):
             raise _make_declaration_error(text) from None
 
@@ -65,21 +68,25 @@ class DeclaredFeature:
         Args:
             values: values of the feature; none if the record lacks it.
         """
-        odd = next((value for value in values if not isinstance(value, _TYPES[self.feature.kind])), None)
+        expected_type = _TYPES[self.feature.kind]
+        wrong_value = next((value for value in values if not isinstance(value, expected_type)), None)
         problem = ""
-        if odd is not None:
-            problem = f"has {_WORDS[type(odd)]}"
-        elif not self._fits(len(values)):
+        if wrong_value is not None:
+            problem = f"has {_WORDS[type(wrong_value)]}"
+        elif not self._fits_shape(len(values)):
             problem = f"has {len(values)} values" if values else "is not there"
-        elif self.feature.encoding == "utf8" and not all(map(_is_utf8, values)):
+        elif self.feature.encoding == "utf8" and not all(
+            isinstance(value, bytes) and is_utf8_bytes(value) for value in values
+        ):
             problem = "has bytes that are not UTF-8"
         if problem:
             raise ValueError(f"feature {self.name!r} {problem} (expected {self.text}, as --feature declares it)")
 
-    def _fits(self, count: int) -> bool:
+    def _fits_shape(self, count: int) -> bool:
+        """Return whether a number of values has the shape; a varying size is their number over the product of the others."""
         shape = self.feature.shape
-        entry_size = math.prod(size for size in shape if size is not None)
-        return count % entry_size == 0 if None in shape else count == entry_size
+        fixed_size = math.prod(size for size in shape if size is not None)
+        return count % fixed_size == 0 if None in shape else count == fixed_size
 
 
 def _make_declaration_error(text: str) -> UsageError:
@@ -89,8 +96,10 @@ def _make_declaration_error(text: str) -> UsageError:
     )
 
 
-def _is_utf8(value: object) -> bool:
+def is_utf8_bytes(data: bytes) -> bool:
+    """Return whether bytes are UTF-8."""
     try:
-        return isinstance(value, bytes) and value.decode() is not None
+        data.decode()
     except UnicodeDecodeError:
         return False
+    return True

@@ -19,16 +19,18 @@ from tpudata.format.tfrecord.frame_scan import is_header
 from tpudata.format.tfrecord.framing import FRAME_BYTES, HEADER_BYTES, check_frame
 from tpudata.storage import storage_for
 
-_RECORDS = 100
+# Records of a file that are decoded.
+_MOST_RECORDS = 100
+# Layout of records that have the features of no other layout.
 _EXAMPLES = "examples"
 
 
 class FirstRecords(NamedTuple):
-    """Facts from first records.
+    """Facts about the features, from the first records of the first file that has any.
 
     Attributes:
         path: path of the first file with records.
-        names: names of all features.
+        names: names of all features in these records.
         images: names of the features that hold images.
     """
 
@@ -38,26 +40,24 @@ class FirstRecords(NamedTuple):
 
     @classmethod
     def of(cls, files: Sequence[StoredFile]) -> FirstRecords:
-        """Look at the first records of the first file that has any.
+        """Read the first records.
+
+        Args:
+            files: the first files of all inputs.
 
         Raises:
-            SourceError: there is no such file among the first ones, or its first record is not a `tf.train.Example`.
+            SourceError: no file has records that can be read, or the first record is not a `tf.train.Example`.
         """
         damage: list[CorruptionError] = []
         for file in files:
-            kind = detect_record_file(file.path, file.size)
-            if kind is None and (problem := describe_unread_records(file.path, file.size)):
+            compression = detect_record_file(file.path, file.size)
+            if compression is None and (problem := describe_unread_records(file.path, file.size)):
                 damage.append(CorruptionError(file.path, 0, problem))
-            examples = [] if kind is None else list(_read_examples(file.path, kind or None, damage))
+            examples = [] if compression is None else list(_read_examples(file.path, compression, damage))
             if examples:
                 names = frozenset(name for example in examples for name in example)
-                images = {
-                    name
-                    for example in examples
-                    for name, values in example.items()
-                    if isinstance(values[:1], list) and holds_image(values)
-                }
-                # A feature that has several values in any record holds the masks of objects, and no image.
+                images = {name for example in examples for name, values in example.items() if holds_image(values)}
+                # A feature with several values in some record holds the masks of objects, not an image.
                 lists = {name for example in examples for name, values in example.items() if len(values) > 1}
                 return cls(file.path, names, frozenset(images - lists))
         if damage:
@@ -66,20 +66,20 @@ class FirstRecords(NamedTuple):
             f"{files[0].path}: no TFRecords here or in the files after it, by their first bytes. Name files of TFRecords."
         )
 
-    def layout(self, raw: set[str]) -> str:
-        """Return the layout whose features these are; `raw` names the arrays."""
+    def find_layout(self, arrays: set[str]) -> str:
+        """Return the layout that has these features; `arrays` names the features that are declared as arrays."""
         if "image/encoded" in self.images:
             return "imagenet"
-        return "raw" if set(FED_BY_LAYOUT["raw"]) <= raw else _EXAMPLES
+        return "raw" if set(FED_BY_LAYOUT["raw"]) <= arrays else _EXAMPLES
 
-    def label_name(self, name: str | None) -> str:
-        """Return the name of the feature that holds the class, by default one of the usual names; UsageError without one."""
-        if name is not None:
-            self.check_feature("--label", name)
-            return name
-        for usual in LABELS:
-            if usual in self.names:
-                return usual
+    def find_label(self, requested: str | None) -> str:
+        """Return the name of the feature that holds the class: `requested`, or else a usual name; UsageError without one."""
+        if requested is not None:
+            self.check_feature("--label", requested)
+            return requested
+        for usual_name in LABELS:
+            if usual_name in self.names:
+                return usual_name
         raise UsageError(
             f"--labels: {self.path} has no feature {' or '.join(LABELS)} (got {', '.join(sorted(self.names))})."
             " Pass --label FEATURE."
@@ -94,15 +94,15 @@ class FirstRecords(NamedTuple):
             )
 
 
-def _read_examples(path: str, compression: str | None, damage: list[CorruptionError]) -> Iterator[dict[str, Value]]:
-    """Yield the first records; append damage, which the run will report, to `damage`.
+def _read_examples(path: str, compression: str, damage: list[CorruptionError]) -> Iterator[dict[str, Value]]:
+    """Yield the first records of a file, decoded; append damage, which the run will report, to `damage`.
 
     Raises:
         SourceError: the first record is not a `tf.train.Example`.
     """
     try:
         records = read_records(path, compression) if compression else _read_sound_records(path, damage)
-        for index, (offset, data) in enumerate(itertools.islice(records, _RECORDS)):
+        for index, (offset, data) in enumerate(itertools.islice(records, _MOST_RECORDS)):
             try:
                 yield decode_example(data, path=path, offset=offset)
             except CorruptionError as error:
@@ -115,7 +115,7 @@ def _read_examples(path: str, compression: str | None, damage: list[CorruptionEr
 
 
 def _read_sound_records(path: str, damage: list[CorruptionError]) -> Iterator[tuple[int, bytes]]:
-    """Yield (byte offset, data) of the records of an uncompressed file, without those whose data are damaged."""
+    """Yield (byte offset, data) of the records of an uncompressed file; append damage to `damage`, and skip damaged data."""
     storage = storage_for(path)
     entry = storage.stat(path)
     size, offset = entry.size if entry else 0, 0

@@ -10,8 +10,8 @@
     as many values in every record                  shape (n,), () for one
     another number in some record, or none          shape (None,)
 
-Which features hold images is seen from the first records; a record with another value there is bad. What an array of raw bytes
-holds cannot be seen: `RawFeature` declares it. Nor can it be seen that a grey PNG holds classes.
+The first records decide which features hold images; a record with another value there is bad. Values do not show the type of an
+array of raw bytes, which `RawFeature` declares, nor that a grey PNG holds classes.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import dataclasses
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from beam_jobs.stored_records.foreign.declared_feature import is_utf8_bytes
 from beam_jobs.stored_records.options import RawFeature
 from tpudata.errors import FeatureError
 from tpudata.format import Feature
@@ -34,18 +35,18 @@ _KINDS = {bytes: BYTES, int: "int64", float: "float"}
 
 @dataclasses.dataclass
 class ValueStatistics:
-    """Statistics of one feature's values.
+    """Statistics of one feature's values in some records.
 
     Attributes:
-        kind: IMAGE, LABEL_MAP, TEXT, BYTES, "int64", "float", or "" before there was a value.
-        key: key of the first record that has a value, for messages.
+        kind: IMAGE, LABEL_MAP, TEXT, BYTES, "int64", "float", or "" without a value.
+        key: key of the first record that has the feature, for messages.
         records: number of records that have the feature.
         low: fewest values in a record that has it.
         high: most values in a record.
         heights: smallest and largest height of images in pixels.
         widths: smallest and largest width of images in pixels.
         channels: most channels of an image.
-        dtype: dtype of label maps.
+        dtype: dtype of label maps; empty for other kinds.
     """
 
     kind: str = ""
@@ -59,13 +60,13 @@ class ValueStatistics:
     dtype: str = ""
 
     def merge(self, name: str, other: ValueStatistics) -> None:
-        """Merge facts about other records; FeatureError if the values have a different kind.
+        """Add the statistics of other records; FeatureError if their values have a different kind.
 
         Args:
             name: name of the feature.
-            other: facts about the same feature in other records.
+            other: statistics of the same feature in other records.
         """
-        kind = other.kind if not self.kind else self.kind
+        kind = self.kind or other.kind
         if other.kind not in ("", kind):
             if not {kind, other.kind} <= {TEXT, BYTES}:
                 raise FeatureError(
@@ -93,13 +94,14 @@ class ValueStatistics:
         self.records += other.records
 
     def feature(self, name: str, total: int) -> Feature:
-        """Return the feature of a dataset with `total` records."""
+        """Return the feature called `name` of a dataset with `total` records."""
+        # A record without the feature has no values.
         low = self.low if self.records == total else 0
         shape: tuple[int | None, ...] = (low if low == self.high else None,)
         if shape == (1,):
             shape = ()
         if self.kind in (IMAGE, LABEL_MAP) and shape == ():
-            size = tuple(a if a == b else None for a, b in (self.heights, self.widths))
+            size = tuple(least if least == most else None for least, most in (self.heights, self.widths))
             return Feature(name, "bytes", self.dtype or "uint8", (*size, self.channels), self.kind)
         if self.kind in ("int64", "float"):
             return Feature(name, self.kind, "int64" if self.kind == "int64" else "float32", shape)
@@ -113,7 +115,7 @@ class InferredSummary:
     Attributes:
         decoded_bytes: bytes of all records as tensors: pixels of images, 4 bytes a number, and the bytes of other values.
         records: number of records.
-        features: by name.
+        features: statistics of each feature by name.
     """
 
     decoded_bytes: int = 0
@@ -133,27 +135,27 @@ class InferredSummary:
         Args:
             example: its values by feature name.
             key: key of the record.
-            raw: features that are declared, by name.
+            raw: features that are declared as arrays, by name.
             images: names of the features that hold images.
             label_maps: names of the features that hold label maps.
 
         Raises:
             FeatureError: a feature has values of a different kind than in the records before.
-            ValueError: a feature does not hold an image or the bytes of its array, or a declared one is missing; names it.
+            ValueError: a feature does not hold its image, label map or array, or one of `raw` or `label_maps` is missing; names it.
         """
-        seen_by_name = {
-            name: _look_at_image(name, values, key)
-            if name in images
-            else _look_at_label_map(name, values, key)
-            if name in label_maps
-            else _look_at_values(name, values, key, raw.get(name))
-            for name, values in example.items()
-        }
+        statistics_by_name: dict[str, tuple[ValueStatistics, int]] = {}
+        for name, values in example.items():
+            if name in images:
+                statistics_by_name[name] = _measure_image(name, values, key)
+            elif name in label_maps:
+                statistics_by_name[name] = _measure_label_map(name, values, key)
+            else:
+                statistics_by_name[name] = _measure_values(name, values, key, raw.get(name))
         for flag, names in (("--raw", raw), ("--label-map", label_maps)):
             for name in names:
                 if not example.get(name):
                     raise ValueError(f"no feature {name!r}, which {flag} describes")
-        for name, (statistics, size) in seen_by_name.items():
+        for name, (statistics, size) in statistics_by_name.items():
             self.decoded_bytes += size
             self.features.setdefault(name, ValueStatistics()).merge(name, statistics)
         self.records += 1
@@ -182,16 +184,16 @@ class InferredSummary:
 def holds_image(values: Value) -> bool:
     """Return whether the values of a feature are one whole JPEG or PNG."""
     try:
-        _look_at_image("", values, "")
+        _measure_image("", values, "")
     except ValueError:
         return False
     return len(values) == 1
 
 
-def _look_at_image(name: str, values: Value, key: str) -> tuple[ValueStatistics, int]:
-    """Return the type of an image in one record, and its bytes as a tensor."""
+def _measure_image(name: str, values: Value, key: str) -> tuple[ValueStatistics, int]:
+    """Return the statistics of an image in one record, and its bytes as a tensor; ValueError if the values are no image."""
     if not values:
-        return ValueStatistics("", key, 1), 0
+        return ValueStatistics(key=key, records=1), 0
     data = values[0]
     if len(values) > 1 or not isinstance(data, bytes):
         raise ValueError(f"feature {name!r} has {len(values)} values, expected one image")
@@ -203,27 +205,42 @@ def _look_at_image(name: str, values: Value, key: str) -> tuple[ValueStatistics,
     except ValueError as error:
         raise ValueError(f"feature {name!r} does not hold an image: {error}") from None
     channels = 1 if header.components == 1 else 3
-    statistics = ValueStatistics(IMAGE, key, 1, 1, 1, (header.height,) * 2, (header.width,) * 2, channels)
+    statistics = ValueStatistics(
+        IMAGE,
+        key,
+        records=1,
+        low=1,
+        high=1,
+        heights=(header.height, header.height),
+        widths=(header.width, header.width),
+        channels=channels,
+    )
     return statistics, header.height * header.width * channels
 
 
-def _look_at_label_map(name: str, values: Value, key: str) -> tuple[ValueStatistics, int]:
-    """Return the type of a label map in one record, and its bytes as a tensor."""
-    statistics, _ = _look_at_image(name, values, key)
+def _measure_label_map(name: str, values: Value, key: str) -> tuple[ValueStatistics, int]:
+    """Return the statistics of a label map in one record, and its bytes as a tensor; ValueError if the values are none."""
+    statistics, _ = _measure_image(name, values, key)
     kind = png_kind(values[0]) if values and isinstance(values[0], bytes) else None
     dtype = next((dtype for dtype, bits in MAP_BITS.items() if kind == (bits, GREY)), None)
     if values and dtype is None:
         raise ValueError(
-            f"feature {name!r} is not a grey PNG of 8 or 16 bits (expected a label map, whose values are the classes; "
-            "WriteTFRecordShards writes the indices of a palette so)"
+            f"feature {name!r} is not a grey PNG of 8 or 16 bits (expected a label map, whose values are the classes;"
+            " WriteTFRecordShards stores the indices of a palette in this form)"
         )
+    # Readers return maps of 16 bits as int32.
     size = statistics.heights[0] * statistics.widths[0] * (1 if dtype == "uint8" else 4)
     return dataclasses.replace(statistics, kind=LABEL_MAP if values else "", dtype=dtype or ""), size
 
 
-def _look_at_values(name: str, values: Value, key: str, raw: RawFeature | None) -> tuple[ValueStatistics, int]:
-    """Return the type of another feature's values in one record, and their bytes as a tensor."""
-    statistics = ValueStatistics(_KINDS[type(values[0])] if values else "", key, 1, len(values), len(values))
+def _measure_values(name: str, values: Value, key: str, raw: RawFeature | None) -> tuple[ValueStatistics, int]:
+    """Return the statistics of another feature's values in one record, and their bytes as tensors.
+
+    Raises:
+        ValueError: the values are not the bytes of the array that `raw` declares.
+    """
+    kind = _KINDS[type(values[0])] if values else ""
+    statistics = ValueStatistics(kind, key, records=1, low=len(values), high=len(values))
     if raw is not None:
         size = len(values[0]) if statistics.kind == BYTES else None  # type: ignore[arg-type]
         if statistics.high != 1 or size != raw.size:
@@ -233,17 +250,9 @@ def _look_at_values(name: str, values: Value, key: str, raw: RawFeature | None) 
     if statistics.kind != BYTES:
         return statistics, 4 * len(values)
     strings: Sequence[bytes] = values  # type: ignore[assignment]
-    if all(map(_is_text, strings)):
+    if all(map(is_utf8_bytes, strings)):
         statistics.kind = TEXT
     return statistics, sum(map(len, strings))
-
-
-def _is_text(data: bytes) -> bool:
-    try:
-        data.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
 
 
 def _describe(kind: str) -> str:

@@ -1,7 +1,7 @@
-"""Facts about records from TensorFlow Datasets' metadata next to them: the classes, arrays and label maps among the features.
+"""Facts about records from the metadata of TensorFlow Datasets next to them: classes, arrays and label maps.
 
-`features.json` is the Feature proto in JSON, `LABEL.labels.txt` has the names of classes, and `dataset_info.json` says which
-feature is the label, see tpudata.format.tfds. The features of nested dictionaries have names with slashes in the records.
+`features.json` is the Feature proto in JSON, `LABEL.labels.txt` has the names of classes, and `dataset_info.json` names the
+feature that is the label, see tpudata.format.tfds. In records, the features of nested dictionaries have names with slashes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class TfdsFacts(NamedTuple):
         label: name of the feature that is the label, or None.
         labels: its class names, or None.
         raw: features that hold the bytes of arrays.
-        label_maps: features that hold the class of each pixel.
+        label_maps: names of the features that hold the class of each pixel.
     """
 
     label: str | None = None
@@ -36,36 +36,39 @@ class TfdsFacts(NamedTuple):
 
 
 def add_tfds_facts(stored: ReshardOptions, inputs: Sequence[str]) -> ReshardOptions:
-    """Return the options, completed from the TFDS metadata of the inputs.
+    """Return the options, completed from the TFDS metadata of the inputs; options that are set win.
 
     Raises:
-        SourceError: the metadata of two inputs differ in this, or are damaged.
+        SourceError: the facts of two inputs differ, or their metadata are damaged.
     """
-    merged: TfdsFacts | None = None
+    common_facts: TfdsFacts | None = None
     for path in inputs:
         facts = read_tfds(path)
-        if facts is not None and merged is not None and facts != merged:
+        if facts is not None and common_facts is not None and facts != common_facts:
             raise SourceError(
                 f"{path} and an input before it have other classes, arrays or label maps in {FEATURES_NAME}. Reshard them one by"
                 " one."
             )
-        merged = facts or merged
-    if merged is None:
+        common_facts = facts or common_facts
+    if common_facts is None:
         return stored
-    label, labels = (stored.label, stored.labels) if stored.labels is not None else (merged.label, merged.labels)
-    own_names = {raw.name for raw in stored.raw} | {feature.name for feature in stored.features} | {*stored.label_maps}
-    raw = (*stored.raw, *(feature for feature in merged.raw if feature.name not in own_names))
-    label_maps = (*stored.label_maps, *(name for name in merged.label_maps if name not in own_names))
-    return dataclasses.replace(stored, raw=raw, label_maps=label_maps, label=label, labels=labels)
+    # The class names and the label belong together.
+    classes = stored if stored.labels is not None else common_facts
+    declared_names = (
+        {raw.name for raw in stored.raw} | {feature.name for feature in stored.features} | {*stored.label_maps}
+    )
+    raw = (*stored.raw, *(feature for feature in common_facts.raw if feature.name not in declared_names))
+    label_maps = (*stored.label_maps, *(name for name in common_facts.label_maps if name not in declared_names))
+    return dataclasses.replace(stored, raw=raw, label_maps=label_maps, label=classes.label, labels=classes.labels)
 
 
 def read_tfds(folder: str) -> TfdsFacts | None:
-    """Return the facts in the metadata of a folder; None if it has none.
+    """Return the facts in the TFDS metadata of a folder; None if it has no such metadata.
 
     Raises:
         SourceError: the metadata are damaged.
     """
-    schema, info = (_read(folder, name) for name in (FEATURES_NAME, DATASET_INFO_NAME))
+    schema, info = (_read_object(folder, name) for name in (FEATURES_NAME, DATASET_INFO_NAME))
     if schema is None or info is None:
         return None
     try:
@@ -83,8 +86,8 @@ def read_tfds(folder: str) -> TfdsFacts | None:
     return TfdsFacts(label if names else None, names, raw, maps)
 
 
-def _read(folder: str, name: str) -> Mapping[str, Any] | None:
-    """Return the object in a metadata file of a folder; None without one, SourceError if the file is not JSON."""
+def _read_object(folder: str, name: str) -> Mapping[str, Any] | None:
+    """Return the JSON object in a metadata file of a folder; None without one, SourceError if the file is not JSON."""
     storage = storage_for(folder)
     entry = storage.stat(folder)
     path = storage.join(folder, name)
@@ -98,7 +101,7 @@ def _read(folder: str, name: str) -> Mapping[str, Any] | None:
 
 
 def _list_leaves(name: str, feature: Any, *, in_list: bool) -> Iterator[tuple[str, Any]]:
-    """Yield the features that records have, by their names in the records."""
+    """Yield (name in the records, feature) of each feature that records have, with the key `in_list` added to the feature."""
     if "featuresDict" in feature:
         for key, inner in feature["featuresDict"]["features"].items():
             yield from _list_leaves(f"{name}/{key}" if name else key, inner, in_list=in_list)
@@ -109,12 +112,13 @@ def _list_leaves(name: str, feature: Any, *, in_list: bool) -> Iterator[tuple[st
 
 
 def _find_label(features: Mapping[str, Any], info: Mapping[str, Any]) -> str | None:
-    """Return the name of the label: the one of the supervised keys, or the only class of a record."""
+    """Return the name of the label: the target of the supervised keys, or the only class of a record; None without one."""
     classes = [name for name, feature in features.items() if "classLabel" in feature and not feature["in_list"]]
-    items = info.get("supervisedKeys", {}).get("tuple", {}).get("items", [])
-    for class_feature in items[1:2]:
-        if class_feature.get("featureKey") in classes:
-            return str(class_feature["featureKey"])
+    # The input, the target and perhaps the weight.
+    supervised_keys = info.get("supervisedKeys", {}).get("tuple", {}).get("items", [])
+    target = supervised_keys[1].get("featureKey") if len(supervised_keys) > 1 else None
+    if target in classes:
+        return str(target)
     return classes[0] if len(classes) == 1 else None
 
 
@@ -125,7 +129,7 @@ def _read_class_names(folder: str, label: str, count: int) -> tuple[str, ...]:
         SourceError: the number of names is not `count`.
     """
     storage = storage_for(folder)
-    # The package has dashes between the names of nested features, and dots in place of slashes in a name.
+    # TFDS has dashes between the names of nested features, and dots in place of slashes in a name.
     paths = [
         storage.join(folder, name) for name in (labels_file_name(label.replace("/", "-")), labels_file_name(label))
     ]
@@ -142,7 +146,7 @@ def _read_class_names(folder: str, label: str, count: int) -> tuple[str, ...]:
 
 
 def _parse_raw(name: str, feature: Mapping[str, Any]) -> RawFeature | None:
-    """Return the array that a feature stores as raw bytes; None if it stores none, is in a list, or has an unknown dimension."""
+    """Return the array that a feature stores as raw bytes; None if it stores none, is in a list, or has an unknown size."""
     tensor = feature.get("tensor", {})
     sizes = [int(size) for size in tensor.get("shape", {}).get("dimensions", [])]
     if tensor.get("encoding") != "bytes" or feature["in_list"] or min(sizes, default=0) < 0:

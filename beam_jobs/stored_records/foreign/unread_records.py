@@ -1,4 +1,4 @@
-"""Files that hold TFRecords and cannot be read, as opposed to files that hold none."""
+"""Files with TFRecords that cannot be read, as opposed to files without TFRecords."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from tpudata.storage import storage_for
 
 # Bytes of a file that are searched for a record after a damaged one.
 _SEARCHED_BYTES = 1 << 20
-# The higher bytes of a record's length, after four others.
+# Of the 8 bytes of a record's length, the higher 4 are zeros in records below 4 GiB.
 _ZEROS = bytes(4)
 
 
 def describe_unread_records(path: str, size: int) -> str:
-    """Return why the TFRecords of a file cannot be read, with the fix; empty if it seems to hold no TFRecords.
+    """Return why the TFRecords of a file cannot be read, with the fix; empty if the file seems to have no TFRecords.
 
     Args:
         path: path of a file that does not begin with an intact header of a record.
@@ -33,6 +33,8 @@ def describe_unread_records(path: str, size: int) -> str:
 
 
 def _has_header(data: bytes) -> bool:
+    """Return whether bytes contain the header of a record after the first byte, found by the zeros in its length."""
+    # A header that begins at byte 1 has its zeros at byte 5.
     position = data.find(_ZEROS, 5)
     while position >= 0:
         if is_header(data[position - 4 : position + 8]):

@@ -27,8 +27,8 @@ class SpanBlock(NamedTuple):
     """Spans of a file, in order.
 
     Attributes:
-        data: bytes that contain them.
-        starts: int64 [n], index of the first byte of each in `data`; 0 if the span is longer than the limit and has no data.
+        data: bytes that contain the spans.
+        starts: int64 [n], index of the first byte of each in `data`; any if the span is too large and has no data.
         sizes: int64 [n], bytes of each.
         offsets: int64 [n], offset of each in the file.
     """
@@ -46,12 +46,12 @@ class SpanBlock(NamedTuple):
         return cls(b"".join(data), np.cumsum(lengths) - lengths, np.array(sizes, np.int64), np.array(offsets, np.int64))
 
     def take(self, rows: Any) -> SpanBlock:
-        """Return the spans of these rows, a slice or an array."""
+        """Return the spans in the rows of a slice, an index array or a mask."""
         return SpanBlock(self.data, self.starts[rows], self.sizes[rows], self.offsets[rows])
 
 
 def gather_spans(spans: Iterable[Span]) -> Iterator[SpanBlock]:
-    """Yield spans in blocks of at most 4,096 spans that end at 4 MiB."""
+    """Yield spans in blocks; a block ends with its 4,096th span, or when it has 4 MiB or more."""
     gathered: list[Span] = []
     size = 0
     for span in spans:
@@ -74,7 +74,7 @@ def line_blocks(
         offset: offset of the first chunk in the file.
         limit: bytes of the longest line; longer ones have no data.
         stop: offset from which on no line begins; None takes all.
-        inside: whether to skip the bytes up to the first LF, which belong to a line that began earlier.
+        inside: whether the bytes up to the first LF belong to a line that began earlier, and are skipped.
     """
     remaining = iter(chunks)
     if inside:
@@ -90,11 +90,11 @@ def line_blocks(
     for chunk in remaining:
         if stop is not None and offset >= stop:
             return
-        first = chunk.find(b"\n")
-        if first >= 0 and size + first > limit:
-            yield _mark_too_long(offset, size + first)
-            offset += size + first + 1
-            chunk, pieces, size = chunk[first + 1 :], [], 0
+        first_end = chunk.find(b"\n")
+        if first_end >= 0 and size + first_end > limit:
+            yield _make_block_without_data(offset, size + first_end)
+            offset += size + first_end + 1
+            chunk, pieces, size = chunk[first_end + 1 :], [], 0
         end = chunk.rfind(b"\n") + 1
         if end:
             data = b"".join([*pieces, chunk[:end]])
@@ -107,7 +107,7 @@ def line_blocks(
         else:
             pieces.clear()
     if size > limit and (stop is None or offset < stop):
-        yield _mark_too_long(offset, size)
+        yield _make_block_without_data(offset, size)
     elif size:
         yield from _cut_lines(b"".join([*pieces, b"\n"]), offset, limit, stop)
 
@@ -115,19 +115,20 @@ def line_blocks(
 def line_blocks_in_range(
     path: str, start: int, stop: int, limit: int, sizes: ReadSizes = READ_SIZES
 ) -> Iterator[SpanBlock]:
-    """Yield the lines of a file that begin in the range from byte `start` to before `stop`, see `lines`, in pieces of `sizes`."""
+    """Yield the lines of a file that begin in the range from byte `start` to before `stop`, as `line_blocks` does."""
     if start <= 0:
         return line_blocks(plain_chunks(path, 0, stop, sizes), 0, limit, stop)
     # One byte earlier, so that a line that begins at `start` follows an LF.
     return line_blocks(plain_chunks(path, start - 1, stop, sizes), start - 1, limit, stop, inside=True)
 
 
-def _mark_too_long(offset: int, size: int) -> SpanBlock:
+def _make_block_without_data(offset: int, size: int) -> SpanBlock:
+    """Return a block of one line that is too long."""
     return SpanBlock.of([Span(offset, size, b"")])
 
 
 def _cut_lines(data: bytes, offset: int, limit: int, stop: int | None) -> Iterator[SpanBlock]:
-    """Yield a block of the lines in bytes that consist of whole lines with LF."""
+    """Yield the block of the lines in bytes at an offset of the file, which end with LF; none if all are blank or after `stop`."""
     octets = np.frombuffer(data, np.uint8)
     ends = np.flatnonzero(octets == _LF)
     starts = np.zeros_like(ends)

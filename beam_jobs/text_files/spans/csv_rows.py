@@ -1,4 +1,4 @@
-"""Rows of CSV and TSV, of text and of lists of images: their ends and their cells.
+"""Rows of CSV and TSV, for text and for lists of images: their ends and their cells.
 
 The rules are those of RFC 4180, whatever the delimiter: a cell that begins with a double quote ends with one, has each quote inside
 it doubled, and may hold delimiters and line ends; a quote inside a cell that does not begin with one is an ordinary character. A
@@ -15,20 +15,21 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from beam_jobs.text_files.spans.lines import BOM, Span
+from beam_jobs.text_files.spans.lines import Span, join_lines, strip_cr, strip_mark
 from tpudata.errors import SourceError
 
 _BARE_CR = "a CR without LF outside of quotes; save the file with LF or CRLF line ends"
 _FIX = "Pass --form if it is not CSV, or a larger --document-bytes."
+# The rest of a quoted cell, with its closing quote.
 _QUOTED = re.compile(rb'[^"]*(?:""[^"]*)*"(?!")')
 
 
 class PlacedRow(NamedTuple):
-    """A row and its place.
+    """A row and its position.
 
     Attributes:
         span: its bytes, without line end and byte order mark.
-        lines: number of lines up to its end, with blank ones.
+        lines: number of lines up to its end, including blank ones.
         end: offset of the line after it.
     """
 
@@ -38,14 +39,14 @@ class PlacedRow(NamedTuple):
 
 
 def row_spans(spans: Iterable[Span], delimiter: str, limit: int, path: str) -> Iterator[Span]:
-    """Join the lines of CSV to rows, as `locate_rows` does."""
+    """Yield the rows of CSV; the arguments and errors are those of `locate_rows`."""
     return (row.span for row in locate_rows(spans, delimiter, limit, path))
 
 
 def locate_rows(
     spans: Iterable[Span], delimiter: str, limit: int, path: str, *, is_raw: bool = False, fix: str = _FIX
 ) -> Iterator[PlacedRow]:
-    """Join the lines of CSV to rows, blank ones omitted. A row is yielded before the line after it is taken.
+    """Join the lines of CSV to rows, without blank lines. A row is yielded before the line after it is taken from `spans`.
 
     Args:
         spans: every line of the file, from `line_spans`.
@@ -56,9 +57,9 @@ def locate_rows(
         fix: sentence that ends the message of a line that is too long.
 
     Raises:
-        SourceError: a line is longer than `limit`, so it is unknown which quotes are open after it.
+        SourceError: a line is longer than `limit`, so it is unknown whether a quote is open after it.
     """
-    cut = delimiter.encode()
+    delimiter_bytes = delimiter.encode()
     row_lines: list[bytes] = []
     begin: Span | None = None
     size = 0
@@ -68,15 +69,13 @@ def locate_rows(
                 f"{path} at byte {span.offset}: a line is too long (got {span.size:,} bytes, expected at most {limit:,})."
                 f" {fix}"
             )
-        line = span
-        if not span.offset and span.data.startswith(BOM):
-            line = Span(len(BOM), span.size - len(BOM), span.data[len(BOM) :])
+        line = span if span.offset else strip_mark(span)
         is_open = begin is not None
         if begin is None:
             if line.is_blank:
                 continue
             if is_raw or b'"' not in line.data:
-                yield PlacedRow(_strip_cr(line), number, span.offset + span.size + 1)
+                yield PlacedRow(strip_cr(line), number, span.offset + span.size + 1)
                 continue
             begin, row_lines = line, []
         size = line.offset + line.size - begin.offset
@@ -84,11 +83,12 @@ def locate_rows(
             row_lines.clear()
         else:
             row_lines.append(line.data)
-        if not _ends_open(line.data, cut, is_open):
-            yield PlacedRow(_join_row(begin, size, row_lines), number, span.offset + span.size + 1)
+        if not _ends_open(line.data, delimiter_bytes, is_open):
+            yield PlacedRow(join_lines(begin, size, row_lines), number, span.offset + span.size + 1)
             begin = None
     if begin is not None:
-        yield PlacedRow(_join_row(begin, size, row_lines), number, span.offset + span.size + 1)
+        # A quote is still open at the end of the file.
+        yield PlacedRow(join_lines(begin, size, row_lines), number, span.offset + span.size + 1)
 
 
 def find_columns(
@@ -96,15 +96,18 @@ def find_columns(
     read_columns: Callable[[str], tuple[str, ...]],
     are_right: Callable[[Sequence[str]], bool],
 ) -> tuple[str, tuple[str, ...]]:
-    """Return the first delimiter that gives the right columns, and these; else an empty string and the first columns found.
+    """Return the first delimiter that gives the right columns, and these columns.
 
     Args:
         delimiters: delimiters to try, in order.
         read_columns: returns the columns that a file's first row has with a delimiter.
-        are_right: whether the columns are those of the file.
+        are_right: returns whether columns are those of the file.
+
+    Returns:
+        (delimiter, columns); without such a delimiter an empty text and the columns that the first delimiter gives.
 
     Raises:
-        SourceError: none gives the right columns, and `read_columns` raised it for one.
+        SourceError: no delimiter gives the right columns, and `read_columns` raised this for one of them.
     """
     first_columns: tuple[str, ...] = ()
     first_error: SourceError | None = None
@@ -112,7 +115,7 @@ def find_columns(
         try:
             columns = read_columns(delimiter)
         except SourceError as error:
-            # Quotes may be valid with the next delimiter.
+            # The quotes of the row may be valid with the next delimiter.
             first_error = first_error or error
             continue
         if are_right(columns):
@@ -173,7 +176,7 @@ def _find_closing(row: str, position: int) -> int:
 
 
 def _ends_open(line: bytes, delimiter: bytes, is_open: bool) -> bool:
-    """Return whether a line ends inside quotes, given whether it begins inside."""
+    """Return whether a line ends inside quotes; `is_open` is whether it begins inside quotes."""
     if b'"' not in line:
         return is_open
     position = 0
@@ -186,18 +189,10 @@ def _ends_open(line: bytes, delimiter: bytes, is_open: bool) -> bool:
                 if not position:
                     return False
                 continue
-        closed = _QUOTED.match(line, position)
-        if closed is None:
+        quoted = _QUOTED.match(line, position)
+        if quoted is None:
             return True
         is_open = False
-        position = line.find(delimiter, closed.end()) + 1
+        position = line.find(delimiter, quoted.end()) + 1
         if not position:
             return False
-
-
-def _join_row(begin: Span, size: int, row_lines: list[bytes]) -> Span:
-    return _strip_cr(Span(begin.offset, size, b"\n".join(row_lines)))
-
-
-def _strip_cr(span: Span) -> Span:
-    return Span(span.offset, span.size - 1, span.data[:-1]) if span.data.endswith(b"\r") else span

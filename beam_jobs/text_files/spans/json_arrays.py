@@ -1,7 +1,7 @@
 """Elements of a JSON file that is one array, such as `[{"text": ...}, {"text": ...}]`.
 
-The file is read as a stream: memory holds one element, not the array. Only brackets, quotes and commas are examined; each element
-is parsed when its document is read.
+Memory holds one element, not the array. Only brackets, quotes and commas are examined; an element is parsed when its document is
+read.
 """
 
 from __future__ import annotations
@@ -37,22 +37,22 @@ def array_spans(chunks: Iterable[bytes], limit: int, path: str) -> Iterator[Span
     """
     element = _Element(limit, path)
     offset = depth = 0
-    quoted = escaped = False
+    in_string = after_backslash = False
     for chunk in chunks:
         # From `element_start` on, the bytes belong to an unfinished element.
         element_start = position = 0
         while position < len(chunk):
-            if escaped:
-                escaped, position = False, position + 1
+            if after_backslash:
+                after_backslash, position = False, position + 1
                 continue
-            match = (_STRING_TOKEN if quoted else _TOKEN).search(chunk, position)
+            match = (_STRING_TOKEN if in_string else _TOKEN).search(chunk, position)
             if match is None:
                 break
             token, token_start, position = match[0], match.start(), match.end()
             if token == b'"':
-                quoted = not quoted
+                in_string = not in_string
             elif token == b"\\":
-                escaped = True
+                after_backslash = True
             elif token in b"{[":
                 depth += 1
                 if depth == 1 and not element.is_first:
@@ -88,12 +88,17 @@ def _make_trailing_data_error(path: str, offset: int) -> SourceError:
 
 
 class _Element:
-    """The bytes of the current element."""
+    """The bytes of the current element, dropped once they exceed a limit.
+
+    Attributes:
+        is_first: whether no element has ended yet.
+        is_closed: whether the array has ended.
+    """
 
     def __init__(self, limit: int, path: str) -> None:
         self._limit = limit
         self._path = path
-        self._held: list[bytes] = []
+        self._pieces: list[bytes] = []
         self._start = self._size = 0
         self.is_first = True
         self.is_closed = False
@@ -105,9 +110,9 @@ class _Element:
             data = data.lstrip(_SPACE)
         self._size += len(data)
         if self._size <= self._limit:
-            self._held.append(data)
+            self._pieces.append(data)
         else:
-            self._held.clear()
+            self._pieces.clear()
 
     def end_element(self, offset: int, *, is_last: bool = False) -> Iterator[Span]:
         """Yield the element, which ends before byte `offset`, and begin the next one.
@@ -116,11 +121,11 @@ class _Element:
             SourceError: the element is missing, and the array is not empty.
         """
         if self._size:
-            data = b"".join(self._held).rstrip(_SPACE)
+            data = b"".join(self._pieces).rstrip(_SPACE)
             yield Span(self._start, len(data) if data else self._size, data)
         elif not (is_last and self.is_first):
             raise SourceError(
                 f"{self._path} at byte {offset}: not a JSON array: no value before this comma or bracket. {_FIX}"
             )
-        self._held, self._size = [], 0
+        self._pieces, self._size = [], 0
         self.is_first, self.is_closed = False, is_last

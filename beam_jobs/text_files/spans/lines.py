@@ -24,7 +24,7 @@ class Span(NamedTuple):
     Attributes:
         offset: offset in the file.
         size: number of bytes.
-        data: these bytes; empty if they exceed the limit.
+        data: these bytes; empty if they are more than a limit.
     """
 
     offset: int
@@ -33,7 +33,7 @@ class Span(NamedTuple):
 
     @property
     def is_blank(self) -> bool:
-        """Whether it is only whitespace."""
+        """Whether the span is empty or only whitespace."""
         return not self.size or (bool(self.data) and self.data.isspace())
 
 
@@ -45,29 +45,30 @@ def line_spans(chunks: Iterable[bytes], offset: int, limit: int) -> Iterator[Spa
         offset: offset of the first chunk.
         limit: bytes of the longest line; longer ones have no data.
     """
+    # Pieces of an unfinished line, which are dropped once it is too long.
     pieces: list[bytes] = []
     size = 0
     for chunk in chunks:
-        head, *others = chunk.split(b"\n")
-        size += len(head)
+        end_of_line, *later_pieces = chunk.split(b"\n")
+        size += len(end_of_line)
         if size <= limit:
-            pieces.append(head)
+            pieces.append(end_of_line)
         else:
             pieces = []
-        if not others:
+        if not later_pieces:
             continue
         yield Span(offset, size, b"".join(pieces))
         offset += size + 1
-        tail = others.pop()
-        for line in others:
+        *whole_lines, start_of_line = later_pieces
+        for line in whole_lines:
             yield Span(offset, len(line), line if len(line) <= limit else b"")
             offset += len(line) + 1
-        pieces, size = [tail] if len(tail) <= limit else [], len(tail)
+        pieces, size = [start_of_line] if len(start_of_line) <= limit else [], len(start_of_line)
     if size:
         yield Span(offset, size, b"".join(pieces))
 
 
-def lines(spans: Iterable[Span], stop: int | None = None) -> Iterator[Span]:
+def drop_blank_lines(spans: Iterable[Span], stop: int | None = None) -> Iterator[Span]:
     """Yield the lines that are not blank, without line end and byte order mark.
 
     Args:
@@ -77,12 +78,14 @@ def lines(spans: Iterable[Span], stop: int | None = None) -> Iterator[Span]:
     for span in spans:
         if stop is not None and span.offset >= stop:
             return
-        line = span if span.offset else _strip_mark(span)
+        line = span if span.offset else strip_mark(span)
         if not line.is_blank:
-            yield _strip_cr(line)
+            yield strip_cr(line)
 
 
-def paragraphs(spans: Iterable[Span], limit: int, stop: int | None = None, *, inside: bool = False) -> Iterator[Span]:
+def join_paragraphs(
+    spans: Iterable[Span], limit: int, stop: int | None = None, *, inside: bool = False
+) -> Iterator[Span]:
     """Yield the paragraphs, without the end of the last line and without byte order mark.
 
     Args:
@@ -97,27 +100,29 @@ def paragraphs(spans: Iterable[Span], limit: int, stop: int | None = None, *, in
     for span in spans:
         if begin is None and stop is not None and span.offset >= stop:
             return
-        line = span if span.offset else _strip_mark(span)
+        line = span if span.offset else strip_mark(span)
         if line.is_blank:
             if begin is not None:
-                yield _join_paragraph(begin, size, lines)
+                yield join_lines(begin, size, lines)
             begin, inside = None, False
         elif begin is not None or not inside:
-            begin, lines = (line, []) if begin is None else (begin, lines)
+            if begin is None:
+                begin, lines = line, []
             size = line.offset + line.size - begin.offset
             if size <= limit:
                 lines.append(line.data)
             else:
                 lines.clear()
     if begin is not None:
-        yield _join_paragraph(begin, size, lines)
+        yield join_lines(begin, size, lines)
 
 
 def paragraphs_in_range(path: str, start: int, stop: int, limit: int, sizes: ReadSizes = READ_SIZES) -> Iterator[Span]:
     """Yield the paragraphs of a file that begin in the range from byte `start` to before `stop`, read in pieces of `sizes`."""
     if start <= len(BOM):
         # Read from the start of the file, so as not to begin inside a byte order mark.
-        for span in paragraphs(line_spans(plain_chunks(path, 0, stop, sizes), 0, limit), limit, stop):
+        for span in join_paragraphs(line_spans(plain_chunks(path, 0, stop, sizes), 0, limit), limit, stop):
+            # The first paragraph begins with the file, before its mark.
             begin = 0 if span.offset == len(BOM) and has_mark(path) else span.offset
             if begin >= start:
                 yield span
@@ -126,11 +131,11 @@ def paragraphs_in_range(path: str, start: int, stop: int, limit: int, sizes: Rea
     first_line = next(spans, None)
     if first_line is not None:
         inside = not (first_line.is_blank and _is_blank_before(path, start - 1, sizes.before))
-        yield from paragraphs(spans, limit, stop, inside=inside)
+        yield from join_paragraphs(spans, limit, stop, inside=inside)
 
 
 def _is_blank_before(path: str, position: int, length: int) -> bool:
-    """Return whether there is only whitespace between a position and the begin of its line, read `length` bytes at a time."""
+    """Return whether only whitespace is between the start of a line and a position in it, reading `length` bytes at a time."""
     storage = storage_for(path)
     while position > 0:
         start = position - length
@@ -153,17 +158,20 @@ def has_mark(path: str) -> bool:
     return storage_for(path).read_range(path, 0, len(BOM)) == BOM
 
 
-def _strip_mark(span: Span) -> Span:
-    if span.offset or not span.data.startswith(BOM):
+def strip_mark(span: Span) -> Span:
+    """Return the first line of a file without a byte order mark."""
+    if not span.data.startswith(BOM):
         return span
     return Span(len(BOM), span.size - len(BOM), span.data[len(BOM) :])
 
 
-def _strip_cr(span: Span) -> Span:
+def strip_cr(span: Span) -> Span:
+    """Return a span without a CR at its end."""
     if not span.data.endswith(b"\r"):
         return span
     return Span(span.offset, span.size - 1, span.data[:-1])
 
 
-def _join_paragraph(begin: Span, size: int, lines: list[bytes]) -> Span:
-    return _strip_cr(Span(begin.offset, size, b"\n".join(lines)))
+def join_lines(begin: Span, size: int, lines: list[bytes]) -> Span:
+    """Return the span of `size` bytes of the lines from `begin` on; without data if there are no lines, as it is too large."""
+    return strip_cr(Span(begin.offset, size, b"\n".join(lines)))

@@ -1,8 +1,7 @@
 """Documents between separators, such as `<|endoftext|>`: in a file, or in a range of it.
 
 A document begins after a separator, or with the file, and belongs to the range in which it begins. Line ends next to a separator
-belong to no document. Separators may overlap, with nothing between them, so what is a separator does not depend on where reading
-begins.
+belong to no document. Separators may overlap, with nothing between them, so that they are the same wherever reading begins.
 """
 
 from __future__ import annotations
@@ -29,28 +28,29 @@ def split_documents(
         stop: offset from which on no document begins; None takes all.
     """
     separator_bytes = separator.encode()
-    # Bytes of the file from `buffer_start` on: the current document, unless it is too long, and the bytes still to be searched.
-    buffer, buffer_start, search = b"", offset, 0
+    # Bytes of the file from `buffer_start` on: the current document, unless it is too long, and the bytes to be searched, from
+    # `search_start` on.
+    buffer, buffer_start, search_start = b"", offset, 0
+    # Offset of the current document in the file; None before the first one to be yielded.
     begin = None if start > 0 else 0
     for chunk in chunks:
         buffer += chunk
-        while (separator_start := buffer.find(separator_bytes, search)) >= 0:
+        while (separator_start := buffer.find(separator_bytes, search_start)) >= 0:
             if begin is not None:
                 yield from _cut_document(buffer, buffer_start, begin, buffer_start + separator_start, limit)
-            search = separator_start + 1
+            search_start = separator_start + 1
             begin = buffer_start + separator_start + len(separator_bytes)
             if begin < start:
                 begin = None
             elif stop is not None and begin >= stop:
                 return
-        search = max(search, len(buffer) - len(separator_bytes) + 1)
-        is_kept = (
-            begin is not None
-            and begin >= buffer_start
-            and buffer_start + len(buffer) - begin <= limit + len(separator_bytes)
-        )
-        dropped = min(search, begin - buffer_start) if is_kept and begin is not None else min(search, len(buffer))
-        buffer, buffer_start, search = buffer[dropped:], buffer_start + dropped, search - dropped
+        search_start = max(search_start, len(buffer) - len(separator_bytes) + 1)
+        dropped = search_start
+        if begin is not None and begin >= buffer_start:
+            # The last bytes may be part of a separator, so the document may still be short enough.
+            may_fit = buffer_start + len(buffer) - begin <= limit + len(separator_bytes)
+            dropped = min(search_start, begin - buffer_start) if may_fit else search_start
+        buffer, buffer_start, search_start = buffer[dropped:], buffer_start + dropped, search_start - dropped
     if begin is not None:
         yield from _cut_document(buffer, buffer_start, begin, buffer_start + len(buffer), limit)
 
@@ -62,7 +62,10 @@ def split_documents_in_range(path: str, start: int, stop: int, separator: str, l
 
 
 def _cut_document(buffer: bytes, buffer_start: int, begin: int, end: int, limit: int) -> Iterator[Span]:
-    """Yield the document from `begin` to `end` of the file, given its bytes from `buffer_start` on; nothing if it is blank."""
+    """Yield the document from byte `begin` to `end` of the file; `buffer` is the file from `buffer_start` on.
+
+    A document that is too long has no data; nothing is yielded for a blank one.
+    """
     if end - begin > limit or begin < buffer_start:
         if end > begin:
             yield Span(begin, end - begin, b"")

@@ -20,7 +20,7 @@ from apache_beam.portability.api import beam_job_api_pb2, beam_job_api_pb2_grpc
 from beam_jobs import images
 from beam_jobs.append.new_inputs import count_stored_inputs
 from beam_jobs.run.job import job_counts, job_has_ended
-from beam_jobs.run.runner import pipeline_options
+from beam_jobs.run.runner import parse_beam_flags
 from tests.helpers.pictures import make_pictures
 from tpudata.errors import TpudataError
 
@@ -71,7 +71,7 @@ def endpoint() -> Iterator[str]:
     [("running", False), ("failed", True), ("prism", True), ("flink", None)],
 )
 def test_unknown_jobs_count_as_ended_only_on_prism(endpoint: str, name: str, has_ended: bool | None) -> None:
-    options, _ = pipeline_options(["--runner=PortableRunner", f"--job_endpoint={endpoint}"], 1)
+    options, _ = parse_beam_flags(["--runner=PortableRunner", f"--job_endpoint={endpoint}"], 1)
     identity = {"runner": "PortableRunner", "id": name, "where": endpoint, "endpoint": endpoint}
     assert job_has_ended(identity, options) is has_ended
 

@@ -15,8 +15,8 @@ import pytest
 from apache_beam.options.pipeline_options import PipelineOptions, SetupOptions
 
 from beam_jobs import images, text
-from beam_jobs.run.package import build_wheel, network_problem, ship_package
-from beam_jobs.run.runner import pipeline_options
+from beam_jobs.run.package import build_wheel, describe_network_problem, ship_package
+from beam_jobs.run.runner import parse_beam_flags
 from tests.beam_jobs.run.test_runner import NO_FREEZE
 from tests.helpers.pictures import digests, make_pictures
 from tests.helpers.processes import running_worker_pool
@@ -26,7 +26,7 @@ DATAFLOW = ["--runner=DataflowRunner", "--project=p", "--region=r", "--temp_loca
 
 
 def extra_packages(flags: list[str]) -> tuple[list[str] | None, PipelineOptions]:
-    options = pipeline_options(flags, 1)[0]
+    options = parse_beam_flags(flags, 1)[0]
     with ship_package(options) as used:
         found: Any = used.view_as(SetupOptions).extra_packages
         assert all(Path(path).is_file() for path in found or [])
@@ -184,5 +184,5 @@ def test_workers_with_only_the_package_run_real_jobs(
     ],
 )
 def test_warns_of_workers_that_cannot_reach_pypi(flags: list[str], warns: bool) -> None:
-    problem = network_problem(pipeline_options(flags, 1)[0])
+    problem = describe_network_problem(parse_beam_flags(flags, 1)[0])
     assert ("--sdk_container_image" in problem) == bool(problem) == warns

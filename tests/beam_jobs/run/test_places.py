@@ -12,7 +12,7 @@ import pytest
 import tpudata
 from beam_jobs import WriteTFRecordShards, images, text
 from beam_jobs.run.places import absolute_path, sees_local_files
-from beam_jobs.run.runner import new_pipeline, pipeline_options
+from beam_jobs.run.runner import new_pipeline, parse_beam_flags
 from tests.helpers.pictures import make_pictures
 from tpudata.errors import UsageError
 
@@ -41,7 +41,7 @@ CONTAINERS = ["--runner=PortableRunner", "--job_endpoint=localhost:1"]
     ],
 )
 def test_knows_which_runners_see_local_files(flags: list[str], sees: bool) -> None:
-    assert sees_local_files(pipeline_options(flags, 1)[0]) is sees
+    assert sees_local_files(parse_beam_flags(flags, 1)[0]) is sees
 
 
 @pytest.mark.parametrize("flags", [DATAFLOW, CONTAINERS])
@@ -66,7 +66,7 @@ def test_rejects_a_local_tokenizer_file(tmp_path: Path) -> None:
 
 
 def test_functions_and_pipelines_reject_local_paths(tmp_path: Path) -> None:
-    options = pipeline_options(CONTAINERS, 1)[0]
+    options = parse_beam_flags(CONTAINERS, 1)[0]
     for convert in (tpudata.convert_images, tpudata.convert_text, tpudata.reshard):
         with pytest.raises(UsageError, match=r"^output .* is a local path"):
             convert("gs://b/in", tmp_path / "out", beam_options=options)
@@ -82,6 +82,6 @@ def test_dry_run_accepts_local_paths(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 
 def test_makes_file_urls_and_relative_paths_absolute() -> None:
-    options = pipeline_options(["--runner=PrismRunner"], 1)[0]
+    options = parse_beam_flags(["--runner=PrismRunner"], 1)[0]
     assert absolute_path("file:///data/a%20b", options) == "/data/a b"
     assert absolute_path("a", options) == str(Path.cwd() / "a")

@@ -24,7 +24,7 @@ from beam_jobs.command.run_conversion import parse_flags
 from beam_jobs.conversion_run import convert
 from beam_jobs.run.launch import Launch
 from beam_jobs.run.prism import find_prism
-from beam_jobs.run.runner import pipeline_options
+from beam_jobs.run.runner import parse_beam_flags
 from tests.beam_jobs.run.test_progress import on_a_terminal
 from tests.beam_jobs.run.test_runner import NO_FREEZE
 from tests.helpers.forked import Forked
@@ -45,7 +45,7 @@ import sys
 from beam_jobs.run.launch import Launch
 from tests.beam_jobs.run.test_prism import launch_images
 report = lambda line: print("tpudata:", line, file=sys.stderr, flush=True)
-launch_images(sys.argv[1:], Launch(report, counts=True, every_seconds=0.01))
+launch_images(sys.argv[1:], Launch(report, reports_counters=True, every_seconds=0.01))
 """
 
 
@@ -371,7 +371,7 @@ def test_a_remote_job_reports_counts_and_survives_its_launcher(
     ],
 )
 def test_normalises_runner_names(name: str, runner: str) -> None:
-    assert pipeline_options([f"--runner={name}"], 1)[0].get_all_options()["runner"] == runner
+    assert parse_beam_flags([f"--runner={name}"], 1)[0].get_all_options()["runner"] == runner
 
 
 @pytest.fixture

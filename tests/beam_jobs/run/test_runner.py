@@ -20,7 +20,7 @@ from apache_beam.options.pipeline_options import DirectOptions, GoogleCloudOptio
 
 from beam_jobs import WriteTFRecordShards
 from beam_jobs.images import run
-from beam_jobs.run.runner import LOCAL_RUNNER, beam_flag_names, is_local, new_pipeline, pipeline_options
+from beam_jobs.run.runner import LOCAL_RUNNER, beam_flag_names, is_local, new_pipeline, parse_beam_flags
 from tests.beam_jobs.pipelines import run_pipeline
 from tests.helpers import forked
 from tests.helpers.pictures import digests, make_pictures
@@ -77,7 +77,7 @@ def test_every_runner_appends_the_same_bytes(
 
 def test_every_runner_writes_the_same_examples(tmp_path: Path) -> None:
     for name, said in {"here": [], **OTHERS}.items():
-        options, unknown = pipeline_options(said, 1)
+        options, unknown = parse_beam_flags(said, 1)
         assert unknown == []
         pipeline = new_pipeline(options)
         examples = pipeline | beam.Create(range(90)) | beam.Map(lambda n: (f"{n}", {"n": n, "text": "ä" * n}))
@@ -88,7 +88,7 @@ def test_every_runner_writes_the_same_examples(tmp_path: Path) -> None:
 
 
 def test_options_cache_views_that_their_copies_do_not_share() -> None:
-    options = pipeline_options(["--impersonate_service_account=a", "--job_name=first"], 1)[0]
+    options = parse_beam_flags(["--impersonate_service_account=a", "--job_name=first"], 1)[0]
     view = options.view_as(GoogleCloudOptions)
     assert options.view_as(GoogleCloudOptions) is view
     for copied in (copy.deepcopy(options), pickle.loads(pickle.dumps(options))):
@@ -101,11 +101,11 @@ def test_options_cache_views_that_their_copies_do_not_share() -> None:
 
 def test_default_runner_is_the_local_one() -> None:
     for flags in ([], ["--runner="], [f"--runner={LOCAL_RUNNER}"]):
-        options, unknown = pipeline_options(flags, 1)
+        options, unknown = parse_beam_flags(flags, 1)
         assert (is_local(options), unknown) == (True, [])
-    options, _ = pipeline_options([], 3)
+    options, _ = parse_beam_flags([], 3)
     assert options.view_as(DirectOptions).direct_num_workers == 3
-    options, unknown = pipeline_options(["--runner=DirectRunner", "--job_name=x", "--nope", "stray"], 1)
+    options, unknown = parse_beam_flags(["--runner=DirectRunner", "--job_name=x", "--nope", "stray"], 1)
     assert options.view_as(StandardOptions).runner == "DirectRunner"
     assert not is_local(options)
     assert unknown == ["--nope", "stray"]
@@ -128,18 +128,18 @@ def test_default_runner_is_the_local_one() -> None:
 )
 def test_rejects_unknown_runners(flags: list[str], message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        new_pipeline(pipeline_options(flags, 1)[0])
+        new_pipeline(parse_beam_flags(flags, 1)[0])
 
 
 def test_a_missing_runner_names_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "apache_beam.runners.dataflow.dataflow_runner", None)
     with pytest.raises(MissingExtraError, match=r"DataflowRunner needs the \[gcp\] extra"):
-        new_pipeline(pipeline_options(["--runner=DataflowRunner"], 1)[0])
+        new_pipeline(parse_beam_flags(["--runner=DataflowRunner"], 1)[0])
 
 
 def test_rejects_workers_for_other_runners() -> None:
     with pytest.raises(UsageError, match="DirectRunner has other flags"):
-        pipeline_options(["--runner=DirectRunner"], 2)
+        parse_beam_flags(["--runner=DirectRunner"], 2)
 
 
 class Unwell(beam.runners.runner.PipelineRunner):  # type: ignore[misc]
@@ -151,7 +151,7 @@ class Unwell(beam.runners.runner.PipelineRunner):  # type: ignore[misc]
 
 def test_names_a_failed_runner_and_passes_on_errors_of_steps() -> None:
     def fail(step: Callable[[int], object], flags: list[str]) -> None:
-        pipeline = new_pipeline(pipeline_options(flags, 1)[0])
+        pipeline = new_pipeline(parse_beam_flags(flags, 1)[0])
         _ = pipeline | beam.Create([1]) | beam.Map(step)
         run_pipeline(pipeline)
 
@@ -202,7 +202,7 @@ def test_reports_in_one_line_that_docker_started_no_workers(
         (programs / "docker").chmod(0o700)
     monkeypatch.setenv("PATH", str(programs))
     flags = ["--runner=PortableRunner", "--job_endpoint=embed", NO_FREEZE]
-    pipeline = new_pipeline(pipeline_options(flags, 1)[0])
+    pipeline = new_pipeline(parse_beam_flags(flags, 1)[0])
     _ = pipeline | beam.Create([1])
     with pytest.raises(TpudataError, match=r"^--runner=PortableRunner runs its workers in docker.*=LOOPBACK") as found:
         run_pipeline(pipeline)
@@ -213,7 +213,7 @@ def test_tpudata_errors_of_steps_pass_through_unchanged() -> None:
     def reject(_: int) -> None:
         raise SourceError("it is not there")
 
-    pipeline = new_pipeline(pipeline_options([], 1)[0])
+    pipeline = new_pipeline(parse_beam_flags([], 1)[0])
     _ = pipeline | beam.Create([1]) | beam.Map(reject)
     with pytest.raises(SourceError) as found:
         run_pipeline(pipeline)

@@ -9,15 +9,15 @@ import apache_beam as beam
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from beam_jobs.run.runner import new_pipeline, pipeline_options
+from beam_jobs.run.runner import new_pipeline, parse_beam_flags
 from beam_jobs.steps.spread import Spread
 
 
 @pytest.mark.parametrize(
     ("options", "is_spread"),
     [
-        (pipeline_options([], 1)[0], False),
-        (pipeline_options([], 2)[0], True),
+        (parse_beam_flags([], 1)[0], False),
+        (parse_beam_flags([], 2)[0], True),
         (PipelineOptions(["--runner=DirectRunner"]), True),
     ],
     ids=["one worker", "two workers", "another runner"],

@@ -67,7 +67,7 @@ def encode_example_parts(features: Mapping[str, Any]) -> list[bytes]:
             total_bytes += len(entry)
     if small_pieces:
         parts.append(b"".join(small_pieces))
-    example_head = _EXAMPLE_TAG + _encode_varint(total_bytes)
+    example_head = _EXAMPLE_TAG + encode_varint(total_bytes)
     return [example_head + parts[0], *parts[1:]] if parts else [example_head]
 
 
@@ -114,7 +114,8 @@ def _encode_tag(number: int, wire: int) -> bytes:
     return bytes((number << 3 | wire,))
 
 
-def _encode_varint(value: int) -> bytes:
+def encode_varint(value: int) -> bytes:
+    """Return the varint of an integer that is not negative."""
     if value < 0x80:
         return bytes((value,))
     # Unrolled for the lengths of images and of short features.
@@ -131,12 +132,12 @@ def _encode_varint(value: int) -> bytes:
 
 
 def _encode_field(number: int, data: bytes) -> bytes:
-    return _encode_tag(number, LENGTH) + _encode_varint(len(data)) + data
+    return _encode_tag(number, LENGTH) + encode_varint(len(data)) + data
 
 
 def _encode_map_entry(name: str, feature: bytes) -> bytes:
     """Return the map entry of a feature, with its tag."""
-    return _encode_field(MAP_ENTRY, _encode_key(name) + _encode_field(VALUE, feature))
+    return _encode_field(MAP_ENTRY, encode_key(name) + _encode_field(VALUE, feature))
 
 
 @functools.lru_cache(maxsize=256)
@@ -154,13 +155,13 @@ def _encode_int_entry(name: str, value: int) -> bytes:
 def _encode_bytes_head(name: str, size: int) -> bytes:
     """Return the map entry of a feature that is one bytes value of `size` bytes, up to the value."""
     # From the value outwards: each level is a tag of one byte, the encoded size of the next inner level, and that level.
-    value_size = _encode_varint(size)
+    value_size = encode_varint(size)
     list_bytes = 1 + len(value_size) + size
-    list_size = _encode_varint(list_bytes)
+    list_size = encode_varint(list_bytes)
     feature_bytes = 1 + len(list_size) + list_bytes
-    feature_size = _encode_varint(feature_bytes)
-    key = _encode_key(name)
-    entry_size = _encode_varint(len(key) + 1 + len(feature_size) + feature_bytes)
+    feature_size = encode_varint(feature_bytes)
+    key = encode_key(name)
+    entry_size = encode_varint(len(key) + 1 + len(feature_size) + feature_bytes)
     return b"\x0a%b%b\x12%b\x0a%b\x0a%b" % (entry_size, key, feature_size, list_size, value_size)
 
 
@@ -168,7 +169,8 @@ _encode_short_bytes_head = functools.lru_cache(maxsize=8192)(_encode_bytes_head)
 
 
 @functools.lru_cache(maxsize=1024)
-def _encode_key(name: str) -> bytes:
+def encode_key(name: str) -> bytes:
+    """Return the key of a feature's map entry."""
     return _encode_field(KEY, name.encode())
 
 
@@ -187,7 +189,7 @@ def _encode_feature(name: str, value: Any) -> bytes:
             if not INT64_MIN <= element <= INT64_MAX:
                 raise FeatureError(f"Feature {name!r}: {element} does not fit int64. Store it as bytes, or scale it.")
         # A negative integer is encoded as the unsigned one of the same 64 bits.
-        packed = b"".join(_encode_varint(element & (2**64 - 1)) for element in elements)
+        packed = b"".join(encode_varint(element & (2**64 - 1)) for element in elements)
         return _encode_field(INT64_LIST, _encode_field(LIST_VALUE, packed))
     if all(isinstance(element, float) for element in elements):
         return _encode_field(FLOAT_LIST, _encode_field(LIST_VALUE, _convert_to_float32(name, elements).tobytes()))

@@ -16,7 +16,14 @@ from hypothesis import strategies as st
 
 from beam_jobs.compression.streams import READ_SIZES, ReadSizes
 from beam_jobs.text_files.spans.blocks import SpanBlock, line_blocks, line_blocks_in_range
-from beam_jobs.text_files.spans.lines import BOM, Span, line_spans, lines, paragraphs, paragraphs_in_range
+from beam_jobs.text_files.spans.lines import (
+    BOM,
+    Span,
+    drop_blank_lines,
+    join_paragraphs,
+    line_spans,
+    paragraphs_in_range,
+)
 from tpudata.storage import storage_for
 
 LIMIT = 1 << 20
@@ -111,7 +118,7 @@ def test_finds_each_record_once_in_any_ranges(
 def test_blocks_hold_the_lines_that_a_plain_loop_finds(data: bytes, places: list[int], limit: int) -> None:
     chunks = [data[start:stop] for start, stop in itertools.pairwise(cut(data, places))]
     # Line by line, with a limit that some of the lines exceed.
-    assert list(spans_of(line_blocks(chunks, 0, limit), limit)) == list(lines(line_spans(chunks, 0, limit)))
+    assert list(spans_of(line_blocks(chunks, 0, limit), limit)) == list(drop_blank_lines(line_spans(chunks, 0, limit)))
 
 
 def test_finds_each_record_once_in_ranges_of_one_byte(tmp_path: Path) -> None:
@@ -152,7 +159,7 @@ def test_skips_a_line_over_the_limit() -> None:
 
 
 def test_a_paragraph_over_the_limit_has_no_data() -> None:
-    spans = list(paragraphs(line_spans([b"aa\nbb\ncc\n\nd\n"], 0, 5), 5))
+    spans = list(join_paragraphs(line_spans([b"aa\nbb\ncc\n\nd\n"], 0, 5), 5))
     assert [(span.offset, span.size, span.data) for span in spans] == [(0, 8, b""), (10, 1, b"d")]
 
 
