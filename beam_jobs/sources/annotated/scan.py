@@ -15,7 +15,7 @@ from beam_jobs.annotations.contents import Contents
 from beam_jobs.annotations.form import AnnotationForm
 from beam_jobs.references.reference import key_digests
 from beam_jobs.references.rejection import add_key
-from beam_jobs.references.repeated_keys import KeyRows, key_rows
+from beam_jobs.references.repeated_keys import KeyRows, make_key_rows
 from beam_jobs.sources.annotated.picture_index import Picture, below_folder
 from tpudata.errors import BadRecordError
 from tpudata.storage import Range, folder_ranges
@@ -125,7 +125,7 @@ class AnnotationScan:
     def take_rows(self) -> KeyRows:
         """Return the pictures since the last call by their keys, each with its index in the file."""
         lines = range(self._read - len(self._keys), self._read)
-        rows = key_rows(self._keys, lines, self._file_index)
+        rows = make_key_rows(self._keys, lines, self._file_index)
         self.facts.add_annotated(self._keys)
         self._keys.clear()
         return rows
@@ -198,7 +198,7 @@ class PictureScan:
 
     def take_rows(self) -> KeyRows:
         """Return no rows."""
-        return key_rows([], [], self._part_index)
+        return make_key_rows([], [], self._part_index)
 
     def parts(self) -> Iterator[Range]:
         """Yield ranges of the files."""

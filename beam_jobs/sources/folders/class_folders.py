@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from beam_jobs.file_names import is_left_behind
 from beam_jobs.options import ConvertOptions
-from beam_jobs.references.labels import Labels, check_classes, integer_labels
+from beam_jobs.references.labels import Labels, check_classes, make_integer_labels
 from beam_jobs.references.reference import Reference
 from beam_jobs.references.rejection import Reject, raise_rejection
 from beam_jobs.sources.classes import Classes
@@ -131,7 +131,7 @@ class ClassFolders(Source):
         numbers = {entry.name for entry in folders}
         if not options.append:
             check_classes(int(largest.name), len(numbers), largest.path)
-        return cls(options, tops, integer_labels(numbers), classes)
+        return cls(options, tops, make_integer_labels(numbers), classes)
 
     @property
     def labels(self) -> Labels:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from beam_jobs.references.labels import Labels, check_classes, integer_labels, is_integer_label
+from beam_jobs.references.labels import Labels, check_classes, is_integer_label, make_integer_labels
 from beam_jobs.sources.classes import MAX_INTEGER_LABEL, is_number_label
 from beam_jobs.sources.lists.columns import ColumnFacts
 from beam_jobs.sources.lists.place import RowPlace
@@ -100,7 +100,7 @@ class ListFacts:
         if numbers and are_all:
             largest = max(numbers, key=int)
             check_classes(int(largest), len(numbers), str(self.names[largest]))
-        return integer_labels(numbers)
+        return make_integer_labels(numbers)
 
 
 def _fits(name: str) -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from beam_jobs.references.labels import is_class_name
 from beam_jobs.references.reference import key_bytes
-from beam_jobs.references.repeated_keys import KeyRows, key_rows
+from beam_jobs.references.repeated_keys import KeyRows, make_key_rows
 from beam_jobs.sources.classes import row_labels
 from beam_jobs.sources.lists.columns import ColumnReader
 from beam_jobs.sources.lists.facts import ListFacts
@@ -69,7 +69,7 @@ class ListScan:
 
     def take_rows(self) -> KeyRows:
         """Return the rows since the last call by their keys."""
-        rows = key_rows(self._paths, self._lines, self._list_index)
+        rows = make_key_rows(self._paths, self._lines, self._list_index)
         self._paths.clear()
         self._lines.clear()
         return rows
