@@ -18,7 +18,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 from beam_jobs.compression.decompressors import DECOMPRESSION_ERRORS, decompress_member
 from beam_jobs.file_kinds import ZIP_MAGIC
-from beam_jobs.file_names import is_path_left_behind, member_path
+from beam_jobs.file_names import is_path_left_behind, resolve_member_path
 from beam_jobs.options import ConvertOptions
 from beam_jobs.references.ranged_file import file_size, open_ranged
 from beam_jobs.references.reading import MOST_INPUT_BYTES, make_too_large_error
@@ -138,7 +138,7 @@ class Zips(ClassifiedSource):
                 if is_path_left_behind(member.filename):
                     ignored.append(f"{unit.path}/{member.filename}")
                     continue
-                name = member_path(member.filename)
+                name = resolve_member_path(member.filename)
                 key = f"{unit.name}/{name or member.filename}"
                 try:
                     if name is None:
@@ -194,7 +194,7 @@ def _list_member_paths(files: InputFiles) -> Iterator[str]:
     for path, _ in files:
         with open_zip(path) as (_, archive):
             for member in archive.infolist():
-                name = member_path(member.filename)
+                name = resolve_member_path(member.filename)
                 if name is not None and not member.filename.endswith("/") and not is_path_left_behind(member.filename):
                     yield name
 

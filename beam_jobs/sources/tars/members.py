@@ -27,7 +27,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import BinaryIO, NamedTuple
 
-from beam_jobs.file_names import is_path_left_behind, member_path
+from beam_jobs.file_names import is_path_left_behind, resolve_member_path
 from tpudata.errors import CorruptionError, SourceError
 
 BLOCK = 512
@@ -138,7 +138,7 @@ def tar_members(file: BinaryIO, path: str, start: int = 0, end: int | None = Non
         elif kind != b"V":
             # The path of a sparse file of format 1.0 is made up.
             name = pax.get("GNU.sparse.name") or pax.get("path") or long_name or _parse_name(header)
-            safe_path = member_path(name)
+            safe_path = resolve_member_path(name)
             if any(key.startswith(_SPARSE_KEYS) for key in pax):
                 kind = b"S"
             if kind in _REJECTED_TYPES:
