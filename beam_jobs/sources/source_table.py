@@ -1,5 +1,5 @@
-"""The sources of images by name: those of this package, each a function of the conversion's options and of the source's, and those
-of installed packages (beam_jobs/sources/installed/installed_sources.py).
+"""The sources of images by name: functions that open those of this package, and the sources of installed packages
+(beam_jobs/sources/installed/installed_sources.py).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from tpudata.storage import is_pattern, split_pattern
 OpenSource = Callable[[ConvertOptions, SourceOptions], Source]
 
 
-def source_opener(name: str) -> OpenSource:
+def find_opener(name: str) -> OpenSource:
     """Return the function that opens the source of a name.
 
     Raises:
@@ -99,6 +99,7 @@ def _open_parquet_files(options: ConvertOptions, source_options: SourceOptions) 
 
 def _open_idx(options: ConvertOptions, source_options: SourceOptions) -> Source:
     paths = [path for path, _ in InputFiles(options.input)]
+    # Other files may lie next to the pairs. If no name is one of a pair, IdxPairs reports the first.
     idx_paths = [path for path in paths if is_idx_name(path.rpartition("/")[2])]
     return IdxPairs.find(options, source_options, idx_paths or paths)
 

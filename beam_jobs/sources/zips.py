@@ -117,7 +117,7 @@ class Zips(ClassifiedSource):
 
     def parts(self) -> Iterator[ZipUnit]:
         """Yield the archives."""
-        return (ZipUnit(path, name, self.splits.of(name)) for path, name in self.files)
+        return (ZipUnit(path, name, self.splits.find_split(name)) for path, name in self.files)
 
     def units(self, part: ZipUnit, ignored: list[str]) -> Sequence[ZipUnit]:
         """Return a part, which is listed at once; nothing is ignored here."""

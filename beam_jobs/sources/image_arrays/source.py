@@ -41,7 +41,7 @@ def is_array_name(name: str) -> bool:
     return name.lower().endswith(_ENDINGS) or is_cifar_batch_name(name)
 
 
-def array_files(names: Mapping[str, str]) -> list[str]:
+def find_array_files(names: Mapping[str, str]) -> list[str]:
     """Return the files of a folder, if it has files of arrays and what belongs to them alone; nothing otherwise.
 
     Args:

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from beam_jobs.references.labels import is_class_name
 from beam_jobs.references.reference import key_bytes
 from beam_jobs.references.repeated_keys import KeyRows, make_key_rows
-from beam_jobs.sources.classes import row_labels
+from beam_jobs.sources.classes import parse_row_labels
 from beam_jobs.sources.lists.columns import ColumnReader
 from beam_jobs.sources.lists.facts import ListFacts
 from beam_jobs.sources.lists.list_file import ListBlock, ListFile
@@ -142,4 +142,4 @@ def parse_labels(row: ListRow, roles: Roles, separator: str | None, origin: str)
     """
     if roles.label is None:
         return (), False
-    return row_labels(row.values.get(roles.label), separator, origin, f"column {roles.label!r}")
+    return parse_row_labels(row.values.get(roles.label), separator, origin, f"column {roles.label!r}")

@@ -202,7 +202,7 @@ class ParquetImages(Source):
             CorruptionError: the file is truncated or damaged, unless bad records are skipped.
         """
         del ignored
-        size, split, row = file_size(part.path), self.splits.of(part.name), 0
+        size, split, row = file_size(part.path), self.splits.find_split(part.name), 0
         try:
             with open_parquet(part.path, size) as file:
                 groups = file.footer.groups

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, BinaryIO, NamedTuple
 
-from beam_jobs.sources.classes import json_labels
+from beam_jobs.sources.classes import parse_json_labels
 from beam_jobs.sources.tars.members import Member
 from tpudata.console.tables import count_text
 from tpudata.errors import BadRecordError, CorruptionError
@@ -92,7 +92,7 @@ def field_labels(content: MemberContent, field: str, path: str) -> tuple[tuple[s
         raise BadRecordError(
             origin, f'it has no "{LABEL}"; write one, or pass --unlabelled if the images have no classes'
         )
-    return json_labels(value[LABEL], origin, f'"{LABEL}"')
+    return parse_json_labels(value[LABEL], origin, f'"{LABEL}"')
 
 
 def json_object(content: MemberContent, path: str) -> dict[str, Any]:

@@ -175,7 +175,7 @@ class Tars(ClassifiedSource):
 
     def parts(self) -> Iterator[TarUnit]:
         """Yield the tars."""
-        return (_make_tar_unit(path, name, self.splits.of(name)) for path, name in self.files)
+        return (_make_tar_unit(path, name, self.splits.find_split(name)) for path, name in self.files)
 
     def units(self, part: TarUnit, ignored: list[str]) -> Iterable[TarUnit]:
         """Return a tar, or the tars in a tar of tars.

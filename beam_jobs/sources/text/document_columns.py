@@ -17,7 +17,7 @@ from beam_jobs.references.notes import LABEL_BLANKS, Note, ignore_note
 from beam_jobs.references.packs.packed_keys import PackedKeys
 from beam_jobs.references.reference import WHOLE_FILE
 from beam_jobs.references.rejection import Reject, add_key
-from beam_jobs.sources.classes import Classes, row_labels
+from beam_jobs.sources.classes import Classes, parse_row_labels
 from beam_jobs.sources.named_splits import NamedSplits
 from beam_jobs.text_files.document import DocumentBlock, TextFile
 from beam_jobs.text_files.documents import document_blocks, text_parts
@@ -197,7 +197,7 @@ def _ignore(error: BadRecordError) -> None:
 
 def _parse_labels(value: Any, text: TextOptions, origin: str) -> tuple[tuple[str, ...], bool]:
     """Return the labels in a value of a row, and whether it may hold several."""
-    return row_labels(value, text.labels.label_separator, origin, f"field {text.labels.label_field!r}")
+    return parse_row_labels(value, text.labels.label_separator, origin, f"field {text.labels.label_field!r}")
 
 
 def _check_row_key(value: Any, name: str, origin: str) -> str:

@@ -152,7 +152,7 @@ class TextSource(PackSource):
         group: list[tuple[TextPart, str]] = []
         size = 0
         for text in text_parts(text_files(part, ignored), self.text, self.range_bytes):
-            split = self.splits.of(text.file.name)
+            split = self.splits.find_split(text.file.name)
             self._note_folder(text.file.name, split)
             group.append((text, split))
             size += text.stop - text.start if text.form is None else self.range_bytes
