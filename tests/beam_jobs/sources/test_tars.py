@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 from beam_jobs.references.labels import Labels
 from beam_jobs.sources import SourceOptions
 from beam_jobs.sources.tars.file import open_tar
-from beam_jobs.sources.tars.form import CLASSES, tar_form
+from beam_jobs.sources.tars.form import CLASSES, detect_tar_form
 from beam_jobs.sources.tars.form import PAIRS as PAIRED
 from beam_jobs.sources.tars.members import tar_members
 from beam_jobs.sources.tars.tars import Tars
@@ -432,17 +432,17 @@ def test_unpacks_at_most_1_mebibyte_to_find_the_form_of_a_tar(tmp_path: Path, fi
     path = write_tar(tmp_path, [*first, *FLAT], gz=True)
     assert opened(path).has_classes
     with pytest.raises(SourceError, match=r"data\.tar\.gz is compressed, and its first 1 MiB do not say.*Unpack it"):
-        tar_form(TarUnit(str(path), ""), labelled=True, most_looked_at=1 << 20)
+        detect_tar_form(TarUnit(str(path), ""), labelled=True, most_looked_at=1 << 20)
     # Of one that is not compressed, what is skipped is not read.
     plain = write_tar(tmp_path, [*first, *FLAT])
-    assert tar_form(TarUnit(str(plain), ""), labelled=True, most_looked_at=1 << 20).form in (CLASSES, PAIRED)
+    assert detect_tar_form(TarUnit(str(plain), ""), labelled=True, most_looked_at=1 << 20).form in (CLASSES, PAIRED)
 
 
 def test_does_not_unpack_trailing_zeros_to_find_the_form_of_a_tar(tmp_path: Path) -> None:
     path = tmp_path / "data.tar.gz"
     path.write_bytes(gzip.compress(tar_bytes([(".hidden", b"")]) + bytes(2 << 20)))
-    with pytest.raises(SourceError, match="do not say what it holds"):
-        tar_form(TarUnit(str(path), ""), labelled=True, most_looked_at=1 << 20)
+    with pytest.raises(SourceError, match="do not show what it holds"):
+        detect_tar_form(TarUnit(str(path), ""), labelled=True, most_looked_at=1 << 20)
 
 
 @GZ
