@@ -210,7 +210,7 @@ class StoredRecordSource(PackSource):
         frames, offsets = list(frames_by_record.values()), np.zeros(len(frames_by_record), np.int64)
         sizes = np.array(list(map(len, frames)), np.int64)
         listed = self._pack(unit, np.array(list(frames_by_record), np.int64), sizes, offsets, offsets, splits or None)
-        return listed._replace(buffers=frames, rows=np.arange(len(frames)))
+        return listed._replace(buffers=frames, buffer_indices=np.arange(len(frames)))
 
     def _pack(
         self,
