@@ -173,14 +173,14 @@ def _append(
         write_entry_file(base.dataset, entry_file)
         # A killed append may have left lists of rejects that the manifest does not have.
         remove_listing_rejects(output, kept_names=base.manifest.rejects)
-        result = _run(conversion.select_new_inputs(base, entry_file), pipeline, job, beam_options)
+        pipeline_result = _run(conversion.select_new_inputs(base, entry_file), pipeline, job, beam_options)
     finally:
         # A detached job reads the file, and removes it in its last step.
         if not job.goes_on:
             storage.delete(entry_file)
-    if result is None:
+    if pipeline_result is None:
         return None
-    return AppendResult(base.manifest, open_dataset(output).manifest, count_stored_inputs(result))
+    return AppendResult(base.manifest, open_dataset(output).manifest, count_stored_inputs(pipeline_result))
 
 
 def _open_base(conversion: Conversion) -> Base:

@@ -45,7 +45,7 @@ def build_pipeline(conversion: Conversion, pipeline: beam.Pipeline, progress: Pr
 
     Args:
         conversion: the conversion.
-        pipeline: an empty one.
+        pipeline: an empty pipeline.
         progress: gets the inputs that are listed, and the bytes of each.
     """
     options, limits = conversion.options, conversion.options.request_limits
@@ -174,7 +174,7 @@ def _return_labels(begin: bytes, labels: Labels) -> Labels:
 
 
 def _make_side_inputs(side: PCollection[Any] | None) -> tuple[AsSingleton, ...]:
-    """Return the one additional argument of a step, or none if there is no side input."""
+    """Return a step's additional arguments: a side input of one element, or nothing for None."""
     return () if side is None else (AsSingleton(side),)
 
 

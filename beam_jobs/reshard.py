@@ -203,7 +203,7 @@ def _merge_datasets(
 
 
 def _reject_hashed_splits(datasets: Sequence[Dataset]) -> None:
-    """Raise UsageError if a hash of the file names assigned the splits: the same hash cannot divide one of them again."""
+    """Raise UsageError if the splits were assigned by hashes of file names: the same hashes cannot divide one split evenly."""
     for dataset in datasets:
         if dataset.manifest.options.get("split"):
             raise UsageError(

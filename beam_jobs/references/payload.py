@@ -1,6 +1,6 @@
 """Payloads: the kinds of bytes that references point to, and their part of the hash that identifies an input for --append.
 
-A room that reads bytes other than self-describing files (bare pixels, rows of text, stored records) derives a class of its own.
+A room that reads bytes other than self-describing files (bare pixels, rows of text, stored records) derives its own class.
 Facts that reading needs besides the bytes are fields of that class, so they travel once for many references.
 """
 
@@ -20,7 +20,7 @@ _DIGEST_BYTES = 16
 
 @dataclasses.dataclass(frozen=True)
 class Payload:
-    """Kind of a record's bytes; this one's describe themselves, as image files do.
+    """Kind of a record's bytes. This base class is for bytes that describe themselves, such as image files.
 
     Attributes:
         is_escaped: whether `entry_texts` escapes characters of features that are not ASCII.

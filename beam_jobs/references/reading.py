@@ -101,11 +101,11 @@ def read_references(references: Iterable[Reference]) -> Iterator[tuple[Reference
     file, ahead.
     """
     remaining = iter(references)
-    first = next(remaining, None)
-    if first is None:
+    first_reference = next(remaining, None)
+    if first_reference is None:
         return
-    references = itertools.chain([first], remaining)
-    if is_remote(first.spool or first.path):
+    references = itertools.chain([first_reference], remaining)
+    if is_remote(first_reference.spool or first_reference.path):
         yield from read_ahead(references, _read, operator.attrgetter("size"), request_limits().read_threads)
         return
     for reference in references:

@@ -21,7 +21,7 @@ NO_FEATURES: Mapping[str, Any] = {}
 
 
 class Reference(NamedTuple):
-    """One input record: its address, and what the output needs to know of it.
+    """One input record: its address, and the facts that its record in the output needs.
 
     Attributes:
         key: the record's stable name, unique in the input: the path below the input, with `/`.

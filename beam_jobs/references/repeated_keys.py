@@ -16,7 +16,7 @@ KeyRows: TypeAlias = npt.NDArray[np.void]
 
 
 class Repeat(NamedTuple):
-    """Two rows with one key; the smallest repeat is the one whose later row comes first.
+    """Two rows with one key. As tuples, repeats are in the order of their later rows.
 
     Attributes:
         list_index, line: the list of the later row, by index, and the row's line.
@@ -64,10 +64,10 @@ def find_first_repeat(parts: Iterable[bytes]) -> Repeat | None:
     Args:
         parts: the bytes of `KeyRows`.
     """
-    data = b"".join(parts)
-    if not data:
+    row_bytes = b"".join(parts)
+    if not row_bytes:
         return None
-    rows = np.frombuffer(data, _ROW)
+    rows = np.frombuffer(row_bytes, _ROW)
     rows = rows[np.lexsort([rows[name] for name in ("line", "list", "low", "high")])]
     repeats_previous = (rows["high"][1:] == rows["high"][:-1]) & (rows["low"][1:] == rows["low"][:-1])
     # Of three rows with one key, only the second counts: the third comes later.

@@ -184,8 +184,8 @@ def _open_pattern(options: ConvertOptions, source_options: SourceOptions) -> Sou
     if _find_form(options.input) == IMAGE:
         source_options.reject_list_flags(f"{options.input} matches images")
         return MatchedImages.find(options, source_options, *split_pattern(options.input))
-    first, _ = next(_match_files(options.input))
-    return _open_files(options, source_options, first.path)
+    first_entry, _ = next(_match_files(options.input))
+    return _open_files(options, source_options, first_entry.path)
 
 
 def _match_files(pattern: str) -> Iterator[tuple[Entry, str]]:
@@ -228,21 +228,21 @@ def _find_form_of_name(name: str) -> str:
     return ARRAYS if is_array_name(name) else find_form_of_ending(name) or IMAGE
 
 
-def _open_files(options: ConvertOptions, source_options: SourceOptions, first: str) -> Source:
-    """Open the files of an input with the source for the form of `first`, the path of one; SourceError if it is an image."""
-    form = find_form_of_file(first)
+def _open_files(options: ConvertOptions, source_options: SourceOptions, path: str) -> Source:
+    """Open the files of an input with the source for the form of one, at `path`; SourceError if that is an image."""
+    form = find_form_of_file(path)
     if form == IMAGE:
-        raise SourceError(f"{first} is one image. Name {FORMS}.")
+        raise SourceError(f"{path} is one image. Name {FORMS}.")
     files = InputFiles(options.input)
     if form == LIST:
         return Lists.find(options, source_options, files)
     if form == PARQUET:
         return ParquetImages.find(options, source_options, InputFiles(options.input, skips_markdown=True))
-    source_options.reject_list_flags(f"{first} is {form}", has_columns=form == TAR)
+    source_options.reject_list_flags(f"{path} is {form}", has_columns=form == TAR)
     if form == IDX:
-        return IdxPairs.find(options, source_options, [path for path, _ in files])
+        return IdxPairs.find(options, source_options, [file_path for file_path, _ in files])
     if form == ARRAYS:
-        return ImageArrays.find(options, source_options, [path for path, _ in files])
+        return ImageArrays.find(options, source_options, [file_path for file_path, _ in files])
     if form == ZIP:
         return Zips.find(options, source_options, InputFiles(options.input, skips_markdown=True))
     return Tars.find(options, source_options, files)

@@ -81,20 +81,11 @@ def _open_imagenet(options: ConvertOptions, source_options: SourceOptions) -> So
     return images
 
 
-def _open_lists(options: ConvertOptions, source_options: SourceOptions) -> Source:
-    return Lists.find(options, source_options, InputFiles(options.input))
-
-
-def _open_tars(options: ConvertOptions, source_options: SourceOptions) -> Source:
-    return Tars.find(options, source_options, InputFiles(options.input))
-
-
-def _open_zips(options: ConvertOptions, source_options: SourceOptions) -> Source:
-    return Zips.find(options, source_options, InputFiles(options.input))
-
-
-def _open_parquet_files(options: ConvertOptions, source_options: SourceOptions) -> Source:
-    return ParquetImages.find(options, source_options, InputFiles(options.input))
+def _open_containers(
+    source_class: type[Lists | Tars | Zips | ParquetImages], options: ConvertOptions, source_options: SourceOptions
+) -> Source:
+    """Open a source whose files hold many images each."""
+    return source_class.find(options, source_options, InputFiles(options.input))
 
 
 def _open_idx(options: ConvertOptions, source_options: SourceOptions) -> Source:
@@ -112,10 +103,10 @@ SOURCES: Mapping[str, OpenSource] = MappingProxyType(
     {
         "folders": ClassFolders.find,
         "files": _open_files,
-        "list": _open_lists,
-        "tar": _open_tars,
-        "zip": _open_zips,
-        "parquet": _open_parquet_files,
+        "list": functools.partial(_open_containers, Lists),
+        "tar": functools.partial(_open_containers, Tars),
+        "zip": functools.partial(_open_containers, Zips),
+        "parquet": functools.partial(_open_containers, ParquetImages),
         "idx": _open_idx,
         "arrays": _open_arrays,
         "imagenet": _open_imagenet,

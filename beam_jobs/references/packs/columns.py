@@ -1,4 +1,4 @@
-"""Columns of a table in memory: lists of a value a row, or of one value if all rows have it, and integers of the narrowest type."""
+"""Columns of a table in memory: lists with a value for each row, or with one for all rows, and integers of the narrowest type."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ def spread(column: list[Any], count: int) -> Iterable[Any]:
 
 def join_columns(columns: Sequence[list[Any]], lengths: Sequence[int]) -> list[Any]:
     """Concatenate the columns of tables with these numbers of rows; keep one value if each column is that value."""
-    first = columns[0]
-    if all(len(column) == 1 and column[0] == first[0] for column in columns):
-        return first
+    first_column = columns[0]
+    if all(len(column) == 1 and column[0] == first_column[0] for column in columns):
+        return first_column
     return list(itertools.chain.from_iterable(map(spread, columns, lengths)))
 
 

@@ -23,7 +23,7 @@ class ListedPack(NamedTuple):
         pack: the references, without positions.
         digests: digests of their keys.
         buffers: buffers with the bytes of held references.
-        buffer_indices: integers [n], the buffer of each reference; any number for one that is not held.
+        buffer_indices: integers [n], index of each reference's buffer; meaningless if it is not held.
         starts: int64 [n], index of the first byte of each in its buffer, or NOT_HELD.
     """
 

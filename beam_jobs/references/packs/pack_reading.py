@@ -35,8 +35,8 @@ class PieceSizes(NamedTuple):
     """Limits of pieces and of the read-ahead, in bytes.
 
     Attributes:
-        held: most bytes of pieces in memory, which has one piece of each run.
-        least: size of a piece from which `held` does not shrink it further.
+        held: most bytes of pieces in memory, where each run has one.
+        least: size of the smallest piece, even if pieces then exceed `held`.
         most: size of the largest piece.
         ahead: most bytes read ahead from an object store.
     """
@@ -116,7 +116,7 @@ def _has_fetched_payload(pack: Pack) -> bool:
 
 
 def _fetch_blocks(pack: Pack) -> Iterator[tuple[Pack, bytes | BadRecordError]]:
-    """Read a pack with fetched references one by one, and yield blocks with the sizes of their bytes."""
+    """Read the references of a pack one by one, and yield blocks whose `sizes` are those of the bytes that were fetched."""
     records, block_bytes = list[bytes](), 0
     for row, (_, data) in enumerate(read_references(pack.references())):
         if records and (isinstance(data, BadRecordError) or block_bytes >= _BLOCK_BYTES):
@@ -170,12 +170,12 @@ def _read_ranges(
 def _divide_rows(sizes: npt.NDArray[np.integer[Any]]) -> Iterator[npt.NDArray[np.intp]]:
     """Yield the rows of consecutive blocks of up to 8 MiB, or of one larger reference, given the sizes of all rows."""
     ends = np.cumsum(sizes, dtype=np.int64)
-    first = 0
-    while first < len(ends):
-        begin = int(ends[first - 1]) if first else 0
-        stop = max(first + 1, int(np.searchsorted(ends, begin + _BLOCK_BYTES, side="right")))
-        yield np.arange(first, stop)
-        first = stop
+    first_row = 0
+    while first_row < len(ends):
+        begin = int(ends[first_row - 1]) if first_row else 0
+        stop_row = max(first_row + 1, int(np.searchsorted(ends, begin + _BLOCK_BYTES, side="right")))
+        yield np.arange(first_row, stop_row)
+        first_row = stop_row
 
 
 def _cut_records(

@@ -241,8 +241,8 @@ def _describe_loose_files(folder: str, file: Entry, folders: Sequence[Entry]) ->
             f"{folder} has files, such as {file.name}, and no folders of classes. Put the images of each class into a folder"
             " named after the class, pass --unlabelled if they have no classes, or pass a list of the files."
         )
-    first = next((entry for entry in lazy_entries(folders[0].path) if not is_left_behind(entry.name)), None)
-    ending = "" if first is None or first.is_folder else first.name.rpartition(".")[2].lower()
+    first_entry = next((entry for entry in lazy_entries(folders[0].path) if not is_left_behind(entry.name)), None)
+    ending = "" if first_entry is None or first_entry.is_folder else first_entry.name.rpartition(".")[2].lower()
     pattern = f"'{folder}/*/*.{ending}'" if ending in _READ_BY_PATTERN else f"'{folder}/*/*'"
     return (
         f"{folder} has {file.name} next to its folders, which is of no class. Move it out of the input, name the other files by a"

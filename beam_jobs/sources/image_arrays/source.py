@@ -49,8 +49,8 @@ def find_array_files(names: Mapping[str, str]) -> list[str]:
     data_names = {path: name for path, name in names.items() if _has_images(name)}
     if not data_names or not all(is_array_name(name) or is_cifar_name(name) for name in data_names.values()):
         return []
-    first = next(iter(data_names))
-    return list(data_names) if is_array_file(first, read_head(first, _HEAD_BYTES)) else []
+    first_path = next(iter(data_names))
+    return list(data_names) if is_array_file(first_path, read_head(first_path, _HEAD_BYTES)) else []
 
 
 def is_array_file(path: str, head: bytes) -> bool:

@@ -105,11 +105,11 @@ class Lists(ScannedSource):
         """
         source_options.reject_list_types("values of other lists show that they are lists")
         first_files = list(itertools.islice(files, LOOKED_AT + 1))
-        first, _ = first_files[0]
-        file = detect_list(first, source_options)
-        roles = Roles.find(read_columns(file), source_options, first)
+        first_path, _ = first_files[0]
+        file = detect_list(first_path, source_options)
+        roles = Roles.find(read_columns(file), source_options, first_path)
         if roles.split is not None:
-            reject_split_flag(options, f"{first} has splits already, in its column {roles.split!r}")
+            reject_split_flag(options, f"{first_path} has splits already, in its column {roles.split!r}")
         typed = not file.columns
         if typed and source_options.label_separator is not None:
             raise UsageError(
@@ -120,7 +120,7 @@ class Lists(ScannedSource):
         splits = NamedSplits.find(options, names, file_split, split_in_file_name)
         classes = Classes.open(source_options)
         schema = ListSchema(several=source_options.label_separator is not None)
-        return cls(options, source_options, files, splits, first, typed, roles, classes, schema)
+        return cls(options, source_options, files, splits, first_path, typed, roles, classes, schema)
 
     @property
     def named_splits(self) -> frozenset[str]:

@@ -120,17 +120,19 @@ class ParquetImages(Source):
             UsageError: the options assign splits, but the names of the files stand for splits; or a flag is for lists.
         """
         first_files = list(itertools.islice(files, LOOKED_AT + 1))
-        first, _ = first_files[0]
+        first_path, _ = first_files[0]
         for name in ("split_column", "label_separator", "raw_tsv"):
             if getattr(source_options, name):
-                raise UsageError(f"--{name.replace('_', '-')} is for lists, and {first} is a Parquet file. Omit it.")
-        with open_parquet(first, file_size(first)) as file:
-            columns = find_columns(file.schema, source_options, first)
+                raise UsageError(
+                    f"--{name.replace('_', '-')} is for lists, and {first_path} is a Parquet file. Omit it."
+                )
+        with open_parquet(first_path, file_size(first_path)) as file:
+            columns = find_columns(file.schema, source_options, first_path)
         splits = NamedSplits.find(
             options, [name for _, name in first_files], file_split, split_in_file_name, accidental=False
         )
         classes = Classes.open(source_options, integers=columns.integers and columns.names is None)
-        _check_objects(columns, classes, first)
+        _check_objects(columns, classes, first_path)
         return cls(options, source_options, files, splits, columns, classes)
 
     @property
@@ -363,14 +365,14 @@ def _iterate_images(column: Any) -> Iterator[tuple[bytes | None, bytes | None]]:
     if not pyarrow.types.is_struct(column.type):
         yield from ((data, None) for data in column.to_pylist())
         return
-    data = pyarrow.compute.struct_field(column, "bytes")
+    images = pyarrow.compute.struct_field(column, "bytes")
     has_path = any(field.name == "path" and pyarrow.types.is_string(field.type) for field in column.type)
-    if data.null_count == 0 or not has_path:
-        yield from ((image, None) for image in data.to_pylist())
+    if images.null_count == 0 or not has_path:
+        yield from ((data, None) for data in images.to_pylist())
         return
     # As bytes, since a path need not be UTF-8.
     paths = pyarrow.compute.struct_field(column, "path").cast(pyarrow.binary())
-    yield from zip(data.to_pylist(), paths.to_pylist(), strict=True)
+    yield from zip(images.to_pylist(), paths.to_pylist(), strict=True)
 
 
 def _check_bytes(data: bytes | None, path: bytes | None, origin: str) -> bytes:

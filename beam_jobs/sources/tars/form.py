@@ -37,7 +37,7 @@ FORMS = {CLASSES: "a tar of images in folders", TARS: "a tar of tars", PAIRS: "a
 MOST_LOOKED_AT = 1 << 29
 # Number of samples that are searched for a label.
 _MOST_SAMPLES = 1000
-# Number of members that are searched for another one of a sample.
+# Number of members that are searched for the rest of a sample, which only an error needs.
 _MOST_NAMES = 100_000
 # Number of samples whose JSON decides the columns.
 _COLUMN_SAMPLES = 100
@@ -85,10 +85,11 @@ def detect_tar_form(
     """
     compression = read_compression(unit.path)
     with _open_start(unit.path, compression, most_looked_at) as (file, size):
-        first = next((member for member in tar_members(file, unit.path, 0, size) if is_record(member)), None)
-        if first is None:
+        members = tar_members(file, unit.path, 0, size)
+        first_member = next((member for member in members if is_record(member)), None)
+        if first_member is None:
             return TarForm(CLASSES)
-        if is_tar_header(_read_head(file, first)):
+        if is_tar_header(_read_head(file, first_member)):
             if compression:
                 raise SourceError(f"{unit.path} is a compressed tar of tars, in which nothing can be found. Unpack it.")
             return TarForm(TARS)

@@ -136,7 +136,7 @@ def tar_members(file: BinaryIO, path: str, start: int = 0, end: int | None = Non
             else:
                 pax = _parse_pax(body, path, offset)
         elif kind != b"V":
-            # A sparse file of format 1.0 has its name in a key of its own, and an artificial path.
+            # A sparse file of format 1.0 has its name under a separate key, and an artificial path.
             name = pax.get("GNU.sparse.name") or pax.get("path") or long_name or _parse_name(header)
             safe_path = resolve_member_path(name)
             if any(key.startswith(_SPARSE_KEYS) for key in pax):

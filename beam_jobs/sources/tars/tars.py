@@ -120,11 +120,11 @@ class Tars(ClassifiedSource):
         if path_labels is not None:
             labelled = path_labels.has_classes
             return cls(options, files, splits, CLASSES, path_labels.classes, labelled, path_labels=path_labels)
-        first, labelled = _make_tar_unit(*first_files[0]), not source_options.unlabelled
-        first_form = detect_tar_form(first, labelled=labelled, column_kinds=source_options.column_kinds)
+        first_tar, labelled = _make_tar_unit(*first_files[0]), not source_options.unlabelled
+        first_form = detect_tar_form(first_tar, labelled=labelled, column_kinds=source_options.column_kinds)
         form, labels = first_form.form, first_form.labels
         if form != PAIRS:
-            source_options.reject_list_flags(f"{first.path} is {FORMS[form]}")
+            source_options.reject_list_flags(f"{first_tar.path} is {FORMS[form]}")
         label_type = source_options.label_type
         integers = label_type == INT or (label_type is None and bool(labels) and all(map(is_integer_label, labels)))
         # Names of folders are not checked: without the flag, a number is a name like any other.

@@ -62,18 +62,18 @@ class DocumentColumns:
         options = text.labels
         if options.label_field is None:
             return cls(text, splits, Classes.open(options, integers=options.label_type == INT))
-        first = next(iter(files), None)
-        names = None if first is None else _read_class_names(first, text)
-        first_label = None if first is None else _read_first_label(first, text)
+        first_file = next(iter(files), None)
+        names = None if first_file is None else _read_class_names(first_file, text)
+        first_label = None if first_file is None else _read_first_label(first_file, text)
         several = options.label_separator is not None or isinstance(first_label, list)
-        if first is not None and names is not None and options.labels_file is None:
-            classes = Classes(Labels(names), first.path, integers=True, comes_from_metadata=True)
+        if first_file is not None and names is not None and options.labels_file is None:
+            classes = Classes(Labels(names), first_file.path, integers=True, comes_from_metadata=True)
             return cls(text, splits, classes, several, names)
         labels_as_written: tuple[str, ...] = ()
-        if first is not None and first_label is not None:
+        if first_file is not None and first_label is not None:
             # The listing rejects an invalid label with its document.
             with contextlib.suppress(BadRecordError):
-                labels_as_written, _ = _parse_labels(first_label, text, first.path)
+                labels_as_written, _ = _parse_labels(first_label, text, first_file.path)
         are_integers = bool(labels_as_written) and all(map(is_integer_label, labels_as_written))
         integers = options.label_type == INT or (options.label_type is None and are_integers)
         rejects_numbers = options.label_type is None and not integers
