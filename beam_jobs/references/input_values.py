@@ -42,6 +42,7 @@ def convert_value(feature: Feature, value: Any) -> Any:
 
 
 def _fit(feature: Feature, value: Any) -> Any:
+    """Return the value that a record stores; FeatureError or OverflowError if it does not fit the feature."""
     if feature.kind == "bytes":
         value = _encode_text(value)
     _, stored = fit(feature, _convert_to_floats(value) if feature.kind == "float" else value)

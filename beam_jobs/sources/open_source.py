@@ -189,6 +189,7 @@ def _open_pattern(options: ConvertOptions, source_options: SourceOptions) -> Sou
 
 
 def _match_files(pattern: str) -> Iterator[tuple[Entry, str]]:
+    """Yield the files that a pattern matches, each with its path below the fixed folder; skip names to ignore."""
     for entry, below in expand(pattern):
         if not entry.is_folder and not is_path_left_behind(below):
             yield entry, below

@@ -278,6 +278,7 @@ def _find_inexact(value: Any, place: RowPlace, name: str) -> tuple[RowPlace, str
 
 
 def _parse_number(value: Any) -> int | float | None:
+    """Return a number, a bool as an integer, or the number in a text; None if a number in a text exceeds float64."""
     if not isinstance(value, str):
         return value if isinstance(value, float) else int(value)
     return int(value) if find_kind_of_text(value) == INT else parse_float(value)

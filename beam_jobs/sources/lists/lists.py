@@ -63,7 +63,7 @@ class Lists(ScannedSource):
         source_options: options of columns and labels.
         files: the lists; all have the columns of the first one for path, label and split.
         splits: splits that the names of the lists stand for, unless there is a column of splits.
-        first: path of the first list.
+        first_path: path of the first list.
         typed: whether values have types, as in JSONL.
         roles: columns of path, label and split.
         classes: mapping from labels to class names.
@@ -77,7 +77,7 @@ class Lists(ScannedSource):
     source_options: SourceOptions
     files: InputFiles
     splits: NamedSplits
-    first: str
+    first_path: str
     typed: bool
     roles: Roles
     classes: Classes
@@ -175,7 +175,7 @@ class Lists(ScannedSource):
         file = detect_list(part, self.source_options)
         if Roles.find(read_columns(file), self.source_options, part) != self.roles:
             raise SourceError(
-                f"{part} and {self.first} have other columns for path, label and split. Convert them separately."
+                f"{part} and {self.first_path} have other columns for path, label and split. Convert them separately."
             )
         if bool(file.columns) == self.typed:
             raise SourceError(f"{self.options.input} has CSV and JSONL lists. Convert them separately.")

@@ -431,7 +431,7 @@ def test_rejects_a_member_that_is_too_large(tmp_path: Path, gz: bool) -> None:
 def test_unpacks_at_most_1_mebibyte_to_find_the_form_of_a_tar(tmp_path: Path, first: list[tuple[str, bytes]]) -> None:
     path = write_tar(tmp_path, [*first, *FLAT], gz=True)
     assert opened(path).has_classes
-    with pytest.raises(SourceError, match=r"data\.tar\.gz is compressed, and its first 1 MiB do not say.*Unpack it"):
+    with pytest.raises(SourceError, match=r"data\.tar\.gz is compressed, and its first 1 MiB do not show.*Unpack it"):
         detect_tar_form(TarUnit(str(path), ""), labelled=True, most_looked_at=1 << 20)
     # Of one that is not compressed, what is skipped is not read.
     plain = write_tar(tmp_path, [*first, *FLAT])
