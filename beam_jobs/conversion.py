@@ -46,18 +46,18 @@ class Conversion:
         text_bytes: function from a pack to the approximate bytes of each record besides its content, such as names: int64 [n].
         estimate: function from a sample of references to the ratio of their bytes in a shard to those in the input.
         deciding_options: all options that determine the content of the shards, for the manifest: a JSON object.
-        learn: function that makes the step that collects the characters of a vocabulary from packs; None without such a vocabulary.
+        collect_characters: function that makes the step that collects a vocabulary's characters from packs; None without such one.
         omit_duplicates: function that makes the step that omits duplicates, see steps/duplicates/texts.py; None keeps all.
         files: names of the files that the converter keeps next to the shards.
-        unit: noun for one input, for messages.
+        input_noun: noun for one input, for messages.
         has_unique_keys: whether the source never lists two inputs with one key.
         stores_keys: whether the dataset stores which inputs it has, which an append needs.
         why_ignored: function that returns why files were ignored, to follow their number; None if by their names.
         remarks: function from the manifest of the complete dataset to lines for the user.
         facts: facts about the input before it is listed, for warnings.
         check_source: function that raises UsageError if a source's records cannot be written for the chosen reader.
-        base: the dataset to append to, once it is opened, unless this is no append; `source` then lists new inputs only.
-        claim: claim of the run on the output, once it is taken.
+        base: the dataset to append to, once it is opened, otherwise None; with it, `source` lists new inputs only.
+        claim: claim of the run on the output, once it is taken, otherwise None.
     """
 
     options: ConvertOptions
@@ -67,10 +67,10 @@ class Conversion:
     text_bytes: TextBytes
     estimate: Estimate
     deciding_options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    learn: Callable[[RequestLimits], beam.PTransform] | None = None
+    collect_characters: Callable[[RequestLimits], beam.PTransform] | None = None
     omit_duplicates: Callable[[RequestLimits], beam.PTransform] | None = None
     files: tuple[str, ...] = ()
-    unit: str = "file"
+    input_noun: str = "file"
     has_unique_keys: bool = False
     stores_keys: bool = True
     why_ignored: Callable[[], str] | None = None

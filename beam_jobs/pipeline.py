@@ -133,9 +133,10 @@ def _list_units(conversion: Conversion, pipeline: beam.Pipeline) -> _ListedUnits
         return _ListedUnits(outputs.units, outputs[SKIPPED])
     scanned = pipeline | "ScanSource" >> ScanSource(conversion.source, options)
     source = scanned.facts | "Schema" >> beam.Map(_apply_facts, conversion)
-    firsts = () if options.shuffle else (AsSingleton(scanned.facts | "First" >> beam.Map(_find_first_blocks)),)
+    # Without a shuffle, units are numbered in the order of the input, so the number of blocks before each part is needed.
+    first_blocks = None if options.shuffle else scanned.facts | "First" >> beam.Map(_find_first_blocks)
     list_units = apply_limits(options.request_limits, list_scanned_units)
-    units = scanned.parts | "Units" >> beam.Map(list_units, AsSingleton(source), *firsts)
+    units = scanned.parts | "Units" >> beam.Map(list_units, AsSingleton(source), *_make_side_inputs(first_blocks))
     return _ListedUnits(units, scanned.checked, source)
 
 
@@ -145,11 +146,11 @@ def _read_first(conversion: Conversion, packs: PCollection[bytes]) -> _ReadResul
     if not (conversion.options.shuffle or conversion.has_unique_keys):
         omitted.append(packs | "CheckDuplicates" >> CheckDuplicates())
     characters = None
-    if conversion.learn is not None or conversion.omit_duplicates is not None:
+    if conversion.collect_characters is not None or conversion.omit_duplicates is not None:
         # Both steps read documents, some of which the listing spools, so they begin when it has ended.
         ready = packs | "Listed" >> beam.Reshuffle()
-        if conversion.learn is not None:
-            characters = ready | "Learn" >> conversion.learn(limits)
+        if conversion.collect_characters is not None:
+            characters = ready | "Learn" >> conversion.collect_characters(limits)
         if conversion.omit_duplicates is not None:
             omitted_and_kept = ready | "Omit" >> conversion.omit_duplicates(limits)
             packs = omitted_and_kept[KEPT]

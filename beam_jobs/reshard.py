@@ -273,7 +273,7 @@ def _make_conversion(
         estimate=functools.partial(estimate_ratio, options.compression),
         deciding_options=deciding_options,
         files=files,
-        unit="record",
+        input_noun="record",
         has_unique_keys=True,
         stores_keys=False,
         why_ignored=source.why_ignored,

@@ -157,8 +157,9 @@ def text_conversion(
     )
     text = _reuse_vocabulary(options, source.text)
     spec = text.tokenizer
+    collects_characters = spec is not None and spec.collects_characters
     # A vocabulary that the run collects has no identity yet.
-    identity = None if spec is None or spec.collects_characters else open_tokenizer(spec).identity
+    identity = None if spec is None or collects_characters else open_tokenizer(spec).identity
     tokenizer_json: Any = None if spec is None else spec.kind
     tokenizer_files: tuple[str, ...] = () if spec is None else (_VOCABULARY,)
     if identity is not None:
@@ -178,10 +179,10 @@ def text_conversion(
             **stored_options(source_options),
             "tokenizer": tokenizer_json,
         },
-        learn=functools.partial(CollectCharacters, text) if spec is not None and spec.collects_characters else None,
+        collect_characters=functools.partial(CollectCharacters, text) if collects_characters else None,
         omit_duplicates=functools.partial(OmitDuplicates, text) if text.dedup else None,
         files=(*tokenizer_files, *((CHAT_TEMPLATE,) if text.template else ())),
-        unit="document",
+        input_noun="document",
         facts=InputFacts.of(source, text.labels),
     )
 

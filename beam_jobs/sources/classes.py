@@ -5,12 +5,14 @@ from __future__ import annotations
 import dataclasses
 import functools
 import re
+from collections.abc import Collection
 from typing import Any, NoReturn
 
 from beam_jobs.options.labels import TextLabelOptions
 from beam_jobs.references.labels import NO_CLASS_NAME, Labels, is_class_name, is_integer_label
 from beam_jobs.sources.options import SourceOptions
 from beam_jobs.sources.source import Source
+from beam_jobs.values.column_kinds import INT
 from tpudata.console.nearest import suggestion
 from tpudata.console.tables import count_text
 from tpudata.errors import BadRecordError, SourceError
@@ -25,6 +27,18 @@ MAX_INTEGER_LABEL = 1_000_000
 def is_number_label(text: str) -> bool:
     """Return whether a label is any number, including -1, 01 and 1.0, which are not integer labels."""
     return _NUMBER.fullmatch(text) is not None
+
+
+def are_integer_labels(labels: Collection[str], label_type: str | None) -> bool:
+    """Return whether the first labels of an input are whole numbers that stand for themselves.
+
+    Args:
+        labels: the labels as written.
+        label_type: `"int"` or `"str"` if `--label-type` declares it; with None, labels that all look so are whole numbers.
+    """
+    if label_type is not None:
+        return label_type == INT
+    return bool(labels) and all(map(is_integer_label, labels))
 
 
 def is_too_large(integer_label: str) -> bool:
@@ -116,7 +130,7 @@ class Classes:
         if not is_integer_label(label):
             raise BadRecordError(
                 origin,
-                f"its label is no whole number from 0, as other labels of the input are: {label!r}; correct it, or pass"
+                f"its label is not a whole number from 0, as other labels of the input are: {label!r}; correct it, or pass"
                 " --label-type str if all are names",
             )
         if is_too_large(label):
@@ -207,6 +221,6 @@ def parse_json_labels(value: Any, origin: str, name: str) -> tuple[tuple[str, ..
         if not isinstance(label, (str, int)) or isinstance(label, bool) or label == "":
             raise BadRecordError(
                 origin,
-                f"{name} is no label: it is {abbreviate_json(label)}; allowed are a string, a whole number, or a list of these",
+                f"{name} is not a label: it is {abbreviate_json(label)}; allowed are a string, a whole number, or a list of these",
             )
     return tuple(map(str, labels)), is_list

@@ -190,22 +190,23 @@ class NamedSplits:
         """The splits that the names stand for; empty if they stand for none."""
         return self.splits if self.are_splits else frozenset()
 
-    def split_of_member(self, archive: str, member: str, origin: str) -> str:
-        """Return the split of a member of an archive.
+    def find_member_split(self, archive_split: str, member_split: str, origin: str) -> str:
+        """Return the split of a member of an archive, or an empty string.
 
         Args:
-            archive: the split that the archive's name stands for, or an empty string.
-            member: the split that the member's folder stands for, or an empty string.
+            archive_split: the split that the archive's name stands for, or an empty string.
+            member_split: the split that the member's folder stands for, or an empty string.
             origin: the member, for the message.
 
         Raises:
             SourceError: they differ, unless all archives are called `train`: those may have members of all splits.
         """
-        if member and archive not in ("", member) and self.splits != {"train"}:
+        if member_split and archive_split not in ("", member_split) and self.splits != {"train"}:
             raise SourceError(
-                f"{origin} lies in a folder of the split {member}, and its archive is named after {archive}. Rename one of them."
+                f"{origin} lies in a folder of the split {member_split}, and its archive is named after {archive_split}. Rename one"
+                " of them."
             )
-        return member or archive
+        return member_split or archive_split
 
     def find_split(self, name: str) -> str:
         """Return the split of a file, or an empty string if names do not stand for splits.

@@ -184,15 +184,13 @@ def _open_pattern(options: ConvertOptions, source_options: SourceOptions) -> Sou
     if _find_form(options.input) == IMAGE:
         source_options.reject_list_flags(f"{options.input} matches images")
         return MatchedImages.find(options, source_options, *split_pattern(options.input))
-    first_entry, _ = next(_match_files(options.input))
-    return _open_files(options, source_options, first_entry.path)
+    first_file = next(_match_files(options.input))
+    return _open_files(options, source_options, first_file.path)
 
 
-def _match_files(pattern: str) -> Iterator[tuple[Entry, str]]:
-    """Yield the files that a pattern matches, each with its path below the fixed folder; skip names to ignore."""
-    for entry, below in expand(pattern):
-        if not entry.is_folder and not is_path_left_behind(below):
-            yield entry, below
+def _match_files(pattern: str) -> Iterator[Entry]:
+    """Yield the files that a pattern matches, except those with a name to ignore."""
+    return (entry for entry, below in expand(pattern) if not entry.is_folder and not is_path_left_behind(below))
 
 
 def _find_form(pattern: str) -> str:
@@ -201,7 +199,7 @@ def _find_form(pattern: str) -> str:
     # All matches of `*.jpg` have one form, so the first decides.
     fixes_ending = find_form_of_ending(_WILDCARD_END.split(name_pattern)[-1]) is not None
     paths: dict[str, str] = {}
-    for entry, _ in itertools.islice(_match_files(pattern), _MOST_NAMES):
+    for entry in itertools.islice(_match_files(pattern), _MOST_NAMES):
         form = _find_form_of_name(entry.name)
         paths.setdefault(form, entry.path)
         if fixes_ending:

@@ -100,7 +100,7 @@ class SourceOptions:
     """
 
     source: str | None = _make_source_option(
-        f"read the input as {', '.join(SOURCE_NAMES)} or the source of an installed package (default: by what it is)"
+        f"read the input as {', '.join(SOURCE_NAMES)} or the source of an installed package (default: detected)"
     )
     source_args: Mapping[str, str] = _make_source_args_option()
     path_column: str | None = option(

@@ -15,8 +15,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from beam_jobs.references.labels import is_integer_label
-from beam_jobs.sources.classes import Classes, is_number_label
+from beam_jobs.sources.classes import Classes, are_integer_labels, is_number_label
 from beam_jobs.sources.lists.columns import convert_row, make_features
 from beam_jobs.sources.options import SourceOptions
 from beam_jobs.values.column_kinds import FLOAT32, INT, STR, ColumnKind, fits_int64, float32_problem, parse_float
@@ -143,9 +142,8 @@ def _find_class_group(pattern: re.Pattern[str]) -> int:
 
 def _open_classes(options: SourceOptions, labels: set[str]) -> Classes:
     """Return the mapping to class names, given the labels in the first paths: whole numbers are labels themselves, as in lists."""
-    label_type = options.label_type
-    integers = label_type == INT or (label_type is None and bool(labels) and all(map(is_integer_label, labels)))
-    rejects_numbers = label_type is None and not any(map(is_number_label, labels))
+    integers = are_integer_labels(labels, options.label_type)
+    rejects_numbers = options.label_type is None and not any(map(is_number_label, labels))
     return Classes.open(options, integers=integers, rejects_numbers=rejects_numbers)
 
 
@@ -163,11 +161,11 @@ def _find_problem(text: str, kind: ColumnKind) -> str:
         return ""
     if kind.kind == INT:
         fits = _DECLARED_INT.fullmatch(text) is not None and _fits(text)
-        return "" if fits else f"is no whole number: {text!r}"
+        return "" if fits else f"is not a whole number: {text!r}"
     if not text:
         return ""
     number = parse_float(text)
     if number is None:
-        return f"is no number: {text!r}"
+        return f"is not a number: {text!r}"
     problem = float32_problem(number, rounds=kind.kind == FLOAT32)
     return f"is {text}, which {problem}" if problem else ""

@@ -159,7 +159,7 @@ class Scan(Protocol):
         """Read the part from start to end, and yield the smaller parts that `Source.units` takes in place of it, in order."""
 
     def take_rows(self) -> KeyRows:
-        """Return the rows since the last call."""
+        """Return the keys of the rows since the last call, with their places."""
 
 
 class ScannedSource(Source):

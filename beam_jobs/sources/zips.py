@@ -172,7 +172,7 @@ class Zips(ClassifiedSource):
             split = folder_split(folders[0])
         if split:
             reject_split_flag(self.options, f"{unit.path} has split folders already ({split})")
-        split = self.splits.split_of_member(unit.split, split, origin)
+        split = self.splits.find_member_split(unit.split, split, origin)
         offset = find_content(file, member, unit.path)
         is_stored = member.compress_type == zipfile.ZIP_STORED
         data = b"" if is_stored else _unpack(file, offset, member, origin)

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from beam_jobs.references.packs.columns import narrow
+from beam_jobs.references.packs.columns import narrow, spread
 from beam_jobs.references.packs.pack import Pack
 from beam_jobs.references.read_ahead import AHEAD_BYTES, read_ahead
 from beam_jobs.references.reading import read_references
@@ -160,7 +160,9 @@ def _read_ranges(
                 if piece_index not in held_pieces:
                     # Pieces are numbered in the order in which they are needed.
                     held_pieces[piece_index] = next(piece_contents)
-            yield from _cut_records(block, block_pieces, block.offsets - piece_starts[block_pieces], held_pieces)
+            # 0 for whole files: both offsets are then WHOLE_FILE.
+            starts = block.offsets - piece_starts[block_pieces]
+            yield from _cut_records(block, block_pieces, starts, held_pieces)
             for piece_index, count in zip(needed_pieces.tolist(), counts.tolist(), strict=True):
                 unread_counts[piece_index] -= count
                 if not unread_counts[piece_index]:
@@ -271,10 +273,8 @@ def _number_files(pack: Pack, paths: dict[str, int]) -> npt.NDArray[np.int32]:
     if len(spools) == 1 and (spools[0] or len(originals) == 1):
         path = spools[0] or originals[0]
         return np.full(count, paths.setdefault(path, len(paths)), np.int32)
-    spooled_and_original = zip(
-        *(column * count if len(column) == 1 else column for column in (spools, originals)), strict=True
-    )
-    return np.array([paths.setdefault(spool or path, len(paths)) for spool, path in spooled_and_original], np.int32)
+    rows = zip(spread(spools, count), spread(originals, count), strict=True)
+    return np.array([paths.setdefault(spool or path, len(paths)) for spool, path in rows], np.int32)
 
 
 def _read_remote(

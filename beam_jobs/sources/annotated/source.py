@@ -167,10 +167,10 @@ class AnnotatedImages(ScannedSource):
 
     def describe_repeat(self, repeat: Repeat, facts: AnnotationFacts) -> SourceError:
         """Return the error of two annotations for one picture."""
-        first, _ = facts.files[repeat.first_list_index]
-        second, _ = facts.files[repeat.list_index]
-        origins = " and ".join(dict.fromkeys((first, second)))
-        key = self._find_key(second, repeat)
+        first_path, _ = facts.files[repeat.first_list_index]
+        path, _ = facts.files[repeat.list_index]
+        origins = " and ".join(dict.fromkeys((first_path, path)))
+        key = self._find_key(path, repeat)
         return SourceError(f"{origins}: two annotations for the picture {key!r}. Keep one of them.")
 
     def parts(self) -> Iterator[str | Unit]:

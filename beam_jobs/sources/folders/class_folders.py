@@ -183,13 +183,13 @@ class ClassFolders(Source):
         """
         del reject
         folder = unit.folder
-        for entry, below in files_below(unit.files, is_left_behind):
+        for entry, path_in_class in files_below(unit.files, is_left_behind):
             if is_left_behind(entry.name):
                 ignored.append(entry.path)
                 continue
             yield make_reference(
                 self.options,
-                f"{folder.key}/{below}",
+                f"{folder.key}/{path_in_class}",
                 path=entry.path,
                 size=entry.size,
                 split=folder.split,

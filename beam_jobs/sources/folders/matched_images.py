@@ -98,9 +98,7 @@ class MatchedImages(ClassifiedSource):
             UsageError: the options assign splits, but the folders are splits already; or as `PathLabels.find`.
         """
         paths = (
-            below
-            for entry, below in expand_below(fixed, parts)
-            if not entry.is_folder and not is_path_left_behind(below)
+            key for entry, key in expand_below(fixed, parts) if not entry.is_folder and not is_path_left_behind(key)
         )
         path_labels = PathLabels.find(source_options, paths)
         if path_labels is None:
@@ -113,7 +111,7 @@ class MatchedImages(ClassifiedSource):
         if options.split:
             # The first files fail early; all others are checked when they are listed.
             first_matches = itertools.islice(expand_below(fixed, parts), _MOST_MATCHES)
-            source._reject_splits({below for entry, below in first_matches if not entry.is_folder})
+            source._reject_splits({key for entry, key in first_matches if not entry.is_folder})
         return source
 
     @property
@@ -121,9 +119,9 @@ class MatchedImages(ClassifiedSource):
         """The columns in paths."""
         return () if self.path_labels is None else self.path_labels.features
 
-    def _find_split(self, below: str) -> str:
+    def _find_split(self, key: str) -> str:
         """Return the split of a file or folder by its path below the input; empty without one. Paths of folders end with `/`."""
-        folders = below.split("/")[:-1]
+        folders = key.split("/")[:-1]
         # The folder above the class; if no folder is a class, the outermost.
         split_folders = folders[-2:-1] if self.folder_classes else folders[:1]
         return folder_split(split_folders[0]) if split_folders else ""
@@ -145,9 +143,9 @@ class MatchedImages(ClassifiedSource):
         if all(part == "**" for part in folder_pattern):
             yield MatchedFolder(self.fixed, "")
         if folder_pattern:
-            for entry, below in expand_below(self.fixed, folder_pattern, only_folders=True):
-                self._reject_splits([f"{below}/"])
-                yield MatchedFolder(entry.path, f"{below}/")
+            for entry, folder_key in expand_below(self.fixed, folder_pattern, only_folders=True):
+                self._reject_splits([f"{folder_key}/"])
+                yield MatchedFolder(entry.path, f"{folder_key}/")
 
     def units(self, part: MatchedFolder, ignored: list[str]) -> Iterator[MatchedFiles]:
         """Yield ranges of the files of a folder."""
@@ -195,12 +193,13 @@ class MatchedImages(ClassifiedSource):
             )
 
     def _match_files(self, unit: MatchedFiles) -> Iterator[tuple[Entry, str]]:
-        """Yield the files of a unit that match the pattern, each with its path below the input."""
+        """Yield the files of a unit that match the pattern, each with its key."""
         folder, files = unit
         if folder.deep:
-            for entry, below in files_below(files, lambda name: name.startswith(".")):
-                if not entry.is_folder and matches(below, self.pattern):
-                    yield entry.checked(), below
+            # Skip hidden folders, whose names wildcards do not match.
+            for entry, key in files_below(files, lambda name: name.startswith(".")):
+                if not entry.is_folder and matches(key, self.pattern):
+                    yield entry.checked(), key
             return
         name_pattern = self.pattern[-1:]
         for entry in storage_for(files.folder).scan(files.folder, start=files.start, stop=files.stop):

@@ -58,7 +58,7 @@ def read_header(path: str, dimensions: tuple[int, ...]) -> tuple[tuple[int, ...]
         raise CorruptionError(
             path,
             min(file_size(path), length + math.prod(sizes)),
-            f"{file_size(path)} bytes, where its header says {shape}",
+            f"{file_size(path)} bytes, but its header says {shape}",
         )
     return sizes, length
 

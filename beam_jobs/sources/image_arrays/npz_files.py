@@ -132,7 +132,7 @@ def open_npz_file(path: str) -> list[NpzSet]:
     """
     file_name = path.rpartition("/")[2]
     arrays = _list_arrays(path)
-    images, labels = (_group_arrays(arrays, words, path) for words in (_IMAGES, _LABELS))
+    images, labels = _group_arrays(arrays, _IMAGES, path), _group_arrays(arrays, _LABELS, path)
     if not images or images.keys() != labels.keys():
         raise SourceError(
             f"{path}: a NumPy archive with {', '.join(array.name for array in arrays) or 'no arrays'} (expected pairs such as"
@@ -147,13 +147,19 @@ def open_npz_file(path: str) -> list[NpzSet]:
     return sets
 
 
-def _group_arrays(arrays: list[_Array], words: tuple[str, ...], path: str) -> dict[str, _Array]:
-    """Return the arrays whose names have exactly one of some words, by the other words; SourceError if two have the same."""
+def _group_arrays(arrays: list[_Array], kind_words: tuple[str, ...], path: str) -> dict[str, _Array]:
+    """Return the arrays of a kind by the other words in their names; SourceError if two arrays have the same.
+
+    Args:
+        arrays: all arrays of the archive.
+        kind_words: words for the kind, exactly one of which the name of an array must have.
+        path: path of the archive.
+    """
     arrays_by_other_words: dict[str, _Array] = {}
     for array in arrays:
-        parts = re.split(r"[-_. ]", array.name.lower())
-        if sum(part in words for part in parts) == 1:
-            other_words = "_".join(part for part in parts if part not in words)
+        words = re.split(r"[-_. ]", array.name.lower())
+        if sum(word in kind_words for word in words) == 1:
+            other_words = "_".join(word for word in words if word not in kind_words)
             if other_words in arrays_by_other_words:
                 raise SourceError(
                     f"{path}: {arrays_by_other_words[other_words].name} and {array.name} have one meaning. Rename one of them."

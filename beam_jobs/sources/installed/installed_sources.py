@@ -61,7 +61,7 @@ def open_installed(name: str, installed: Installed, arguments: Mapping[str, str]
         if not isinstance(source, Source):
             raise UsageError(
                 f"--source={name}: {installed.__module__}.{installed.__qualname__}: not a source (got {type(source).__name__},"
-                " expected what derives from beam_jobs.sources.Source). Change its package."
+                " expected an instance of beam_jobs.sources.Source). Change its package."
             )
     check_attributes(source)
     return source

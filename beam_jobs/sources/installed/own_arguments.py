@@ -36,12 +36,12 @@ def open_with_arguments(
         UsageError: an argument is unknown, missing or not of its type, the class rejects it, or the class is not a source.
     """
     fields, hints = argument_fields(source_class), _read_type_hints(source_class)
-    unknown = next((argument for argument in texts if argument not in fields), None)
-    if unknown is not None:
+    unknown_argument = next((argument for argument in texts if argument not in fields), None)
+    if unknown_argument is not None:
         expected = f"one of {', '.join(fields)}" if fields else "none"
         raise UsageError(
-            f"--source-arg {unknown}: --source={name} has no such argument (expected {expected})"
-            f"{suggestion(unknown, list(fields))}"
+            f"--source-arg {unknown_argument}: --source={name} has no such argument (expected {expected})"
+            f"{suggestion(unknown_argument, list(fields))}"
         )
     arguments = {argument: _parse(argument, text, hints[argument], name) for argument, text in texts.items()}
     missing = [argument for argument, field in fields.items() if _is_required(field) and argument not in arguments]

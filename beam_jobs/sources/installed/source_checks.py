@@ -89,7 +89,7 @@ def list_references(
     def check_and_reject(error: Any) -> None:
         if not isinstance(error, BadRecordError):
             raise UsageError(
-                f"{method_name}: no error to reject with (got {type(error).__name__}, expected BadRecordError). {_FIX}"
+                f"{method_name}: not an error to reject with (got {type(error).__name__}, expected BadRecordError). {_FIX}"
             )
         reject(error)
 
@@ -147,7 +147,7 @@ class _ReferenceCheck:
         labels, features = reference.labels, reference.features
         if labels and not self._has_classes:
             raise UsageError(
-                f"{self._method_name}: {reference.key!r} has a class, and the source no `has_classes`. {_FIX}"
+                f"{self._method_name}: {reference.key!r} has a class, but the source's `has_classes` is False. {_FIX}"
             )
         if not self._has_annotations and not features.keys() <= self._names:
             undeclared = min(map(str, features.keys() - self._names))
@@ -184,7 +184,7 @@ def _check_types(reference: Any, method_name: str) -> None:
     """Raise UsageError if an object is not a reference, or a field has another type; packing it would fail without its name."""
     if not isinstance(reference, Reference):
         raise UsageError(
-            f"{method_name}: no reference (got {type(reference).__name__}, expected what make_reference returns). {_FIX}"
+            f"{method_name}: not a reference (got {type(reference).__name__}, expected the result of make_reference). {_FIX}"
         )
     labels = reference.labels
     if not isinstance(labels, tuple) or not all(isinstance(label, str) for label in labels):

@@ -204,7 +204,7 @@ def _infer_kind(name: str, column: Column) -> ColumnKind:
     """Return the kind of a column from its facts; SourceError if no kind stores all of its values unchanged."""
     if column.listed is not None and column.scalar is not None:
         raise SourceError(
-            f"{column.listed}: column {name!r} is a list, and at {column.scalar} it is none. Write lists in all rows, or pass"
+            f"{column.listed}: column {name!r} is a list, and at {column.scalar} it is not. Write lists in all rows, or pass"
             f" --column-types {name}=str to store text."
         )
     kinds = _KINDS if column.listed is None else _KINDS_OF_LISTS

@@ -65,9 +65,7 @@ def _pick(names: list[str], requested: str | None, usual: tuple[str, ...], flag:
         return requested
     matches = [name for name in names if name.lower() in usual]
     if len(matches) != 1:
-        choice = (
-            f"{' and '.join(map(repr, matches))}, of which one is meant" if matches else f"none of {', '.join(usual)}"
-        )
+        choice = f"{' and '.join(map(repr, matches))} could all be meant" if matches else f"none of {', '.join(usual)}"
         raise SourceError(
             f"{source} has the columns {listing}: {choice}. Name the column with {flag}.{_hint_unlabelled(flag)}"
         )

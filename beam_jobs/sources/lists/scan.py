@@ -68,7 +68,7 @@ class ListScan:
         return len(self._paths)
 
     def take_rows(self) -> KeyRows:
-        """Return the rows since the last call by their keys."""
+        """Return the keys of the rows since the last call, with their lines."""
         rows = make_key_rows(self._paths, self._lines, self._list_index)
         self._paths.clear()
         self._lines.clear()

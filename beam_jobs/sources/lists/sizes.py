@@ -80,9 +80,9 @@ def _look_up_size(row: ListedFile) -> int | BadRecordError:
         # An outage aborts the job; --on-bad-record=skip never counts it as a bad record.
         raise
     except StorageError as error:
-        return BadRecordError(row.origin, f"it lists what cannot be read: {error}", key=row.key)
+        return BadRecordError(row.origin, f"its file cannot be read: {error}", key=row.key)
     if entry is None or entry.is_folder:
         return BadRecordError(
-            row.origin, f"it lists {'a folder' if entry else 'what is not there'}: {row.key}", key=row.key
+            row.origin, f"its file {'is a folder' if entry else 'does not exist'}: {row.key}", key=row.key
         )
     return entry.size

@@ -111,7 +111,7 @@ class Pairs:
                         )
                     labels, several = parse_field_labels(fields[label_field], label_field, unit.path)
                     if several and not self.several_labels:
-                        raise BadRecordError(origin, "it has a list of labels, and the first sample has not")
+                        raise BadRecordError(origin, "it has a list of labels, unlike the first sample")
                 if self.has_captions:
                     has_caption = TEXT in fields and label_field != TEXT
                     columns[CAPTION.name] = [decode_caption(fields[TEXT], unit.path)] if has_caption else []

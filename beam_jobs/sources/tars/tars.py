@@ -19,11 +19,10 @@ from typing import BinaryIO
 
 from beam_jobs.compression.files import read_compression, strip_compression
 from beam_jobs.options import ConvertOptions
-from beam_jobs.references.labels import is_integer_label
 from beam_jobs.references.notes import Note, ignore_note
 from beam_jobs.references.reference import Reference
 from beam_jobs.references.rejection import Reject, add_key, raise_rejection
-from beam_jobs.sources.classes import Classes, ClassifiedSource
+from beam_jobs.sources.classes import Classes, ClassifiedSource, are_integer_labels
 from beam_jobs.sources.input_files import InputFiles
 from beam_jobs.sources.named_splits import (
     LOOKED_AT,
@@ -55,7 +54,6 @@ from beam_jobs.sources.tars.samples import (
     read_content,
 )
 from beam_jobs.sources.tars.unit import TarUnit, tar_files
-from beam_jobs.values.column_kinds import INT
 from tpudata.errors import BadRecordError
 from tpudata.format import Feature
 
@@ -125,10 +123,9 @@ class Tars(ClassifiedSource):
         form, labels = first_form.form, first_form.labels
         if form != PAIRS:
             source_options.reject_list_flags(f"{first_tar.path} is {FORMS[form]}")
-        label_type = source_options.label_type
-        integers = label_type == INT or (label_type is None and bool(labels) and all(map(is_integer_label, labels)))
+        integers = are_integer_labels(labels, source_options.label_type)
         # Names of folders are not checked: without the flag, a number is a name like any other.
-        rejects_numbers = form == PAIRS and label_type is None and not integers
+        rejects_numbers = form == PAIRS and source_options.label_type is None and not integers
         classes = Classes.open(source_options, integers=integers, rejects_numbers=rejects_numbers)
         return cls(
             options,
@@ -256,7 +253,7 @@ class Tars(ClassifiedSource):
                 labels = (class_name,)
             if split:
                 reject_split_flag(self.options, f"{unit.path} has split folders already ({split})")
-            split = self.splits.split_of_member(unit.split, split, f"{unit.path}: member {member.name}")
+            split = self.splits.find_member_split(unit.split, split, f"{unit.path}: member {member.name}")
             content = MemberContent(member, read_content(file, unit.path, member) if compressed else b"")
             yield TarRecord(content, split, labels)
 

@@ -12,12 +12,12 @@ import numpy as np
 from beam_jobs.compression.files import strip_compression
 from beam_jobs.parquet_files.class_names import class_names, describe_columns
 from beam_jobs.parquet_files.reader import open_parquet
-from beam_jobs.references.labels import Labels, is_integer_label, is_utf8
+from beam_jobs.references.labels import Labels, is_utf8
 from beam_jobs.references.notes import LABEL_BLANKS, Note, ignore_note
 from beam_jobs.references.packs.packed_keys import PackedKeys
 from beam_jobs.references.reference import WHOLE_FILE
 from beam_jobs.references.rejection import Reject, add_key
-from beam_jobs.sources.classes import Classes, parse_row_labels
+from beam_jobs.sources.classes import Classes, are_integer_labels, parse_row_labels
 from beam_jobs.sources.named_splits import NamedSplits
 from beam_jobs.text_files.document import DocumentBlock, TextFile
 from beam_jobs.text_files.documents import document_blocks, text_parts
@@ -74,8 +74,7 @@ class DocumentColumns:
             # The listing rejects an invalid label with its document.
             with contextlib.suppress(BadRecordError):
                 labels_as_written, _ = _parse_labels(first_label, text, first_file.path)
-        are_integers = bool(labels_as_written) and all(map(is_integer_label, labels_as_written))
-        integers = options.label_type == INT or (options.label_type is None and are_integers)
+        integers = are_integer_labels(labels_as_written, options.label_type)
         rejects_numbers = options.label_type is None and not integers
         return cls(text, splits, Classes.open(options, integers=integers, rejects_numbers=rejects_numbers), several)
 
@@ -166,7 +165,7 @@ class DocumentColumns:
         """Return the class names for the label in a row; BadRecordError if it is invalid."""
         labels_as_written, are_several = _parse_labels(value, self.text, origin)
         if are_several and not self.several:
-            raise BadRecordError(origin, "it has a list of labels, and the first document has not")
+            raise BadRecordError(origin, "it has a list of labels, unlike the first document")
         return tuple(self.classes.resolve(label, origin) for label in labels_as_written)
 
     def _resolve_folder_class(self, path: str, name: str) -> str:
@@ -218,7 +217,7 @@ def _check_row_key(value: Any, name: str, origin: str) -> str:
     if not is_key or (isinstance(value, str) and not is_utf8(value)):
         raise BadRecordError(
             origin,
-            f"field {name!r} is no key: it is {abbreviate_json(value)}; allowed are a text that is not empty or a whole number",
+            f"field {name!r} is not a key: it is {abbreviate_json(value)}; allowed are a text that is not empty or a whole number",
         )
     return str(value)
 

@@ -108,7 +108,8 @@ def _list_entries(text_range: TextFiles) -> Iterator[tuple[Entry, str]]:
         if file is not None:
             yield file, file.name
         else:
-            yield from ((entry, below) for entry, below in expand(text_range.path) if not entry.is_folder)
+            matched = expand(text_range.path)
+            yield from ((entry, relative_path) for entry, relative_path in matched if not entry.is_folder)
         return
     files, pattern = text_range.files, text_range.pattern
     if not text_range.deep:
@@ -116,9 +117,10 @@ def _list_entries(text_range: TextFiles) -> Iterator[tuple[Entry, str]]:
             if not entry.is_folder and matches(entry.name, pattern):
                 yield entry.checked(), entry.name
     elif pattern:
-        for entry, below in files_below(files, lambda name: name.startswith(".")):
-            if not entry.is_folder and matches(below, pattern):
-                yield entry, below
+        # Skip hidden folders, whose names wildcards do not match.
+        for entry, relative_path in files_below(files, lambda name: name.startswith(".")):
+            if not entry.is_folder and matches(relative_path, pattern):
+                yield entry, relative_path
     else:
         yield from files_below(files, is_left_behind)
 

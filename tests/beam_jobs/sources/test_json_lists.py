@@ -152,8 +152,8 @@ def test_stores_lists_in_records(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("one", "two", "message"),
     [
-        ([1], 2, r"line 1: column 'x' is a list, and at .*line 2 it is none"),
-        ("a", ["b"], r"line 2: column 'x' is a list, and at .*line 1 it is none"),
+        ([1], 2, r"line 1: column 'x' is a list, and at .*line 2 it is not"),
+        ("a", ["b"], r"line 2: column 'x' is a list, and at .*line 1 it is not"),
         ([1, None], [2], r"line 1: column 'x' has a list whose item 1 is null"),
         ([[1]], [2], r"line 1: column 'x' is \[1\] \(expected a number"),
         ([0.5], [2**24 + 1], r"line 2: column 'x' is 16777217, which would become 16777216 in float32"),
