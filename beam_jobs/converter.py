@@ -174,8 +174,8 @@ def check_extra(extra: Iterable[Feature], used_names: Collection[str]) -> None:
             )
         if not (feature.is_static or feature.is_image_file or feature.shape == (None,)):
             raise UsageError(
-                f"the extra feature {feature.name!r}: of another kind (got shape {feature.shape}, expected a static shape or"
-                " (None,), or encoding image or label_map). Store it flat."
+                f"the extra feature {feature.name!r}: unsupported shape (got {feature.shape}, expected a static shape or (None,),"
+                " or encoding image or label_map). Store it flat."
             )
         names.add(feature.name)
 

@@ -42,7 +42,7 @@ from beam_jobs.stored_records.find_inputs import Inputs, check_apart, check_spli
 from beam_jobs.stored_records.foreign.first_records import FirstRecords
 from beam_jobs.stored_records.foreign.tfds_files import add_tfds_facts
 from beam_jobs.stored_records.merged_datasets import MergedDatasets
-from beam_jobs.stored_records.options import RECORD, ReshardOptions
+from beam_jobs.stored_records.options import CONTENT, RECORD, ReshardOptions
 from beam_jobs.stored_records.source import StoredRecordSource
 from beam_jobs.stored_records.splits import Splitter
 from beam_jobs.stored_records.stored_files import StoredDataset
@@ -157,7 +157,7 @@ def _merge_datasets(
         compression=merged.compression if keeps_compression else options.compression,
     )
     names = {feature.name for feature in merged.features}
-    if reshard_options.key not in (None, "record", "content") and reshard_options.key not in names:
+    if reshard_options.key not in (None, RECORD, CONTENT) and reshard_options.key not in names:
         raise UsageError(
             f"--key={reshard_options.key}: the datasets have no such feature. They have {', '.join(sorted(names))}."
         )
@@ -207,8 +207,8 @@ def _reject_hashed_splits(datasets: Sequence[Dataset]) -> None:
     for dataset in datasets:
         if dataset.manifest.options.get("split"):
             raise UsageError(
-                f"--split: --split has made the splits of {dataset.path} from the file names, which do not divide a part of them"
-                " evenly. Pass --key=content."
+                f"--split: the splits of {dataset.path} were made by --split from hashes of file names, which cannot divide one of"
+                " them evenly. Pass --key=content."
             )
 
 
@@ -225,7 +225,7 @@ def _convert_files(
     label = None
     if reshard_options.labels is not None:
         label = first_records.label_name(reshard_options.label)
-    if reshard_options.key not in (None, "record", "content"):
+    if reshard_options.key not in (None, RECORD, CONTENT):
         first_records.check_feature("--key", reshard_options.key)
     for name in raw_names:
         first_records.check_feature("--raw", name)

@@ -106,10 +106,10 @@ class Classes:
                 return label
             if self.integers and is_integer_label(label) and int(label) < len(self.labels.names):
                 return self.labels.names[int(label)]
-            hint, file_prefix = suggestion(label, self.labels.names), "" if self.comes_from_metadata else "--labels "
+            file = self.path if self.comes_from_metadata else f"--labels {self.path}"
+            hint = suggestion(label, self.labels.names)
             raise BadRecordError(
-                origin,
-                f"unknown label: {label!r}; {file_prefix}{self.path} has {count_text(len(self.labels.names), 'name')}{hint}",
+                origin, f"unknown label: {label!r}; {file} has {count_text(len(self.labels.names), 'name')}{hint}"
             )
         if self.integers:
             self._check_integer(label, origin)
@@ -136,8 +136,8 @@ class Classes:
         if is_too_large(label):
             raise BadRecordError(
                 origin,
-                f"its label is more than {MAX_INTEGER_LABEL:,}, the most that whole numbers may count classes to: {label}; list"
-                " the classes in a file and pass --labels FILE",
+                f"its label is more than {MAX_INTEGER_LABEL:,}, the largest that a whole number may be: {label}; list the classes"
+                " in a file and pass --labels FILE",
             )
 
 

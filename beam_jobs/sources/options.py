@@ -120,10 +120,9 @@ class SourceOptions:
     column_types: Mapping[str, str] = option(
         {},
         FlagGroup.INPUT,
-        "int, float, float32 or str for further columns of a list, of a WebDataset's JSON or of --label-from, in place of what"
-        " their values look like;"
-        " VALUE is stored for missing values; for columns of Parquet files, which are stored if they are named here, and of JSON"
-        " also ints, floats or strings",
+        "int, float, float32 or str for extra columns of a list, of a WebDataset's JSON or of --label-from, instead of the type"
+        " that their values suggest; VALUE is stored for missing values; columns of Parquet files are stored only if they are named"
+        " here; these and columns of JSON may also be ints, floats or strings",
         Value("NAME=TYPE[=VALUE],...", _parse_types),
         stored=Stored(Entries(TEXT)),
     )

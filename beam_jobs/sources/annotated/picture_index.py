@@ -56,6 +56,7 @@ class PictureIndex:
         first, stop = (int(np.searchsorted(self._digests, digest, side)) for side in ("left", "right"))
         candidates = map(self._make_picture, self._rows[first:stop].tolist())
         pictures = [picture for picture in candidates if is_same_picture(name, picture.key)]
+        # If the name is a path, pictures at that path take precedence over others of the same file name.
         return [picture for picture in pictures if is_path_of(name, picture.key)] or pictures
 
     def _make_picture(self, row: int) -> Picture:

@@ -159,7 +159,7 @@ class AnnotationScan:
         if len(pictures) > 1:
             names = " and ".join(picture.key for picture in pictures[:2])
             return self._reject(
-                annotation.place.error(f"it stands for several pictures, {names}", annotation.picture), pictures
+                annotation.place.error(f"its name matches several pictures, {names}", annotation.picture), pictures
             )
         self.facts.contents.add(annotation)
         if annotation.map_file is not None and (map_key := path_below(self._folder, annotation.map_file.path)):

@@ -152,14 +152,15 @@ def _list_variables(path: str) -> Iterator[_Variable]:
         tag = storage_for(path).read_range(path, offset, _TAG_BYTES)
         if len(tag) < _TAG_BYTES:
             raise CorruptionError(path, offset, "the MATLAB file is truncated inside a tag")
-        kind, length = struct.unpack(f"{order}II", tag)
+        element_type, length = struct.unpack(f"{order}II", tag)
+        is_compressed = element_type == _COMPRESSED
         offset += _TAG_BYTES
         if length > size - offset:
             raise CorruptionError(path, offset, f"the MATLAB file is truncated: a variable has {length:,} bytes")
-        if kind in (_MATRIX, _COMPRESSED):
-            yield _read_variable(path, offset, length, order, is_compressed=kind == _COMPRESSED)
+        if is_compressed or element_type == _MATRIX:
+            yield _read_variable(path, offset, length, order, is_compressed=is_compressed)
         # Compressed elements are not padded.
-        offset += length if kind == _COMPRESSED else _padded_size(length)
+        offset += length if is_compressed else _padded_size(length)
 
 
 def _read_variable(path: str, offset: int, size: int, order: str, *, is_compressed: bool) -> _Variable:

@@ -154,10 +154,10 @@ class ColumnFacts:
             UsageError: there is no column of a declared name.
         """
         names = sorted(self.columns)
-        unknown = [name for name in declared if name not in self.columns]
-        if unknown:
+        unknown_name = next((name for name in declared if name not in self.columns), None)
+        if unknown_name is not None:
             raise UsageError(
-                f"--column-types: no further column {unknown[0]!r}; there are: {', '.join(names) or 'none'}"
+                f"--column-types: no extra column {unknown_name!r}; there are: {', '.join(names) or 'none'}"
             )
         return {name: declared.get(name) or _infer_kind(name, self.columns[name]) for name in names}
 

@@ -149,7 +149,7 @@ def test_reads_columns_as_declared(tmp_path: Path) -> None:
     path = write_list(tmp_path, "path,label,x,y\n0.jpg,cat,007,5\n")
     assert extras(path, SourceOptions(column_types={"x": "int", "y": "str"})) == [{"x": 7, "y": "5"}]
     assert extras(path, SourceOptions(column_types={"x": "float"})) == [{"x": 7.0, "y": 5}]
-    with pytest.raises(UsageError, match="no further column 'z'"):
+    with pytest.raises(UsageError, match="no extra column 'z'"):
         opened(path, SourceOptions(column_types={"z": "int"}))
     path.write_text("path,label,x\n0.jpg,cat,True\n")
     with pytest.raises(SourceError, match="is 'True'; --column-types says int"):
