@@ -36,7 +36,7 @@ def spread(column: list[Any], count: int) -> Iterable[Any]:
 
 
 def join_columns(columns: Sequence[list[Any]], lengths: Sequence[int]) -> list[Any]:
-    """Concatenate the columns of tables with these numbers of rows; keep one value if each column is that value."""
+    """Concatenate columns of these numbers of rows; the result is one value if that value is every column's only one."""
     first_column = columns[0]
     if all(len(column) == 1 and column[0] == first_column[0] for column in columns):
         return first_column

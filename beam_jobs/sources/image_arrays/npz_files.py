@@ -117,7 +117,7 @@ class NpzSet(ImageSet):
             marks = [next(numbers) for _ in range(width)]
             if not {*marks} <= {0, 1}:
                 raise SourceError(
-                    f"{self.path}: row {row} of {self.labels.name} has other numbers than 0 and 1, which mark the classes of an"
+                    f"{self.path}: row {row} of {self.labels.name} has numbers other than 0 and 1, which mark the classes of an"
                     " image. Save its images as files."
                 )
             yield tuple(str(label) for label, mark in enumerate(marks) if mark)

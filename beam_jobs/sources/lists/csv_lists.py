@@ -94,8 +94,8 @@ def _split_cells(pieces: Iterable[bytes], form: CsvForm, offset: int, line: int)
 def _split_in_bulk(data: bytes, form: CsvForm, start: int) -> list[list[str]] | None:
     """Return the cells of each row, also of blank ones; None if the lines must be split row by row.
 
-    They must if they have an error, which that then reports, if they end inside quotes or without a line end, and if they begin
-    with a byte order mark.
+    That is so if the lines have an error, which splitting row by row reports, if they end inside quotes or without a line end, and
+    if they begin with a byte order mark.
 
     Args:
         data: whole lines, or a part of a long line.

@@ -175,7 +175,7 @@ class Lists(ScannedSource):
         file = detect_list(part, self.source_options)
         if Roles.find(read_columns(file), self.source_options, part) != self.roles:
             raise SourceError(
-                f"{part} and {self.first_path} have other columns for path, label and split. Convert them separately."
+                f"{part} and {self.first_path} have different columns for path, label and split. Convert them separately."
             )
         if bool(file.columns) == self.typed:
             raise SourceError(f"{self.options.input} has CSV and JSONL lists. Convert them separately.")

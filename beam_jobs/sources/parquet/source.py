@@ -229,7 +229,7 @@ class ParquetImages(Source):
         """Raise SourceError if a file has other columns or class names than the first one."""
         if find_columns(file.schema, self.source_options, path) != self.columns:
             raise SourceError(
-                f"{path} and the first file of {self.options.input} have other columns or class names. Convert them one by one."
+                f"{path} and the first file of {self.options.input} have different columns or class names. Convert them one by one."
             )
 
     def references(

@@ -87,7 +87,7 @@ class DocumentColumns:
         """Raise SourceError if a file's metadata has other class names than that of the first one."""
         if self.names is not None and _read_class_names(file, self.text) != self.names:
             raise SourceError(
-                f"{file.path} and the first file of the input have other class names. Convert them one by one, or pass --labels"
+                f"{file.path} and the first file of the input have different class names. Convert them one by one, or pass --labels"
                 " FILE."
             )
 

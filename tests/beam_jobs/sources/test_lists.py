@@ -348,7 +348,7 @@ def test_several_lists_share_classes_and_types(tmp_path: Path) -> None:
     assert source.labels == Labels(("cat", "dog"))
     assert [reference.features for reference in listed(source)] == [{"x": 1.0}, {"x": 2.5}]
     (tmp_path / "b" / "list.csv").write_text("file,label,x\n0.jpg,dog,2\n")
-    with pytest.raises(SourceError, match="have other columns"):
+    with pytest.raises(SourceError, match="have different columns"):
         opened(f"{tmp_path}/*/list.csv")
     (tmp_path / "b" / "list.csv").write_text('{"path": "0.jpg", "label": "dog"}\n')
     with pytest.raises(SourceError, match="CSV and JSONL"):
