@@ -167,9 +167,8 @@ class NamedSplits:
             splits, split_of = inner_splits, split_inside
         split_names = frozenset(split for split in splits.values() if split)
         others = [name for name, split in splits.items() if not split]
-        are_splits = bool(split_names) and (
-            not others or len(split_names) > 1 or not (accidental or split_names == {"train"})
-        )
+        is_deliberate = len(split_names) > 1 or not (accidental or split_names == {"train"})
+        are_splits = bool(split_names) and (not others or is_deliberate)
         if are_splits and others:
             first, *more = (name for name, split in splits.items() if split)
             examples = (
@@ -179,9 +178,10 @@ class NamedSplits:
                 f"{options.input} has {examples} next to {others[0]}, which does not. Move it out of the input, or name the files"
                 " by a pattern."
             )
-        if are_splits and (len(split_names) > 1 or split_names != {"train"}):
+        if are_splits and split_names != {"train"}:
             reject_split_flag(options, f"{options.input} has splits already ({', '.join(sorted(split_names))})")
         elif options.split:
+            # --split divides an input whose names are all `train`.
             are_splits = False
         return cls(options.input, are_splits, split_names, len(splits) <= LOOKED_AT, split_of)
 

@@ -147,10 +147,10 @@ class AnnotatedImages(ScannedSource):
             MissingExtraError: the package that draws polygons is not installed.
         """
         if not len(annotated := facts.sort_digests()):
+            example = f", which has no {facts.missing!r}" if facts.missing else ""
             raise SourceError(
-                f"{self._annotations_path}: no annotation of a picture in"
-                f" {self.options.input}{f', which has no {facts.missing!r}' * bool(facts.missing)}. Check that both are of the same"
-                " dataset, and that pictures have the extensions of images."
+                f"{self._annotations_path}: no annotation of a picture in {self.options.input}{example}. Check that both are of the"
+                " same dataset, and that pictures have the extensions of images."
             )
         labels_file = self.source_options.labels_file
         labels = None if labels_file is None else read_labels(labels_file)
