@@ -103,13 +103,13 @@ def prepare(flags: argparse.Namespace, beam_options: PipelineOptions) -> Iterato
         tokenizer, source_options = read_options(TokenizerOptions, flags), read_options(TextSourceOptions, flags)
         labels = read_options(TextLabelOptions, flags, are_of_source=source_options.source is not None)
         text = read_options(TextOptions, flags, tokenizer=tokenizer.spec, labels=labels)
-        text = _set_template(text, tokenizer.chat_template)
+        text = _add_template(text, tokenizer.chat_template)
         if not dry_run:
             text = _resolve_targets(_resolve_tokenizer(text, beam_options), beam_options)
         yield text_conversion(options, text, source_options)
 
 
-def _set_template(text: TextOptions, path: str | None) -> TextOptions:
+def _add_template(text: TextOptions, path: str | None) -> TextOptions:
     """Return the options with the chat template of a file or the tokenizer; unchanged unless chats become tokens."""
     if path is not None and not text.chat:
         raise UsageError("--chat-template requires --chat. Pass it, or omit the flag")

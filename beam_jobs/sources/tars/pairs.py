@@ -20,7 +20,7 @@ from beam_jobs.sources.tars.samples import (
     LABEL,
     TEXT,
     MemberContent,
-    decode_caption,
+    decode_text,
     describe_image_problem,
     find_label_field,
     find_label_map_field,
@@ -114,7 +114,7 @@ class Pairs:
                         raise BadRecordError(origin, "it has a list of labels, unlike the first sample")
                 if self.has_captions:
                     has_caption = TEXT in fields and label_field != TEXT
-                    columns[CAPTION.name] = [decode_caption(fields[TEXT], unit.path)] if has_caption else []
+                    columns[CAPTION.name] = [decode_text(fields[TEXT], unit.path)] if has_caption else []
                 if self.has_maps:
                     columns[LABEL_MAP] = _locate_label_map(fields, unit, origin, compressed=compressed)
                 json_values = parse_json_object(fields[JSON], unit.path) if JSON in fields else {}

@@ -73,8 +73,8 @@ def find_label_field(fields: Iterable[str]) -> str | None:
     return next((name for name in LABEL_FIELDS if name in names), None)
 
 
-def decode_caption(content: MemberContent, path: str) -> str:
-    """Return a sample's caption without surrounding blanks; BadRecordError if it is not UTF-8."""
+def decode_text(content: MemberContent, path: str) -> str:
+    """Return the text in a field of a sample without surrounding blanks; BadRecordError if it is not UTF-8."""
     try:
         return content.data.decode("utf-8-sig").strip()
     except UnicodeDecodeError:
@@ -84,22 +84,19 @@ def decode_caption(content: MemberContent, path: str) -> str:
 def parse_field_labels(content: MemberContent, field: str, path: str) -> tuple[tuple[str, ...], bool]:
     """Return the labels in a field of a sample, and whether they are a list; BadRecordError if there are none."""
     origin = f"{path}/{content.member.name}"
-    try:
-        text = content.data.decode("utf-8-sig").strip()
-        value: Any = parse_input_json(text) if field == JSON else text
-    except ValueError as error:
-        raise BadRecordError(origin, "not UTF-8 text" if field != JSON else f"not JSON: {error}") from None
-    if field != JSON:
-        if not text or "\n" in text:
+    if field == JSON:
+        values = parse_json_object(content, path)
+        if LABEL not in values:
             raise BadRecordError(
-                origin, f"a label is one line of text: it has {count_text(len(text.splitlines()), 'line')} of text"
+                origin, f'it has no "{LABEL}"; write one, or pass --unlabelled if the images have no classes'
             )
-        return (text,), False
-    if not isinstance(value, dict) or LABEL not in value:
+        return parse_json_labels(values[LABEL], origin, f'"{LABEL}"')
+    text = decode_text(content, path)
+    if not text or "\n" in text:
         raise BadRecordError(
-            origin, f'it has no "{LABEL}"; write one, or pass --unlabelled if the images have no classes'
+            origin, f"a label is one line of text: it has {count_text(len(text.splitlines()), 'line')} of text"
         )
-    return parse_json_labels(value[LABEL], origin, f'"{LABEL}"')
+    return (text,), False
 
 
 def parse_json_object(content: MemberContent, path: str) -> dict[str, Any]:
