@@ -113,7 +113,7 @@ def test_takes_class_names_from_parquet_metadata(tmp_path: Path) -> None:
     feature["names"] = ["positive", "negative"]
     metadata = {"huggingface": json.dumps({"info": {"features": {"label": feature}}})}
     pq.write_table(table.replace_schema_metadata(metadata), tmp_path / "validation-00000-of-00001.parquet")
-    with pytest.raises(SourceError, match="other class names"):
+    with pytest.raises(SourceError, match="different class names"):
         convert(tmp_path / "*.parquet", tmp_path / "other", *flags)
 
 
