@@ -1,4 +1,4 @@
-"""A conversion: its source, its converter and its output; beam_jobs.conversion_run runs it."""
+"""A conversion: its source, converter and output; beam_jobs.conversion_run runs it."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from tpudata.storage import RequestLimits
 from tpudata.storage.claims.claim import Claim
 
 
-def _accept(source: Source) -> None:
+def _accept_source(source: Source) -> None:
     del source
 
 
-def _say_nothing(manifest: Manifest) -> Iterable[str]:
+def _make_no_remarks(manifest: Manifest) -> Iterable[str]:
     del manifest
     return ()
 
@@ -43,21 +43,21 @@ class Conversion:
         source: source of the records.
         converter: converter that makes them.
         layout: name of the feature layout.
-        text_bytes: function from a pack to the approximate bytes of texts in each record, besides its content: int64 [n].
+        text_bytes: function from a pack to the approximate bytes of each record besides its content, such as names: int64 [n].
         estimate: function from a sample of references to the ratio of their bytes in a shard to those in the input.
         deciding_options: all options that determine the content of the shards, for the manifest: a JSON object.
-        learn: function that makes the step from packs of references to the characters that the tokenizer is made of; or None.
+        collect_characters: function that makes the step that collects a vocabulary's characters from packs; None without such one.
         omit_duplicates: function that makes the step that omits duplicates, see steps/duplicates/texts.py; None keeps all.
         files: names of the files that the converter keeps next to the shards.
-        unit: noun for one input, for messages.
-        unique_keys: whether the source cannot list two inputs of one key.
-        keys: whether the dataset is to know its inputs, which an append needs.
+        input_noun: noun for one input, for messages.
+        has_unique_keys: whether the source never lists two inputs with one key.
+        stores_keys: whether the dataset stores which inputs it has, which an append needs.
         why_ignored: function that returns why files were ignored, to follow their number; None if by their names.
         remarks: function from the manifest of the complete dataset to lines for the user.
         facts: facts about the input before it is listed, for warnings.
-        check: function that raises UsageError if a source's records cannot be written for the chosen reader.
-        base: the dataset that is added to, once it was looked at; its `source` then lists new records only.
-        claim: claim of the run on the output, once it has one.
+        check_source: function that raises UsageError if a source's records cannot be written for the chosen reader.
+        base: the dataset to append to, once it is opened, otherwise None; with it, `source` lists new inputs only.
+        claim: claim of the run on the output, once it is taken, otherwise None.
     """
 
     options: ConvertOptions
@@ -67,21 +67,21 @@ class Conversion:
     text_bytes: TextBytes
     estimate: Estimate
     deciding_options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    learn: Callable[[RequestLimits], beam.PTransform] | None = None
+    collect_characters: Callable[[RequestLimits], beam.PTransform] | None = None
     omit_duplicates: Callable[[RequestLimits], beam.PTransform] | None = None
     files: tuple[str, ...] = ()
-    unit: str = "file"
-    unique_keys: bool = False
-    keys: bool = True
+    input_noun: str = "file"
+    has_unique_keys: bool = False
+    stores_keys: bool = True
     why_ignored: Callable[[], str] | None = None
-    remarks: Callable[[Manifest], Iterable[str]] = _say_nothing
+    remarks: Callable[[Manifest], Iterable[str]] = _make_no_remarks
     facts: InputFacts = dataclasses.field(default_factory=InputFacts)
-    check: Callable[[Source], None] = _accept
+    check_source: Callable[[Source], None] = _accept_source
     base: Base | None = None
     claim: Claim | None = None
 
     def scan_here(self) -> Conversion:
-        """Return this conversion with the schema of its source known: a ScannedSource is scanned in this process.
+        """Return this conversion with a source whose schema is known: scan a ScannedSource in this process.
 
         Raises:
             SourceError: two rows have one key, or the input is invalid.
@@ -93,37 +93,39 @@ class Conversion:
         return self.replace_source(scan_source_here(self.source))
 
     def replace_source(self, source: Source) -> Conversion:
-        """Return the conversion of the source once it was scanned; raise as `scan_here`."""
-        self.check(source)
-        converter = self.converter.set_columns(source.record_columns)
+        """Return this conversion with a source whose schema is known; raise as `scan_here`."""
+        self.check_source(source)
+        converter = self.converter.apply_columns(source.record_columns)
         scanned = dataclasses.replace(self, source=source, converter=converter)
         scanned.check_base()
         return scanned
 
-    def select_new_inputs(self, base: Base, path: str) -> Conversion:
-        """Return the conversion of only the inputs that the dataset lacks; the file at `path` lists those it has."""
-        return dataclasses.replace(self, base=base, source=new_inputs(self.source, base, path))
+    def select_new_inputs(self, base: Base, entry_file: str) -> Conversion:
+        """Return the conversion of the inputs that a dataset lacks; `entry_file` is the path of the list of those it has."""
+        return dataclasses.replace(self, base=base, source=new_inputs(self.source, base, entry_file))
 
     def check_base(self) -> None:
-        """Raise OutputError if the dataset to append to has other features than new records; a source to scan has none yet."""
+        """Raise OutputError if the dataset to append to has other features than the new records."""
+        # The features of a source that is not scanned yet are unknown; `replace_source` checks them.
         if self.base is not None and not isinstance(self.source, ScannedSource):
             self.base.check_features(self.features())
             self.base.check_annotations(self.source.annotations)
 
     def features(self) -> tuple[Feature, ...]:
-        """Return the schema of the records; their shapes and classes are not known yet."""
+        """Return the schema of the records, without shapes and classes, which only the records show."""
+        # Any class: only the presence of classes matters to the schema.
         classes = Labels(("any",)) if self.source.has_classes else Labels(())
         return self.converter.features(self.converter.new_summary(), classes)
 
     def spec(self) -> DatasetSpec:
-        """Return the dataset that is to be written."""
+        """Return the specification of the dataset to write."""
         return DatasetSpec(
             self.options,
             self.converter,
             self.layout,
             self.source.has_classes,
             self.deciding_options,
-            stores_keys=self.keys,
+            keys=self.stores_keys,
             base=self.base,
             claim=self.claim,
         )

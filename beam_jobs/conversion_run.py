@@ -1,4 +1,4 @@
-"""Planning a conversion in this process, and running it: looking at the output, taking a claim on it, and starting the job."""
+"""Planning a conversion in this process, and running it: check the output, claim it, and start the job."""
 
 from __future__ import annotations
 
@@ -46,21 +46,19 @@ from tpudata.storage.claims.hold import hold_claim, name_job
 from tpudata.storage.claims.liveness import check_unclaimed, remove_dead_claim
 from tpudata.storage.local.local_storage import TEMPORARY_PREFIX
 
-# Those that an input itself may have: train, validation and test.
+# Splits that names of folders and files may stand for: train, validation and test.
 _NAMED_SPLITS = 3
 _PLAN_DELAY_SECONDS = 2.0
-# With more units than this, every worker of this machine lists some.
+# More units than this occupy every worker of a machine, so more are not counted.
 _COUNTED_UNITS = 1024
 
 
 def plan_conversion(conversion: Conversion, draws_bar: bool = False) -> Plan:
-    """Return the plan of a conversion, made in this process; write nothing.
-
-    For an append, it covers what would be added, which may be nothing.
+    """Plan a conversion in this process, without writing; the plan of an append covers only new inputs, if any.
 
     Args:
         conversion: the conversion.
-        draws_bar: whether to draw a bar on stderr if it takes more than two seconds.
+        draws_bar: whether to draw a progress bar on stderr if planning takes more than two seconds.
 
     Raises:
         BadRecordError: as in a run that does not skip bad records.
@@ -71,18 +69,17 @@ def plan_conversion(conversion: Conversion, draws_bar: bool = False) -> Plan:
     if options.append and conversion.base is None:
         base = _open_base(conversion)
         with tempfile.TemporaryDirectory(prefix="tpudata-known-") as folder:
-            path = f"{folder}/known"
-            write_entry_file(base.dataset, path)
-            return plan_conversion(conversion.select_new_inputs(base, path), draws_bar)
+            entry_file = f"{folder}/known"
+            write_entry_file(base.dataset, entry_file)
+            return plan_conversion(conversion.select_new_inputs(base, entry_file), draws_bar)
     with progress_bar(draws_bar, _PLAN_DELAY_SECONDS) as progress:
         scanned = conversion.scan_here()
-        overhead = scanned.converter.record_overhead
         plan = plan_here(
             scanned.source,
             options,
             scanned.text_bytes,
             scanned.estimate,
-            overhead,
+            scanned.converter.record_overhead,
             scanned.base,
             scanned.facts,
             progress,
@@ -97,10 +94,10 @@ def convert(conversion: Conversion, beam_options: PipelineOptions, launch: Launc
     Args:
         conversion: the conversion.
         beam_options: options of the pipeline.
-        launch: how the job is started; None waits for it and reports nothing.
+        launch: how to start the job; None waits for it and reports nothing.
 
     Returns:
-        Result of an append; None if this is not an append or the job is detached.
+        The result of an append; None if this is not an append or the job is detached.
 
     Raises:
         TpudataError: the input or the output is invalid, or a record was rejected.
@@ -110,15 +107,15 @@ def convert(conversion: Conversion, beam_options: PipelineOptions, launch: Launc
         launch.report(f"warning: {problem}")
     conversion = dataclasses.replace(conversion, options=options)
     with held_request_limits(options.request_limits), ship_package(beam_options) as shipped_options:
-        parts = _count_most_parts(conversion) if is_local(shipped_options) else None
-        with temporary_pipeline(shipped_options, parts, launch.runner) as pipeline:
+        most_parts = _count_most_parts(conversion) if is_local(shipped_options) else None
+        with temporary_pipeline(shipped_options, most_parts, launch.runner) as pipeline:
             return _convert(conversion, pipeline, shipped_options, launch)
 
 
 def _convert(
     conversion: Conversion, pipeline: beam.Pipeline, beam_options: PipelineOptions, launch: Launch
 ) -> AppendResult | None:
-    """Check the output, claim it, and run the conversion; only check it if --resume finds a complete dataset."""
+    """Check the output, claim it, and run the conversion; if --resume finds a complete dataset, only check that it is the same."""
     options = conversion.options
     check_job_server(beam_options, launch.report)
     has_ended = functools.partial(job_has_ended, options=beam_options)
@@ -139,7 +136,7 @@ def _convert_with_claim(
 ) -> AppendResult | None:
     """Append to a dataset, or write one, after removing an old one; the caller has claimed the output."""
     options = conversion.options
-    # A run that ended before the claim was taken may have changed it.
+    # Look again: another run may have changed the output before this one claimed it.
     contents = _look_at_output(conversion)
     if options.append:
         return _append(conversion, pipeline, job, beam_options)
@@ -155,7 +152,7 @@ def _convert_with_claim(
 
 
 def _count_most_parts(conversion: Conversion) -> int | None:
-    """Return the most parts that the job can list or write at the same time; None if unknown before the job runs."""
+    """Return how many workers the job can occupy while it lists or writes; None if unknown before it runs."""
     options = conversion.options
     if options.num_shards is None or isinstance(conversion.source, ScannedSource):
         return None
@@ -171,22 +168,23 @@ def _append(
     output = conversion.options.output
     base = _open_base(conversion)
     storage = storage_for(output)
-    keys_path = storage.join(output, f"{TEMPORARY_PREFIX}known-{uuid.uuid4().hex}")
+    entry_file = storage.join(output, f"{TEMPORARY_PREFIX}known-{uuid.uuid4().hex}")
     try:
-        write_entry_file(base.dataset, keys_path)
-        # A killed append has left its lists, which this one overwrites.
+        write_entry_file(base.dataset, entry_file)
+        # A killed append may have left lists of rejects that the manifest does not have.
         remove_listing_rejects(output, kept_names=base.manifest.rejects)
-        result = _run(conversion.select_new_inputs(base, keys_path), pipeline, job, beam_options)
+        pipeline_result = _run(conversion.select_new_inputs(base, entry_file), pipeline, job, beam_options)
     finally:
-        # A detached job reads it, and removes it in its last step.
+        # A detached job reads the file, and removes it in its last step.
         if not job.goes_on:
-            storage.delete(keys_path)
-    if result is None:
+            storage.delete(entry_file)
+    if pipeline_result is None:
         return None
-    return AppendResult(base.manifest, open_dataset(output).manifest, count_stored_inputs(result))
+    return AppendResult(base.manifest, open_dataset(output).manifest, count_stored_inputs(pipeline_result))
 
 
 def _open_base(conversion: Conversion) -> Base:
+    """Open the dataset to append to; raise OutputError if the options or the features of the new records do not fit it."""
     options = conversion.options
     check_has_dali_index(options)
     base = Base.open(options.output, conversion.deciding_options, layout=conversion.layout)
@@ -200,15 +198,15 @@ def _look_at_output(conversion: Conversion) -> OutputContents:
 
 
 def _check_output(conversion: Conversion, contents: OutputContents, plan: Plan) -> None:
-    """Raise OutputError if the contents of the output do not match a plan."""
+    """Raise OutputError if the output has files that a run would not overwrite, or with --resume another dataset."""
     options, base = conversion.options, conversion.base
-    names = plan.shard_names() if base is None else base.all_shard_names(plan)
+    shard_names = plan.shard_names() if base is None else base.all_shard_names(plan)
     if contents is OutputContents.DATASET and options.resume:
         reject_another_dataset(options.output, conversion.deciding_options, plan.fingerprint, can_append=True)
         check_has_dali_index(options)
         return
     if contents is OutputContents.DATASET and options.overwrite:
-        names |= open_dataset(options.output).manifest.shard_names()
+        shard_names |= open_dataset(options.output).manifest.shard_names()
         reject_foreign_metadata(
             options.output,
             options.compression,
@@ -216,13 +214,13 @@ def _check_output(conversion: Conversion, contents: OutputContents, plan: Plan) 
             labelled=conversion.source.has_classes,
             files=conversion.files,
         )
-    reject_strays(options.output, names)
+    reject_strays(options.output, shard_names)
 
 
 def _run(
     conversion: Conversion, pipeline: beam.Pipeline, job: JobRun, beam_options: PipelineOptions
 ) -> PipelineResult | None:
-    """Build and run the pipeline; delete temporary files if it fails. None if the job is detached."""
+    """Build and run the pipeline, and delete its temporary files if it fails; return None if the job is detached."""
     output, claim = conversion.options.output, conversion.claim
     with progress_bar(job.launch.draws_bar and is_local(beam_options)) as progress:
         build_pipeline(conversion, pipeline, progress)
@@ -233,7 +231,7 @@ def _run(
                 give_up(output, claim)
             raise
         except TpudataError as error:
-            # Spooled files may be as large as the input, and another run writes them again. A detached job needs them.
+            # Another run would not reuse the spooled files, which may be as large as the input. A detached job needs them.
             if not job.goes_on:
                 give_up(output, claim)
             flag = "--append" if conversion.options.append else "--resume"

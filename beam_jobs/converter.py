@@ -28,12 +28,12 @@ Input: TypeAlias = tuple[Any, bytes]
 
 @dataclasses.dataclass(frozen=True)
 class RecordColumns:
-    """Features of the records that follow from the input.
+    """Features of the records that depend on the input.
 
     Attributes:
-        several_labels: a record has any number of classes, as lists; otherwise it has one.
+        several_labels: whether a record has a list of classes, instead of one class.
         features: schema of `Reference.features`.
-        annotations: features of annotations, in place of `features`; None without any.
+        annotations: schema of annotations, in place of `features`; None without annotations.
     """
 
     several_labels: bool = False
@@ -47,8 +47,8 @@ class ShardContext:
 
     Attributes:
         labels: the classes.
-        characters: all characters of the text, if the tokenizer is made of them; otherwise None.
-        columns: columns of the records, if only the pipeline finds them; otherwise None.
+        characters: all characters of the text, if they are the tokenizer's vocabulary; otherwise None.
+        columns: columns of the records, if a scan in the pipeline found them; None if the converter has them already.
     """
 
     labels: Labels
@@ -57,7 +57,11 @@ class ShardContext:
 
 
 class Summary(Protocol):
-    """Counts of a converter for the records of a shard, or of a dataset."""
+    """Counts of a converter for the records of a shard, or of a dataset.
+
+    Attributes:
+        decoded_bytes: size of all records once they are decoded.
+    """
 
     decoded_bytes: int
 
@@ -65,16 +69,16 @@ class Summary(Protocol):
         """Add another summary."""
 
     def to_json(self) -> dict[str, Any]:
-        """Return a JSON object; `converted`, if there, counts by reason the inputs that were stored in another encoding."""
+        """Return a JSON object; its `converted`, if any, counts re-encoded inputs by reason."""
 
 
 class Converter(abc.ABC):
-    """Converter of a shard's inputs to records. Subclasses are frozen dataclasses, whose fields decide the records."""
+    """Converter of a shard's inputs to records. Subclasses are frozen dataclasses, whose fields determine the records."""
 
     @property
     @abc.abstractmethod
     def record_overhead(self) -> int:
-        """Approximate bytes of a record in a shard without its content and its texts."""
+        """Approximate bytes of a record in a shard besides its content and its texts."""
 
     @abc.abstractmethod
     def new_summary(self) -> Any:
@@ -86,7 +90,7 @@ class Converter(abc.ABC):
 
     @abc.abstractmethod
     def features(self, summary: Any, labels: Labels) -> tuple[Feature, ...]:
-        """Return the schema of a dataset whose records `summary` has counted."""
+        """Return the schema of a dataset whose records are counted in `summary`."""
 
     @abc.abstractmethod
     def records(
@@ -103,24 +107,24 @@ class Converter(abc.ABC):
 
     @abc.abstractmethod
     def read(self, packs: Sequence[Pack]) -> Iterator[tuple[Any, bytes | BadRecordError]]:
-        """Yield the inputs of packs in order with their bytes; a Reference with its error if it cannot be read."""
+        """Yield the inputs of packs in order with their bytes, and for one that cannot be read, its Reference with the error."""
 
-    def set_columns(self, columns: RecordColumns) -> Converter:
+    def apply_columns(self, columns: RecordColumns) -> Converter:
         """Return the converter for records of these columns.
 
         Raises:
-            UsageError: it does not write such columns.
+            UsageError: the options do not fit these columns.
         """
         del columns
         return self
 
     def deciding_fields(self) -> dict[str, Any]:
-        """Return the fields by name, from which a resumed run knows shards that it would write again."""
+        """Return the fields that determine the records, by name: a resumed run keeps shards that were written with equal fields."""
         return dataclasses.asdict(self)  # type: ignore[call-overload,no-any-return]
 
     def apply_context(self, context: ShardContext) -> Converter:
-        """Return the converter of a run whose facts are known."""
-        return self if context.columns is None else self.set_columns(context.columns)
+        """Return the converter with the columns that a scan in the pipeline found, if any."""
+        return self if context.columns is None else self.apply_columns(context.columns)
 
     def manifest_options(self, context: ShardContext) -> dict[str, Any]:
         """Return additional options for the manifest, once all inputs are known."""
@@ -133,34 +137,34 @@ class Converter(abc.ABC):
         return {}
 
     def maxima(self, summary: Any) -> dict[str, int]:
-        """Return the most entries that a record has in each feature of lists, as far as they are counted."""
+        """Return the length of the longest list by feature, for the features whose lists are counted."""
         del summary
         return {}
 
     def warnings(self, summary: Any) -> dict[str, str]:
-        """Return by kind a line for each thing about the records that a person would want to know."""
+        """Return warnings about the records for the user, one line each, by kind."""
         del summary
         return {}
 
     def count_converted(self) -> dict[str, int]:
-        """Return the number of inputs that an earlier conversion re-encoded, by reason; added to the counts of the shards."""
+        """Return the number of inputs that earlier conversions re-encoded, by reason; they are added to the counts of this one."""
         return {}
 
     def files(self, context: ShardContext) -> dict[str, bytes]:
-        """Return the files that are kept next to the shards, by name."""
+        """Return the contents of the files that are kept next to the shards, by name."""
         del context
         return {}
 
 
 def check_extra(extra: Iterable[Feature], used_names: Collection[str]) -> None:
-    """Check the features that references have.
+    """Check that records can have the features of references.
 
     Args:
-        extra: their schema.
+        extra: schema of the references' features.
         used_names: names of the other features of records.
 
     Raises:
-        UsageError: one has a name that is used, or a shape that records cannot have.
+        UsageError: a name is used already, or records cannot have a shape.
     """
     names = set(used_names)
     for feature in extra:
@@ -170,14 +174,15 @@ def check_extra(extra: Iterable[Feature], used_names: Collection[str]) -> None:
             )
         if not (feature.is_static or feature.is_image_file or feature.shape == (None,)):
             raise UsageError(
-                f"the extra feature {feature.name!r}: of another kind (got shape {feature.shape}, expected a static shape or"
-                " (None,), or encoding image or label_map). Store it flat."
+                f"the extra feature {feature.name!r}: unsupported shape (got {feature.shape}, expected a static shape or (None,),"
+                " or encoding image or label_map). Store it flat."
             )
         names.add(feature.name)
 
 
-def extra_overhead(extra: Sequence[Feature]) -> int:
-    """Return the approximate bytes of these features in a record, without texts and lists: keys, tags, and small values."""
+def estimate_overhead(extra: Sequence[Feature]) -> int:
+    """Return the approximate bytes of these features in a record, without texts and lists."""
+    # Of the 14 bytes, 10 are tags and lengths, and 4 a small value.
     return sum(len(feature.name) + 14 for feature in extra)
 
 
@@ -212,7 +217,7 @@ class InputConverter(Converter):
 
 
 def _check_size(reference: Reference, record: Record) -> None:
-    """Reject a record that is too large to parse: decoded pixels may be far larger than the image."""
+    """Raise BadRecordError if a record is too large to parse: decoded pixels may be far larger than the image."""
     size = len(record) if isinstance(record, bytes) else sum(map(len, record))
     if size > MAX_EXAMPLE_BYTES:
         raise BadRecordError(

@@ -18,12 +18,12 @@ DAMAGED_BZIP2 = "damaged bzip2"
 UTF_16, UTF_32 = "UTF-16", "UTF-32"
 ZIP_MAGIC = b"PK\x03\x04"
 UTF16_BOMS = (b"\xff\xfe", b"\xfe\xff")
-# Kinds of files that are not read, as messages name them.
+# Kinds that are detected only to reject them, as messages name them.
 _COMPRESS, _LZ4, _LZIP, _LZMA = "compress (.Z)", "LZ4", "lzip", "lzma, the form before xz"
 _PACK, _LZOP, _SNAPPY = "pack (.z)", "lzop", "Snappy"
 _SEVEN_Z, _RAR = "a 7z archive", "a RAR archive"
 _UNREAD_COMPRESSIONS = (_COMPRESS, _LZ4, _LZIP, _LZMA, _PACK, _LZOP, _SNAPPY)
-# Magic numbers of a block, and of the end of an empty stream.
+# Magic numbers that follow the 4 bytes of a stream's header: of a block, and of the end of an empty stream.
 _BZIP2_BLOCKS = (b"1AY&SY", b"\x17\x72\x45\x38\x50\x90")
 
 
@@ -33,7 +33,7 @@ class _Signature(NamedTuple):
     Attributes:
         magic: its first bytes.
         kind: the kind.
-        is_of_kind: extra condition on a file's first 512 bytes, or None.
+        is_of_kind: additional condition on a file's first 512 bytes, or None.
     """
 
     magic: bytes
@@ -47,7 +47,7 @@ def _is_npz(head: bytes) -> bool:
     return head[30 : 30 + int.from_bytes(head[26:28], "little")].endswith(b".npy")
 
 
-# The first that fits counts.
+# The first that matches decides.
 _SIGNATURES = (
     _Signature(b"\x1f\x8b", GZIP),
     _Signature(b"BZh", BZIP2, lambda head: head[4:10] in _BZIP2_BLOCKS),
@@ -57,18 +57,18 @@ _SIGNATURES = (
     _Signature(ZIP_MAGIC, NPZ, _is_npz),
     _Signature(ZIP_MAGIC, ZIP),
     _Signature(b"PAR1", PARQUET),
-    # Encrypted. A text may begin with PARE, but has no zeros; the header of an encrypted page has.
+    # Encrypted Parquet. A text may begin with PARE, too, but has no zero bytes, unlike the header of an encrypted page.
     _Signature(b"PARE", PARQUET, lambda head: b"\0" in head),
     _Signature(b"\0\0\x08", IDX),
     _Signature(b"\x93NUMPY", NPY),
     _Signature(b"\x89HDF", HDF5),
-    # A text may begin so, but has no zeros.
+    # A text may begin with these words, but has no zero bytes.
     _Signature(b"MATLAB 5.0 MAT-file", MAT, lambda head: b"\0" in head),
     _Signature(b"MATLAB 7.3 MAT-file", MAT_73, lambda head: b"\0" in head),
     *(_Signature(b"\x80%c}" % protocol, PICKLE) for protocol in (2, 3)),  # of a dict
     *(_Signature(b"\x80%c\x95" % protocol, PICKLE) for protocol in (4, 5)),
     _Signature(b"BZh", DAMAGED_BZIP2),
-    # One of its marks begins with one of UTF-16.
+    # Before UTF-16, one of whose marks begins one of UTF-32.
     _Signature(b"\xff\xfe\0\0", UTF_32),
     _Signature(b"\0\0\xfe\xff", UTF_32),
     *(_Signature(mark, UTF_16) for mark in UTF16_BOMS),
@@ -89,7 +89,7 @@ _SIGNATURES = (
 )
 
 
-# Files are many, and most are of none of these kinds: trying all signatures would take 5 us.
+# Most files have none of these signatures; comparing all of them takes 5 us a file.
 _BY_FIRST_BYTE = {
     byte: tuple(signature for signature in _SIGNATURES if signature.magic.startswith(byte))
     for byte in {signature.magic[:1] for signature in _SIGNATURES}
@@ -97,9 +97,9 @@ _BY_FIRST_BYTE = {
 
 
 def detect_file_kind(head: bytes) -> str:
-    """Return the kind of a file, by its first 512 bytes: one of the kinds above, or an empty string.
+    """Return the kind of a file by its first 512 bytes: one of the kinds above, or an empty string.
 
-    A text may begin with BZh or PAR1, and a list of images with a mark of UTF-16: the caller decides which kinds it heeds.
+    A text may begin with BZh or PAR1, and a list of images with a mark of UTF-16, so the caller decides which kinds count.
     """
     for magic, kind, is_of_kind in _BY_FIRST_BYTE.get(head[:1], ()):
         if head.startswith(magic) and (is_of_kind is None or is_of_kind(head)):
@@ -108,7 +108,7 @@ def detect_file_kind(head: bytes) -> str:
 
 
 def find_compression(head: bytes) -> str:
-    """Return the compression of a file, by its first 16 bytes: `"gzip"`, `"bzip2"`, `"zstd"`, `"xz"` or an empty string."""
+    """Return the compression of a file by its first 16 bytes: `"gzip"`, `"bzip2"`, `"zstd"`, `"xz"` or an empty string."""
     kind = detect_file_kind(head)
     return kind if kind in (GZIP, BZIP2, ZSTD, XZ) else ""
 

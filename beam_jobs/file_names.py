@@ -1,4 +1,4 @@
-"""Names of files and folders that are ignored, and paths of members of archives."""
+"""Names of files and folders to ignore, and paths of members of archives."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ _LEFT_BEHIND = ("Thumbs.db", "desktop.ini", "__MACOSX")
 
 
 def is_left_behind(name: str) -> bool:
-    """Return whether a name is ignored: it is hidden, or a file that operating systems leave in folders."""
+    """Return whether to ignore a name: it is hidden, or one that operating systems leave in folders."""
     return name in _LEFT_BEHIND or (name.startswith(".") and name not in (".", ".."))
 
 
 def is_path_left_behind(path: str) -> bool:
-    """Return whether a path is ignored because of one of its names."""
+    """Return whether to ignore a path because of one of its names."""
     return any(map(is_left_behind, path.split("/")))
 
 
-def member_path(name: str) -> str | None:
+def resolve_member_path(name: str) -> str | None:
     """Return the path of a member in its archive, without `.` and `..`; None if it leads outside or names the root."""
     name = name.removeprefix("./")
     parts = name.split("/")
@@ -29,4 +29,5 @@ def member_path(name: str) -> str | None:
             kept_parts.pop()
         elif part not in ("", "."):
             kept_parts.append(part)
-    return f"{'/' * name.startswith('/')}{'/'.join(kept_parts)}" if kept_parts else None
+    root = "/" if name.startswith("/") else ""
+    return f"{root}{'/'.join(kept_parts)}" if kept_parts else None

@@ -61,7 +61,7 @@ _OPTIONS = (RunOptions, PrintOptions, SourceOptions, ConvertOptions, ReaderOptio
 
 
 def run(argv: Sequence[str], prog: str = "tpudata convert images") -> int:
-    """Run the job from the command line, see `run_job`; messages call the command `prog`."""
+    """Run the job with the arguments of a command line, see `run_job`; messages call the command `prog`."""
     return run_job(new_parser(prog), prepare, argv)
 
 
@@ -88,9 +88,9 @@ def prepare(flags: argparse.Namespace, beam_options: PipelineOptions) -> Iterato
         check_output_is_writable(options, beam_options, dry_run=dry_run)
         source_options = _resolve_annotations(read_options(SourceOptions, flags), beam_options)
         conversion = image_conversion(options, source_options, read_options(ImageOptions, flags))
-        check = functools.partial(check_reader, flags.reader, where=flags.input)
-        check(conversion.source)
-        yield dataclasses.replace(conversion, check=check)
+        check_source = functools.partial(check_reader, flags.reader, where=flags.input)
+        check_source(conversion.source)
+        yield dataclasses.replace(conversion, check_source=check_source)
 
 
 def _resolve_annotations(options: SourceOptions, beam_options: PipelineOptions) -> SourceOptions:
@@ -99,7 +99,7 @@ def _resolve_annotations(options: SourceOptions, beam_options: PipelineOptions) 
     for name in ("annotations", "masks", "targets"):
         path = getattr(options, name)
         if path is not None:
-            check_places(beam_options, {f"the path of --{name},": path})
+            check_places(beam_options, {f"--{name}": path})
             absolute[name] = absolute_path(path, beam_options)
     return dataclasses.replace(options, **absolute)
 
@@ -112,7 +112,7 @@ def image_conversion(options: ConvertOptions, source_options: SourceOptions, ima
         source = dataclasses.replace(source, map_dtype="")
     converter: ImageConverter
     if isinstance(source, AnnotatedImages) or source.annotations is not None:
-        converter = AnnotatedConverter(options.label_offset, images).set_columns(source.record_columns)
+        converter = AnnotatedConverter(options.label_offset, images).apply_columns(source.record_columns)
     else:
         converter = ImageConverter(options.label_offset, images, source.several_labels, source.features)
     return Conversion(
@@ -131,7 +131,7 @@ def image_conversion(options: ConvertOptions, source_options: SourceOptions, ima
 
 
 def _match_appended_features(options: ConvertOptions, source: Source) -> Source:
-    """Return the source with only the features that the dataset to append to has: earlier versions stored fewer for tars."""
+    """Return the source with only the features of the dataset to append to, if any: earlier versions stored fewer for tars."""
     storage = storage_for(options.output)
     if not (options.append and isinstance(source, Tars) and source.form == PAIRS):
         return source

@@ -2,7 +2,7 @@
 
     source -> references -> plan -> shards -> metadata
 
-References (path, key, class, size) travel; the bytes of a record are read by the worker that writes its shard, and nowhere else.
+References (path, key, class, size) travel between the steps; only the worker that writes a record's shard reads its bytes.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from beam_jobs.steps.spread import Spread
 from beam_jobs.steps.write_dataset import WriteDataset
 from tpudata.format import Manifest
 
-# Number of partial counts, which many workers sum before one worker sums these.
+# Number of partial sums that many workers make, before one worker adds them.
 FANOUT = 64
 
 
@@ -45,12 +45,12 @@ def build_pipeline(conversion: Conversion, pipeline: beam.Pipeline, progress: Pr
 
     Args:
         conversion: the conversion.
-        pipeline: an empty one.
+        pipeline: an empty pipeline.
         progress: gets the inputs that are listed, and the bytes of each.
     """
     options, limits = conversion.options, conversion.options.request_limits
-    # Steps that run once begin here and take sums as side inputs, with defaults: a combine that makes its own default adds four
-    # transforms, each 10 ms of CPU time.
+    # Steps that run once begin with this impulse, and take sums as side inputs with defaults: a combine that makes its own default
+    # adds four transforms, each 10 ms of CPU time.
     begin = pipeline | "Begin" >> beam.Impulse()
     units = _list_units(conversion, pipeline)
     listed = (
@@ -62,7 +62,7 @@ def build_pipeline(conversion: Conversion, pipeline: beam.Pipeline, progress: Pr
             *_make_side_inputs(units.source),
         ).with_outputs(TALLY, NAMES, SAMPLE, COUNTS, main="packs")
     )
-    # The last sum is on one worker: of 10,000 parts it takes minutes.
+    # One worker adds the last sums, which takes minutes for 10,000 parts.
     fanout = None if is_local(pipeline.options) else FANOUT
     tally = listed[TALLY] | "Tally" >> beam.CombineGlobally(SumTallies()).with_fanout(fanout).without_defaults()
     sample = listed[SAMPLE] | "Sample" >> beam.CombineGlobally(MergeSamples()).with_fanout(fanout).without_defaults()
@@ -101,8 +101,8 @@ class _ListedUnits:
 
     Attributes:
         units: units of the source.
-        counts: counts of inputs that have no unit.
-        source: source with its schema, if it is scanned in the pipeline; otherwise None.
+        counts: counts of inputs that are in no unit.
+        source: the source with its schema, if it is scanned in the pipeline; otherwise None.
     """
 
     units: PCollection[Units]
@@ -115,9 +115,9 @@ class _ReadResults:
     """Results of the steps that read documents before any shard is written.
 
     Attributes:
-        packs: those that are kept.
-        characters: characters of all documents, if they are collected.
-        omitted: counts of omitted inputs.
+        packs: packs of the inputs that are not omitted.
+        characters: the characters of all documents; None if no vocabulary is made of them.
+        omitted: counts of omitted inputs, from each step that omits some.
     """
 
     packs: PCollection[bytes]
@@ -126,30 +126,31 @@ class _ReadResults:
 
 
 def _list_units(conversion: Conversion, pipeline: beam.Pipeline) -> _ListedUnits:
-    """List the units of the source; a source that is scanned first gets its schema from the scans."""
+    """List the units of the source, after scanning it for its schema if it is a ScannedSource."""
     options = conversion.options
     if not isinstance(conversion.source, ScannedSource):
         outputs = pipeline | "ListUnits" >> ListUnits(conversion.source, options)
         return _ListedUnits(outputs.units, outputs[SKIPPED])
     scanned = pipeline | "ScanSource" >> ScanSource(conversion.source, options)
     source = scanned.facts | "Schema" >> beam.Map(_apply_facts, conversion)
-    firsts = () if options.shuffle else (AsSingleton(scanned.facts | "First" >> beam.Map(_find_first_parts)),)
+    # Without a shuffle, units are numbered in the order of the input, so the number of blocks before each part is needed.
+    first_blocks = None if options.shuffle else scanned.facts | "First" >> beam.Map(_find_first_blocks)
     list_units = apply_limits(options.request_limits, list_scanned_units)
-    units = scanned.parts | "Units" >> beam.Map(list_units, AsSingleton(source), *firsts)
+    units = scanned.parts | "Units" >> beam.Map(list_units, AsSingleton(source), *_make_side_inputs(first_blocks))
     return _ListedUnits(units, scanned.checked, source)
 
 
 def _read_first(conversion: Conversion, packs: PCollection[bytes]) -> _ReadResults:
-    """Apply the steps that read inputs before the plan: checks for duplicates, vocabularies, and omissions."""
+    """Apply the steps that must end before the plan: the check for repeated keys, the vocabulary, and omission of duplicates."""
     limits, omitted = conversion.options.request_limits, list[PCollection[InputCounts]]()
-    if not (conversion.options.shuffle or conversion.unique_keys):
+    if not (conversion.options.shuffle or conversion.has_unique_keys):
         omitted.append(packs | "CheckDuplicates" >> CheckDuplicates())
     characters = None
-    if conversion.learn is not None or conversion.omit_duplicates is not None:
-        # The listing wrote these documents aside, so they can be read once it has ended.
+    if conversion.collect_characters is not None or conversion.omit_duplicates is not None:
+        # Both steps read documents, some of which the listing spools, so they begin when it has ended.
         ready = packs | "Listed" >> beam.Reshuffle()
-        if conversion.learn is not None:
-            characters = ready | "Learn" >> conversion.learn(limits)
+        if conversion.collect_characters is not None:
+            characters = ready | "Learn" >> conversion.collect_characters(limits)
         if conversion.omit_duplicates is not None:
             omitted_and_kept = ready | "Omit" >> conversion.omit_duplicates(limits)
             packs = omitted_and_kept[KEPT]
@@ -160,7 +161,7 @@ def _read_first(conversion: Conversion, packs: PCollection[bytes]) -> _ReadResul
 def _collect_labels(
     conversion: Conversion, begin: PCollection[bytes], names: PCollection[set[str]]
 ) -> PCollection[Labels]:
-    """Return the classes: those of the source, or the collected names, after the classes of the dataset that is appended to."""
+    """Return the source's classes if it knows them; otherwise the classes of the dataset to append to, and the new names."""
     source, base = conversion.source, conversion.base
     if source.labels is not None:
         return begin | "Labels" >> beam.Map(_return_labels, source.labels)
@@ -174,7 +175,7 @@ def _return_labels(begin: bytes, labels: Labels) -> Labels:
 
 
 def _make_side_inputs(side: PCollection[Any] | None) -> tuple[AsSingleton, ...]:
-    """Return the additional argument of a step, if any."""
+    """Return a step's additional arguments: a side input of one element, or nothing for None."""
     return () if side is None else (AsSingleton(side),)
 
 
@@ -183,9 +184,9 @@ def _apply_facts(facts: Any, conversion: Conversion) -> Source:
     return conversion.replace_source(conversion.source.apply_scans(facts)).source
 
 
-def _find_first_parts(facts: Any) -> dict[int, int]:
-    blocks: dict[int, int] = facts.first_blocks()
-    return blocks
+def _find_first_blocks(facts: Any) -> dict[int, int]:
+    first_blocks: dict[int, int] = facts.first_blocks()
+    return first_blocks
 
 
 def _record_overhead(source: Source, conversion: Conversion) -> int:
@@ -193,6 +194,7 @@ def _record_overhead(source: Source, conversion: Conversion) -> int:
 
 
 def _make_context(source: Source, base: Base | None) -> ShardContext:
+    """Return the context of shards for a scanned source; without its classes, those of the dataset to append to."""
     labels = source.labels
     if labels is None:
         labels = Labels(()) if base is None else base.extend_labels(Labels(()), source.integer_labels)

@@ -42,7 +42,7 @@ from beam_jobs.stored_records.find_inputs import StoredInputs, check_output_outs
 from beam_jobs.stored_records.foreign.first_records import FirstRecords
 from beam_jobs.stored_records.foreign.tfds_files import add_tfds_facts
 from beam_jobs.stored_records.merged_datasets import MergedDatasets
-from beam_jobs.stored_records.options import RECORD, ReshardOptions
+from beam_jobs.stored_records.options import CONTENT, RECORD, ReshardOptions
 from beam_jobs.stored_records.source import StoredRecordSource
 from beam_jobs.stored_records.splits import Splitter
 from beam_jobs.stored_records.stored_files import StoredDataset
@@ -51,9 +51,9 @@ from tpudata.console.tables import count_text
 from tpudata.errors import UsageError
 from tpudata.format import Dataset, Manifest
 
-# Feature with the name of the input file of an image, which keys its record, so that splits are those of `convert`.
+# Feature with the name of an image's input file. As the key of a record, it gives the same splits as `convert` did.
 _FILE_NAME = "image/filename"
-_FORMS = "DIR is the folder of a dataset, a TFRecord file of another program, a folder or a pattern of such."
+_FORMS = "DIR is the folder of a dataset, a TFRecord file of another program, or a folder or a pattern of such files."
 _TOPICS = ("dataset/reshard", "runs")
 _OPTIONS = (RunOptions, PrintOptions, ReshardOptions, ConvertOptions)
 # Help of options that differ from those of other conversions: stored records keep their order, compression and splits.
@@ -68,7 +68,7 @@ _HELPS = {
 
 
 def run(argv: Sequence[str], prog: str = "tpudata reshard") -> int:
-    """Run the job from the command line, see `run_job`; messages call the command `prog`."""
+    """Run the job with the arguments of a command line, see `run_job`; messages call the command `prog`."""
     return run_job(new_parser(prog), prepare, argv)
 
 
@@ -94,26 +94,26 @@ def prepare(flags: argparse.Namespace, beam_options: PipelineOptions) -> Iterato
         TpudataError: the flags do not fit each other, or the inputs or the output are invalid.
     """
     labels = None if flags.labels_file is None else read_labels(flags.labels_file).names
-    stored = read_options(ReshardOptions, flags, labels=labels)
+    reshard_options = read_options(ReshardOptions, flags, labels=labels)
     inputs, dry_run = flags.inputs, read_options(RunOptions, flags).dry_run
     if not dry_run:
         inputs, flags.output = _resolve_places(inputs, flags.output, beam_options)
     options = read_options(ConvertOptions, flags, input=", ".join(inputs), shuffle=False)
-    stored.check_with(options)
+    reshard_options.check_with(options)
     with choose_limits(options, beam_options):
         check_output_is_writable(options, beam_options, dry_run=dry_run)
-        yield reshard_conversion(options, inputs, stored, keeps_compression=flags.compression is None)
+        yield reshard_conversion(options, inputs, reshard_options, keeps_compression=flags.compression is None)
 
 
 def reshard_conversion(
-    options: ConvertOptions, inputs: Sequence[str], stored: ReshardOptions, *, keeps_compression: bool = False
+    options: ConvertOptions, inputs: Sequence[str], reshard_options: ReshardOptions, *, keeps_compression: bool = False
 ) -> Conversion:
     """Inspect the inputs, and return their conversion, ready to be planned or run.
 
     Args:
         options: options of the output and its shards; `input` names the inputs for messages and the manifest.
         inputs: datasets, or TFRecord files of other programs.
-        stored: options of the records.
+        reshard_options: options for the stored records.
         keeps_compression: whether shards are compressed as the datasets are, instead of by the options.
 
     Raises:
@@ -121,28 +121,28 @@ def reshard_conversion(
         DatasetError: the datasets do not fit each other.
         UsageError: the options do not fit the inputs.
     """
-    check_output_outside(inputs, options.output)
-    input_parts = find_inputs(inputs, stored.take)
-    check_splits(input_parts.splits, stored.take, assigns_splits=options.split is not None)
+    check_apart(inputs, options.output)
+    input_parts = find_inputs(inputs, reshard_options.take)
+    check_splits(input_parts.splits, reshard_options.take, assigns_splits=options.split is not None)
     if input_parts.datasets:
-        return _merge_datasets(options, inputs, input_parts, stored, keeps_compression)
-    return _convert_files(options, inputs, input_parts, stored)
+        return _merge_datasets(options, inputs, input_parts, reshard_options, keeps_compression)
+    return _convert_files(options, inputs, input_parts, reshard_options)
 
 
 def _merge_datasets(
     options: ConvertOptions,
     inputs: Sequence[str],
-    input_parts: StoredInputs,
-    stored: ReshardOptions,
+    input_parts: Inputs,
+    reshard_options: ReshardOptions,
     keeps_compression: bool,
 ) -> Conversion:
-    """Return the conversion that rewrites the records of datasets as one dataset; UsageError if an option does not fit them."""
+    """Return the conversion of datasets into one; raise UsageError if an option does not fit them."""
     for flag, value in (
-        ("--labels", stored.labels_file),
-        ("--label", stored.label),
-        ("--raw", stored.raw),
-        ("--label-map", stored.label_maps),
-        ("--feature", stored.features),
+        ("--labels", reshard_options.labels_file),
+        ("--label", reshard_options.label),
+        ("--raw", reshard_options.raw),
+        ("--label-map", reshard_options.label_maps),
+        ("--feature", reshard_options.features),
     ):
         if value:
             path = input_parts.datasets[0].path
@@ -150,103 +150,110 @@ def _merge_datasets(
                 f"{flag} is for TFRecords of other programs, and {path} is a dataset, whose manifest has its features. Omit it,"
                 f" or pass the dataset's files to declare them anew: '{path}/SPLIT-*'."
             )
-    merged = MergedDatasets.of(input_parts.datasets, stored)
+    merged = MergedDatasets.of(input_parts.datasets, reshard_options)
     options = dataclasses.replace(
         options,
         label_offset=merged.label_offset,
         compression=merged.compression if keeps_compression else options.compression,
     )
     names = {feature.name for feature in merged.features}
-    if stored.key not in (None, "record", "content") and stored.key not in names:
+    if reshard_options.key not in (None, RECORD, CONTENT) and reshard_options.key not in names:
         raise UsageError(
-            f"--key={stored.key}: the datasets have no such feature. They have {', '.join(sorted(names))}."
+            f"--key={reshard_options.key}: the datasets have no such feature. They have {', '.join(sorted(names))}."
         )
-    key = stored.key or (_FILE_NAME if _FILE_NAME in names else RECORD)
-    if stored.key is None and key == _FILE_NAME and stored.take and options.split:
-        _reject_split_of_a_split(input_parts.datasets)
-    splitter = Splitter(key, stored.split_keys, options.split)
-    tokenizer = merged.tokenizer
-    label = merged.label
+    key = reshard_options.key or (_FILE_NAME if _FILE_NAME in names else RECORD)
+    if reshard_options.key is None and key == _FILE_NAME and reshard_options.take and options.split:
+        _reject_hashed_splits(input_parts.datasets)
+    splitter = Splitter(key, reshard_options.split_keys, options.split)
     converter = DatasetConverter(
         schema=merged.features,
         label_numbers=merged.label_numbers,
-        label="" if label is None else label.name,
+        label="" if merged.label is None else merged.label.name,
         label_offset=merged.label_offset,
         decoded=merged.list_decoded_sizes(),
-        carried=merged.counts(stored.take),
+        carried=merged.counts(reshard_options.take),
         converted_before=merged.count_converted(),
         list_maxima=merged.maxima(),
-        tokenizer=tokenizer,
+        tokenizer=merged.tokenizer,
     )
-    origin = [
+    origins = [
         {"created_by": dataset.manifest.created_by, "fingerprint": dataset.manifest.source.fingerprint}
         for dataset in input_parts.datasets
     ]
     deciding_options = options.deciding_options()
     if options.split is None:
-        # The earlier assignment to splits remains.
+        # The datasets' own --split still decides.
         deciding_options = {
             name: value for name, value in deciding_options.items() if name != "split" or name not in merged.options
         }
     return _make_conversion(
         options,
         StoredRecordSource(
-            tuple(inputs), stored.take, tuple(map(StoredDataset.of, input_parts.datasets)), splitter, merged.class_names
+            tuple(inputs),
+            reshard_options.take,
+            tuple(map(StoredDataset.of, input_parts.datasets)),
+            splitter,
+            merged.class_names,
         ),
         converter,
         merged.layout,
-        {**merged.options, **deciding_options, "reshard": {**stored_options(stored), "inputs": origin}},
-        tuple(name for name, _ in tokenizer),
+        {**merged.options, **deciding_options, "reshard": {**stored_options(reshard_options), "inputs": origins}},
+        tuple(name for name, _ in merged.tokenizer),
     )
 
 
-def _reject_split_of_a_split(datasets: Sequence[Dataset]) -> None:
-    """Raise UsageError if splits were assigned by the hash of the file names, which would give all of one split the same part."""
+def _reject_hashed_splits(datasets: Sequence[Dataset]) -> None:
+    """Raise UsageError if the splits were assigned by hashes of file names: the same hashes cannot divide one split evenly."""
     for dataset in datasets:
         if dataset.manifest.options.get("split"):
             raise UsageError(
-                f"--split: --split has made the splits of {dataset.path} from the file names, which do not divide a part of them"
-                " evenly. Pass --key=content."
+                f"--split: the splits of {dataset.path} were made by --split from hashes of file names, which cannot divide one of"
+                " them evenly. Pass --key=content."
             )
 
 
 def _convert_files(
-    options: ConvertOptions, inputs: Sequence[str], input_parts: StoredInputs, stored: ReshardOptions
+    options: ConvertOptions, inputs: Sequence[str], input_parts: Inputs, reshard_options: ReshardOptions
 ) -> Conversion:
-    """Return the conversion of foreign TFRecords, whose schema is inferred or declared; UsageError if an option does not fit."""
-    if stored.merge_labels:
+    """Return the conversion of other programs' TFRecords, whose schema is inferred or declared; UsageError if an option misfits."""
+    if reshard_options.merge_labels:
         raise UsageError("--merge-labels is for datasets, whose classes have names. Omit it.")
-    stored = add_tfds_facts(stored, inputs)
-    first = FirstRecords.of(input_parts.first_files)
-    raw = {raw.name for raw in stored.raw}
-    declared = {feature.name for feature in stored.features}
+    reshard_options = add_tfds_facts(reshard_options, inputs)
+    first_records = FirstRecords.of(input_parts.first)
+    raw_names = {raw.name for raw in reshard_options.raw}
+    declared_names = {feature.name for feature in reshard_options.features}
     label = None
-    if stored.labels is not None:
-        label = first.find_label(stored.label)
-    if stored.key not in (None, "record", "content"):
-        first.check_feature("--key", stored.key)
-    for name in raw:
-        first.check_feature("--raw", name)
-    for name in declared:
-        first.check_feature("--feature", name)
-    for name in stored.label_maps:
-        first.check_feature("--label-map", name)
-        if name in raw:
+    if reshard_options.labels is not None:
+        label = first_records.label_name(reshard_options.label)
+    if reshard_options.key not in (None, RECORD, CONTENT):
+        first_records.check_feature("--key", reshard_options.key)
+    for name in raw_names:
+        first_records.check_feature("--raw", name)
+    for name in declared_names:
+        first_records.check_feature("--feature", name)
+    for name in reshard_options.label_maps:
+        first_records.check_feature("--label-map", name)
+        if name in raw_names:
             raise UsageError(f"--label-map={name}: --raw describes this feature, too. Omit one of them.")
     converter = ForeignConverter(
-        images=tuple(sorted(first.images - raw - declared - {*stored.label_maps})),
-        raw=stored.raw,
-        label_maps=stored.label_maps,
-        declared=stored.features,
+        images=tuple(sorted(first_records.images - raw_names - declared_names - {*reshard_options.label_maps})),
+        raw=reshard_options.raw,
+        label_maps=reshard_options.label_maps,
+        declared=reshard_options.features,
         label=label,
         label_offset=options.label_offset,
     )
-    splitter = Splitter(stored.key or RECORD, stored.split_keys, options.split)
+    splitter = Splitter(reshard_options.key or RECORD, reshard_options.split_keys, options.split)
     source = StoredRecordSource(
-        tuple(inputs), stored.take, (), splitter, stored.labels, skips_foreign=input_parts.skips_foreign
+        tuple(inputs),
+        reshard_options.take,
+        (),
+        splitter,
+        reshard_options.labels,
+        skips_foreign=input_parts.skips_foreign,
     )
-    deciding_options = {**options.deciding_options(), "reshard": stored_options(stored)}
-    return _make_conversion(options, source, converter, first.find_layout(raw), deciding_options, ())
+    deciding_options = {**options.deciding_options(), "reshard": stored_options(reshard_options)}
+    return _make_conversion(options, source, converter, first_records.layout(raw_names), deciding_options, ())
 
 
 def _make_conversion(
@@ -266,29 +273,29 @@ def _make_conversion(
         estimate=functools.partial(estimate_ratio, options.compression),
         deciding_options=deciding_options,
         files=files,
-        unit="record",
-        unique_keys=True,
-        keys=False,
+        input_noun="record",
+        has_unique_keys=True,
+        stores_keys=False,
         why_ignored=source.why_ignored,
-        remarks=functools.partial(_count_missing_keys, source.splitter.lists),
+        remarks=functools.partial(_describe_missing_keys, source.splitter.lists),
     )
 
 
 def _count_no_text_bytes(pack: Pack) -> npt.NDArray[np.int64]:
-    """Return that no record takes more than its frame: int64 [n]."""
+    """Return 0 for each record, whose bytes already include its texts: int64 [n]."""
     return np.zeros(len(pack.keys), np.int64)
 
 
 def _resolve_places(inputs: Sequence[str], output: str, beam_options: PipelineOptions) -> tuple[list[str], str]:
-    """Make paths absolute; UsageError if one is not valid on the runner's workers."""
+    """Make paths absolute; raise UsageError if one is not valid on the workers."""
     check_places(beam_options, {**{f"DIR {n}": path for n, path in enumerate(inputs, 1)}, "--output": output})
     return [absolute_path(path, beam_options) for path in inputs], absolute_path(output, beam_options)
 
 
-def _count_missing_keys(lists: Mapping[str, frozenset[str]], manifest: Manifest) -> Iterator[str]:
-    """Yield the least number of keys without a record, for each list of keys that is longer than its split."""
+def _describe_missing_keys(lists: Mapping[str, frozenset[str]], manifest: Manifest) -> Iterator[str]:
+    """Yield a line for each split that has fewer records than its list has keys."""
     for name, keys in lists.items():
-        # More have none if the split also has other records, or several of one key.
+        # A lower bound: several records of the split may have one key.
         missing = len(keys) - (manifest.splits[name].records if name in manifest.splits else 0)
         if missing > 0:
             yield f"{'no record':<11} for at least {count_text(missing, 'key')} of {len(keys)} in the list of {name}"

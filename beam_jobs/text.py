@@ -74,14 +74,15 @@ _VOCABULARY = "vocab.json"
 
 
 def run(argv: Sequence[str], prog: str = "tpudata convert text") -> int:
-    """Run the job from the command line, see `run_job`; messages call the command `prog`."""
+    """Run the job with the arguments of a command line, see `run_job`; messages call the command `prog`."""
     return run_job(new_parser(prog), prepare, argv)
 
 
 def new_parser(prog: str) -> OptionParser:
     """Return the parser of the job's flags, for a command called `prog`."""
-    # Labels of text begin with 0: it has no background.
-    return OptionParser(prog, "Convert text into TFRecord shards.", _FORMS, _OPTIONS, ("label_offset",), topics=_TOPICS)
+    # Text has no background class, so its labels always begin with 0.
+    without = ("label_offset",)
+    return OptionParser(prog, "Convert text into TFRecord shards.", _FORMS, _OPTIONS, without, topics=_TOPICS)
 
 
 @contextlib.contextmanager
@@ -102,14 +103,14 @@ def prepare(flags: argparse.Namespace, beam_options: PipelineOptions) -> Iterato
         tokenizer, source_options = read_options(TokenizerOptions, flags), read_options(TextSourceOptions, flags)
         labels = read_options(TextLabelOptions, flags, are_of_source=source_options.source is not None)
         text = read_options(TextOptions, flags, tokenizer=tokenizer.spec, labels=labels)
-        text = _set_template(text, tokenizer.chat_template)
+        text = _add_template(text, tokenizer.chat_template)
         if not dry_run:
             text = _resolve_targets(_resolve_tokenizer(text, beam_options), beam_options)
         yield text_conversion(options, text, source_options)
 
 
-def _set_template(text: TextOptions, path: str | None) -> TextOptions:
-    """Return the options with the chat template, in a file or of the tokenizer; unchanged without tokens of chats."""
+def _add_template(text: TextOptions, path: str | None) -> TextOptions:
+    """Return the options with the chat template of a file or the tokenizer; unchanged unless chats become tokens."""
     if path is not None and not text.chat:
         raise UsageError("--chat-template requires --chat. Pass it, or omit the flag")
     if not text.chat or text.tokenizer is None:
@@ -123,16 +124,16 @@ def _set_template(text: TextOptions, path: str | None) -> TextOptions:
 
 
 def _resolve_tokenizer(text: TextOptions, beam_options: PipelineOptions) -> TextOptions:
-    """Return the options with the tokenizer's path as the workers find it; UsageError if they cannot."""
+    """Make the tokenizer's path absolute; raise UsageError if it is not valid on the workers."""
     if text.tokenizer is None:
         return text
-    check_places(beam_options, {"the file of --tokenizer,": text.tokenizer.path})
+    check_places(beam_options, {"--tokenizer": text.tokenizer.path})
     path = absolute_path(text.tokenizer.path, beam_options)
     return dataclasses.replace(text, tokenizer=dataclasses.replace(text.tokenizer, path=path))
 
 
 def _resolve_targets(text: TextOptions, beam_options: PipelineOptions) -> TextOptions:
-    """Return the options with the path of the targets as the workers find it; UsageError if they cannot."""
+    """Make the path of the targets absolute; raise UsageError if it is not valid on the workers."""
     if text.targets_file is None:
         return text
     check_places(beam_options, {"--targets-file": text.targets_file})
@@ -156,12 +157,13 @@ def text_conversion(
     )
     text = _reuse_vocabulary(options, source.text)
     spec = text.tokenizer
+    collects_characters = spec is not None and spec.collects_characters
     # A vocabulary that the run collects has no identity yet.
-    identity = None if spec is None or spec.collects_characters else open_tokenizer(spec).identity
-    tokenizer: Any = None if spec is None else spec.kind
+    identity = None if spec is None or collects_characters else open_tokenizer(spec).identity
+    tokenizer_json: Any = None if spec is None else spec.kind
     tokenizer_files: tuple[str, ...] = () if spec is None else (_VOCABULARY,)
     if identity is not None:
-        tokenizer = identity.to_json()
+        tokenizer_json = identity.to_json()
         tokenizer_files = (identity.file,) if identity.file else ()
     converter = TextConverter(text, identity, source.several_labels, source.features)
     return Conversion(
@@ -175,25 +177,25 @@ def text_conversion(
             **options.deciding_options(),
             **text.deciding_options(),
             **stored_options(source_options),
-            "tokenizer": tokenizer,
+            "tokenizer": tokenizer_json,
         },
-        learn=functools.partial(CollectCharacters, text) if spec is not None and spec.collects_characters else None,
+        collect_characters=functools.partial(CollectCharacters, text) if collects_characters else None,
         omit_duplicates=functools.partial(OmitDuplicates, text) if text.dedup else None,
         files=(*tokenizer_files, *((CHAT_TEMPLATE,) if text.template else ())),
-        unit="document",
+        input_noun="document",
         facts=InputFacts.of(source, text.labels),
     )
 
 
 def _reuse_vocabulary(options: ConvertOptions, text: TextOptions) -> TextOptions:
-    """Use the vocabulary of an existing dataset instead of collecting its characters again."""
+    """Return the options with the vocabulary that an append or --resume finds in the output, to collect no characters again."""
     storage, spec = storage_for(options.output), text.tokenizer
     if spec is None or not spec.collects_characters or not (options.append or options.resume):
         return text
     if storage.stat(storage.join(options.output, MANIFEST_NAME)) is None:
         return text
-    tokenizer = open_dataset(options.output).manifest.options.get("tokenizer")
-    if not isinstance(tokenizer, dict) or tokenizer.get("file") != _VOCABULARY:
+    tokenizer_json = open_dataset(options.output).manifest.options.get("tokenizer")
+    if not isinstance(tokenizer_json, dict) or tokenizer_json.get("file") != _VOCABULARY:
         return text
     # Raises if the file is missing or changed.
     dataset_tokenizer(options.output)

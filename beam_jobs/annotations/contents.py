@@ -9,7 +9,7 @@ from typing import Any
 from beam_jobs.annotations.annotation import ImageAnnotation, ObjectAnnotation
 from beam_jobs.annotations.form import ListedNames
 from beam_jobs.annotations.segmentation import Polygons
-from beam_jobs.references.labels import check_classes, integer_labels, is_integer_label
+from beam_jobs.references.labels import check_classes, is_integer_label, make_integer_labels
 from beam_jobs.values.column_kinds import fits_int64
 from tpudata.errors import SourceError
 from tpudata.format import Feature
@@ -157,7 +157,7 @@ def _order_names(names: Iterable[str]) -> tuple[str, ...]:
     if unordered and all(is_integer_label(name) and len(name) <= _MOST_DIGITS for name in unordered):
         fix = "Correct it, or pass --labels FILE with a name for each class."
         check_classes(max(map(int, unordered)), len(unordered), "the annotations", fix)
-        return integer_labels(unordered).names
+        return make_integer_labels(unordered).names
     return tuple(sorted(unordered))
 
 

@@ -106,5 +106,5 @@ def _plan(conversion: Conversion, draws_bar: bool) -> ConversionPlan:
     splits = {
         name: PlannedSplit(split.records, split.count, split.estimated_bytes) for name, split in plan.splits.items()
     }
-    text = plan_table(plan, conversion.unit, has_duplicates=conversion.omit_duplicates is not None)
+    text = plan_table(plan, conversion.input_noun, has_duplicates=conversion.omit_duplicates is not None)
     return ConversionPlan(splits, plan.files, plan.bytes, plan.warnings, text)

@@ -167,7 +167,7 @@ def run_conversion(
         _print(
             printing,
             plan.warnings,
-            lambda: plan_table(plan, conversion.unit, has_duplicates=has_duplicates),
+            lambda: plan_table(plan, conversion.input_noun, has_duplicates=has_duplicates),
             lambda: plan_summary(plan),
         )
         return 0

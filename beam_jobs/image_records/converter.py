@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from beam_jobs.converter import InputConverter, RecordColumns, check_extra, extra_overhead
+from beam_jobs.converter import InputConverter, RecordColumns, check_extra, estimate_overhead
 from beam_jobs.image_records.annotated.frame import Frame, make_frame, place_map
 from beam_jobs.image_records.layouts import LAYOUTS, TARGET, ImageLayout, Label
 from beam_jobs.image_records.options import ImageOptions
@@ -64,9 +64,9 @@ class ImageConverter(InputConverter):
     @property
     def record_overhead(self) -> int:
         """Approximate bytes of a record without its image and its texts: keys, tags, and small values."""
-        return self._layout.overhead + extra_overhead(self.extra)
+        return self._layout.overhead + estimate_overhead(self.extra)
 
-    def set_columns(self, columns: RecordColumns) -> ImageConverter:
+    def apply_columns(self, columns: RecordColumns) -> ImageConverter:
         """Return the converter for records of these columns; UsageError as in the constructor."""
         return dataclasses.replace(self, several_labels=columns.several_labels, extra=columns.features)
 

@@ -105,7 +105,7 @@ class TallyPart:
         if texts is None:
             texts = np.zeros(len(pack.keys), np.int64)
         splits = {}
-        for split, rows in pack.split_rows():
+        for split, rows in pack.rows_by_split():
             splits[split] = buckets(pack.positions[rows], pack.sizes[rows].astype(np.int64), texts[rows])
         odd = pack.sizes.astype(np.uint64) * np.uint64(2) + np.uint64(1)
         high, low = (digests * odd[:, None]).sum(axis=0, dtype=np.uint64).tolist()

@@ -13,26 +13,27 @@ from tpudata.format import Feature
 
 
 def convert_value(feature: Feature, value: Any) -> Any:
-    """Return the value of a feature for `encode_example`.
+    """Convert a value that a source lists to the form that `encode_example` takes.
 
-    Text may have surrogate escapes, which stand for bytes of file names that are not UTF-8. Floats take any number that is not too
-    large for float32, and round it.
+    Text may have surrogate escapes, which stand for bytes of file names that are not UTF-8. Float features accept any number that
+    is not too large for float32, and round it.
 
     Args:
         feature: the feature, declared by the source.
-        value: its value, see beam_jobs.feature_values.values; None if there is none.
+        value: its value, see beam_jobs.feature_values.values; None if the input lacks it.
 
     Raises:
         ValueError: the value does not fit the feature; names the column, what was got, and what is expected.
     """
-    kind = type(value)
-    # Scalars of exactly these types, which most are, need no numpy: a tenth of the time.
+    value_type = type(value)
+    # Most values are scalars of exactly these types; without numpy they take a tenth of the time.
     if not feature.shape and not feature.is_one_value:
-        if kind is str and feature.kind == "bytes":
+        if value_type is str and feature.kind == "bytes":
             return _encode_text(value)
-        if kind is int and feature.kind == "int64" and fits_int64(value):
+        if value_type is int and feature.kind == "int64" and fits_int64(value):
             return value
-        if kind is float and feature.kind == "float" and not abs(value) > FLOAT32_MAX:
+        # Not `<=`: NaN is a float32, too.
+        if value_type is float and feature.kind == "float" and not abs(value) > FLOAT32_MAX:
             return value
     try:
         return _fit(feature, value)
@@ -41,6 +42,7 @@ def convert_value(feature: Feature, value: Any) -> Any:
 
 
 def _fit(feature: Feature, value: Any) -> Any:
+    """Return the value that a record stores; FeatureError or OverflowError if it does not fit the feature."""
     if feature.kind == "bytes":
         value = _encode_text(value)
     _, stored = fit(feature, _convert_to_floats(value) if feature.kind == "float" else value)
@@ -50,14 +52,14 @@ def _fit(feature: Feature, value: Any) -> Any:
 
 
 def _encode_text(value: Any) -> Any:
-    """Return text, and text in lists, as bytes."""
+    """Encode text, also in lists, as UTF-8; return other values unchanged."""
     if isinstance(value, str):
         return value.encode("utf-8", "surrogateescape")
     return [_encode_text(element) for element in value] if isinstance(value, (list, tuple)) else value
 
 
 def _convert_to_floats(value: Any) -> Any:
-    """Return integers, also in lists, as floats: rounded."""
+    """Convert integers, also in lists, to floats; raise FeatureError for a bool."""
     if isinstance(value, (list, tuple)):
         return [_convert_to_floats(element) for element in value]
     if isinstance(value, bool):
@@ -66,14 +68,19 @@ def _convert_to_floats(value: Any) -> Any:
 
 
 def _check_range(feature: Feature, stored: Any) -> None:
-    """Raise FeatureError if an integer does not fit int64."""
-    items = stored.ravel().tolist() if hasattr(stored, "ravel") else stored if isinstance(stored, list) else [stored]
-    if not all(map(fits_int64, items)):
+    """Raise FeatureError if an integer, or one in a list or an array, does not fit int64."""
+    if hasattr(stored, "ravel"):
+        integers = stored.ravel().tolist()
+    elif isinstance(stored, list):
+        integers = stored
+    else:
+        integers = [stored]
+    if not all(map(fits_int64, integers)):
         raise FeatureError(f"Feature {feature.name!r}: an integer that does not fit int64.")
 
 
 def count_bytes(value: Any) -> int:
-    """Return the size of the bytes in a value of a feature: of itself, or of the items of a list."""
+    """Return the size of a feature's value if it is bytes or a map, the sum over a list; 0 for text and numbers."""
     if isinstance(value, bytes):
         return len(value)
     if isinstance(value, RangedMap):

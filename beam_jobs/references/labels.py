@@ -12,10 +12,11 @@ import apache_beam as beam
 from tpudata.console.tables import count_text
 from tpudata.errors import SourceError
 
-# With this many classes or more, at least one of this many must occur; the largest known sets have 21,841 classes.
+# From this many classes on, at least one of `_CLASSES_PER_LABEL` must occur; the largest known sets have 21,841 classes.
 _MANY_CLASSES = 10_000
 _CLASSES_PER_LABEL = 100
-_MOST_DIGITS = 18
+# A label of this many digits is out of range, and int() rejects texts of over 4,300.
+_TOO_MANY_DIGITS = 18
 _INTEGER = re.compile(r"0|[1-9][0-9]*")
 _FIX = (
     "Correct the label, pass --labels FILE with a name for each class, or pass --label-type str to number the labels"
@@ -52,32 +53,38 @@ class Labels:
             raise ValueError(f"unknown label: {name!r}; {len(self.names)} are known")
         return number
 
-    def find(self, label: str) -> int:
-        """Return the label of a class as `number` does, also if it is written as a label itself: as a line of `--labels FILE`."""
-        is_label = label not in self._numbers and is_integer_label(label) and len(label) < _MOST_DIGITS
-        return int(label) if is_label and int(label) < len(self.names) else self.number(label)
+    def find(self, name_or_label: str) -> int:
+        """Return the label of a class that is written by its name or, if no class has that name, by its label.
+
+        Raises:
+            ValueError: the class is unknown.
+        """
+        if name_or_label in self._numbers or not is_integer_label(name_or_label):
+            return self.number(name_or_label)
+        is_label = len(name_or_label) < _TOO_MANY_DIGITS and int(name_or_label) < len(self.names)
+        return int(name_or_label) if is_label else self.number(name_or_label)
 
 
 NO_LABELS = Labels(())
 
 
-def integer_labels(names: Iterable[str]) -> Labels:
-    """Return the classes from 0 to the largest of labels that are whole numbers."""
+def make_integer_labels(names: Iterable[str]) -> Labels:
+    """Return the classes 0, 1, ... up to the largest of these whole numbers."""
     return Labels(tuple(map(str, range(max(map(int, names), default=0) + 1))))
 
 
 def is_integer_label(text: str) -> bool:
-    """Return whether a class is written as a whole number, without sign and leading zeros."""
+    """Return whether a text is a whole number without sign and leading zeros."""
     return _INTEGER.fullmatch(text) is not None
 
 
 def check_classes(largest: int, occurring: int, origin: str, fix: str = _FIX) -> None:
-    """Raise SourceError if whole numbers as labels give many classes that are almost all empty, as a year or an id would.
+    """Raise SourceError if integer labels make at least 10,000 classes, nearly all of them empty, as years or ids would.
 
     Args:
         largest: the largest label.
         occurring: number of different labels.
-        origin: file and line of the largest, or the input.
+        origin: file and line of the largest label, or the input.
         fix: sentence that ends the message.
     """
     if largest >= _MANY_CLASSES and occurring * _CLASSES_PER_LABEL <= largest:
@@ -105,8 +112,8 @@ class CollectLabels(beam.CombineFn):  # type: ignore[misc]
     """Combination of sets of class names into Labels, in sorted order.
 
     Args:
-        integers: whether the names are whole numbers that are the labels themselves; then the classes are 0 to the largest.
-        are_all: whether these are all labels of the dataset, so that a large label with many empty classes is an error.
+        integers: whether the names are whole numbers that are the labels themselves, so that the classes are 0 to the largest.
+        are_all: whether these are all labels of the dataset; only then is the largest checked with `check_classes`.
     """
 
     def __init__(self, integers: bool, *, are_all: bool = True) -> None:
@@ -115,7 +122,7 @@ class CollectLabels(beam.CombineFn):  # type: ignore[misc]
         self._are_all = are_all
 
     def create_accumulator(self) -> set[str]:
-        """Return no names."""
+        """Return an empty set of names."""
         return set()
 
     def add_input(self, names: set[str], new_names: Iterable[str]) -> set[str]:
@@ -123,14 +130,14 @@ class CollectLabels(beam.CombineFn):  # type: ignore[misc]
         names.update(new_names)
         return names
 
-    def merge_accumulators(self, parts: Iterable[set[str]]) -> set[str]:
-        """Return all names."""
-        return set().union(*parts)
+    def merge_accumulators(self, accumulators: Iterable[set[str]]) -> set[str]:
+        """Return the names of all accumulators."""
+        return set().union(*accumulators)
 
     def extract_output(self, names: set[str]) -> Labels:
         """Return the labels of the names; SourceError as in `check_classes`."""
         if self._integers and names:
             if self._are_all:
                 check_classes(max(map(int, names)), len(names), "the input")
-            return integer_labels(names)
+            return make_integer_labels(names)
         return Labels(tuple(sorted(names)))

@@ -1,7 +1,7 @@
-"""Kinds of the bytes that references lead to, and the texts by which entries of inputs know them.
+"""Payloads: the kinds of bytes that references point to, and their part of the hash that identifies an input for --append.
 
-Rooms that read bytes other than self-describing files derive their class: bare pixels, rows of text, stored
-records. What it needs next to the bytes are its fields, so they travel once for many references.
+A room that reads bytes other than self-describing files (bare pixels, rows of text, stored records) derives its own class.
+Facts that reading needs besides the bytes are fields of that class, so they travel once for many references.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ _DIGEST_BYTES = 16
 
 @dataclasses.dataclass(frozen=True)
 class Payload:
-    """Kind of a record's bytes; this one's describe themselves, as image files do.
+    """Kind of a record's bytes. This base class is for bytes that describe themselves, such as image files.
 
     Attributes:
-        is_escaped: whether the text of features has only ASCII.
-        is_fetched: whether `fetch` reads the bytes, which are then no range of a file.
+        is_escaped: whether `entry_texts` escapes characters of features that are not ASCII.
+        is_fetched: whether `fetch` reads the bytes, instead of a read of the reference's range of its file.
     """
 
     is_escaped: ClassVar[bool] = True
     is_fetched: ClassVar[bool] = False
 
     def fetch(self, reference: Reference) -> bytes:
-        """Return the bytes of a record, if `is_fetched`; called by the worker that converts it, perhaps in several threads.
+        """Return the bytes of a record; called if `is_fetched`, by the worker that converts it, perhaps in several threads.
 
         Args:
-            reference: reference to the record, whose path and offset have the meaning that its source gives them.
+            reference: reference to the record; its source decides what path and offset mean.
 
         Raises:
             ValueError: the record cannot be read, which makes it a bad record.
@@ -43,13 +43,13 @@ class Payload:
 
     @property
     def may_repeat(self) -> bool:
-        """Whether a key may occur several times, as all its records are equal."""
+        """Whether a key may occur several times, because all records of one key are equal."""
         return False
 
     def entry_texts(self, crc32: int | None, features: Mapping[str, Any]) -> tuple[str, str]:
-        """Return the parts of its kind and features that the entry of an input hashes.
+        """Return the texts for kind and features in the hash that identifies an input.
 
-        Entries are on disk, so these are the texts that references had in earlier versions, and each is empty if there is nothing.
+        The hashes are stored in datasets, so these texts must not change; each is empty if there is nothing to say.
 
         Args:
             crc32: CRC-32 of the bytes, or None if it is unknown.
@@ -62,17 +62,17 @@ SELF_DESCRIBING = Payload()
 
 
 def features_text(features: Mapping[str, Any], *, is_escaped: bool) -> str:
-    """Return features as the text of a JSON object, with NaN as Python writes it, in their order; empty without features.
+    """Return features as the text of a JSON object in their order, with NaN as Python writes it; empty without features.
 
     Args:
         features: values by name; NumPy's become lists and numbers, bytes become a digest.
-        is_escaped: whether the text has only ASCII.
+        is_escaped: whether characters that are not ASCII are escaped.
     """
     return _ENCODERS[is_escaped].encode(features) if features else ""
 
 
 def _to_json_value(value: Any) -> Any:
-    """Return a value that JSON does not have as one that it has."""
+    """Convert a value that JSON cannot hold: bytes to their digest, arrays and label maps to lists."""
     if isinstance(value, (bytes, bytearray, memoryview)):
         return f"blake2b:{hashlib.blake2b(value, digest_size=_DIGEST_BYTES).hexdigest()}"
     if hasattr(value, "tolist"):
@@ -80,7 +80,7 @@ def _to_json_value(value: Any) -> Any:
     raise TypeError(f"{type(value).__name__} is not a number, string, bytes, array or list of these")
 
 
-# json.dumps would make an encoder for each call.
+# By `is_escaped`; json.dumps would make an encoder for each call.
 _ENCODERS = {
     is_escaped: json.JSONEncoder(ensure_ascii=is_escaped, default=_to_json_value) for is_escaped in (False, True)
 }

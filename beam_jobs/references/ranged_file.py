@@ -7,7 +7,7 @@ import io
 from tpudata.errors import SourceError
 from tpudata.storage import storage_for
 
-# A header and the small file after it in one read; a larger one would read bytes that are skipped.
+# One read gets a tar header and the small file after it; a larger buffer would read bytes that are then skipped.
 _BUFFER_BYTES = 1 << 13
 
 
@@ -54,7 +54,7 @@ def file_size(path: str) -> int:
 
 
 def open_ranged(path: str, size: int, buffer_bytes: int = _BUFFER_BYTES) -> io.BufferedReader:
-    """Open a file of `size` bytes so that seeking costs nothing and a read of up to `buffer_bytes` costs one ranged read.
+    """Open a file of `size` bytes for seeking: a seek reads nothing, and a read of up to `buffer_bytes` is one ranged read.
 
     `Storage.open` is for reading from start to end, without seeking.
     """

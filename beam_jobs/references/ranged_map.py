@@ -1,4 +1,4 @@
-"""Label maps that lie next to their pictures in an archive."""
+"""Label maps next to their pictures in an archive, read by the worker that converts the picture."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tpudata.storage import storage_for
 
 @dataclasses.dataclass(frozen=True)
 class RangedMap:
-    """A label map as large as its picture, as a value of its reference: a range of a file, read when the picture is converted.
+    """A label map as large as its picture, as a value of the picture's reference: a range of a file.
 
     Attributes:
         path: the file.
@@ -24,14 +24,14 @@ class RangedMap:
     size: int
 
     def tolist(self) -> list[int]:
-        """Return the part of the map that identifies it in an input's entry: not its position, which may move."""
+        """Return the facts that identify the map in an input's hash, see `features_text`: not the offset, which may change."""
         return [self.size]
 
     def read(self) -> bytes:
         """Return the bytes.
 
         Raises:
-            ValueError: they cannot be read.
+            ValueError: they cannot be read, are too many, or end early.
             StorageUnavailableError: the store does not answer.
         """
         if self.size > MOST_INPUT_BYTES:

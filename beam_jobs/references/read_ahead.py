@@ -8,37 +8,37 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
 _Item = TypeVar("_Item")
-_Read = TypeVar("_Read")
+_Content = TypeVar("_Content")
 AHEAD_BYTES = 1 << 26
 
 
 def read_ahead(
     items: Iterable[_Item],
-    read: Callable[[_Item], _Read],
+    read: Callable[[_Item], _Content],
     size_of: Callable[[_Item], int],
     threads: int,
     ahead_bytes: int = AHEAD_BYTES,
-) -> Iterator[tuple[_Item, _Read]]:
-    """Yield items, in order, with what `read` returns for them in threads.
+) -> Iterator[tuple[_Item, _Content]]:
+    """Yield items, in order, with the results of `read`, which runs in threads.
 
     Args:
         items: items, taken as they are needed.
-        read: function that reads one.
-        size_of: function that returns the bytes that it will hold.
+        read: function that reads the content of an item.
+        size_of: function that returns the bytes of an item's content.
         threads: number of threads, and of the items that are read ahead.
-        ahead_bytes: bytes that are read ahead; one larger item may exceed them.
+        ahead_bytes: most bytes that are read ahead, except for a single item that is larger.
     """
-    pending: collections.deque[tuple[_Item, Future[_Read]]] = collections.deque()
-    ahead = 0
+    pending: collections.deque[tuple[_Item, Future[_Content]]] = collections.deque()
+    pending_bytes = 0
     with ThreadPoolExecutor(threads, thread_name_prefix="tpudata-read") as pool:
         try:
             for next_item in items:
-                while pending and (len(pending) >= threads or ahead + size_of(next_item) > ahead_bytes):
+                while pending and (len(pending) >= threads or pending_bytes + size_of(next_item) > ahead_bytes):
                     requested, future = pending.popleft()
-                    ahead -= size_of(requested)
+                    pending_bytes -= size_of(requested)
                     yield requested, future.result()
                 pending.append((next_item, pool.submit(read, next_item)))
-                ahead += size_of(next_item)
+                pending_bytes += size_of(next_item)
             while pending:
                 requested, future = pending.popleft()
                 yield requested, future.result()

@@ -13,7 +13,7 @@ from beam_jobs.references.reference import WHOLE_FILE, Reference
 from tpudata.errors import BadRecordError, StorageError, StorageUnavailableError, UsageError
 from tpudata.storage import is_remote, request_limits, storage_for
 
-# An input and its record are in memory together, and readers reject records of 2 GiB.
+# A worker holds an input and its record at the same time, and readers reject records of 2 GiB.
 MOST_INPUT_BYTES = 1 << 30
 
 
@@ -23,13 +23,13 @@ def read_reference(reference: Reference) -> bytes:
     Raises:
         BadRecordError: they cannot be read, are too many, or differ from the listed size or CRC-32.
         StorageUnavailableError: the store does not answer.
-        UsageError: the payload of another package fetches something else.
+        UsageError: the payload's `fetch` returned something other than bytes.
     """
     if reference.data:
         return reference.data
     if reference.payload.is_fetched and not reference.spool:
         return _fetch(reference)
-    # Spooled bytes have been in memory already.
+    # The listing held spooled bytes in memory already.
     if reference.size > MOST_INPUT_BYTES and not reference.spool:
         raise make_too_large_error(
             reference.origin, reference.size, None if reference.offset == WHOLE_FILE else reference.offset
@@ -64,20 +64,21 @@ def _fetch(reference: Reference) -> bytes:
     except ValueError as error:
         raise BadRecordError(reference.origin, f"could not be read: {error}") from error
     if not isinstance(data, bytes):
-        kind = type(reference.payload)
+        payload_class = type(reference.payload)
+        name = f"{payload_class.__module__}.{payload_class.__qualname__}.fetch"
         raise UsageError(
-            f"{kind.__module__}.{kind.__qualname__}.fetch: not the bytes of a record (got {type(data).__name__}, expected bytes)."
-            " Change the source."
+            f"{name}: not the bytes of a record (got {type(data).__name__}, expected bytes). Change the source."
         )
     return data
 
 
 def make_too_large_error(source: str, size: int, offset: int | None = None) -> BadRecordError:
-    """Return the error of an input that is too large."""
+    """Return the error of an input of more than `MOST_INPUT_BYTES`."""
     return BadRecordError(source, f"too large: {size} bytes; an input has {MOST_INPUT_BYTES} at most", offset)
 
 
 def _check_crc32(reference: Reference, data: bytes, expected: int) -> None:
+    """Raise BadRecordError if the CRC-32 of bytes differs from the archive's."""
     crc32 = zlib.crc32(data)
     if crc32 != expected:
         reason = f"damaged in the archive: its CRC-32 is {crc32:08x} (expected {expected:08x})"
@@ -85,7 +86,7 @@ def _check_crc32(reference: Reference, data: bytes, expected: int) -> None:
 
 
 def _check_whole_file(reference: Reference, data: bytes) -> bytes:
-    """Return the bytes of a file, which must have its listed size: the plan and --append depend on it."""
+    """Return the bytes of a file; raise BadRecordError unless they have its listed size, on which plan and --append depend."""
     if len(data) != reference.size:
         raise BadRecordError(
             reference.origin, f"changed during the run: {len(data)} bytes, {reference.size} when it was listed"
@@ -96,15 +97,15 @@ def _check_whole_file(reference: Reference, data: bytes) -> bytes:
 def read_references(references: Iterable[Reference]) -> Iterator[tuple[Reference, bytes | BadRecordError]]:
     """Yield each reference, in order, with its bytes or the BadRecordError of `read_reference`.
 
-    If the first one points to an object store, `RequestLimits.read_threads` are read at the same time; read-ahead takes at most
-    64 MB, or one file.
+    If the first one points to an object store, `RequestLimits.read_threads` are read at the same time, and at most 64 MiB, or one
+    file, ahead.
     """
     remaining = iter(references)
-    first = next(remaining, None)
-    if first is None:
+    first_reference = next(remaining, None)
+    if first_reference is None:
         return
-    references = itertools.chain([first], remaining)
-    if is_remote(first.spool or first.path):
+    references = itertools.chain([first_reference], remaining)
+    if is_remote(first_reference.spool or first_reference.path):
         yield from read_ahead(references, _read, operator.attrgetter("size"), request_limits().read_threads)
         return
     for reference in references:

@@ -1,4 +1,4 @@
-"""The order of records: a 64-bit position for each, by which shards are cut and sorted.
+"""The order of records: a 64-bit position for each, by which records are assigned to shards and sorted.
 
 With a shuffle, a position depends only on the record's key and the seed, so records mix globally, and the order of two records does
 not depend on the rest of the input. Without a shuffle, records are in the order of the source: by units, and within a unit as
@@ -15,9 +15,10 @@ import numpy.typing as npt
 
 Positions: TypeAlias = npt.NDArray[np.uint64]
 
-# Without a shuffle, a position is the index of the unit and of the record in it.
+# Without a shuffle, a position is the index of the unit and, in the lower 40 bits, that of the record in it.
 _UNIT_SHIFT = 40
-_GOLDEN, _FIRST, _SECOND = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
+# The increment and the two multipliers of splitmix64.
+_GOLDEN, _FIRST_FACTOR, _SECOND_FACTOR = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,7 +26,7 @@ class RecordOrder:
     """Order of records.
 
     Attributes:
-        shuffle: whether the order is by a hash of the keys, instead of that of the source.
+        shuffle: whether records are ordered by a hash of their keys, instead of as the source lists them.
         seed: seed of the hash.
     """
 
@@ -41,15 +42,15 @@ class RecordOrder:
             first: index of the first record in the unit.
 
         Returns:
-            uint64 [n], as distinct as the digests. With a shuffle, the finaliser of splitmix64 (Steele, Lea and Flood, "Fast
-            Splittable Pseudorandom Number Generators", 2014) over the digest moved by the seed: a bijection for every seed.
+            uint64 [n]. With a shuffle, the finaliser of splitmix64 (Steele, Lea and Flood, "Fast Splittable Pseudorandom Number
+            Generators", 2014) of digest + (seed + 1) * increment: different digests have different positions for every seed.
         """
         if not self.shuffle:
             start = (unit << _UNIT_SHIFT) + first
             return np.arange(start, start + len(digests), dtype=np.uint64)
         # Products and sums of uint64 arrays are taken modulo 2**64.
-        value: Positions = digests + np.uint64((self.seed + 1) * _GOLDEN & 2**64 - 1)
-        value = (value ^ value >> np.uint64(30)) * np.uint64(_FIRST)
-        value = (value ^ value >> np.uint64(27)) * np.uint64(_SECOND)
-        value = value ^ value >> np.uint64(31)
-        return value
+        mixed: Positions = digests + np.uint64((self.seed + 1) * _GOLDEN & 2**64 - 1)
+        mixed = (mixed ^ mixed >> np.uint64(30)) * np.uint64(_FIRST_FACTOR)
+        mixed = (mixed ^ mixed >> np.uint64(27)) * np.uint64(_SECOND_FACTOR)
+        mixed = mixed ^ mixed >> np.uint64(31)
+        return mixed

@@ -14,14 +14,14 @@ from beam_jobs.references.payload import SELF_DESCRIBING, Payload
 WHOLE_FILE = -1
 HASH_BITS = 64
 DIGEST_BYTES = 16
-# uint64 [n, 2]: high and low half of each digest.
+# uint64 [n, 2]: the high and the low half of each digest.
 Digests: TypeAlias = npt.NDArray[np.uint64]
 # Shared by all references without features.
 NO_FEATURES: Mapping[str, Any] = {}
 
 
 class Reference(NamedTuple):
-    """Position of one input record, and of its output.
+    """One input record: its address, and the facts that its record in the output needs.
 
     Attributes:
         key: the record's stable name, unique in the input: the path below the input, with `/`.
@@ -33,9 +33,9 @@ class Reference(NamedTuple):
         payload: kind of its bytes.
         crc32: CRC-32 that its bytes must have, or None if the source has none.
         features: extra features of its record, by name: numbers, strings, bytes, lists of these, or numpy arrays.
-        data: the bytes themselves if the file has no addressable members (a compressed stream); otherwise empty. Only between a
-            source and the listing step, which spools them.
-        spool: the file they were spooled to; offset and size are those in it.
+        data: the bytes themselves if the file has no addressable members (a compressed stream); otherwise empty. Only sources set
+            it; the listing step spools the bytes.
+        spool: the file they were spooled to, to which offset and size then refer; empty if the bytes were not spooled.
     """
 
     key: str
@@ -56,7 +56,7 @@ class Reference(NamedTuple):
         return key_digest(self.key)
 
     def entry_texts(self) -> tuple[str, str]:
-        """Return the parts of its payload and features that the entry of the input hashes, see `Payload.entry_texts`."""
+        """Return the texts for payload and features in the hash that identifies the input, see `Payload.entry_texts`."""
         return self.payload.entry_texts(self.crc32, self.features)
 
     @property
@@ -82,12 +82,12 @@ def key_digests(keys: Iterable[str]) -> Digests:
 
 
 def parse_digests(digests: Iterable[bytes]) -> Digests:
-    """Return digests of 16 bytes each as numbers."""
+    """Convert digests of 16 bytes each to numbers."""
     return np.frombuffer(b"".join(digests), ">u8").reshape(-1, 2).astype(np.uint64)
 
 
 def split_position(digest: int) -> int:
-    """Return the position of a record among the splits: 64 bits of its digest, independent of the seed."""
+    """Return the number in [0, 2**64) that decides a record's split: the high half of its digest, independent of the seed."""
     return digest >> HASH_BITS
 
 

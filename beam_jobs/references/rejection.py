@@ -8,31 +8,32 @@ from typing import TypeAlias
 from beam_jobs.references.reference import Reference
 from tpudata.errors import BadRecordError, CorruptionError, SourceError
 
-# Called with the error of an input that cannot be referred to. It raises if bad records end the run.
+# Called while listing with the error of an input that gets no reference. It raises if bad records end the run.
 Reject: TypeAlias = Callable[[BadRecordError], None]
-# The same for an input that cannot be converted, with its reference.
+# Called while converting with the reference of a bad input and its error. It raises if bad records end the run.
 RejectInput: TypeAlias = Callable[[Reference, BadRecordError], None]
 
 
 def raise_rejection(error: BadRecordError) -> None:
-    """Raise the error of a rejected record: the first one ends the listing."""
+    """Raise the error: with this `Reject`, the first bad record ends the listing."""
     raise error
 
 
 def add_key(error: BadRecordError, key: str | None) -> BadRecordError:
-    """Return the rejection of a record whose key is known: --append then knows it again wherever the input has moved."""
+    """Return the error with the record's key, by which --append recognises the record even if the input has moved."""
     return BadRecordError(error.source, error.reason, error.offset, key)
 
 
 def make_file_rejection(path: str, error: SourceError | CorruptionError, suffix: str = "") -> BadRecordError:
-    """Return the error of a file as its rejection.
+    """Convert the error of a whole file to its rejection.
 
     Args:
         path: path of the file, which begins the message of a SourceError.
-        error: reason for the rejection.
+        error: the error.
         suffix: text that follows the reason.
     """
     if isinstance(error, CorruptionError):
         return BadRecordError(path, f"{error.reason}{suffix}", error.offset)
+    # Messages begin with "PATH: " or "PATH is ".
     reason = str(error).removeprefix(path).removeprefix(":").removeprefix(" is").strip()
     return BadRecordError(path, f"{reason}{suffix}")

@@ -1,4 +1,4 @@
-"""Search for a key that two rows of the input have, also in different splits, where their records would never meet."""
+"""Search for a key that two rows of the input have, also if the rows are in different splits."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ import numpy.typing as npt
 
 from beam_jobs.references.reference import key_digests
 
-# A row: two halves of the digest of its key, and its place.
+# A row: the two halves of its key's digest, the index of its list, and its line there.
 _ROW = np.dtype([("high", "<u8"), ("low", "<u8"), ("list", "<u4"), ("line", "<u8")])
 KeyRows: TypeAlias = npt.NDArray[np.void]
 
 
 class Repeat(NamedTuple):
-    """Two rows with one key; repeats compare by the place of the later row.
+    """Two rows with one key. As tuples, repeats are in the order of their later rows.
 
     Attributes:
-        list_index, line: index of the list of the later row, and the line.
-        first_list_index, first_line: the same of the first row with the key.
+        list_index, line: the list of the later row, by index, and the row's line.
+        first_list_index, first_line: the same for the first row with the key.
         high, low: halves of the key's digest.
     """
 
@@ -32,8 +32,8 @@ class Repeat(NamedTuple):
     low: int
 
 
-def key_rows(keys: Sequence[str], lines: Sequence[int], list_index: int) -> KeyRows:
-    """Return rows of one list.
+def make_key_rows(keys: Sequence[str], lines: Sequence[int], list_index: int) -> KeyRows:
+    """Return the rows of one list, [n].
 
     Args:
         keys: keys of n rows.
@@ -46,8 +46,9 @@ def key_rows(keys: Sequence[str], lines: Sequence[int], list_index: int) -> KeyR
     return rows
 
 
-def group_rows(rows: KeyRows) -> list[tuple[int, bytes]]:
-    """Return rows in 256 groups: equal keys are in one group."""
+def group_key_rows(rows: KeyRows) -> list[tuple[int, bytes]]:
+    """Divide rows into at most 256 groups, so that equal keys are in one group; return (group, rows as bytes) of each."""
+    # The uppermost 8 bits of the digest.
     groups = (rows["high"] >> np.uint64(56)).astype(np.intp)
     order = np.argsort(groups, kind="stable")
     rows, groups = rows[order], groups[order]
@@ -57,20 +58,24 @@ def group_rows(rows: KeyRows) -> list[tuple[int, bytes]]:
     ]
 
 
-def first_repeat(parts: Iterable[bytes]) -> Repeat | None:
-    """Return the first row whose key an earlier row has; None without one."""
-    data = b"".join(parts)
-    if not data:
+def find_first_repeat(parts: Iterable[bytes]) -> Repeat | None:
+    """Return the first row, by list and line, whose key an earlier row has; None if all keys differ.
+
+    Args:
+        parts: the bytes of `KeyRows`.
+    """
+    row_bytes = b"".join(parts)
+    if not row_bytes:
         return None
-    rows = np.frombuffer(data, _ROW)
+    rows = np.frombuffer(row_bytes, _ROW)
     rows = rows[np.lexsort([rows[name] for name in ("line", "list", "low", "high")])]
-    same = (rows["high"][1:] == rows["high"][:-1]) & (rows["low"][1:] == rows["low"][:-1])
-    # The second of three rows with one key is the first repeat.
-    seconds = np.flatnonzero(same & ~np.concatenate([[False], same[:-1]])) + 1
+    repeats_previous = (rows["high"][1:] == rows["high"][:-1]) & (rows["low"][1:] == rows["low"][:-1])
+    # Of three rows with one key, only the second counts: the third comes later.
+    seconds = np.flatnonzero(repeats_previous & ~np.concatenate([[False], repeats_previous[:-1]])) + 1
     if not len(seconds):
         return None
-    earliest_pair = int(np.lexsort([rows[name][seconds] for name in ("line", "list")])[0])
-    later, first = rows[seconds[earliest_pair]], rows[seconds[earliest_pair] - 1]
+    earliest = seconds[np.lexsort([rows[name][seconds] for name in ("line", "list")])[0]]
+    later, first = rows[earliest], rows[earliest - 1]
     return Repeat(
         list_index=int(later["list"]),
         line=int(later["line"]),

@@ -5,12 +5,14 @@ from __future__ import annotations
 import dataclasses
 import functools
 import re
+from collections.abc import Collection
 from typing import Any, NoReturn
 
 from beam_jobs.options.labels import TextLabelOptions
 from beam_jobs.references.labels import NO_CLASS_NAME, Labels, is_class_name, is_integer_label
 from beam_jobs.sources.options import SourceOptions
 from beam_jobs.sources.source import Source
+from beam_jobs.values.column_kinds import INT
 from tpudata.console.nearest import suggestion
 from tpudata.console.tables import count_text
 from tpudata.errors import BadRecordError, SourceError
@@ -18,7 +20,7 @@ from tpudata.json_values import abbreviate_json
 from tpudata.storage import storage_for
 
 _NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]*)?")
-# Whole numbers are labels themselves, and there are classes up to the largest. Larger numbers are years or ids, not classes.
+# There is a class for each number up to the largest integer label. Larger numbers are years or ids.
 MAX_INTEGER_LABEL = 1_000_000
 
 
@@ -27,14 +29,31 @@ def is_number_label(text: str) -> bool:
     return _NUMBER.fullmatch(text) is not None
 
 
+def are_integer_labels(labels: Collection[str], label_type: str | None) -> bool:
+    """Return whether the first labels of an input are whole numbers that stand for themselves.
+
+    Args:
+        labels: the labels as written.
+        label_type: `"int"` or `"str"` if `--label-type` declares it; with None, labels that all look so are whole numbers.
+    """
+    if label_type is not None:
+        return label_type == INT
+    return bool(labels) and all(map(is_integer_label, labels))
+
+
+def is_too_large(integer_label: str) -> bool:
+    """Return whether an integer label is above `MAX_INTEGER_LABEL`; int() may reject a text that is much longer."""
+    return len(integer_label) > len(str(MAX_INTEGER_LABEL)) or int(integer_label) > MAX_INTEGER_LABEL
+
+
 @dataclasses.dataclass(frozen=True)
 class Classes:
     """Mapping from labels as an input writes them to class names.
 
     Attributes:
-        labels: the names in `--labels FILE`, or None.
-        path: that file, or the input file whose metadata have the names.
-        integers: whether the input writes whole numbers. They are labels themselves; with a file, line numbers from 0.
+        labels: the names in `--labels FILE` or in the metadata of the input; None without either.
+        path: path of the file with the names; empty without one.
+        integers: whether the input writes whole numbers. They are labels themselves; with names, indices into these.
         rejects_numbers: whether numbers are rejected, because the first labels of the input are names.
         comes_from_metadata: whether the names come from the metadata of the input.
     """
@@ -49,12 +68,12 @@ class Classes:
     def open(
         cls, options: SourceOptions | TextLabelOptions, *, integers: bool = False, rejects_numbers: bool = False
     ) -> Classes:
-        """Read the file of class names, if the options name one.
+        """Make the mapping, with the names in `--labels FILE` if the options name one.
 
         Args:
             options: options of the input.
             integers: as the attribute.
-            rejects_numbers: as the attribute.
+            rejects_numbers: as the attribute; ignored with a file.
 
         Raises:
             SourceError: as `read_labels`.
@@ -76,7 +95,7 @@ class Classes:
         """Return the class name for a label as written.
 
         Args:
-            label: label as the input has it.
+            label: label as the input writes it.
             origin: file and line or offset, for the message.
 
         Raises:
@@ -87,10 +106,10 @@ class Classes:
                 return label
             if self.integers and is_integer_label(label) and int(label) < len(self.labels.names):
                 return self.labels.names[int(label)]
-            hint, file_prefix = suggestion(label, self.labels.names), "" if self.comes_from_metadata else "--labels "
+            file = self.path if self.comes_from_metadata else f"--labels {self.path}"
+            hint = suggestion(label, self.labels.names)
             raise BadRecordError(
-                origin,
-                f"unknown label: {label!r}; {file_prefix}{self.path} has {count_text(len(self.labels.names), 'name')}{hint}",
+                origin, f"unknown label: {label!r}; {file} has {count_text(len(self.labels.names), 'name')}{hint}"
             )
         if self.integers:
             self._check_integer(label, origin)
@@ -111,19 +130,19 @@ class Classes:
         if not is_integer_label(label):
             raise BadRecordError(
                 origin,
-                f"its label is no whole number from 0, as other labels of the input are: {label!r}; correct it, or pass"
+                f"its label is not a whole number from 0, as other labels of the input are: {label!r}; correct it, or pass"
                 " --label-type str if all are names",
             )
-        if len(label) > 7 or int(label) > MAX_INTEGER_LABEL:
+        if is_too_large(label):
             raise BadRecordError(
                 origin,
-                f"its label is more than {MAX_INTEGER_LABEL:,}, the most that whole numbers may count classes to: {label}; list"
-                " the classes in a file and pass --labels FILE",
+                f"its label is more than {MAX_INTEGER_LABEL:,}, the largest that a whole number may be: {label}; list the classes"
+                " in a file and pass --labels FILE",
             )
 
 
 class ClassifiedSource(Source):
-    """A source whose classes are those of a field `classes`: of `--labels FILE`, or collected from the references.
+    """A source with a field `classes`, whose names are those of `--labels FILE` or are collected from the references.
 
     Attributes:
         classes: mapping to class names.
@@ -173,7 +192,7 @@ def read_labels(path: str) -> Labels:
     return Labels(tuple(seen))
 
 
-def row_labels(value: Any, separator: str | None, origin: str, name: str) -> tuple[tuple[str, ...], bool]:
+def parse_row_labels(value: Any, separator: str | None, origin: str, name: str) -> tuple[tuple[str, ...], bool]:
     """Return the labels in a row's value, stripped, and whether it may hold several.
 
     Args:
@@ -183,25 +202,25 @@ def row_labels(value: Any, separator: str | None, origin: str, name: str) -> tup
         name: name of the column, for the message.
 
     Raises:
-        BadRecordError: see `json_labels`.
+        BadRecordError: see `parse_json_labels`.
     """
     if isinstance(value, str) and separator is not None:
         return tuple(part.strip() for part in value.split(separator) if part.strip()), True
-    return json_labels(value.strip() if isinstance(value, str) else value, origin, name)
+    return parse_json_labels(value.strip() if isinstance(value, str) else value, origin, name)
 
 
-def json_labels(value: Any, origin: str, name: str) -> tuple[tuple[str, ...], bool]:
-    """Return the labels in a JSON value, and whether they are a list.
+def parse_json_labels(value: Any, origin: str, name: str) -> tuple[tuple[str, ...], bool]:
+    """Return the labels in a JSON value, and whether the value is a list.
 
     Raises:
-        BadRecordError: the value is neither a string that is not empty, nor a whole number, nor a list of these.
+        BadRecordError: the value is not a nonempty string, a whole number, or a list of these.
     """
-    several = isinstance(value, list)
-    labels = value if several else [value]
+    is_list = isinstance(value, list)
+    labels = value if is_list else [value]
     for label in labels:
         if not isinstance(label, (str, int)) or isinstance(label, bool) or label == "":
             raise BadRecordError(
                 origin,
-                f"{name} is no label: it is {abbreviate_json(label)}; allowed are a string, a whole number, or a list of these",
+                f"{name} is not a label: it is {abbreviate_json(label)}; allowed are a string, a whole number, or a list of these",
             )
-    return tuple(map(str, labels)), several
+    return tuple(map(str, labels)), is_list

@@ -12,7 +12,7 @@ from tpudata.storage import expand, is_pattern, lazy_entries, split_pattern, sto
 
 @dataclasses.dataclass(frozen=True)
 class InputFiles:
-    """Files that are listed whenever they are iterated over: paths, and names below the input's fixed folder.
+    """The files of an input, listed anew by each iteration: the path of each, and its path below the input's fixed folder.
 
     Attributes:
         path: path of the input.
@@ -25,7 +25,7 @@ class InputFiles:
     skips_markdown: bool = False
 
     def __iter__(self) -> Iterator[tuple[str, str]]:
-        """Yield path and name of each file, in order; skip hidden files and those that operating systems create.
+        """Yield (path, relative path) of each file, in order; skip hidden files and those that operating systems create.
 
         Raises:
             SourceError: no file matches, or the path does not exist.
@@ -40,25 +40,25 @@ class InputFiles:
             files = ((entry.path, relative_path) for entry, relative_path in expand(self.path) if not entry.is_folder)
         else:
             raise SourceError(f"{self.path} is not there. Name a file, a folder, or a pattern such as 'DIR/*.tar'.")
-        count = 0
+        is_empty = True
         for path, relative_path in files:
-            is_markdown = self.skips_markdown and relative_path.lower().endswith(".md")
-            if not is_markdown and not is_path_left_behind(relative_path):
-                count += 1
+            is_skipped = self.skips_markdown and relative_path.lower().endswith(".md")
+            if not is_skipped and not is_path_left_behind(relative_path):
+                is_empty = False
                 yield path, relative_path
-        if not count:
+        if is_empty:
             raise SourceError(f"{self.path} has no files to convert. Add files, or pass another --input.")
 
     def find_name(self, path: str) -> str:
-        """Return the name that iteration yields with a path."""
+        """Return the relative path that iteration yields with a path."""
         for folder in (self.path, split_pattern(self.path)[0]):
-            start = f"{folder.rstrip('/')}/"
-            if path.startswith(start):
-                return path.removeprefix(start)
+            prefix = f"{folder.rstrip('/')}/"
+            if path.startswith(prefix):
+                return path.removeprefix(prefix)
         return path.rpartition("/")[2]
 
     def _list_folder(self) -> Iterator[tuple[str, str]]:
-        """Yield path and name of each file of a folder; SourceError for a folder in it if `only_files`."""
+        """Yield (path, name) of each file of the folder; raise SourceError for a folder in it if `only_files`."""
         for entry in lazy_entries(self.path):
             if not entry.is_folder:
                 yield entry.path, entry.name

@@ -1,4 +1,4 @@
-"""The form of an input file, by its first bytes or the end of its name."""
+"""The form of an input file, by its first bytes or the ending of its name."""
 
 from __future__ import annotations
 
@@ -12,34 +12,35 @@ from beam_jobs.sources.tars.samples import IMAGE_FIELDS
 from tpudata.errors import SourceError
 from tpudata.images.image_format import BMP, PPM, detect_format
 
-TAR, IDX, LIST, IMAGE, PACKED = "a tar", "an IDX file", "a list", "an image", "of a form that is not read"
+TAR, IDX, LIST, IMAGE, UNSUPPORTED = "a tar", "an IDX file", "a list", "an image", "of a form that is not read"
 ZIP, PARQUET, ARRAYS = "a zip archive", "a Parquet file", "a file of arrays"
 # The forms that are read, for messages.
 FORMS = (
     "a folder whose subfolders are classes, a CSV or JSONL list, tar, zip, Parquet or IDX files, files of arrays (CIFAR, SVHN,"
     " .npz), or a pattern such as 'DIR/*/*.jpg'"
 )
-# Form by the ending of a name, without a .gz or the like after it.
+# Form by the ending of a name, before an ending such as .gz.
 _FORM_OF_ENDING = {
     **dict.fromkeys(("tar", "tgz", "tbz2", "txz", "tzst"), TAR),
     "zip": ZIP,
     "parquet": PARQUET,
     **dict.fromkeys(("csv", "tsv", "json", "jsonl"), LIST),
     **dict.fromkeys(("npz", "mat"), ARRAYS),
-    **dict.fromkeys(("7z", "npy", "h5", "hdf5"), PACKED),
+    **dict.fromkeys(("7z", "npy", "h5", "hdf5"), UNSUPPORTED),
     **dict.fromkeys(IMAGE_FIELDS, IMAGE),
 }
-# A first column of a list may well be called BMI or P3.
+# The signature, and a number or comment after it: the first column of a list may be called P3.
 _PPM_START = re.compile(rb"P[1-6]\s*[\d#]")
 _SAVE = "Save its images as files, or write records with WriteTFRecordShards"
-# Form by kind; kinds that are not read have the fix instead.
-_FORMS = {
+# Form by the kind of the first bytes.
+_FORM_OF_KIND = {
     file_kinds.ZIP: ZIP,
     file_kinds.PARQUET: PARQUET,
     file_kinds.IDX: IDX,
     **dict.fromkeys((file_kinds.NPZ, file_kinds.MAT, file_kinds.PICKLE), ARRAYS),
 }
-_UNREAD = {
+# Description and fix of kinds that are not read.
+_UNREAD_KINDS = {
     file_kinds.MAT_73: "a MATLAB file of version 7.3. Save it with -v7, or its images as files",
     file_kinds.NPY: f"a NumPy array (.npy). {_SAVE}",
     file_kinds.HDF5: f"an HDF5 file. {_SAVE}",
@@ -48,28 +49,34 @@ _UNREAD = {
 
 
 def find_form_of_ending(name: str) -> str | None:
-    """Return the form that a name's suffix indicates, or None."""
-    lower = name.lower()
-    plain = strip_compression(lower)
-    _, dot, ending = plain.rpartition(".")
+    """Return the form that the ending of a name indicates; None if it indicates none."""
+    lower_name = name.lower()
+    plain_name = strip_compression(lower_name)
+    _, dot, ending = plain_name.rpartition(".")
     form = _FORM_OF_ENDING.get(ending) if dot else None
-    return PACKED if form is None and plain != lower and not lower.endswith(".gz") else form
+    is_compressed = plain_name != lower_name
+    # Names of IDX files may end with .gz, too.
+    return UNSUPPORTED if form is None and is_compressed and not lower_name.endswith(".gz") else form
 
 
 def find_form_of_start(path: str) -> str | None:
-    """Return `TAR`, `IDX`, `ZIP`, `PARQUET` or `ARRAYS`, if a file begins as one; else None."""
+    """Return `TAR`, `IDX`, `ZIP`, `PARQUET` or `ARRAYS` if a file begins like one; else None."""
     return _find_form_of_head(read_head(path, BLOCK))
 
 
 def find_form_of_file(path: str) -> str:
-    """Return the form of a file, by its first bytes."""
+    """Return the form of a file by its first bytes: `LIST` for any text.
+
+    Raises:
+        SourceError: the file is empty, or of no form that is read; names what it is.
+    """
     head = read_head(path, BLOCK)
     form = ARRAYS if is_array_file(path, head) else _find_form_of_head(head)
     if form is not None:
         return form
     kind = file_kinds.detect_file_kind(head)
-    if kind in _UNREAD:
-        raise SourceError(f"{path} is {_UNREAD[kind]}.")
+    if kind in _UNREAD_KINDS:
+        raise SourceError(f"{path} is {_UNREAD_KINDS[kind]}.")
     file_kinds.reject_unread(path, kind)
     if _is_image(head):
         return IMAGE
@@ -86,16 +93,16 @@ def find_form_of_file(path: str) -> str:
 
 
 def _find_form_of_head(head: bytes) -> str | None:
-    return TAR if is_tar_header(head) else _FORMS.get(file_kinds.detect_file_kind(head))
+    return TAR if is_tar_header(head) else _FORM_OF_KIND.get(file_kinds.detect_file_kind(head))
 
 
 def _is_image(head: bytes) -> bool:
     """Return whether the first bytes of a file are those of an image."""
     try:
-        name = detect_format(head)
+        detected_format = image_format(head)
     except ValueError:
         return False
-    # These two have signatures that a list may begin with.
-    if name == BMP:
+    # A list may begin with the signatures of these two: its first column may be called BMI or P3.
+    if detected_format == BMP:
         return b"\0" in head
-    return name != PPM or _PPM_START.match(head) is not None
+    return detected_format != PPM or _PPM_START.match(head) is not None

@@ -17,11 +17,11 @@ _SPLIT_NAMES = {
     "test": ("test", "testing"),
 }
 _SPLITS = {name: split for split, names in _SPLIT_NAMES.items() for name in names}
-# Number of names that decide whether names are splits; an input may have 100 million.
+# Number of names that decide whether names stand for splits; an input may have 100 million.
 LOOKED_AT = 10_000
 _BETWEEN_WORDS = re.compile(r"[-_.]")
 _WORD = re.compile(r"([A-Za-z]+)[0-9]*")
-# From the name of a file below the input to a split, or an empty string.
+# Function from the path of a file below the input to a split, or an empty string.
 SplitOf = Callable[[str], str]
 
 
@@ -31,14 +31,14 @@ def folder_split(name: str) -> str:
 
 
 def find_listed_split(name: str) -> str:
-    """Return the split that a name in a list stands for; a name that is not a folder's split name is a split itself."""
+    """Return the split that a name in a list stands for: that of `folder_split`, or a split of this very name."""
     return folder_split(name) or name
 
 
 def find_splits(names: Sequence[str], origin: str) -> dict[str, str]:
-    """Return the splits that the folders of an input stand for: each name's, or none at all if they are classes.
+    """Return the split that each folder of an input stands for, by name; empty if the folders are classes.
 
-    A single class may be called `train` by chance; two names of splits are deliberate.
+    One class may be called `train` by chance, so a single name of a split among others is a class.
 
     Raises:
         SourceError: two folders stand for one split, or some names are splits and some are not.
@@ -61,17 +61,17 @@ def find_splits(names: Sequence[str], origin: str) -> dict[str, str]:
 
 
 def class_and_split(folders: Sequence[str], record: str) -> tuple[str, str]:
-    """Return the class and the split of a record by the folders that it lies in: CLASS, or SPLIT/CLASS, at the end.
+    """Return the class and the split of a record by its innermost folders: CLASS, or SPLIT/CLASS.
 
     Args:
-        folders: names, outermost first.
+        folders: names of the folders, outermost first.
         record: the record, for the message.
 
     Returns:
-        The class, and the split or an empty string.
+        (class, split), with an empty string for no split.
 
     Raises:
-        SourceError: there is no folder, or the innermost is named after a split, so the class is unknown.
+        SourceError: there is no folder, or the innermost is named after a split, so the record has no class.
     """
     if not folders or folder_split(folders[-1]) or folders[-1] in ("", ".", ".."):
         raise SourceError(
@@ -82,7 +82,7 @@ def class_and_split(folders: Sequence[str], record: str) -> tuple[str, str]:
 
 
 def top_split(name: str) -> str:
-    """Return the split that the outermost folder, or a file without one, is named after: `train/a.txt`, `train-00.jsonl`."""
+    """Return the split that the outermost folder, or a file in no folder, is named after: `train/a.txt`, `train-00.jsonl`."""
     return folder_split(name.split("/")[0].split(".")[0].split("-")[0])
 
 
@@ -94,7 +94,7 @@ def file_split(name: str) -> str:
 
 
 def split_in_top_name(name: str) -> str:
-    """Return the one split among the words of the outermost folder, or of a file without one: `wiki.train.tokens`."""
+    """Return the one split among the words of the outermost folder, or of a file in no folder: `wiki.train.tokens`."""
     return _split_in(name.split("/")[0])
 
 
@@ -104,7 +104,7 @@ def split_in_file_name(name: str) -> str:
 
 
 def split_in_path(name: str) -> str:
-    """Return the first split of the words in a path, the last name first: `train/x`, `x-validation-00001`, `val2017.tfrecord`."""
+    """Return the first split among the words of a path, last name first: `train/x`, `x-validation-00001`, `val2017.tfrecord`."""
     words = (word for part in reversed(name.split("/")) for word in _BETWEEN_WORDS.split(part))
     splits = (folder_split(match[1]) for word in words if (match := _WORD.fullmatch(word)))
     return next(filter(None, splits), "")
@@ -119,19 +119,20 @@ def _split_in(name: str) -> str:
 class NamedSplits:
     """The splits that names below an input stand for: `train/...`, `train.txt`, `train-00.jsonl`.
 
-    Names are splits if two of them are, or all; other names next to them are an error. Names that cannot be accidental, such as
-    `validation-00000-of-00001.parquet`, are splits if one of them is, unless it is `train`, which all others are anyway. If none
-    begins with a split, all have one in the middle, and there are several, these count.
+    Names stand for splits if all of them do, or if two different splits are among them; a name without a split is then an error.
+    If names cannot be accidental, such as `validation-00000-of-00001.parquet`, one split is enough, unless it is `train`, the
+    split of all other names anyway. If no name begins with a split, splits within names count, provided that every name has one
+    and that they differ.
 
     Attributes:
-        input: the input's path.
-        are_splits: whether each name is one.
-        splits: the splits among the names that were looked at.
-        are_all: whether these were all names.
-        split_of: returns the split that a name is, or an empty string.
+        input_path: the input's path.
+        are_splits: whether names stand for splits.
+        splits: the splits among the first names.
+        are_all: whether the first names were all names.
+        split_of: returns the split that a name stands for, or an empty string.
     """
 
-    input: str
+    input_path: str
     are_splits: bool
     splits: frozenset[str]
     are_all: bool
@@ -147,18 +148,18 @@ class NamedSplits:
         *,
         accidental: bool = True,
     ) -> NamedSplits:
-        """Decide by the first names of an input.
+        """Decide by the first names of an input whether names stand for splits.
 
         Args:
             options: options of the conversion.
             names: the first `LOOKED_AT` names and one more, or all if there are fewer.
-            split_of: returns the split that a name begins with, or an empty string; a function of a module.
-            split_inside: returns the split that a name has anywhere, or an empty string; a function of a module.
+            split_of: returns the split that a name begins with, or an empty string; can be pickled.
+            split_inside: returns the split that a name has anywhere, or an empty string; can be pickled.
             accidental: whether a single name may be that of a split by accident.
 
         Raises:
-            SourceError: some are splits, and some are not.
-            UsageError: the options assign splits, but the names are splits.
+            SourceError: some names stand for splits, and some do not.
+            UsageError: the options assign splits, but the names stand for splits.
         """
         splits = {name: split_of(name) for name in names}
         inner_splits = {name: split_inside(name) for name in splits} if not any(splits.values()) else {}
@@ -166,9 +167,8 @@ class NamedSplits:
             splits, split_of = inner_splits, split_inside
         split_names = frozenset(split for split in splits.values() if split)
         others = [name for name, split in splits.items() if not split]
-        are_splits = bool(split_names) and (
-            not others or len(split_names) > 1 or not (accidental or split_names == {"train"})
-        )
+        is_deliberate = len(split_names) > 1 or not (accidental or split_names == {"train"})
+        are_splits = bool(split_names) and (not others or is_deliberate)
         if are_splits and others:
             first, *more = (name for name, split in splits.items() if split)
             examples = (
@@ -178,53 +178,56 @@ class NamedSplits:
                 f"{options.input} has {examples} next to {others[0]}, which does not. Move it out of the input, or name the files"
                 " by a pattern."
             )
-        if are_splits and (len(split_names) > 1 or split_names != {"train"}):
+        if are_splits and split_names != {"train"}:
             reject_split_flag(options, f"{options.input} has splits already ({', '.join(sorted(split_names))})")
         elif options.split:
+            # --split divides an input whose names are all `train`.
             are_splits = False
         return cls(options.input, are_splits, split_names, len(splits) <= LOOKED_AT, split_of)
 
     @property
     def named(self) -> frozenset[str]:
-        """The splits that the names stand for; empty if they are not splits."""
+        """The splits that the names stand for; empty if they stand for none."""
         return self.splits if self.are_splits else frozenset()
 
-    def split_of_member(self, archive: str, member: str, origin: str) -> str:
-        """Return the split of a member of an archive.
+    def find_member_split(self, archive_split: str, member_split: str, origin: str) -> str:
+        """Return the split of a member of an archive, or an empty string.
 
         Args:
-            archive: the split that the archive's name stands for, or an empty string.
-            member: the split that the member's folder stands for, or an empty string.
+            archive_split: the split that the archive's name stands for, or an empty string.
+            member_split: the split that the member's folder stands for, or an empty string.
             origin: the member, for the message.
 
         Raises:
-            SourceError: they differ. An archive that is called `train`, with no archive of another split next to it, may have all.
+            SourceError: they differ, unless all archives are called `train`: those may have members of all splits.
         """
-        if member and archive not in ("", member) and self.splits != {"train"}:
+        if member_split and archive_split not in ("", member_split) and self.splits != {"train"}:
             raise SourceError(
-                f"{origin} lies in a folder of the split {member}, and its archive is named after {archive}. Rename one of them."
+                f"{origin} lies in a folder of the split {member_split}, and its archive is named after {archive_split}. Rename one"
+                " of them."
             )
-        return member or archive
+        return member_split or archive_split
 
-    def of(self, name: str) -> str:
-        """Return the split of a file, or an empty string if its name says none.
+    def find_split(self, name: str) -> str:
+        """Return the split of a file, or an empty string if names do not stand for splits.
 
         Args:
-            name: its path below the input.
+            name: path of the file below the input.
 
         Raises:
-            SourceError: the name does not go with those that were looked at.
+            SourceError: the name was not among the first, and contradicts the decision that these led to.
         """
         if not self.are_splits and self.are_all:
             return ""
         split = self.split_of(name)
-        if not self.are_all and (not split if self.are_splits else bool(split) and split not in self.splits):
-            difference = (
-                "does not look like a split, as the names"
-                if self.are_splits
-                else "looks like a split, unlike the names"
-            )
-            raise SourceError(
-                f"{self.input} has {name}, which {difference} before it do. Rename it, or name the files by a pattern."
-            )
+        if not self.are_all:
+            if self.are_splits and not split:
+                raise self._make_contradiction_error(name, "does not look like a split, as the names")
+            if not self.are_splits and split and split not in self.splits:
+                raise self._make_contradiction_error(name, "looks like a split, unlike the names")
         return split if self.are_splits else ""
+
+    def _make_contradiction_error(self, name: str, difference: str) -> SourceError:
+        return SourceError(
+            f"{self.input_path} has {name}, which {difference} before it do. Rename it, or name the files by a pattern."
+        )

@@ -1,9 +1,9 @@
-"""Finding the source of an input: of a folder or a file by its content, of a pattern by the names that it matches.
+"""Opening the source of an input: of a folder or a file by its content, of a pattern by the names that it matches.
 
 folder    ImageNet's raw files, IDX pairs, files of arrays, tar, zip or Parquet files, or class folders; with --unlabelled, all
           files below it
 file      a tar, a zip, a Parquet file, one of an IDX pair, a file of arrays, or a list
-pattern   files of one of these forms, or images: whatever has not the name of another form
+pattern   files of one of these forms, or images: all files whose names are not those of another form
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from beam_jobs.sources.folders.class_folders import ClassFolders
 from beam_jobs.sources.folders.imagenet import ImageNet
 from beam_jobs.sources.folders.matched_images import MatchedImages
 from beam_jobs.sources.idx_pairs.source import IdxPairs, is_idx_name
-from beam_jobs.sources.image_arrays.source import ImageArrays, array_files, is_array_name
+from beam_jobs.sources.image_arrays.source import ImageArrays, find_array_files, is_array_name
 from beam_jobs.sources.input_files import InputFiles
 from beam_jobs.sources.input_form import (
     ARRAYS,
@@ -27,9 +27,9 @@ from beam_jobs.sources.input_form import (
     IDX,
     IMAGE,
     LIST,
-    PACKED,
     PARQUET,
     TAR,
+    UNSUPPORTED,
     ZIP,
     find_form_of_ending,
     find_form_of_file,
@@ -39,28 +39,28 @@ from beam_jobs.sources.lists.lists import Lists
 from beam_jobs.sources.options import SourceOptions
 from beam_jobs.sources.parquet.source import ParquetImages
 from beam_jobs.sources.source import Source
-from beam_jobs.sources.source_table import SOURCES, source_opener
+from beam_jobs.sources.source_table import SOURCES, find_opener
 from beam_jobs.sources.tars.file import is_tar
 from beam_jobs.sources.tars.tars import Tars
 from beam_jobs.sources.zips import Zips
 from tpudata.errors import SourceError, UsageError
 from tpudata.storage import Entry, expand, is_pattern, lazy_entries, split_pattern, storage_for
 
-# Names by which a folder or a pattern is known, and no more: it may have millions.
+# Names that decide the form of a folder or a pattern, which may have millions.
 _MOST_NAMES = 10_000
 _WILDCARD_END = re.compile(r"[*?\]]")
 
 
 def open_source(options: ConvertOptions, source_options: SourceOptions | None = None) -> Source:
-    """Open the source that `options.input` is.
+    """Open the source for `options.input`.
 
     Args:
         options: options of the conversion.
         source_options: options of reading the input; None for the defaults.
 
     Raises:
-        SourceError: nothing at the path, or nothing of a supported form; names the content.
-        CorruptionError: a file that is looked at is damaged.
+        SourceError: the path does not exist, or has nothing of a supported form; names the content.
+        CorruptionError: a file that decides the form is damaged.
         UsageError: the options do not fit the input.
     """
     source_options = source_options or SourceOptions()
@@ -89,7 +89,7 @@ def open_source(options: ConvertOptions, source_options: SourceOptions | None = 
 
 
 def _open_named(options: ConvertOptions, source_options: SourceOptions, name: str) -> Source:
-    """Open the source of --source; UsageError if a flag does not fit it."""
+    """Open the source that --source names; raise UsageError if a flag does not fit it."""
     if name in SOURCES:
         if name not in ("list", "parquet"):
             source_options.reject_list_flags(f"--source is {name}", has_columns=name == "tar")
@@ -97,11 +97,11 @@ def _open_named(options: ConvertOptions, source_options: SourceOptions, name: st
             raise UsageError(
                 f"--unlabelled: --source={name} takes classes from folders. Use --source=files, or omit the flag."
             )
-    return source_opener(name)(options, source_options)
+    return find_opener(name)(options, source_options)
 
 
 def _open(options: ConvertOptions, source_options: SourceOptions) -> Source:
-    """Open the source of the input: by its content, or if it is a pattern by the names that it matches."""
+    """Open the source of the input without --source."""
     # An existing file is not a pattern, even if its name has a bracket.
     entry = storage_for(options.input).stat(options.input)
     if entry is None:
@@ -115,9 +115,10 @@ def _open(options: ConvertOptions, source_options: SourceOptions) -> Source:
 
 def _open_folder(options: ConvertOptions, source_options: SourceOptions) -> Source:
     """Open the source of a folder, by its first names and the content of its files."""
-    first = itertools.islice(lazy_entries(options.input), _MOST_NAMES)
-    entries = [entry for entry in first if not is_left_behind(entry.name)]
+    first_entries = itertools.islice(lazy_entries(options.input), _MOST_NAMES)
+    entries = [entry for entry in first_entries if not is_left_behind(entry.name)]
     files = [entry for entry in entries if not entry.is_folder]
+    has_only_files = len(files) == len(entries)
     source = _open_parquet_or_zips(options, source_options, entries)
     if source is not None:
         return source
@@ -125,27 +126,27 @@ def _open_folder(options: ConvertOptions, source_options: SourceOptions) -> Sour
     imagenet = ImageNet.find(options, source_options) if source_options.folders_are_classes else None
     if imagenet is not None:
         return imagenet
-    idx = [entry.path for entry in files if is_idx_name(entry.name)]
-    if idx:
-        return IdxPairs.find(options, source_options, idx)
-    arrays = array_files({entry.path: entry.name for entry in files}) if len(files) == len(entries) else []
-    if arrays:
-        return ImageArrays.find(options, source_options, arrays)
-    data = [entry for entry in files if not _is_note(entry.name)]
-    if data and len(files) == len(entries) and is_tar(data[0].path):
+    idx_paths = [entry.path for entry in files if is_idx_name(entry.name)]
+    if idx_paths:
+        return IdxPairs.find(options, source_options, idx_paths)
+    array_paths = find_array_files({entry.path: entry.name for entry in files}) if has_only_files else []
+    if array_paths:
+        return ImageArrays.find(options, source_options, array_paths)
+    data_files = [entry for entry in files if not _is_markdown(entry.name)]
+    if data_files and has_only_files and is_tar(data_files[0].path):
         return Tars.find(options, source_options, InputFiles(options.input, only_files=True, skips_markdown=True))
     if not source_options.folders_are_classes:
         return MatchedImages.find(options, source_options, options.input, ("**", "*"))
-    if files and len(files) == len(entries):
+    if files and has_only_files:
         _reject_other_files(options.input, files)
     return ClassFolders.find(options, source_options)
 
 
 def _reject_other_files(folder: str, files: Sequence[Entry]) -> None:
-    """Raise SourceError if a folder without folders has files that are not images; going by the first that is not a README."""
-    data = [entry for entry in files if not _is_note(entry.name)] or files
-    # Any text is a list for all that its bytes show, such as a LICENSE next to tars.
-    first = next((entry for entry in data if "." in entry.name), data[0])
+    """Raise SourceError if the files of a folder without subfolders are not images, judging by one that is not Markdown."""
+    data_files = [entry for entry in files if not _is_markdown(entry.name)] or files
+    # One with an ending, since any text counts as a list, such as a LICENSE next to tars.
+    first = next((entry for entry in data_files if "." in entry.name), data_files[0])
     form = find_form_of_file(first.path)
     if form != IMAGE:
         ending = first.name.rpartition(".")[2]
@@ -156,8 +157,8 @@ def _reject_other_files(folder: str, files: Sequence[Entry]) -> None:
 def _open_parquet_or_zips(
     options: ConvertOptions, source_options: SourceOptions, entries: Sequence[Entry]
 ) -> Source | None:
-    """Return the source of a folder with nothing but Parquet files or zips, and perhaps a README; None for other folders."""
-    data_entries = [entry for entry in entries if not _is_note(entry.name)]
+    """Return the source of a folder that has only Parquet files or zips, and perhaps Markdown files; None for other folders."""
+    data_entries = [entry for entry in entries if not _is_markdown(entry.name)]
     if not data_entries or any(entry.is_folder for entry in data_entries):
         return None
     form = find_form_of_start(data_entries[0].path)
@@ -166,46 +167,50 @@ def _open_parquet_or_zips(
     return _open_files(options, source_options, data_entries[0].path)
 
 
-def _is_note(name: str) -> bool:
-    """Return whether a file is about the data, as the README.md of Hugging Face's repositories."""
+def _is_markdown(name: str) -> bool:
+    """Return whether a file is about the data, like the README.md of Hugging Face's repositories."""
     return name.lower().endswith(".md")
 
 
 def _open_pattern(options: ConvertOptions, source_options: SourceOptions) -> Source:
-    """Open the source of the files that a pattern matches, by their names and the content of the first; SourceError without any."""
+    """Open the source of the files that a pattern matches, by their names and the content of the first.
+
+    Raises:
+        SourceError: no file matches, or files of several forms.
+    """
     folder, _ = split_pattern(options.input)
     if storage_for(folder).stat(folder) is None:
         raise SourceError(f"{options.input}: there is no folder {folder}. Check the path.")
     if _find_form(options.input) == IMAGE:
         source_options.reject_list_flags(f"{options.input} matches images")
         return MatchedImages.find(options, source_options, *split_pattern(options.input))
-    first, _ = next(_match_files(options.input))
-    return _open_files(options, source_options, first.path)
+    first_file = next(_match_files(options.input))
+    return _open_files(options, source_options, first_file.path)
 
 
-def _match_files(pattern: str) -> Iterator[tuple[Entry, str]]:
-    for entry, below in expand(pattern):
-        if not entry.is_folder and not is_path_left_behind(below):
-            yield entry, below
+def _match_files(pattern: str) -> Iterator[Entry]:
+    """Yield the files that a pattern matches, except those with a name to ignore."""
+    return (entry for entry, below in expand(pattern) if not entry.is_folder and not is_path_left_behind(below))
 
 
 def _find_form(pattern: str) -> str:
-    """Return the form of the files that a pattern matches, by the names of the first ones: a single one may be misnamed."""
+    """Return the form of the files that a pattern matches, by the names of the first `_MOST_NAMES`; SourceError if they differ."""
     name_pattern = split_pattern(pattern)[1][-1]
-    same_ending = find_form_of_ending(_WILDCARD_END.split(name_pattern)[-1]) is not None
+    # All matches of `*.jpg` have one form, so the first decides.
+    fixes_ending = find_form_of_ending(_WILDCARD_END.split(name_pattern)[-1]) is not None
     paths: dict[str, str] = {}
-    for entry, _ in itertools.islice(_match_files(pattern), _MOST_NAMES):
+    for entry in itertools.islice(_match_files(pattern), _MOST_NAMES):
         form = _find_form_of_name(entry.name)
         paths.setdefault(form, entry.path)
-        if same_ending:
+        if fixes_ending:
             break
     if not paths:
         raise SourceError(
             f"{pattern} matches no file. A folder's files are matched by FOLDER/*, all below it by FOLDER/**."
         )
     if IMAGE in paths:
-        # Such a file among images is a bad record.
-        for form in (PACKED, ZIP, PARQUET, ARRAYS):
+        # A file of these forms among images is a bad record.
+        for form in (UNSUPPORTED, ZIP, PARQUET, ARRAYS):
             paths.pop(form, None)
     if len(paths) > 1:
         (form_name, path), (other_form, other_path) = sorted(paths.items())[:2]
@@ -222,21 +227,21 @@ def _find_form_of_name(name: str) -> str:
     return ARRAYS if is_array_name(name) else find_form_of_ending(name) or IMAGE
 
 
-def _open_files(options: ConvertOptions, source_options: SourceOptions, first: str) -> Source:
-    """Open the files of an input with the source for the form of the first; SourceError if that is an image."""
-    form = find_form_of_file(first)
+def _open_files(options: ConvertOptions, source_options: SourceOptions, path: str) -> Source:
+    """Open the files of an input with the source for the form of one, at `path`; SourceError if that is an image."""
+    form = find_form_of_file(path)
     if form == IMAGE:
-        raise SourceError(f"{first} is one image. Name {FORMS}.")
+        raise SourceError(f"{path} is one image. Name {FORMS}.")
     files = InputFiles(options.input)
     if form == LIST:
         return Lists.find(options, source_options, files)
     if form == PARQUET:
         return ParquetImages.find(options, source_options, InputFiles(options.input, skips_markdown=True))
-    source_options.reject_list_flags(f"{first} is {form}", has_columns=form == TAR)
+    source_options.reject_list_flags(f"{path} is {form}", has_columns=form == TAR)
     if form == IDX:
-        return IdxPairs.find(options, source_options, [path for path, _ in files])
+        return IdxPairs.find(options, source_options, [file_path for file_path, _ in files])
     if form == ARRAYS:
-        return ImageArrays.find(options, source_options, [path for path, _ in files])
+        return ImageArrays.find(options, source_options, [file_path for file_path, _ in files])
     if form == ZIP:
         return Zips.find(options, source_options, InputFiles(options.input, skips_markdown=True))
     return Tars.find(options, source_options, files)

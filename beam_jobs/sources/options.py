@@ -1,4 +1,4 @@
-"""Options of an input besides its path, checked once when they are made."""
+"""Options of an input besides its path, checked when they are made."""
 
 from __future__ import annotations
 
@@ -40,10 +40,11 @@ def _parse_argument(text: str) -> tuple[str, str]:
 
 
 def _parse_types(text: str) -> dict[str, str]:
-    """Return the kinds by column in a text such as `age=int,score=float`; UsageError if a column is empty or repeated."""
+    """Parse a text such as `age=int,score=float` into types by column; UsageError if a column is empty or repeated."""
     types: dict[str, str] = {}
     for part in text.split(","):
         match = _TYPED_COLUMN.fullmatch(part.strip())
+        # `SourceOptions` rejects the unknown type of a part that does not match.
         name, kind = match.groups() if match else part.rpartition("=")[::2]
         if not name.strip() or name.strip() in types:
             raise UsageError(f"{part!r}: write each column once, as in age=int,score=float")
@@ -92,14 +93,14 @@ class TextSourceOptions:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SourceOptions:
-    """The way an input is read.
+    """Options that decide how an input of images is read.
 
     Raises:
         UsageError: values that do not fit each other.
     """
 
     source: str | None = _make_source_option(
-        f"read the input as {', '.join(SOURCE_NAMES)} or the source of an installed package (default: by what it is)"
+        f"read the input as {', '.join(SOURCE_NAMES)} or the source of an installed package (default: detected)"
     )
     source_args: Mapping[str, str] = _make_source_args_option()
     path_column: str | None = option(
@@ -119,10 +120,9 @@ class SourceOptions:
     column_types: Mapping[str, str] = option(
         {},
         FlagGroup.INPUT,
-        "int, float, float32 or str for further columns of a list, of a WebDataset's JSON or of --label-from, in place of what"
-        " their values look like;"
-        " VALUE is stored for missing values; for columns of Parquet files, which are stored if they are named here, and of JSON"
-        " also ints, floats or strings",
+        "int, float, float32 or str for extra columns of a list, of a WebDataset's JSON or of --label-from, instead of the type"
+        " that their values suggest; VALUE is stored for missing values; columns of Parquet files are stored only if they are named"
+        " here; these and columns of JSON may also be ints, floats or strings",
         Value("NAME=TYPE[=VALUE],...", _parse_types),
         stored=Stored(Entries(TEXT)),
     )
@@ -219,12 +219,11 @@ class SourceOptions:
                 raise UsageError(
                     f"--annotations and {_name_flag(name)}: the annotations say how pictures are labelled. Omit the latter."
                 )
-        for column, kind in self.column_kinds.items():
-            if kind.kind not in (*COLUMN_TYPES, *_LIST_TYPES) or (
-                kind.kind in _LIST_TYPES and kind.missing is not None
-            ):
+        for column, column_kind in self.column_kinds.items():
+            is_list = column_kind.kind in _LIST_TYPES
+            if (is_list and column_kind.missing is not None) or not (is_list or column_kind.kind in COLUMN_TYPES):
                 raise UsageError(
-                    f"--column-types: {column} is {str(kind)!r}; allowed are {', '.join(COLUMN_TYPES)}, as in age=int"
+                    f"--column-types: {column} is {str(column_kind)!r}; allowed are {', '.join(COLUMN_TYPES)}, as in age=int"
                 )
 
     @property
@@ -234,12 +233,12 @@ class SourceOptions:
 
     @property
     def folders_are_classes(self) -> bool:
-        """Whether classes are names of folders, in an input that has no other classes."""
+        """Whether names of folders are classes, unless the input has other classes."""
         return not self.unlabelled and self.label_from is None
 
     @property
     def column_kinds(self) -> dict[str, ColumnKind]:
-        """The declared kinds by column; UsageError if a value for missing ones is not of its kind."""
+        """The declared kinds by column; UsageError if a column's substitute for missing values is not of its kind."""
         kinds = {}
         for column, text in self.column_types.items():
             try:
@@ -249,7 +248,7 @@ class SourceOptions:
         return kinds
 
     def reject_list_types(self, reason: str) -> None:
-        """Raise UsageError if a column is declared as one of lists; `reason` says why it cannot be."""
+        """Raise UsageError if a column is declared to have lists; `reason` is a clause on why it cannot."""
         column = next((name for name, kind in self.column_kinds.items() if kind.kind in _LIST_TYPES), None)
         if column is not None:
             raise UsageError(
@@ -258,26 +257,28 @@ class SourceOptions:
             )
 
     def reject_list_flags(self, reason: str, *, has_columns: bool = False) -> None:
-        """Raise UsageError if an option is set that only a list has.
+        """Raise UsageError if an option is set that is for lists only.
 
         Args:
             reason: clause that describes the input, for the message.
-            has_columns: whether it has columns as a list.
+            has_columns: whether the input has extra columns, as lists do.
         """
-        has_columns |= self.label_from is not None
-        for name in ("path_column", "label_column", "split_column", "label_separator", "column_types", "raw_tsv"):
-            if getattr(self, name) and not (name == "column_types" and has_columns):
+        names = ["path_column", "label_column", "split_column", "label_separator", "column_types", "raw_tsv"]
+        if has_columns or self.label_from is not None:
+            names.remove("column_types")
+        for name in names:
+            if getattr(self, name):
                 raise UsageError(f"{_name_flag(name)} is for CSV and JSONL lists, and {reason}. Omit the flag.")
 
 
 def reject_split_flag(options: ConvertOptions, reason: str) -> None:
-    """Raise UsageError if --split assigns records whose split the input says; `reason` is the clause for it."""
+    """Raise UsageError if --split is passed for an input that has splits already; `reason` is a clause that says so."""
     if options.split:
         raise UsageError(f"--split: {reason}. Omit the flag.")
 
 
 def _check_pattern(text: str) -> None:
-    """Raise UsageError if a text is not a regular expression with groups."""
+    """Raise UsageError if the text of --label-from is not a regular expression with a group."""
     try:
         pattern = re.compile(text)
     except re.error as error:

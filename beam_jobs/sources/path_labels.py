@@ -15,27 +15,27 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from beam_jobs.references.labels import is_integer_label
-from beam_jobs.sources.classes import Classes, is_number_label
-from beam_jobs.sources.lists.columns import column_values, features
+from beam_jobs.sources.classes import Classes, are_integer_labels, is_number_label
+from beam_jobs.sources.lists.columns import convert_row, make_features
 from beam_jobs.sources.options import SourceOptions
 from beam_jobs.values.column_kinds import FLOAT32, INT, STR, ColumnKind, fits_int64, float32_problem, parse_float
 from tpudata.errors import BadRecordError, UsageError
 from tpudata.format import Feature
 
 _LABEL = "label"
-# Paths by which the kinds of columns and classes are known.
+# Number of paths that decide the kinds of columns and classes.
 _MOST_PATHS = 10_000
+# Digits of the largest int64; int() may reject a text that is much longer.
 _MOST_DIGITS = 19
 _INT = re.compile(r"0|-?[1-9][0-9]*")
 _DECLARED_INT = re.compile(r"[+-]?[0-9]+")
 
 
 class PathValues(NamedTuple):
-    """Values that a path gives its picture.
+    """Values in the path of a picture.
 
     Attributes:
-        labels: the name of the class; none if the expression has no group for it.
+        labels: name of the class; empty if the expression has no group for it.
         columns: values by column.
     """
 
@@ -45,7 +45,7 @@ class PathValues(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class PathLabels:
-    """The way from a path to a class and columns.
+    """Rule that gives a picture's class and columns by its path.
 
     Attributes:
         pattern: the expression.
@@ -59,11 +59,11 @@ class PathLabels:
 
     @classmethod
     def find(cls, options: SourceOptions, paths: Iterable[str]) -> PathLabels | None:
-        """Look at the first paths of an input; return None if the options take no classes from paths.
+        """Make the rule, with kinds that fit the first paths of an input; return None without `--label-from`.
 
         Args:
             options: options with the expression, and maybe with kinds of columns.
-            paths: paths of the pictures, as the expression is searched for in them.
+            paths: paths of the pictures in which the expression is searched for.
 
         Raises:
             UsageError: no path matches, or a declared column is not a group.
@@ -73,43 +73,47 @@ class PathLabels:
         options.reject_list_types("a path has none")
         pattern = re.compile(options.label_from)
         columns = [name for name in pattern.groupindex if name != _LABEL]
-        unknown = next((name for name in options.column_kinds if name not in columns), None)
-        if unknown is not None:
+        unknown_column = next((name for name in options.column_kinds if name not in columns), None)
+        if unknown_column is not None:
             raise UsageError(
-                f"--column-types: --label-from has no group {unknown!r} (expected one of: {', '.join(columns) or 'none'})"
+                f"--column-types: --label-from has no group {unknown_column!r} (expected one of: {', '.join(columns) or 'none'})"
             )
-        first = ""
+        class_group = _find_class_group(pattern)
+        first_path, has_match = "", False
         labels: set[str] = set()
-        # Columns all of whose values are whole numbers.
-        whole_columns, matches = set(columns), 0
+        # Columns whose values so far are all whole numbers.
+        integer_columns = set(columns)
         for path in itertools.islice(paths, _MOST_PATHS):
-            first = first or path
+            first_path = first_path or path
             match = pattern.search(path)
             if match is None:
                 continue
-            matches += 1
-            whole_columns -= {name for name in whole_columns if not _is_whole(match[name])}
-            labels.add(match[_find_class_group(pattern)] or "" if _find_class_group(pattern) else "")
-        if first and not matches:
-            raise UsageError(f"--label-from {options.label_from}: it matches no path, such as {first!r}. Correct it.")
-        kinds = {name: ColumnKind(INT if name in whole_columns else STR) for name in columns} | options.column_kinds
+            has_match = True
+            integer_columns -= {name for name in integer_columns if not _is_whole(match[name])}
+            if class_group:
+                labels.add(match[class_group] or "")
+        if first_path and not has_match:
+            raise UsageError(
+                f"--label-from {options.label_from}: it matches no path, such as {first_path!r}. Correct it."
+            )
+        kinds = {name: ColumnKind(INT if name in integer_columns else STR) for name in columns} | options.column_kinds
         return cls(pattern, kinds, _open_classes(options, labels))
 
     @property
     def has_classes(self) -> bool:
-        """Whether the expression has a group of the class."""
+        """Whether the expression has a group for the class."""
         return _find_class_group(self.pattern) > 0
 
     @property
     def features(self) -> tuple[Feature, ...]:
         """The schema of the columns."""
-        return features(self.kinds)
+        return make_features(self.kinds)
 
     def read(self, path: str, origin: str) -> PathValues:
         """Return the values in a path.
 
         Args:
-            path: the path, below the input or in its archive.
+            path: path of the picture below the input or in its archive.
             origin: the picture, for messages.
 
         Raises:
@@ -125,11 +129,11 @@ class PathLabels:
             if problem:
                 reason = f"{name!r} in its path {problem}; pass --column-types {name}=str to store text"
                 raise BadRecordError(origin, reason)
-        return PathValues(labels, column_values(match.groupdict(), self.kinds))
+        return PathValues(labels, convert_row(match.groupdict(), self.kinds))
 
 
 def _find_class_group(pattern: re.Pattern[str]) -> int:
-    """Return the index of the group of the class; 0 if all groups have other names."""
+    """Return the index of the group for the class: `label`, or else the first without a name; 0 if there is none."""
     group_names = pattern.groupindex
     if _LABEL in group_names:
         return group_names[_LABEL]
@@ -137,10 +141,9 @@ def _find_class_group(pattern: re.Pattern[str]) -> int:
 
 
 def _open_classes(options: SourceOptions, labels: set[str]) -> Classes:
-    """Return the naming of classes: whole numbers are labels themselves, as in lists."""
-    declared = options.label_type
-    integers = declared == INT or (declared is None and bool(labels) and all(map(is_integer_label, labels)))
-    rejects_numbers = declared is None and not any(map(is_number_label, labels))
+    """Return the mapping to class names, given the labels in the first paths: whole numbers are labels themselves, as in lists."""
+    integers = are_integer_labels(labels, options.label_type)
+    rejects_numbers = options.label_type is None and not any(map(is_number_label, labels))
     return Classes.open(options, integers=integers, rejects_numbers=rejects_numbers)
 
 
@@ -153,16 +156,16 @@ def _fits(text: str) -> bool:
 
 
 def _find_problem(text: str, kind: ColumnKind) -> str:
-    """Return why a column of this kind cannot hold a text, or an empty string."""
+    """Return why a column of this kind cannot hold a text; an empty string if it can."""
     if kind.kind == STR or (not text and kind.missing is not None):
         return ""
     if kind.kind == INT:
         fits = _DECLARED_INT.fullmatch(text) is not None and _fits(text)
-        return "" if fits else f"is no whole number: {text!r}"
+        return "" if fits else f"is not a whole number: {text!r}"
     if not text:
         return ""
     number = parse_float(text)
     if number is None:
-        return f"is no number: {text!r}"
+        return f"is not a number: {text!r}"
     problem = float32_problem(number, rounds=kind.kind == FLOAT32)
     return f"is {text}, which {problem}" if problem else ""

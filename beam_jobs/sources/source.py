@@ -1,4 +1,4 @@
-"""The interface of a source, and how it makes references."""
+"""The interface of a source, and the function that makes its references."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 
 class Source(abc.ABC):
-    """An input of one form. A frozen dataclass that is pickled to the workers; making it looks at the input, reading little.
+    """An input of one form: a frozen dataclass that is pickled to the workers, made after a look at a few bytes of the input.
 
-    Every source has the three methods `parts`, `units` and `references`; its attributes describe its records.
+    The methods `parts`, `units` and `references` list the records; the attributes describe them.
     """
 
     @property
@@ -35,12 +35,12 @@ class Source(abc.ABC):
 
     @property
     def several_labels(self) -> bool:
-        """Whether a record may have any number of classes; otherwise each has one, or none without classes."""
+        """Whether a record may have any number of classes; otherwise each has one, if the source has classes."""
         return False
 
     @property
     def labels(self) -> Labels | None:
-        """The classes, where they are known before listing; None where they are collected from the references."""
+        """The classes if they are known before listing; None if they are collected from the references."""
         return None
 
     @property
@@ -50,17 +50,17 @@ class Source(abc.ABC):
 
     @property
     def features(self) -> tuple[Feature, ...]:
-        """Schema of `Reference.features`; empty where they have none."""
+        """Schema of `Reference.features`; empty if references have none."""
         return ()
 
     @property
     def annotations(self) -> AnnotationSchema | None:
-        """Features of annotations, which references have in place of those of `features`; None without any."""
+        """Schema of annotations, which references have in place of `features`; None without annotations."""
         return None
 
     @property
     def record_columns(self) -> RecordColumns:
-        """What its references have."""
+        """The features of records that depend on the input."""
         return RecordColumns(self.several_labels, self.features, self.annotations)
 
     @property
@@ -75,16 +75,16 @@ class Source(abc.ABC):
 
     @property
     def takes_label_type(self) -> bool:
-        """Whether it follows --label-type."""
+        """Whether the source supports --label-type."""
         return False
 
     @property
     def takes_label_from(self) -> bool:
-        """Whether it follows --label-from."""
+        """Whether the source supports --label-from."""
         return False
 
     def noting(self, note: Note) -> Source:
-        """Return the source that calls `note` about surprising inputs while `units` and `references` run, if it supports notes.
+        """Return the source that calls `note` about surprising inputs in `units` and `references`; itself if it has no notes.
 
         Args:
             note: function that gets the notes, see `beam_jobs.references.notes`.
@@ -98,14 +98,14 @@ class Source(abc.ABC):
 
     @abc.abstractmethod
     def units(self, part: Any, ignored: list[str]) -> Iterable[Any]:
-        """Yield the parts that are listed separately, in order. Called for each part, on any worker.
+        """Yield the units of a part, which are listed separately, in order. Called for each part, on any worker.
 
-        Files that a listing writes have names by the `repr` of its unit, which is another one for each unit, the same in every
-        run: units are paths, tuples, named tuples or frozen dataclasses.
+        The listing names its files by the `repr` of the unit, which must be unique and the same in every run: units are paths,
+        tuples, named tuples or frozen dataclasses.
 
         Args:
             part: one of `parts()`.
-            ignored: gets the path of each file that is skipped by its name here.
+            ignored: gets the path of each file that this method skips by its name.
         """
 
     @abc.abstractmethod
@@ -114,18 +114,18 @@ class Source(abc.ABC):
 
         Args:
             unit: one of `units`.
-            ignored: gets the path of each file that is ignored by its name.
-            reject: called with the error of a record that cannot be referred to (a listed file that is missing, an unknown
-                label, an image without its label). It may raise; if it returns, the listing goes on without the record.
+            ignored: gets the path of each file that this method skips by its name.
+            reject: called with the error of a record that gets no reference (a listed file that is missing, an unknown label, an
+                image without its label). It may raise; if it returns, the listing goes on without the record.
         """
 
 
 class PackSource(Source):
-    """A source that lists references by column: for records so small that an object for each would cost more than they."""
+    """A source that lists references by column: for records so small that a Python object for each would cost more than they."""
 
     @property
     def has_own_packs(self) -> bool:
-        """Whether packs of fewer than 4,096 references stay as they are; without a shuffle, shards are cut between packs."""
+        """Whether packs of fewer than 4,096 references are not joined; without a shuffle, shards begin where packs begin."""
         return False
 
     @abc.abstractmethod
@@ -143,34 +143,34 @@ class PackSource(Source):
 
 
 class Scan(Protocol):
-    """One part of a ScannedSource that is read.
+    """Scan of one part of a ScannedSource.
 
     Attributes:
-        facts: facts about the rows read so far; complete once `parts` has ended. Has `merge`, which adds those of another part.
+        facts: facts about the rows read so far; complete once `parts` has ended. Their `merge` adds the facts of another part.
     """
 
     facts: Any
 
     @property
     def held(self) -> int:
-        """How many rows `take_rows` would return."""
+        """Number of rows that `take_rows` would return."""
 
     def parts(self) -> Iterator[Any]:
-        """Read the part from start to end, and yield what `Source.units` takes in place of it, in order."""
+        """Read the part from start to end, and yield the smaller parts that `Source.units` takes in place of it, in order."""
 
     def take_rows(self) -> KeyRows:
-        """Return the rows since the last call."""
+        """Return the keys of the rows since the last call, with their places."""
 
 
 class ScannedSource(Source):
-    """A source whose schema follows from all of its input: parts are scanned before any unit is listed.
+    """A source whose schema depends on the whole input: all parts are scanned before any unit is listed.
 
-    Before that, `several_labels`, `labels`, `integer_labels` and `features` are those of an input without rows.
+    Before the scan, `several_labels`, `labels`, `integer_labels` and `features` are those of an input without rows.
     """
 
     @abc.abstractmethod
     def no_facts(self) -> Any:
-        """Return the facts about no part."""
+        """Return empty facts, to which `merge` adds those of parts."""
 
     @abc.abstractmethod
     def scan(self, index: int, part: Any) -> Scan:
@@ -187,12 +187,25 @@ class ScannedSource(Source):
 
         Args:
             facts: facts about all parts.
-            parts: scanned parts from all scans, if the source keeps them; else None.
+            parts: the parts that the scans yielded, which the source's `parts` then yields; None if a pipeline passes them on.
         """
 
     @abc.abstractmethod
     def describe_repeat(self, repeat: Repeat, facts: Any) -> SourceError:
         """Return the error of two rows that have one key."""
+
+
+def sum_blocks_before(files: Mapping[int, tuple[str, int]]) -> dict[int, int]:
+    """Return, by index of a file, the number of blocks of the files before it.
+
+    Args:
+        files: by index of a file, its path and its number of blocks.
+    """
+    total, blocks_before = 0, {}
+    for index, (_, blocks) in sorted(files.items()):
+        blocks_before[index] = total
+        total += blocks
+    return blocks_before
 
 
 def make_reference(
@@ -209,7 +222,7 @@ def make_reference(
     features: Mapping[str, Any] = NO_FEATURES,
     data: bytes = b"",
 ) -> Reference:
-    """Return a reference.
+    """Make a reference; assign a split by `--split` or the default if the input states none.
 
     Args:
         options: options of the conversion, with the splits.
@@ -218,7 +231,7 @@ def make_reference(
         size: bytes of the record in the file.
         offset: byte offset in the file.
         split: split that the input states, or empty.
-        labels: names of its classes.
+        labels: names of the record's classes.
         payload: kind of its bytes; by default they describe themselves, as image files do.
         crc32: CRC-32 that the bytes must have, or None.
         features: extra features of the record, by name: numbers, strings, bytes, numpy arrays, and lists of these.

@@ -1,5 +1,5 @@
-"""The sources of images by name: those of this package, each a function of the conversion's options and of the source's, and those
-of installed packages (beam_jobs/sources/installed/installed_sources.py).
+"""The sources of images by name: functions that open those of this package, and the sources of installed packages
+(beam_jobs/sources/installed/installed_sources.py).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from tpudata.storage import is_pattern, split_pattern
 OpenSource = Callable[[ConvertOptions, SourceOptions], Source]
 
 
-def source_opener(name: str) -> OpenSource:
+def find_opener(name: str) -> OpenSource:
     """Return the function that opens the source of a name.
 
     Raises:
@@ -81,24 +81,16 @@ def _open_imagenet(options: ConvertOptions, source_options: SourceOptions) -> So
     return images
 
 
-def _open_lists(options: ConvertOptions, source_options: SourceOptions) -> Source:
-    return Lists.find(options, source_options, InputFiles(options.input))
-
-
-def _open_tars(options: ConvertOptions, source_options: SourceOptions) -> Source:
-    return Tars.find(options, source_options, InputFiles(options.input))
-
-
-def _open_zips(options: ConvertOptions, source_options: SourceOptions) -> Source:
-    return Zips.find(options, source_options, InputFiles(options.input))
-
-
-def _open_parquet_files(options: ConvertOptions, source_options: SourceOptions) -> Source:
-    return ParquetImages.find(options, source_options, InputFiles(options.input))
+def _open_containers(
+    source_class: type[Lists | Tars | Zips | ParquetImages], options: ConvertOptions, source_options: SourceOptions
+) -> Source:
+    """Open a source whose files hold many images each."""
+    return source_class.find(options, source_options, InputFiles(options.input))
 
 
 def _open_idx(options: ConvertOptions, source_options: SourceOptions) -> Source:
     paths = [path for path, _ in InputFiles(options.input)]
+    # Other files may lie next to the pairs. If no name is one of a pair, IdxPairs reports the first.
     idx_paths = [path for path in paths if is_idx_name(path.rpartition("/")[2])]
     return IdxPairs.find(options, source_options, idx_paths or paths)
 
@@ -111,10 +103,10 @@ SOURCES: Mapping[str, OpenSource] = MappingProxyType(
     {
         "folders": ClassFolders.find,
         "files": _open_files,
-        "list": _open_lists,
-        "tar": _open_tars,
-        "zip": _open_zips,
-        "parquet": _open_parquet_files,
+        "list": functools.partial(_open_containers, Lists),
+        "tar": functools.partial(_open_containers, Tars),
+        "zip": functools.partial(_open_containers, Zips),
+        "parquet": functools.partial(_open_containers, ParquetImages),
         "idx": _open_idx,
         "arrays": _open_arrays,
         "imagenet": _open_imagenet,

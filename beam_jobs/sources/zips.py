@@ -1,8 +1,8 @@
 """Zip archives of images: a member's class is the folder it lies in, and its split the folder above, as in tars; with
-`--label-from` its path in the archive says the class.
+`--label-from`, its path in the archive gives the class.
 
-A key is ARCHIVE/MEMBER. Members that are stored as they are, which is usual for images, are referred to where they lie; those that
-are compressed travel themselves. References carry the CRC-32 of the central directory, which is compared when they are read.
+A key is ARCHIVE/MEMBER. References point to members that are not compressed, which is usual for images; the content of compressed
+members travels. References have the CRC-32 of the central directory, which is compared when their bytes are read.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 from beam_jobs.compression.decompressors import DECOMPRESSION_ERRORS, decompress_member
 from beam_jobs.file_kinds import ZIP_MAGIC
-from beam_jobs.file_names import is_path_left_behind, member_path
+from beam_jobs.file_names import is_path_left_behind, resolve_member_path
 from beam_jobs.options import ConvertOptions
 from beam_jobs.references.ranged_file import file_size, open_ranged
 from beam_jobs.references.reading import MOST_INPUT_BYTES, make_too_large_error
@@ -42,8 +42,9 @@ from beam_jobs.values.column_kinds import INT
 from tpudata.errors import BadRecordError, CorruptionError
 from tpudata.format import Feature
 
-# Signature, then after 22 bytes the lengths of name and extra field, which the content follows (APPNOTE.TXT, 4.3.7).
-_LOCAL = struct.Struct("<4s22xHH")
+# Header of a member: signature, 22 other bytes, and the lengths of name and extra field, which precede the content (APPNOTE.TXT,
+# 4.3.7).
+_LOCAL_HEADER = struct.Struct("<4s22xHH")
 _ENCRYPTED = 1
 _READ_BYTES = 1 << 16
 
@@ -72,7 +73,7 @@ class Zips(ClassifiedSource):
         splits: splits in the names of the archives.
         classes: mapping from folder names to class names.
         has_classes: False if records are unlabelled.
-        path_labels: pattern for classes and columns in paths; None if folders are classes, or there are none.
+        path_labels: rule for classes and columns in paths; None without `--label-from`.
         folder_classes: whether folders are classes.
     """
 
@@ -82,18 +83,18 @@ class Zips(ClassifiedSource):
     classes: Classes
     has_classes: bool = True
     path_labels: PathLabels | None = None
-    # Classes are names of folders, which --label-type may say to be labels themselves.
+    # Classes are names of folders; with --label-type=int, these are labels.
     folder_classes: bool = True
     takes_label_type: bool = True
     takes_label_from: bool = True
 
     @classmethod
     def find(cls, options: ConvertOptions, source_options: SourceOptions, files: InputFiles) -> Zips:
-        """Return the source of some archives.
+        """Look at the names of the archives and, for `--label-from`, of their members.
 
         Raises:
-            SourceError: there is no archive, or only some of their names are splits.
-            UsageError: the options assign splits, but the names of the archives are splits; or `PathLabels.find` raises it.
+            SourceError: there is no archive, or only some of their names stand for splits.
+            UsageError: the options assign splits, but the names of the archives stand for splits; or as `PathLabels.find`.
         """
         names = [name for _, name in itertools.islice(files, LOOKED_AT + 1)]
         splits = NamedSplits.find(options, names, file_split, split_in_file_name)
@@ -117,10 +118,10 @@ class Zips(ClassifiedSource):
 
     def parts(self) -> Iterator[ZipUnit]:
         """Yield the archives."""
-        return (ZipUnit(path, name, self.splits.of(name)) for path, name in self.files)
+        return (ZipUnit(path, name, self.splits.find_split(name)) for path, name in self.files)
 
     def units(self, part: ZipUnit, ignored: list[str]) -> Sequence[ZipUnit]:
-        """Return a part, which is listed at once; nothing is ignored here."""
+        """Return the archive, which is its only unit; nothing is ignored here."""
         del ignored
         return (part,)
 
@@ -138,7 +139,7 @@ class Zips(ClassifiedSource):
                 if is_path_left_behind(member.filename):
                     ignored.append(f"{unit.path}/{member.filename}")
                     continue
-                name = member_path(member.filename)
+                name = resolve_member_path(member.filename)
                 key = f"{unit.name}/{name or member.filename}"
                 try:
                     if name is None:
@@ -150,7 +151,7 @@ class Zips(ClassifiedSource):
     def _make_member_reference(
         self, unit: ZipUnit, member: zipfile.ZipInfo, name: str, key: str, file: BinaryIO
     ) -> Reference:
-        """Return the reference to a member, with the content of a compressed one; BadRecordError if it is not usable."""
+        """Return the reference to a member, with its content if it is compressed; BadRecordError if it cannot be a record."""
         origin = f"{unit.path}/{member.filename}"
         if member.flag_bits & _ENCRYPTED:
             raise BadRecordError(origin, "encrypted; pack the archive again without a password")
@@ -171,8 +172,8 @@ class Zips(ClassifiedSource):
             split = folder_split(folders[0])
         if split:
             reject_split_flag(self.options, f"{unit.path} has split folders already ({split})")
-        split = self.splits.split_of_member(unit.split, split, origin)
-        offset = content_offset(file, member, unit.path)
+        split = self.splits.find_member_split(unit.split, split, origin)
+        offset = find_content(file, member, unit.path)
         is_stored = member.compress_type == zipfile.ZIP_STORED
         data = b"" if is_stored else _unpack(file, offset, member, origin)
         return make_reference(
@@ -190,30 +191,33 @@ class Zips(ClassifiedSource):
 
 
 def _list_member_paths(files: InputFiles) -> Iterator[str]:
-    """Yield the paths of the members of archives that may be pictures."""
+    """Yield the paths in their archives of the members that may be pictures."""
     for path, _ in files:
         with open_zip(path) as (_, archive):
             for member in archive.infolist():
-                name = member_path(member.filename)
+                name = resolve_member_path(member.filename)
                 if name is not None and not member.filename.endswith("/") and not is_path_left_behind(member.filename):
                     yield name
 
 
-def content_offset(file: BinaryIO, member: zipfile.ZipInfo, path: str) -> int:
-    """Return the offset of a member's content, which follows its local header."""
+def find_content(file: BinaryIO, member: zipfile.ZipInfo, path: str) -> int:
+    """Return the offset of a member's content, which follows its header; CorruptionError if the header is damaged."""
     offset = member.header_offset
     if offset < 0:
         raise CorruptionError(path, 0, f"the zip archive is cut or damaged: {member.filename} begins before it")
     file.seek(offset)
-    head = file.read(_LOCAL.size)
-    if len(head) < _LOCAL.size or not head.startswith(ZIP_MAGIC):
+    head = file.read(_LOCAL_HEADER.size)
+    if len(head) < _LOCAL_HEADER.size or not head.startswith(ZIP_MAGIC):
         raise CorruptionError(path, offset, f"no zip header of {member.filename} where one is expected")
-    _, name_bytes, extra_bytes = _LOCAL.unpack(head)
-    return offset + _LOCAL.size + int(name_bytes) + int(extra_bytes)
+    _, name_bytes, extra_bytes = _LOCAL_HEADER.unpack(head)
+    return offset + _LOCAL_HEADER.size + int(name_bytes) + int(extra_bytes)
 
 
 def _unpack(file: BinaryIO, offset: int, member: zipfile.ZipInfo, origin: str) -> bytes:
-    """Return the content of a compressed member. zipfile would unpack all of it before it looks at the member's size."""
+    """Return the content of a compressed member; BadRecordError if it is damaged.
+
+    zipfile would unpack all of it before comparing its size with the one that the archive lists.
+    """
     pieces: list[bytes] = []
     missing = member.file_size
     try:
@@ -234,7 +238,7 @@ def _unpack(file: BinaryIO, offset: int, member: zipfile.ZipInfo, origin: str) -
 
 
 def _read_chunks(file: BinaryIO, offset: int, size: int) -> Iterator[bytes]:
-    """Yield some bytes of a file in chunks."""
+    """Yield `size` bytes of a file from `offset` in chunks; fewer if the file ends."""
     file.seek(offset)
     while size > 0 and (chunk := file.read(min(_READ_BYTES, size))):
         yield chunk
@@ -243,7 +247,7 @@ def _read_chunks(file: BinaryIO, offset: int, size: int) -> Iterator[bytes]:
 
 @contextlib.contextmanager
 def open_zip(path: str) -> Iterator[tuple[BinaryIO, zipfile.ZipFile]]:
-    """Open an archive by ranged reads, and yield its file, too; CorruptionError if it is truncated or damaged."""
+    """Open an archive; yield its file, opened for ranged reads, and the archive. CorruptionError if it is truncated or damaged."""
     with open_ranged(path, file_size(path)) as file:
         try:
             with zipfile.ZipFile(file) as archive:
@@ -251,7 +255,7 @@ def open_zip(path: str) -> Iterator[tuple[BinaryIO, zipfile.ZipFile]]:
         except (zipfile.BadZipFile, NotImplementedError) as error:
             raise CorruptionError(path, 0, f"the zip archive is cut or damaged: {error}") from None
         except UnicodeDecodeError as error:
-            # Raised for the whole directory, when it is opened.
+            # One such name makes the whole archive unreadable.
             raise CorruptionError(
                 path,
                 0,

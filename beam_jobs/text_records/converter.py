@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from beam_jobs.converter import Converter, ShardContext, check_extra, extra_overhead
+from beam_jobs.converter import Converter, ShardContext, check_extra, estimate_overhead
 from beam_jobs.options.labels import TextLabelOptions
 from beam_jobs.references.labels import Labels
 from beam_jobs.references.packs.pack import Pack
@@ -158,8 +158,8 @@ class TextConverter(Converter):
     def record_overhead(self) -> int:
         """Approximate bytes of a document in a shard besides its text or tokens, and besides the frame that the plan adds."""
         if not self.options.row_lengths:
-            return _record_bytes(self.options) + extra_overhead(self.extra)
-        # The plan adds a frame to each document, but only sequences have frames.
+            return _record_bytes(self.options) + estimate_overhead(self.extra)
+        # Sequences have frames, documents none.
         return round(self._estimate_token_bytes(1.0) if self.options.end_documents else 0) - FRAME_BYTES
 
     def estimate_ratio(self, references: Iterable[Reference]) -> float:

@@ -446,7 +446,7 @@ def test_rejects_pictures_with_an_ambiguous_annotation(tmp_path: Path) -> None:
     for folder in ("a", "b"):
         write_pictures(tmp_path / "in" / "images" / folder, ["more"])
     (tmp_path / "in" / "instances.json").write_text(json.dumps(coco([*NAMES, "more"])))
-    with pytest.raises(BadRecordError, match=r"stands for several pictures, a/more\.jpg and b/more\.jpg"):
+    with pytest.raises(BadRecordError, match=r"its name matches several pictures, a/more\.jpg and b/more\.jpg"):
         run([*flags, "--output", str(tmp_path / "fail")])
     more = ["--unannotated=empty", "--on-bad-record=skip", "--max-bad-records=1"]
     assert run([*flags, "--output", str(tmp_path / "out"), *more]) == 0

@@ -358,7 +358,7 @@ class Undeclared(Source):
 @pytest.mark.parametrize(
     ("of", "message"),
     [
-        ("class", "Undeclared.references: '0.jpg' has a class, and the source no `has_classes`"),
+        ("class", "Undeclared.references: '0.jpg' has a class, but the source's `has_classes` is False"),
         ("feature", "Undeclared.references: '0.jpg' has the feature 'age', which the source's `features` lack"),
         ("text", "the labels of '0.jpg' are of another type (got 'cat', expected a tuple of str)"),
         ("list", "the labels of '0.jpg' are of another type (got ['cat'], expected a tuple of str)"),

@@ -177,8 +177,8 @@ FAULTS = [
     ("NoParts", "NoParts.parts: no parts (got NoneType, expected an iterable)"),
     ("NoUnits", "NoUnits.units: no units (got NoneType, expected an iterable)"),
     ("NoReferences", "NoReferences.references: no references (got NoneType, expected an iterable)"),
-    ("OtherReferences", "OtherReferences.references: no reference (got str, expected what make_reference returns)"),
-    ("NoReference", "NoReference.references: no reference (got NoneType, expected what make_reference returns)"),
+    ("OtherReferences", "OtherReferences.references: not a reference (got str, expected the result of make_reference)"),
+    ("NoReference", "NoReference.references: not a reference (got NoneType, expected the result of make_reference)"),
     ("PathOfAnotherType", "PathOfAnotherType.references: the path of '0.png' is of another type (got PosixPath, exp"),
     ("NoSize", "NoSize.references: the size of '0.png' is of another type (got NoneType, expected int)"),
     ("OffsetOfAnotherType", "the offset of '0.png' is of another type (got float, expected int)"),
@@ -187,19 +187,19 @@ FAULTS = [
     ("TextAsData", "the data of '0.png' is of another type (got str, expected bytes)"),
     ("PayloadOfAnotherType", "the payload of '0.png' is of another type (got type, expected Payload)"),
     ("FeaturesOfAnotherType", "the features of '0.png' is of another type (got list, expected Mapping)"),
-    ("RejectsText", "RejectsText.references: no error to reject with (got str, expected BadRecordError)"),
+    ("RejectsText", "RejectsText.references: not an error to reject with (got str, expected BadRecordError)"),
     ("FetchesText", "Fetched.fetch: not the bytes of a record (got str, expected bytes)"),
     ("NoFeatures", "NoFeatures.features: of another type (got None, expected a tuple of tpudata.format.Feature)"),
     ("FeaturesByName", "FeaturesByName.features: of another type (got ('age',), expected a tuple of tpudata.format.F"),
     ("NoAnswerOnClasses", "NoAnswerOnClasses.has_classes: of another type (got None, expected bool)"),
     ("LabelsAsTuple", "LabelsAsTuple.labels: of another type (got ('a', 'b'), expected Labels or None)"),
-    ("none", "none: not a source (got NoneType, expected what derives from beam_jobs.sources.Source)"),
+    ("none", "none: not a source (got NoneType, expected an instance of beam_jobs.sources.Source)"),
     ("NOTHING", "source=broken: the entry point names neither a class nor a function (got NoneType"),
 ]
 # The checks are those of images; here are the places from which text asks.
 FAULTS_OF_TEXT = [
     ("NoParts", "NoParts.parts: no parts (got NoneType, expected an iterable)"),
-    ("NoReference", "NoReference.references: no reference (got NoneType, expected what make_reference returns)"),
+    ("NoReference", "NoReference.references: not a reference (got NoneType, expected the result of make_reference)"),
     ("FetchesText", "Fetched.fetch: not the bytes of a record (got str, expected bytes)"),
     ("ReadsNothing", "Read.read: not a document (got NoneType, expected str, bytes or a dict of fields)"),
 ]

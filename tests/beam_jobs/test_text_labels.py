@@ -77,8 +77,8 @@ def test_rejects_a_class_that_the_file_lacks(tmp_path: Path) -> None:
     ("row", "reason"),
     [
         ({"text": "x"}, "no field 'label'"),
-        ({"text": "x", "label": None}, "is no label"),
-        ({"text": "x", "label": ""}, "is no label"),
+        ({"text": "x", "label": None}, "is not a label"),
+        ({"text": "x", "label": ""}, "is not a label"),
         ({"text": "x", "label": ["pos"]}, "list of labels"),
     ],
 )
@@ -113,7 +113,7 @@ def test_takes_class_names_from_parquet_metadata(tmp_path: Path) -> None:
     feature["names"] = ["positive", "negative"]
     metadata = {"huggingface": json.dumps({"info": {"features": {"label": feature}}})}
     pq.write_table(table.replace_schema_metadata(metadata), tmp_path / "validation-00000-of-00001.parquet")
-    with pytest.raises(SourceError, match="other class names"):
+    with pytest.raises(SourceError, match="different class names"):
         convert(tmp_path / "*.parquet", tmp_path / "other", *flags)
 
 
@@ -224,7 +224,7 @@ def test_rejects_two_documents_of_one_key(tmp_path: Path, order: str) -> None:
 @pytest.mark.parametrize("value", ["null", '""', "1.5", "[1]"])
 def test_rejects_invalid_keys(tmp_path: Path, value: str) -> None:
     (tmp_path / "a.jsonl").write_text(f'{{"text": "x", "id": {value}}}\n')
-    with pytest.raises(BadRecordError, match="is no key"):
+    with pytest.raises(BadRecordError, match="is not a key"):
         convert(tmp_path / "a.jsonl", tmp_path / "out", "--key-field=id")
 
 
@@ -299,7 +299,7 @@ def test_strips_blanks_around_labels(flags: list[str], tmp_path: Path) -> None:
 
 def test_rejects_a_blank_label(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("text,label\na,x\nb, \n")
-    with pytest.raises(BadRecordError, match="field 'label' is no label"):
+    with pytest.raises(BadRecordError, match="field 'label' is not a label"):
         convert(tmp_path / "a.csv", tmp_path / "out", "--label-field=label")
 
 

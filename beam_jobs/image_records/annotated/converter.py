@@ -87,7 +87,7 @@ class AnnotatedConverter(ImageConverter):
                     f"the annotations have a column {used_name!r}, and records a feature of that name. Rename it."
                 )
 
-    def set_columns(self, columns: RecordColumns) -> AnnotatedConverter:
+    def apply_columns(self, columns: RecordColumns) -> AnnotatedConverter:
         """Return the converter for records of these columns."""
         return dataclasses.replace(self, several_labels=columns.several_labels, schema=columns.annotations)
 

@@ -1,4 +1,4 @@
-"""Columns of a table in memory: lists, of a single value if all are equal, and integers of the narrowest type."""
+"""Columns of a table in memory: lists with a value for each row, or with one for all rows, and integers of the narrowest type."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-# Types and their bounds: to ask numpy for these takes a sixth of the time of listing a class folder.
+# (type, smallest, largest): getting the bounds from numpy each time would be a sixth of the time of listing a class folder.
 _NARROW = tuple((dtype, int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)) for dtype in (np.int8, np.int16, np.int32))
 
 
-def shortest(column: list[Any]) -> list[Any]:
-    """Return a column as one value if all are equal."""
-    # Most columns of several values show it by these two.
-    is_one = column[0] == column[-1] and column.count(column[0]) == len(column)
-    return column[:1] if is_one else column
+def collapse(column: list[Any]) -> list[Any]:
+    """Shorten a column to one value if all its values are equal."""
+    # In most other columns, first and last differ, so nothing is counted.
+    are_equal = column[0] == column[-1] and column.count(column[0]) == len(column)
+    return column[:1] if are_equal else column
 
 
-def shortest_values(column: list[Any]) -> list[Any]:
-    """Return a column of values of any type as one value if all are the same, also in type."""
-    return shortest(column) if _are_comparable(column) else column
+def collapse_features(column: list[Any]) -> list[Any]:
+    """Shorten a column of values of any type to one value if all are equal and of one comparable type."""
+    return collapse(column) if _are_comparable(column) else column
 
 
 def take_values(column: list[Any], rows: Sequence[int]) -> list[Any]:
-    """Return the values of some rows."""
+    """Return the column of these rows; a column of one value stays as it is."""
     return column if len(column) == 1 else [column[row] for row in rows]
 
 
@@ -36,28 +36,28 @@ def spread(column: list[Any], count: int) -> Iterable[Any]:
 
 
 def join_columns(columns: Sequence[list[Any]], lengths: Sequence[int]) -> list[Any]:
-    """Concatenate the columns of tables with these numbers of rows; a single value if all are equal."""
-    first = columns[0]
-    if all(len(column) == 1 and column[0] == first[0] for column in columns):
-        return first
+    """Concatenate columns of these numbers of rows; the result is one value if that value is every column's only one."""
+    first_column = columns[0]
+    if all(len(column) == 1 and column[0] == first_column[0] for column in columns):
+        return first_column
     return list(itertools.chain.from_iterable(map(spread, columns, lengths)))
 
 
-def join_values(columns: Sequence[list[Any]], lengths: Sequence[int]) -> list[Any]:
-    """Return the shortest form of a column of values of any type, as `shortest` does."""
+def join_features(columns: Sequence[list[Any]], lengths: Sequence[int]) -> list[Any]:
+    """Concatenate columns as `join_columns` does, for values of any type, which need not be comparable."""
     if _are_comparable([column[0] for column in columns]):
         return join_columns(columns, lengths)
     return list(itertools.chain.from_iterable(map(spread, columns, lengths)))
 
 
 def _are_comparable(values: list[Any]) -> bool:
-    """Return whether equal values are the same: 1, 1.0 and True are not, nor 0.0 and -0.0, and arrays compare by item."""
-    kind = type(values[0])
-    return kind in (str, bytes, int) and all(type(value) is kind for value in values)
+    """Return whether all values are of one type whose equal values are the same: 1 == True and 0.0 == -0.0 are not."""
+    value_type = type(values[0])
+    return value_type in (str, bytes, int) and all(type(value) is value_type for value in values)
 
 
 def narrow(numbers: Sequence[int] | npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.integer[Any]]:
-    """Return the numbers, at least one, in the narrowest type; signed, since numpy combines uint64 and int64 to floats."""
+    """Return numbers, at least one, in the narrowest signed type that holds all; numpy combines uint64 and int64 to floats."""
     array = np.asarray(numbers, np.int64)
     low, high = int(array.min()), int(array.max())
     for dtype, smallest, largest in _NARROW:

@@ -2,8 +2,8 @@
 
 A runner takes time, and perhaps memory, for every element. Millions of references therefore travel in packs of a few thousand,
 stored by column: numpy handles all of them at once, and a column of one value (the split, the class of a folder) takes only that
-value. In transit, packs are bytes, some 15 to 40 a reference: the pickled columns, compressed. They exist only between the steps of
-one run, so their form may change.
+value. Between steps, packs are bytes, some 15 to 40 a reference: the pickled columns, with texts compressed. They do not outlive
+a run, so their encoding may change.
 """
 
 from __future__ import annotations
@@ -18,13 +18,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from beam_jobs.references.packs.columns import narrow, shortest, spread
-from beam_jobs.references.packs.pack_columns import COLUMNS, PackColumns, feature_columns, join_fields
+from beam_jobs.references.packs.columns import collapse, narrow, spread
+from beam_jobs.references.packs.pack_columns import COLUMNS, PackColumns, join_fields, split_features
 from beam_jobs.references.packs.packed_keys import PackedKeys
 from beam_jobs.references.record_order import Positions, RecordOrder
 from beam_jobs.references.reference import Digests, Reference
 
 PACK_REFERENCES = 4096
+# Fastest level of zlib.
 _LEVEL = 1
 
 
@@ -47,17 +48,16 @@ def pack_references(references: Iterable[Reference], order: RecordOrder, unit: i
 def repack(parts: Iterable[tuple[Pack, Digests]]) -> Iterator[tuple[Pack, Digests]]:
     """Regroup references into packs of 4,096, each with the digests of its keys; the last may be smaller."""
     pending: list[tuple[Pack, Digests]] = []
-    count = 0
+    pending_references = 0
     for pack, digests in parts:
         pending.append((pack, digests))
-        count += len(digests)
-        if count >= PACK_REFERENCES:
-            *full, remainder = _split_packs(pending)
-            yield from full
-            is_full = len(remainder[1]) == PACK_REFERENCES
-            if is_full:
-                yield remainder
-            pending, count = ([], 0) if is_full else ([remainder], len(remainder[1]))
+        pending_references += len(digests)
+        if pending_references >= PACK_REFERENCES:
+            full_packs = _split_packs(pending)
+            _, last_digests = full_packs[-1]
+            pending = [] if len(last_digests) == PACK_REFERENCES else [full_packs.pop()]
+            pending_references = len(last_digests) if pending else 0
+            yield from full_packs
     if pending:
         yield from _split_packs(pending)
 
@@ -79,7 +79,7 @@ class Pack(PackColumns):
         sizes: integers [n]: sizes in bytes.
         offsets: integers [n], or [1] if all are equal.
         keys: keys of the references.
-        root: prefix of the key in every path; empty without a common one. With one, `paths` are empty.
+        root: text before the key in every path, which `paths` then omit; empty if paths do not all begin with one such text.
     """
 
     positions: Positions
@@ -93,19 +93,19 @@ class Pack(PackColumns):
         """Pack references and their positions."""
         columns = dict(zip(Reference._fields, map(list, zip(*references, strict=True)), strict=True))
         root = _find_root(columns["path"], columns["key"])
-        names, features = feature_columns(columns["features"])
+        names, features = split_features(columns["features"])
         return cls(
             positions=positions,
             sizes=narrow(columns["size"]),
-            offsets=narrow(shortest(columns["offset"])),
+            offsets=narrow(collapse(columns["offset"])),
             keys=PackedKeys.of(columns["key"]),
             root=root,
-            paths=[""] if root else shortest(columns["path"]),
-            splits=shortest(columns["split"]),
-            labels=shortest(columns["labels"]),
-            payloads=shortest(columns["payload"]),
-            crc32s=shortest(columns["crc32"]),
-            spools=shortest(columns["spool"]),
+            paths=[""] if root else collapse(columns["path"]),
+            splits=collapse(columns["split"]),
+            labels=collapse(columns["labels"]),
+            payloads=collapse(columns["payload"]),
+            crc32s=collapse(columns["crc32"]),
+            spools=collapse(columns["spool"]),
             feature_names=names,
             features=features,
         )
@@ -120,9 +120,9 @@ class Pack(PackColumns):
         paths: list[str],
         **others: Any,
     ) -> Pack:
-        """Return a pack of these columns, see `Pack`; positions are 0."""
+        """Return a pack of these columns, see `Pack`; positions are 0. Columns need not be shortened yet."""
         stored_offsets = offsets[:1] if (offsets == offsets[0]).all() else offsets
-        other_columns: dict[str, Any] = {name: shortest(column) for name, column in others.items()}
+        other_columns: dict[str, Any] = {name: collapse(column) for name, column in others.items()}
         root = _find_root(paths, keys.heads) if keys.numbers is None and len(paths) == len(keys) else ""
         return cls(
             positions=np.zeros(len(keys), np.uint64),
@@ -130,24 +130,24 @@ class Pack(PackColumns):
             offsets=narrow(stored_offsets),
             keys=keys,
             root=root,
-            paths=[""] if root else shortest(paths),
+            paths=[""] if root else collapse(paths),
             **other_columns,
         )
 
     @classmethod
     def join(cls, packs: Sequence[Pack]) -> Pack:
-        """Return the concatenated references of packs."""
+        """Return one pack of the references of all packs, in order."""
         if len(packs) == 1:
             return packs[0]
         if len({pack.root for pack in packs}) > 1:
             packs = [dataclasses.replace(pack, root="", paths=pack.list_paths()) for pack in packs]
         lengths = [len(pack.keys) for pack in packs]
         offsets = [pack.offsets for pack in packs]
-        one_offset = all(len(column) == 1 and column[0] == offsets[0][0] for column in offsets)
+        is_one_offset = all(len(column) == 1 and column[0] == offsets[0][0] for column in offsets)
         return cls(
             positions=np.concatenate([pack.positions for pack in packs]),
             sizes=np.concatenate([pack.sizes for pack in packs]),
-            offsets=offsets[0] if one_offset else np.concatenate(list(map(np.broadcast_to, offsets, lengths))),
+            offsets=offsets[0] if is_one_offset else np.concatenate(list(map(np.broadcast_to, offsets, lengths))),
             keys=PackedKeys.join([pack.keys for pack in packs]),
             root=packs[0].root,
             **join_fields(packs, lengths),
@@ -165,16 +165,16 @@ class Pack(PackColumns):
         )
 
     def select_smallest(self, digests: Digests, count: int, bounds: dict[str, np.uint64]) -> Iterator[Pack]:
-        """Yield the `count` references of each split whose keys have the smallest digests: the same in any order.
+        """Yield, by split, the `count` references whose keys have the smallest digests: a sample that does not depend on order.
 
         Args:
             digests: digests of the keys.
-            count: number of references of each split.
-            bounds: by split, the largest high half among the `count` smallest digests of an earlier pack, above which no reference
-                counts; updated.
+            count: most references of each split.
+            bounds: by split, the largest high half among the `count` smallest digests of an earlier pack; larger ones are omitted.
+                Updated with this pack's.
         """
         highs = digests[:, 0]
-        for split, rows in self.split_rows():
+        for split, rows in self.rows_by_split():
             bound = bounds.get(split)
             if bound is not None:
                 rows = rows[highs[rows] <= bound]
@@ -185,39 +185,39 @@ class Pack(PackColumns):
                 yield self.take(rows)
 
     def keep_keys_and_paths(self) -> Pack:
-        """Return the pack with only keys, paths and offsets, by which repeated keys are reported; positions and sizes are 0."""
-        empty = np.zeros(len(self.keys), np.uint8)
+        """Return the pack with only what reports of repeated keys need: keys, paths and offsets; positions and sizes are 0."""
+        zeros = np.zeros(len(self.keys), np.uint8)
         return Pack(
-            positions=empty.astype(np.uint64),
-            sizes=empty,
+            positions=zeros.astype(np.uint64),
+            sizes=zeros,
             offsets=self.offsets,
             keys=self.keys,
             root=self.root,
             paths=self.paths,
         )
 
-    def split_rows(self) -> Iterator[tuple[str, npt.NDArray[np.intp]]]:
-        """Yield each split, and the rows of its references."""
+    def rows_by_split(self) -> Iterator[tuple[str, npt.NDArray[np.intp]]]:
+        """Yield each split, sorted by name, and the rows of its references, ascending."""
         if len(self.splits) == 1:
             yield self.splits[0], np.arange(len(self.keys))
             return
         for split in sorted(set(self.splits)):
-            yield split, np.flatnonzero([value == split for value in self.splits])
+            yield split, np.flatnonzero([row_split == split for row_split in self.splits])
 
     def group_by_split(self) -> Iterator[tuple[str, Pack]]:
-        """Yield the references of each split, in their order."""
-        for split, rows in self.split_rows():
+        """Yield each split, sorted by name, and its references, in order."""
+        for split, rows in self.rows_by_split():
             yield split, self if len(rows) == len(self.keys) else self.take(rows)
 
     def group(self, groups: npt.NDArray[np.intp]) -> Iterator[tuple[int, Pack]]:
         """Yield each distinct number in `groups` [n], ascending, and its references, in order."""
         order = np.argsort(groups, kind="stable")
-        first = np.flatnonzero(np.diff(groups[order], prepend=-1))
-        if len(first) == 1:
-            # No copy: a shard may have millions.
+        starts = np.flatnonzero(np.diff(groups[order], prepend=-1))
+        if len(starts) == 1:
+            # Not a copy: a shard may have millions of references.
             yield int(groups[0]), self
             return
-        for rows in np.split(order, first[1:]):
+        for rows in np.split(order, starts[1:]):
             yield int(groups[rows[0]]), self.take(rows)
 
     def divide(self) -> Iterator[Pack]:
@@ -259,8 +259,8 @@ class Pack(PackColumns):
         return map(Reference._make, zip(*columns, strict=True))
 
     def to_bytes(self) -> bytes:
-        """Return the pack as an element of a PCollection."""
-        # Random positions do not compress, and other numbers are narrow already.
+        """Encode the pack as an element of a PCollection."""
+        # Only texts are compressed: random positions do not shrink, and other numbers are narrow already.
         keys, columns = self.keys, [getattr(self, name) for name in COLUMNS]
         texts = pickle.dumps((keys.heads, self.root, columns), protocol=5)
         numbers = (self.positions, self.sizes, self.offsets, keys.numbers)
@@ -268,7 +268,7 @@ class Pack(PackColumns):
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Pack:
-        """Return the pack that `to_bytes` wrote."""
+        """Decode a pack that `to_bytes` encoded."""
         positions, sizes, offsets, numbers, texts = pickle.loads(data)
         heads, root, columns = pickle.loads(zlib.decompress(texts))
         return cls(
@@ -282,7 +282,7 @@ class Pack(PackColumns):
 
 
 def _find_root(paths: Sequence[str], keys: Sequence[str]) -> str:
-    """Return the prefix of the key in every path; empty if there is no common one."""
+    """Return the text that, with the key after it, is the path of every reference; empty if there is no such text."""
     root = paths[0].removesuffix(keys[0])
-    is_common = root not in ("", paths[0]) and all(path == root + key for path, key in zip(paths, keys, strict=True))
-    return root if is_common else ""
+    is_shared = root not in ("", paths[0]) and all(path == root + key for path, key in zip(paths, keys, strict=True))
+    return root if is_shared else ""

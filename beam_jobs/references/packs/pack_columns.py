@@ -11,10 +11,10 @@ import numpy as np
 import numpy.typing as npt
 
 from beam_jobs.references.packs.columns import (
+    collapse,
+    collapse_features,
     join_columns,
-    join_values,
-    shortest,
-    shortest_values,
+    join_features,
     spread,
     take_values,
 )
@@ -29,12 +29,12 @@ class PackColumns:
     Attributes:
         paths: paths.
         splits: names of splits.
-        labels: names of classes.
+        labels: names of the classes of each reference.
         payloads: kinds of bytes.
-        crc32s: checksums.
-        spools: files that bytes were spooled to.
-        feature_names: names of features, in the order of the source.
-        features: by name, a column of values; any value for a reference without that feature.
+        crc32s: CRC-32s of the bytes, None where unknown.
+        spools: files that bytes were spooled to, empty if they were not.
+        feature_names: names of the features of each reference, in the order of the source.
+        features: by name, a column of values; the value of a reference without that feature is meaningless.
     """
 
     paths: list[str] = dataclasses.field(default_factory=lambda: [""])
@@ -52,7 +52,7 @@ class PackColumns:
         varies = any(len(column) > 1 for column in itertools.chain(fields.values(), self.features.values()))
         # Constant columns need no indices.
         indices = rows.tolist() if varies else []
-        return {name: shortest(take_values(column, indices)) for name, column in fields.items()} | {
+        return {name: collapse(take_values(column, indices)) for name, column in fields.items()} | {
             "features": {name: take_values(column, indices) for name, column in self.features.items()}
         }
 
@@ -69,12 +69,12 @@ class PackColumns:
     def entry_texts(self) -> list[tuple[str, tuple[str, ...], str, str]]:
         """Return (split, labels, *`Reference.entry_texts`) of each reference, or one such tuple if all references share it."""
         features = list(self.feature_rows(max(map(len, (self.feature_names, *self.features.values())))))
-        kinds = _zip_rows(self.payloads, self.crc32s, features)
-        texts = [payload.entry_texts(crc32, values) for payload, crc32, values in kinds]
-        return [(split, labels, *text) for split, labels, text in _zip_rows(self.splits, self.labels, texts)]
+        rows = _zip_rows(self.payloads, self.crc32s, features)
+        texts = [payload.entry_texts(crc32, values) for payload, crc32, values in rows]
+        return [(split, labels, *row_texts) for split, labels, row_texts in _zip_rows(self.splits, self.labels, texts)]
 
     def feature_rows(self, count: int) -> Iterator[Mapping[str, Any]]:
-        """Return the features of each of `count` references."""
+        """Return the features of each of `count` references, by name."""
         if self.feature_names == [()]:
             return itertools.repeat(NO_FEATURES, count)
         all_names = tuple(self.features)
@@ -82,8 +82,8 @@ class PackColumns:
         features = (dict(zip(all_names, values, strict=True)) for values in rows)
         if self.feature_names == [all_names]:
             return features
-        names = spread(self.feature_names, count)
-        return ({name: row[name] for name in present} for present, row in zip(names, features, strict=True))
+        rows_with_names = zip(features, spread(self.feature_names, count), strict=True)
+        return ({name: row[name] for name in names} for row, names in rows_with_names)
 
 
 COLUMNS = tuple(field.name for field in dataclasses.fields(PackColumns))
@@ -91,27 +91,32 @@ LIST_FIELDS = tuple(name for name in COLUMNS if name != "features")
 
 
 def join_fields(packs: Sequence[PackColumns], lengths: Sequence[int]) -> dict[str, Any]:
-    """Concatenate the columns of packs, by field; `lengths` are the numbers of their references."""
+    """Concatenate the columns of packs; return them by field.
+
+    Args:
+        packs: the packs.
+        lengths: number of references of each pack.
+    """
     names = dict.fromkeys(itertools.chain.from_iterable(pack.features for pack in packs))
-    features = {name: join_values([pack.features.get(name, [None]) for pack in packs], lengths) for name in names}
+    features = {name: join_features([pack.features.get(name, [None]) for pack in packs], lengths) for name in names}
     return {name: join_columns([getattr(pack, name) for pack in packs], lengths) for name in LIST_FIELDS} | {
         "features": features
     }
 
 
 def _zip_rows(*columns: list[Any]) -> Iterator[tuple[Any, ...]]:
-    """Yield the rows of columns; a single row if every column has one shared value."""
+    """Yield the rows of columns; a single row if every column is one value."""
     count = max(map(len, columns))
     return zip(*(spread(column, count) for column in columns), strict=True)
 
 
-def feature_columns(features: list[Mapping[str, Any]]) -> tuple[list[tuple[str, ...]], dict[str, list[Any]]]:
-    """Return the features of references as a column of tuples of names, and a column of values for each name."""
+def split_features(features: list[Mapping[str, Any]]) -> tuple[list[tuple[str, ...]], dict[str, list[Any]]]:
+    """Split the features of references into a column of tuples of names, and by name a column of values."""
     if not any(features):
         return [()], {}
-    names = shortest(list(map(tuple, features)))
+    names = collapse(list(map(tuple, features)))
     all_names = dict.fromkeys(itertools.chain.from_iterable(names))
     if len(names) == 1:
         columns = map(list, zip(*(values.values() for values in features), strict=True))
-        return names, dict(zip(all_names, map(shortest_values, columns), strict=True))
-    return names, {name: shortest_values([values.get(name) for values in features]) for name in all_names}
+        return names, dict(zip(all_names, map(collapse_features, columns), strict=True))
+    return names, {name: collapse_features([values.get(name) for values in features]) for name in all_names}

@@ -1,9 +1,8 @@
 """Reading the bytes of a shard's references, many with one read.
 
 A shard of text may have a million inputs of a hundred bytes each. They are in a few files, and in each file they form runs in the
-order of the shard (see beam_jobs.sources.text). Neighbours are read together, a piece of the file at a time, and a piece is kept
-until all its inputs were yielded. So memory holds one piece of each run: 32 MB in all, or 16 kB a run if that is more (see
-`PieceSizes`).
+order of the shard (see beam_jobs.sources.text). Neighbours are read together, a piece of the file at a time, and a piece is dropped
+after its last input. So memory holds one piece of each run: 32 MiB in all, or 16 KiB a run if that is more (see `PieceSizes`).
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from beam_jobs.references.packs.columns import narrow
+from beam_jobs.references.packs.columns import narrow, spread
 from beam_jobs.references.packs.pack import Pack
 from beam_jobs.references.read_ahead import AHEAD_BYTES, read_ahead
 from beam_jobs.references.reading import read_references
@@ -28,18 +27,18 @@ from tpudata.storage import is_remote, request_limits, storage_for
 
 # Largest gap between neighbours, such as line ends and headings: reading it costs less than another read.
 _GAP_BYTES = 1 << 14
-# Most bytes of the references in a block, unless a single one is larger.
+# Most bytes of a block, except for one of a single larger reference.
 _BLOCK_BYTES = 1 << 23
 
 
 class PieceSizes(NamedTuple):
-    """Sizes of pieces and of the read-ahead, in bytes.
+    """Limits of pieces and of the read-ahead, in bytes.
 
     Attributes:
-        held: pieces of all runs together, which are in memory at the same time.
-        least: smallest piece of a run, even if all pieces together then exceed `held`.
-        most: largest piece.
-        ahead: bytes read ahead from an object store.
+        held: most bytes of pieces in memory, where each run has one.
+        least: size of the smallest piece, even if pieces then exceed `held`.
+        most: size of the largest piece.
+        ahead: most bytes read ahead from an object store.
     """
 
     held: int = 1 << 25
@@ -58,17 +57,17 @@ class _Piece(NamedTuple):
         path: path of the file.
         start: first byte, or WHOLE_FILE.
         size: size in bytes.
-        inputs: number of inputs in it.
+        input_count: number of inputs in it.
     """
 
     path: str
     start: int
     size: int
-    inputs: int
+    input_count: int
 
 
 class _MissingPiece(NamedTuple):
-    """The reason why a piece is missing."""
+    """A piece that could not be read, and why."""
 
     reason: str
 
@@ -104,20 +103,20 @@ def read_blocks(
     Yields:
         (pack whose `sizes` are set, concatenated bytes), or (pack of one reference, its error).
     """
-    for has_fetched, group in itertools.groupby(packs, key=_fetches_bytes):
-        if has_fetched:
+    for is_fetched, group in itertools.groupby(packs, key=_has_fetched_payload):
+        if is_fetched:
             yield from itertools.chain.from_iterable(map(_fetch_blocks, group))
         else:
             yield from _read_ranges(list(group), piece_sizes, is_checked=is_checked)
 
 
-def _fetches_bytes(pack: Pack) -> bool:
-    """Return whether a payload in the pack fetches bytes itself, so that sizes are not known before."""
+def _has_fetched_payload(pack: Pack) -> bool:
+    """Return whether a payload in the pack fetches its bytes, so that their sizes are unknown before."""
     return any(payload.is_fetched for payload in pack.payloads)
 
 
 def _fetch_blocks(pack: Pack) -> Iterator[tuple[Pack, bytes | BadRecordError]]:
-    """Read a pack with fetched references one by one, and yield blocks with the sizes of their bytes."""
+    """Read the references of a pack one by one, and yield blocks whose `sizes` are those of the bytes that were fetched."""
     records, block_bytes = list[bytes](), 0
     for row, (_, data) in enumerate(read_references(pack.references())):
         if records and (isinstance(data, BadRecordError) or block_bytes >= _BLOCK_BYTES):
@@ -133,81 +132,83 @@ def _fetch_blocks(pack: Pack) -> Iterator[tuple[Pack, bytes | BadRecordError]]:
 
 
 def _take_block(pack: Pack, stop: int, records: Sequence[bytes]) -> tuple[Pack, bytes]:
-    """Return the references of `records`, the last of them before row `stop`, with their bytes concatenated."""
-    read_part = pack.take(np.arange(stop - len(records), stop))
-    return dataclasses.replace(read_part, sizes=narrow(list(map(len, records)))), b"".join(records)
+    """Return the block of `records`, which are the bytes of the pack's last rows before `stop`."""
+    block = pack.take(np.arange(stop - len(records), stop))
+    return dataclasses.replace(block, sizes=narrow(list(map(len, records)))), b"".join(records)
 
 
 def _read_ranges(
     packs: Sequence[Pack], piece_sizes: PieceSizes, *, is_checked: bool
 ) -> Iterator[tuple[Pack, bytes | BadRecordError]]:
     """Read the pieces of packs in the order of use, and yield blocks; a piece is dropped after its last input."""
-    pieces, piece_by_input = _plan_pieces(packs, piece_sizes)
+    pieces, piece_indices = _plan_pieces(packs, piece_sizes)
     read_piece = functools.partial(_read_piece, is_checked=is_checked)
     piece_contents = (
         _read_remote(pieces, read_piece, piece_sizes.ahead) if is_remote(pieces[0].path) else map(read_piece, pieces)
     )
     held_pieces: dict[int, bytes | _MissingPiece] = {}
-    unread_counts = [piece.inputs for piece in pieces]
+    unread_counts = [piece.input_count for piece in pieces]
     piece_starts = np.array([piece.start for piece in pieces], np.int64)
-    first_row = 0
+    first_input = 0
     for pack in packs:
-        for rows in _cut_blocks(pack.sizes):
-            readable = pack if len(rows) == len(pack.keys) else pack.take(rows)
-            piece_of_row = piece_by_input[first_row : first_row + len(rows)]
-            first_row += len(rows)
-            needed_pieces, counts = np.unique(piece_of_row, return_counts=True)
-            for number in needed_pieces.tolist():
-                if number not in held_pieces:
+        for rows in _divide_rows(pack.sizes):
+            block = pack if len(rows) == len(pack.keys) else pack.take(rows)
+            block_pieces = piece_indices[first_input : first_input + len(rows)]
+            first_input += len(rows)
+            needed_pieces, counts = np.unique(block_pieces, return_counts=True)
+            for piece_index in needed_pieces.tolist():
+                if piece_index not in held_pieces:
                     # Pieces are numbered in the order in which they are needed.
-                    held_pieces[number] = next(piece_contents)
-            yield from _cut_records(readable, piece_of_row, readable.offsets - piece_starts[piece_of_row], held_pieces)
-            for number, count in zip(needed_pieces.tolist(), counts.tolist(), strict=True):
-                unread_counts[number] -= count
-                if not unread_counts[number]:
-                    del held_pieces[number]
+                    held_pieces[piece_index] = next(piece_contents)
+            # 0 for whole files: both offsets are then WHOLE_FILE.
+            starts = block.offsets - piece_starts[block_pieces]
+            yield from _cut_records(block, block_pieces, starts, held_pieces)
+            for piece_index, count in zip(needed_pieces.tolist(), counts.tolist(), strict=True):
+                unread_counts[piece_index] -= count
+                if not unread_counts[piece_index]:
+                    del held_pieces[piece_index]
 
 
-def _cut_blocks(sizes: npt.NDArray[np.integer[Any]]) -> Iterator[npt.NDArray[np.intp]]:
-    """Yield the rows of consecutive blocks of up to 8 MiB, or of one larger reference."""
+def _divide_rows(sizes: npt.NDArray[np.integer[Any]]) -> Iterator[npt.NDArray[np.intp]]:
+    """Yield the rows of consecutive blocks of up to 8 MiB, or of one larger reference, given the sizes of all rows."""
     ends = np.cumsum(sizes, dtype=np.int64)
-    first = 0
-    while first < len(ends):
-        begin = int(ends[first - 1]) if first else 0
-        stop = max(first + 1, int(np.searchsorted(ends, begin + _BLOCK_BYTES, side="right")))
-        yield np.arange(first, stop)
-        first = stop
+    first_row = 0
+    while first_row < len(ends):
+        begin = int(ends[first_row - 1]) if first_row else 0
+        stop_row = max(first_row + 1, int(np.searchsorted(ends, begin + _BLOCK_BYTES, side="right")))
+        yield np.arange(first_row, stop_row)
+        first_row = stop_row
 
 
 def _cut_records(
-    pack: Pack,
-    piece_of_reference: npt.NDArray[np.int32],
+    block: Pack,
+    piece_indices: npt.NDArray[np.int32],
     starts: npt.NDArray[np.int64],
     held_pieces: Mapping[int, bytes | _MissingPiece],
 ) -> Iterator[tuple[Pack, bytes | BadRecordError]]:
-    """Cut the bytes of a pack's references out of their pieces.
+    """Cut the bytes of a block's references out of their pieces.
 
     Args:
-        pack: references of one block.
-        piece_of_reference: index of the piece of each reference, [n].
+        block: references of one block.
+        piece_indices: index of the piece of each reference, [n].
         starts: offset of each reference in its piece, in bytes, [n].
         held_pieces: pieces by index.
 
     Yields:
-        The pack with its concatenated bytes; or each reference alone, with its bytes or error, if a piece is missing or short.
+        The block with its concatenated bytes; or each reference alone, with its bytes or error, if a piece is missing or short.
     """
-    spans = list(zip(piece_of_reference.tolist(), starts.tolist(), pack.sizes.tolist(), strict=True))
+    spans = list(zip(piece_indices.tolist(), starts.tolist(), block.sizes.tolist(), strict=True))
     contents = {
         piece_index: piece for piece_index, piece in held_pieces.items() if not isinstance(piece, _MissingPiece)
     }
-    if all(piece_index in contents for piece_index in set(piece_of_reference.tolist())):
+    if all(piece_index in contents for piece_index in set(piece_indices.tolist())):
         data = b"".join([contents[piece_index][start : start + size] for piece_index, start, size in spans])
-        if len(data) == int(pack.sizes.sum(dtype=np.int64)):
-            yield pack, data
+        if len(data) == int(block.sizes.sum(dtype=np.int64)):
+            yield block, data
             return
     # A piece is missing or short: yield one by one.
     for row, (piece_index, start, size) in enumerate(spans):
-        row_pack, piece = pack.take(np.array([row])), held_pieces[piece_index]
+        row_pack, piece = block.take(np.array([row])), held_pieces[piece_index]
         (reference,) = row_pack.references()
         if isinstance(piece, _MissingPiece):
             yield row_pack, BadRecordError(reference.origin, piece.reason)
@@ -218,8 +219,8 @@ def _cut_records(
         yield row_pack, BadRecordError(reference.origin, reason, reference.offset) if is_short else record
 
 
-def _plan_pieces(packs: Sequence[Pack], limits: PieceSizes) -> tuple[list[_Piece], npt.NDArray[np.int32]]:
-    """Return the pieces in the order of use, and for each input the index of its piece, [n]."""
+def _plan_pieces(packs: Sequence[Pack], piece_sizes: PieceSizes) -> tuple[list[_Piece], npt.NDArray[np.int32]]:
+    """Return the pieces in the order of use, and for each of n inputs the index of its piece, [n]."""
     paths: dict[str, int] = {}
     files = np.concatenate([_number_files(pack, paths) for pack in packs])
     offsets = np.concatenate([np.broadcast_to(pack.offsets, len(pack.keys)) for pack in packs])
@@ -227,7 +228,7 @@ def _plan_pieces(packs: Sequence[Pack], limits: PieceSizes) -> tuple[list[_Piece
     order = np.lexsort((offsets, files)).astype(np.int32)
     files, offsets = files[order], offsets[order]
     sizes = np.concatenate([pack.sizes for pack in packs])[order]
-    # A run ends before an input in another file, an input that is not a neighbour, and one that is used earlier.
+    # A run begins at an input in another file, one that is not a neighbour, and one that is used before its predecessor.
     breaks = np.ones(len(order), np.bool_)
     gaps = offsets[1:].astype(np.int64) - offsets[:-1] - sizes[:-1]
     breaks[1:] = (
@@ -239,55 +240,54 @@ def _plan_pieces(packs: Sequence[Pack], limits: PieceSizes) -> tuple[list[_Piece
         | (offsets[:-1] == WHOLE_FILE)
     )
     del gaps
-    piece_bytes = min(limits.most, max(limits.least, limits.held // int(breaks.sum())))
+    piece_bytes = min(piece_sizes.most, max(piece_sizes.least, piece_sizes.held // int(breaks.sum())))
     # Within a run, a piece ends at each multiple of `piece_bytes` bytes.
     first_inputs = np.flatnonzero(breaks)
     parts = offsets - np.repeat(offsets[first_inputs].astype(np.int64), np.diff(first_inputs, append=len(order)))
     parts //= piece_bytes
     breaks[1:] |= parts[1:] != parts[:-1]
     del parts
+    # Until here, pieces are in the order of files and offsets; `use_order` sorts them by their first use.
     first_inputs = np.flatnonzero(breaks)
-    inputs = np.diff(first_inputs, append=len(order))
-    last_inputs = first_inputs + inputs - 1
+    input_counts = np.diff(first_inputs, append=len(order))
+    last_inputs = first_inputs + input_counts - 1
     use_order = np.argsort(np.minimum.reduceat(order, first_inputs), kind="stable")
-    rank = np.empty(len(use_order), np.int32)
-    rank[use_order] = np.arange(len(use_order))
-    piece_by_input = np.empty(len(order), np.int32)
-    piece_by_input[order] = np.repeat(rank, inputs)
-    starts, ends = (column.astype(np.int64) for column in (offsets[first_inputs], sizes[last_inputs]))
-    ends += offsets[last_inputs]
+    indices_by_use = np.empty(len(use_order), np.int32)
+    indices_by_use[use_order] = np.arange(len(use_order))
+    piece_indices = np.empty(len(order), np.int32)
+    piece_indices[order] = np.repeat(indices_by_use, input_counts)
+    starts = offsets[first_inputs].astype(np.int64)
+    ends = offsets[last_inputs] + sizes[last_inputs].astype(np.int64)
     lengths = np.where(starts == WHOLE_FILE, sizes[first_inputs], ends - starts)
     path_list = list(paths)
-    columns = (files[first_inputs], starts, lengths, inputs)
+    columns = (files[first_inputs], starts, lengths, input_counts)
     return [
-        _Piece(path_list[file], start, size, inputs)
-        for file, start, size, inputs in zip(*(column[use_order].tolist() for column in columns), strict=True)
-    ], piece_by_input
+        _Piece(path_list[file], start, size, input_count)
+        for file, start, size, input_count in zip(*(column[use_order].tolist() for column in columns), strict=True)
+    ], piece_indices
 
 
 def _number_files(pack: Pack, paths: dict[str, int]) -> npt.NDArray[np.int32]:
-    """Return the index in `paths` of each input's file; add files that are new."""
+    """Return the index in `paths` of the file that has each input's bytes, [n]; add new files to `paths`."""
     count, spools, originals = len(pack.keys), pack.spools, pack.list_paths()
     if len(spools) == 1 and (spools[0] or len(originals) == 1):
         path = spools[0] or originals[0]
         return np.full(count, paths.setdefault(path, len(paths)), np.int32)
-    spooled_and_original = zip(
-        *(column * count if len(column) == 1 else column for column in (spools, originals)), strict=True
-    )
-    return np.array([paths.setdefault(spool or path, len(paths)) for spool, path in spooled_and_original], np.int32)
+    rows = zip(spread(spools, count), spread(originals, count), strict=True)
+    return np.array([paths.setdefault(spool or path, len(paths)) for spool, path in rows], np.int32)
 
 
 def _read_remote(
     pieces: Sequence[_Piece], read_piece: Callable[[_Piece], bytes | _MissingPiece], ahead_bytes: int
 ) -> Iterator[bytes | _MissingPiece]:
-    """Yield the pieces of objects in order, reading ahead."""
+    """Yield the contents of pieces of objects, in order, reading ahead."""
     # Each range of an object is read twice at the same time and compared, so each piece takes two of the threads.
     threads = max(1, request_limits().read_threads // 2)
     return (data for _, data in read_ahead(pieces, read_piece, operator.attrgetter("size"), threads, ahead_bytes))
 
 
 def _read_piece(piece: _Piece, *, is_checked: bool) -> bytes | _MissingPiece:
-    """Return the bytes of a piece, or the reason why it is missing; StorageUnavailableError in an outage."""
+    """Return the bytes of a piece, or why they could not be read; raise StorageUnavailableError in an outage."""
     storage = storage_for(piece.path)
     try:
         if piece.start != WHOLE_FILE:

@@ -1,7 +1,7 @@
 """The keys of a pack of references, in few bytes.
 
-The keys of a million lines of a file are `a.txt:0`, `a.txt:35`, ... A Python string for each would take 60 bytes, and memory holds
-as many as a shard has lines. If all keys of a pack end with a number, they are stored as heads and numbers, and a string is made
+The keys of a million lines of a file are `a.txt:0`, `a.txt:35`, ... A Python string takes 60 bytes, and a worker holds the keys of
+all lines of a shard. If each key of a pack ends with a number, they are therefore stored as heads and numbers, and strings are made
 on access. Other keys are stored as strings.
 """
 
@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from beam_jobs.references.packs.columns import join_columns, narrow, shortest, spread
+from beam_jobs.references.packs.columns import collapse, join_columns, narrow, spread
 from beam_jobs.references.reference import DIGEST_BYTES, Digests, key_bytes, key_digests, parse_digests
 
-# More digits may not fit int64.
+# A number of more digits may not fit int64.
 _MOST_DIGITS = 18
 
 
@@ -28,9 +28,8 @@ class PackedKeys:
     """The keys of some references, in order; iteration makes a string of each.
 
     Attributes:
-        heads: part of each key before its number, or the whole key without numbers: a list of n, or with numbers a list of one
-            value that stands for all.
-        numbers: integers [n], or None.
+        heads: with `numbers`, the part of each key before its number, [n], or [1] if all are equal; otherwise the keys, [n].
+        numbers: integers at the end of the keys, [n]; None if a key does not end with one.
     """
 
     heads: list[str]
@@ -50,7 +49,7 @@ class PackedKeys:
         # Equal heads share one string.
         shared: dict[str, str] = {}
         heads = [key[: len(key) - len(tail)] for key, tail in zip(keys, tails, strict=True)]
-        return cls(shortest([shared.setdefault(head, head) for head in heads]), narrow(numbers))
+        return cls(collapse([shared.setdefault(head, head) for head in heads]), narrow(numbers))
 
     @classmethod
     def join(cls, parts: Sequence[PackedKeys]) -> PackedKeys:
@@ -77,7 +76,7 @@ class PackedKeys:
         """Return the keys of these rows, in the order of `rows`."""
         if self.numbers is None:
             return PackedKeys([self.heads[row] for row in rows.tolist()], None)
-        heads = self.heads if len(self.heads) == 1 else shortest([self.heads[row] for row in rows.tolist()])
+        heads = self.heads if len(self.heads) == 1 else collapse([self.heads[row] for row in rows.tolist()])
         return PackedKeys(heads, self.numbers[rows])
 
     def __len__(self) -> int:

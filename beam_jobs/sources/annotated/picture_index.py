@@ -1,6 +1,6 @@
 """The pictures below a folder, found by the names that annotation files have for them.
 
-A worker lists the folder once in a run. A picture takes its path and 32 bytes of memory.
+A worker lists the folder once in a run. Each picture takes 32 bytes of memory and its path.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from tpudata.storage import Range, files_below, folder_ranges
 
 
 class Picture(NamedTuple):
-    """A file below the folder.
+    """A picture below the folder.
 
     Attributes:
         key: its path below the folder.
-        size: bytes.
+        size: its size in bytes.
     """
 
     key: str
@@ -30,59 +30,61 @@ class Picture(NamedTuple):
 
 
 class PictureIndex:
-    """The pictures below a folder.
+    """Index of the pictures below a folder.
 
     Args:
         folder: the folder.
-        omitted: paths below it that hold no pictures, such as that of label maps, each with a slash at its end.
+        omitted: folders without pictures, such as those of label maps, by path below `folder` with a slash at the end.
     """
 
     def __init__(self, folder: str, omitted: tuple[str, ...]) -> None:
-        digests, ends, sizes, texts = [], [0], [], bytearray()
+        digests, key_ends, sizes, keys = [], [0], [], bytearray()
         for files in folder_ranges(folder, deep=True):
             for picture in list_pictures(files, omitted):
-                texts += key_bytes(picture.key)
-                ends.append(len(texts))
+                keys += key_bytes(picture.key)
+                key_ends.append(len(keys))
                 sizes.append(picture.size)
-                digests.append(_digest(match_key(picture.key)))
+                digests.append(_hash_text(match_key(picture.key)))
         digest_array = np.array(digests, np.uint64)
         self._rows = np.argsort(digest_array, kind="stable")
         self._digests = digest_array[self._rows]
-        self._texts, self._ends, self._sizes = bytes(texts), np.array(ends, np.int64), np.array(sizes, np.int64)
+        self._keys, self._key_ends, self._sizes = bytes(keys), np.array(key_ends, np.int64), np.array(sizes, np.int64)
 
     def find(self, name: str) -> list[Picture]:
-        """Return the pictures for which a name in an annotation file can stand."""
-        digest = np.uint64(_digest(match_key(name)))
+        """Return the pictures that a name in an annotation file may refer to."""
+        digest = np.uint64(_hash_text(match_key(name)))
         first, stop = (int(np.searchsorted(self._digests, digest, side)) for side in ("left", "right"))
         candidates = map(self._make_picture, self._rows[first:stop].tolist())
         pictures = [picture for picture in candidates if is_same_picture(name, picture.key)]
+        # If the name is a path, pictures at that path take precedence over others of the same file name.
         return [picture for picture in pictures if is_path_of(name, picture.key)] or pictures
 
     def _make_picture(self, row: int) -> Picture:
-        begin, end = self._ends[row : row + 2].tolist()
-        return Picture(self._texts[begin:end].decode("utf-8", "surrogateescape"), int(self._sizes[row]))
+        begin, end = self._key_ends[row : row + 2].tolist()
+        return Picture(self._keys[begin:end].decode("utf-8", "surrogateescape"), int(self._sizes[row]))
 
 
 @functools.lru_cache(maxsize=1)
 def load_index(folder: str, omitted: tuple[str, ...], run: str) -> PictureIndex:
-    """Return the index of a folder; `run` is part of the cache's key, so that a process makes it once a run."""
+    """Return the index of a folder, made once a run in a process: the cache's key includes `run`."""
     del run
     return PictureIndex(folder, omitted)
 
 
 def list_pictures(files: Range, omitted: tuple[str, ...]) -> Iterator[Picture]:
-    """Yield the pictures of a range of `folder_ranges`, by the extensions of their names, in order."""
-    for entry, below in files_below(files, is_left_behind):
-        is_picture = not entry.is_folder and is_picture_name(below) and not is_left_behind(entry.name)
-        if is_picture and not below.startswith(omitted):
-            yield Picture(below, entry.size)
+    """Yield the files of a range of `folder_ranges` whose names have the extension of a picture, in order."""
+    for entry, key in files_below(files, is_left_behind):
+        is_picture = not entry.is_folder and is_picture_name(key) and not is_left_behind(entry.name)
+        if is_picture and not key.startswith(omitted):
+            yield Picture(key, entry.size)
 
 
-def below_folder(folder: str, path: str) -> str:
+def path_below(folder: str, path: str) -> str:
     """Return a path relative to a folder; an empty string if it is outside."""
-    start = f"{folder.rstrip('/')}/"
-    return path.removeprefix(start).rstrip("/") if path.startswith(start) else ""
+    prefix = f"{folder.rstrip('/')}/"
+    return path.removeprefix(prefix).rstrip("/") if path.startswith(prefix) else ""
 
 
-def _digest(text: str) -> int:
+def _hash_text(text: str) -> int:
+    """Return the high 64 bits of a text's digest."""
     return key_digest(text) >> 64

@@ -1,4 +1,4 @@
-"""Reading an annotation file from start to end, once: its pictures, and what their annotations have."""
+"""Scans of annotation files: each is read once, from start to end, for its pictures and the contents of their annotations."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ from beam_jobs.annotations.contents import Contents
 from beam_jobs.annotations.form import AnnotationForm
 from beam_jobs.references.reference import key_digests
 from beam_jobs.references.rejection import add_key
-from beam_jobs.references.repeated_keys import KeyRows, key_rows
-from beam_jobs.sources.annotated.picture_index import Picture, below_folder
+from beam_jobs.references.repeated_keys import KeyRows, make_key_rows
+from beam_jobs.sources.annotated.picture_index import Picture, path_below
+from beam_jobs.sources.source import sum_blocks_before
 from tpudata.errors import BadRecordError
 from tpudata.storage import Range, folder_ranges
 
-# Size of a block, whose pictures are listed together.
+# Pictures or objects at which a block ends; a block is listed together.
 _BLOCK_PICTURES, _BLOCK_OBJECTS = 1000, 20_000
 
 
@@ -32,23 +33,23 @@ class AnnotatedPicture(NamedTuple):
 
 
 class Block(NamedTuple):
-    """Some pictures of an annotation file, and the rejections among them.
+    """Some pictures of an annotation file, and rejections of annotations among them.
 
     Attributes:
-        data: their pickle, with half of the memory of the objects: a process may hold all blocks of an input.
+        data: their pickle, which takes half of the memory of the objects: a process may hold all blocks of an input.
     """
 
     data: bytes
 
     @classmethod
     def of(cls, pictures: Sequence[AnnotatedPicture | BadRecordError]) -> Block:
-        """Return the block of some pictures."""
+        """Pack some pictures and rejections."""
         return cls(pickle.dumps(pictures, pickle.HIGHEST_PROTOCOL))
 
     def pictures(self) -> Sequence[AnnotatedPicture | BadRecordError]:
-        """Return the pictures."""
-        unpickled: Sequence[AnnotatedPicture | BadRecordError] = pickle.loads(self.data)
-        return unpickled
+        """Return the pictures and rejections, in the order of the file."""
+        pictures: Sequence[AnnotatedPicture | BadRecordError] = pickle.loads(self.data)
+        return pictures
 
 
 @dataclasses.dataclass
@@ -58,8 +59,8 @@ class AnnotationFacts:
     Attributes:
         contents: values and classes that the annotations have.
         files: by index of the file, its path and its number of blocks.
-        digests: high halves of the digests of the pictures' keys, uint64 [n] as bytes: of pictures with a bad annotation, too.
-        missing: a name for which the input has no picture; empty without one.
+        digests: high halves of the digests of the annotated pictures' keys, uint64 [n] as bytes; bad annotations count, too.
+        missing: a name in an annotation for which the input has no picture; empty if all have one.
     """
 
     contents: Contents = dataclasses.field(default_factory=Contents)
@@ -75,30 +76,26 @@ class AnnotationFacts:
         self.missing = min(filter(None, (self.missing, other.missing)), default="")
 
     def add_annotated(self, keys: Sequence[str]) -> None:
-        """Add pictures that have an annotation, by their keys."""
+        """Record that the pictures with these keys have an annotation."""
         self.digests += key_digests(keys)[:, 0].tobytes()
 
     def first_blocks(self) -> dict[int, int]:
         """Return, by index of a file, the number of blocks of the files before it."""
-        before, firsts = 0, {}
-        for number, (_, blocks) in sorted(self.files.items()):
-            firsts[number] = before
-            before += blocks
-        return firsts
+        return sum_blocks_before(self.files)
 
     def sort_digests(self) -> npt.NDArray[np.uint64]:
-        """Return the digests of all pictures that have annotations, ascending."""
+        """Return the digests of all annotated pictures, uint64 [n], ascending."""
         return np.sort(np.frombuffer(bytes(self.digests), np.uint64))
 
 
 class AnnotationScan:
-    """An annotation file that is read.
+    """Scan of one annotation file.
 
     Args:
         form: form of the file.
-        part: the file.
+        part: path of the file.
         file_index: index of the file among all.
-        find: function from the name of a picture to the pictures for which it can stand.
+        find: function from a name in the file to the pictures that it may refer to.
         folder: folder of the pictures.
 
     Attributes:
@@ -115,7 +112,7 @@ class AnnotationScan:
         self._find = find
         self._folder = folder
         self._keys: list[str] = []
-        self._read = 0
+        self._pictures_read = 0
 
     @property
     def held(self) -> int:
@@ -123,9 +120,9 @@ class AnnotationScan:
         return len(self._keys)
 
     def take_rows(self) -> KeyRows:
-        """Return the pictures since the last call by their keys, each with its index in the file."""
-        lines = range(self._read - len(self._keys), self._read)
-        rows = key_rows(self._keys, lines, self._file_index)
+        """Return the keys of the pictures since the last call, each with its index in the file as its line."""
+        lines = range(self._pictures_read - len(self._keys), self._pictures_read)
+        rows = make_key_rows(self._keys, lines, self._file_index)
         self.facts.add_annotated(self._keys)
         self._keys.clear()
         return rows
@@ -137,22 +134,22 @@ class AnnotationScan:
             SourceError: the file is damaged, or annotations in it do not fit together.
         """
         pictures: list[AnnotatedPicture | BadRecordError] = []
-        blocks = objects = 0
+        block_count = object_count = 0
         for annotation in self._form.read(self._part, self.facts.contents.names):
-            picture = self._place(annotation)
+            picture = self._match_picture(annotation)
             pictures.append(picture)
             if not isinstance(picture, BadRecordError):
-                objects += len(picture.annotation.objects)
-            if len(pictures) >= _BLOCK_PICTURES or objects >= _BLOCK_OBJECTS:
+                object_count += len(picture.annotation.objects)
+            if len(pictures) >= _BLOCK_PICTURES or object_count >= _BLOCK_OBJECTS:
                 yield Block.of(pictures)
-                pictures, objects, blocks = [], 0, blocks + 1
+                pictures, object_count, block_count = [], 0, block_count + 1
         if pictures:
             yield Block.of(pictures)
-            blocks += 1
-        self.facts.files[self._file_index] = self._part, blocks
+            block_count += 1
+        self.facts.files[self._file_index] = self._part, block_count
 
-    def _place(self, annotation: ImageAnnotation | BadRecordError) -> AnnotatedPicture | BadRecordError:
-        """Return the picture of an annotation, and add the annotation to the facts; an error if it has not exactly one picture."""
+    def _match_picture(self, annotation: ImageAnnotation | BadRecordError) -> AnnotatedPicture | BadRecordError:
+        """Return an annotation with its picture, or the error of one without exactly one picture; update the facts."""
         if isinstance(annotation, BadRecordError):
             return self._reject(annotation, self._find(annotation.key) if annotation.key else [])
         pictures = self._find(annotation.picture)
@@ -162,24 +159,24 @@ class AnnotationScan:
         if len(pictures) > 1:
             names = " and ".join(picture.key for picture in pictures[:2])
             return self._reject(
-                annotation.place.error(f"it stands for several pictures, {names}", annotation.picture), pictures
+                annotation.place.error(f"its name matches several pictures, {names}", annotation.picture), pictures
             )
         self.facts.contents.add(annotation)
-        if annotation.map_file is not None and (below := below_folder(self._folder, annotation.map_file.path)):
-            # A PNG of segments among the pictures needs no annotation.
-            self.facts.add_annotated([below])
+        if annotation.map_file is not None and (map_key := path_below(self._folder, annotation.map_file.path)):
+            # A PNG of segments among the pictures needs no annotation itself.
+            self.facts.add_annotated([map_key])
         self._keys.append(pictures[0].key)
-        self._read += 1
+        self._pictures_read += 1
         return AnnotatedPicture(pictures[0], annotation)
 
     def _reject(self, error: BadRecordError, pictures: Sequence[Picture]) -> BadRecordError:
-        """Return the rejection of an annotation; its pictures are then not stored as such that have none."""
+        """Return the error, with the key of the only picture; record the pictures, which are not reported as unannotated again."""
         self.facts.add_annotated([picture.key for picture in pictures])
         return add_key(error, pictures[0].key) if len(pictures) == 1 else error
 
 
 class PictureScan:
-    """The input's pictures: those without annotations are listed, and nothing is read here.
+    """Scan of the folder of pictures: only divides it into ranges, in which the listing looks for pictures without annotation.
 
     Args:
         folder: folder of the pictures.
@@ -193,15 +190,15 @@ class PictureScan:
 
     @property
     def held(self) -> int:
-        """Return 0: there are no rows."""
+        """Number of rows: always 0."""
         return 0
 
     def take_rows(self) -> KeyRows:
         """Return no rows."""
-        return key_rows([], [], self._part_index)
+        return make_key_rows([], [], self._part_index)
 
     def parts(self) -> Iterator[Range]:
-        """Yield ranges of the files."""
+        """Yield the ranges of the folder."""
         ranges = list(folder_ranges(self._folder, deep=True))
         yield from ranges
         self.facts.files[self._part_index] = self._folder, len(ranges)

@@ -24,7 +24,7 @@ from beam_jobs.references.notes import ANNOTATION_VALUES, Note, ignore_note
 from beam_jobs.references.reference import Reference, key_digests
 from beam_jobs.references.rejection import Reject, raise_rejection
 from beam_jobs.references.repeated_keys import Repeat
-from beam_jobs.sources.annotated.picture_index import Picture, below_folder, list_pictures, load_index
+from beam_jobs.sources.annotated.picture_index import Picture, list_pictures, load_index, path_below
 from beam_jobs.sources.annotated.scan import AnnotationFacts, AnnotationScan, Block, PictureScan
 from beam_jobs.sources.classes import read_labels
 from beam_jobs.sources.named_splits import folder_split
@@ -33,23 +33,23 @@ from beam_jobs.sources.source import Scan, ScannedSource, make_reference
 from tpudata.errors import BadRecordError, SourceError
 from tpudata.storage import Range, storage_for
 
-# Listed together: annotated pictures, or files some of which have no annotation.
+# Annotated pictures of a file, or a range of the folder, which is searched for pictures without annotation.
 Unit: TypeAlias = Block | Range
-# Pictures that are looked up together.
+# Pictures whose digests are looked up together.
 _LOOKUP_BATCH = 1000
-# Stands for the pictures of the input, after the annotation files.
+# The part after the annotation files: the folder of the pictures.
 _PICTURES = ""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class AnnotatedImages(ScannedSource):
-    """The pictures of a folder with annotations: a ScannedSource, whose annotation files are scanned one by one.
+    """The pictures of a folder with annotations: a ScannedSource whose parts are annotation files.
 
     Attributes:
         options: options with the splits and the seed of the order.
         source_options: options with the rule for pictures without annotations.
-        form: the annotation files.
-        run: identifies the run, as other runs in the process have an index of pictures, too.
+        form: form of the annotations, which finds and reads their files.
+        run: identifies the run: another run in the process has another index of pictures.
         schema: features of the annotations, once they are scanned.
         annotated: digests of the pictures with annotations, ascending; empty before the scan.
         blocks: blocks of all files, if they are scanned in this process.
@@ -71,15 +71,15 @@ class AnnotatedImages(ScannedSource):
 
     @classmethod
     def find(cls, options: ConvertOptions, source_options: SourceOptions) -> AnnotatedImages:
-        """Look at the annotations.
+        """Find the form of the annotations.
 
         Args:
             options: options of the conversion.
-            source_options: options with the annotation files.
+            source_options: options with the path of the annotations.
 
         Raises:
             SourceError: the input is not a folder, or the annotations have no known form.
-            UsageError: the options assign splits, but the annotations have lists of them.
+            UsageError: the options assign splits, but the annotations have lists of splits.
         """
         entry = storage_for(options.input).stat(options.input)
         if entry is None or not entry.is_folder:
@@ -120,20 +120,20 @@ class AnnotatedImages(ScannedSource):
 
     @property
     def labels(self) -> Labels | None:
-        """The classes of pictures, or else those of objects."""
+        """The classes of pictures or, if pictures have none, those of objects; empty before the scan."""
         return Labels(()) if self.schema is None else self.schema.labels
 
     @property
     def named_splits(self) -> frozenset[str]:
-        """The splits that the dataset lists."""
+        """The splits that the annotations list."""
         return self.form.split_lists.splits
 
     def no_facts(self) -> AnnotationFacts:
-        """Return the facts about no file."""
+        """Return empty facts."""
         return AnnotationFacts()
 
     def scan(self, index: int, part: str) -> Scan:
-        """Return the scan of an annotation file, or of the pictures."""
+        """Return the scan of an annotation file, or of the folder of pictures."""
         if part == _PICTURES:
             return PictureScan(self.options.input, index)
         pictures = load_index(self.options.input, self._omitted, self.run)
@@ -144,13 +144,13 @@ class AnnotatedImages(ScannedSource):
 
         Raises:
             SourceError: there are no annotations.
-            MissingExtraError: what draws polygons is not installed.
+            MissingExtraError: the package that draws polygons is not installed.
         """
         if not len(annotated := facts.sort_digests()):
+            example = f", which has no {facts.missing!r}" if facts.missing else ""
             raise SourceError(
-                f"{self._place}: no annotation of a picture in"
-                f" {self.options.input}{f', which has no {facts.missing!r}' * bool(facts.missing)}. Check that both are of the same"
-                " dataset, and that pictures have the extensions of images."
+                f"{self._annotations_path}: no annotation of a picture in {self.options.input}{example}. Check that both are of the"
+                " same dataset, and that pictures have the extensions of images."
             )
         labels_file = self.source_options.labels_file
         labels = None if labels_file is None else read_labels(labels_file)
@@ -162,19 +162,19 @@ class AnnotatedImages(ScannedSource):
         )
 
     def noting(self, note: Note) -> AnnotatedImages:
-        """Return the source that notes values of the annotations that are not stored."""
+        """Return the source that calls `note` with values of the annotations that are not stored."""
         return dataclasses.replace(self, note=note)
 
     def describe_repeat(self, repeat: Repeat, facts: AnnotationFacts) -> SourceError:
         """Return the error of two annotations for one picture."""
-        first, _ = facts.files[repeat.first_list_index]
-        second, _ = facts.files[repeat.list_index]
-        origins = " and ".join(dict.fromkeys((first, second)))
-        key = self._find_key(second, repeat)
+        first_path, _ = facts.files[repeat.first_list_index]
+        path, _ = facts.files[repeat.list_index]
+        origins = " and ".join(dict.fromkeys((first_path, path)))
+        key = self._find_key(path, repeat)
         return SourceError(f"{origins}: two annotations for the picture {key!r}. Keep one of them.")
 
     def parts(self) -> Iterator[str | Unit]:
-        """Yield the annotation files and the index of pictures; after a scan in this process, their blocks."""
+        """Yield the annotation files and the folder of pictures; after a scan in this process, their blocks and ranges."""
         if self.blocks is not None:
             yield from self.blocks
             return
@@ -191,10 +191,10 @@ class AnnotatedImages(ScannedSource):
 
         Args:
             unit: one of `units`.
-            ignored: gets the path of each picture that is skipped: one in no list of a split, or without annotation if
-                `--unannotated` is `skip`.
-            reject: called with the error of an annotation without picture, and of a picture without annotation unless
-                `--unannotated` is `skip`, or `empty`, which stores it without objects.
+            ignored: gets the path of each picture that is skipped: one that no list of a split has, and with
+                `--unannotated=skip` one without annotation.
+            reject: called with the error of an annotation without picture and, unless `--unannotated` is `skip` or `empty`, of a
+                picture without annotation.
         """
         for name in self.ignored_values:
             self.note(ANNOTATION_VALUES, name)
@@ -210,17 +210,18 @@ class AnnotatedImages(ScannedSource):
                 yield self._make_annotated_reference(picture_or_error.picture, picture_or_error.annotation)
 
     def _list_unannotated(self, files: Range, ignored: list[str], reject: Reject) -> Iterator[Reference]:
-        """Yield references to pictures without annotations, or skip or reject these, by `--unannotated`."""
+        """Yield references to the pictures of a range without annotation; skip or reject them if `--unannotated` says so."""
         for picture in self._find_unannotated(files):
             path, rule = self._join_path(picture), self.source_options.unannotated or FAIL_UNANNOTATED
             if rule == SKIP_UNANNOTATED or self.form.split_lists.find_split(picture.key) is None:
                 ignored.append(path)
             elif rule == FAIL_UNANNOTATED:
-                reject(BadRecordError(path, self._missing, key=picture.key))
+                reject(BadRecordError(path, self._unannotated_reason, key=picture.key))
             else:
                 yield self._make_annotated_reference(picture, ImageAnnotation(picture.key, Place(path)))
 
     def _find_unannotated(self, files: Range) -> Iterator[Picture]:
+        """Yield the pictures of a range whose digests are not among the annotated ones."""
         pictures = list_pictures(files, self._omitted)
         while batch := list(itertools.islice(pictures, _LOOKUP_BATCH)):
             digests = key_digests([picture.key for picture in batch])[:, 0]
@@ -228,8 +229,9 @@ class AnnotatedImages(ScannedSource):
             yield from (batch[row] for row in np.flatnonzero(self.annotated[nearest_rows] != digests).tolist())
 
     def _make_annotated_reference(self, picture: Picture, annotation: ImageAnnotation) -> Reference:
+        """Return the reference to a picture with its annotation; UsageError if --split is passed and its folder is a split."""
         split = self.form.split_lists.find_split(picture.key) or ""
-        if not split and (split := _split_of_folders(picture.key.split("/")[:-1])):
+        if not split and (split := _find_folder_split(picture.key.split("/")[:-1])):
             reject_split_flag(self.options, f"{self.options.input} has split folders already ({split})")
         return make_reference(
             self.options,
@@ -245,40 +247,41 @@ class AnnotatedImages(ScannedSource):
         return storage_for(self.options.input).join(self.options.input, picture.key)
 
     @property
-    def _place(self) -> str:
-        """Where the annotations are."""
+    def _annotations_path(self) -> str:
+        """Path of the annotations, label maps or second pictures."""
         options = self.source_options
         return options.annotations or options.masks or options.targets or ""
 
     @property
-    def _missing(self) -> str:
-        """Why a picture without annotation is a bad record, and what to do."""
+    def _unannotated_reason(self) -> str:
+        """Reason to reject a picture without annotation, with the fix."""
         skip = "--unannotated=skip to ignore it"
         if self.source_options.targets is not None:
-            return f"no second picture of its name in {self._place}; add it, or pass {skip}"
+            return f"no second picture of its name in {self._annotations_path}; add it, or pass {skip}"
         if self.source_options.masks is not None:
-            return f"no label map of its name in {self._place}; add it, or pass {skip}"
+            return f"no label map of its name in {self._annotations_path}; add it, or pass {skip}"
         return f"no annotation; pass --unannotated=empty to store it without objects, or {skip}"
 
     @property
     def _omitted(self) -> tuple[str, ...]:
-        """Paths below the input of the folders of annotations that are inside of it: their PNGs are label maps."""
-        folders = (self._place, *self.form.map_folders)
-        return tuple(f"{below}/" for below in (below_folder(self.options.input, folder) for folder in folders) if below)
+        """Folders in the input without pictures, by path below it: those of annotations, whose PNGs are label maps."""
+        folders = (self._annotations_path, *self.form.map_folders)
+        inner_paths = (path_below(self.options.input, folder) for folder in folders)
+        return tuple(f"{path}/" for path in inner_paths if path)
 
-    def _find_key(self, part: str, repeat: Repeat) -> str:
-        """Return the key of the later one of two annotations, by reading its file again."""
+    def _find_key(self, path: str, repeat: Repeat) -> str:
+        """Return the key of the later of two annotations by reading its file again; an empty string if the file has changed."""
         find = load_index(self.options.input, self._omitted, self.run).find
-        number = 0
-        for annotation in self.form.read(part, ListedNames()):
+        index = 0
+        for annotation in self.form.read(path, ListedNames()):
             if isinstance(annotation, BadRecordError) or len(pictures := find(annotation.picture)) != 1:
                 continue
-            if number == repeat.line:
+            if index == repeat.line:
                 return pictures[0].key
-            number += 1
+            index += 1
         return ""
 
 
-def _split_of_folders(folders: Sequence[str]) -> str:
-    """Return the split that names the outermost folder of a picture, or the folder in `images`; or an empty string."""
+def _find_folder_split(folders: Sequence[str]) -> str:
+    """Return the split that the outermost folder, or the one below `images`, is named after; an empty string if it is none."""
     return next(filter(None, map(folder_split, folders[1:2] if folders[:1] == ["images"] else folders[:1])), "")

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from beam_jobs.file_names import is_left_behind
 from beam_jobs.options import ConvertOptions
-from beam_jobs.references.labels import Labels, check_classes, integer_labels
+from beam_jobs.references.labels import Labels, check_classes, make_integer_labels
 from beam_jobs.references.reference import Reference
 from beam_jobs.references.rejection import Reject, raise_rejection
 from beam_jobs.sources.classes import Classes
@@ -27,9 +27,9 @@ from tpudata.console.nearest import did_you_mean
 from tpudata.errors import BadRecordError, SourceError
 from tpudata.storage import Entry, Range, files_below, folder_ranges, lazy_entries
 
-# Names in which folders are looked for.
+# Number of names among which a folder must be if the input has files, too.
 _MOST_NAMES = 10_000
-# Endings of files that are read by a pattern and hold many images.
+# Endings of files that hold many images and can be named by a pattern.
 _READ_BY_PATTERN = ("parquet", "tar", "zip")
 
 
@@ -82,30 +82,30 @@ class ClassFolders(Source):
     Attributes:
         options: options with the splits and the seed of the order.
         tops: the folders whose subfolders are classes.
-        folders: the classes, those of empty folders too.
+        folder_labels: the classes, including those of empty folders.
         classes: mapping from folder names to class names.
     """
 
     options: ConvertOptions
     tops: tuple[SplitFolder, ...]
-    folders: Labels
+    folder_labels: Labels
     classes: Classes
     has_classes: bool = True
-    # Classes are names of folders, which --label-type may say to be labels themselves.
+    # Classes are names of folders; with --label-type=int, these are labels.
     folder_classes: bool = True
     takes_label_type: bool = True
 
     @classmethod
     def find(cls, options: ConvertOptions, source_options: SourceOptions) -> ClassFolders:
-        """Find splits and classes of an input; lists folders, not the files in them.
+        """Find splits and classes of an input; list folders, not the files in them.
 
         Args:
             options: options of the conversion.
-            source_options: the file of class names, or none.
+            source_options: options of labels.
 
         Raises:
-            SourceError: the input has no subfolders, files lie where only folders may, or a folder is none of the classes that
-                a file lists.
+            SourceError: the input has no subfolders, files lie where only folders may, or the name of a folder is not a class of
+                `--labels FILE` or a label of `--label-type int`.
             UsageError: the options assign splits, but the input has split folders.
         """
         subfolders = _list_subfolders(options.input)
@@ -131,16 +131,16 @@ class ClassFolders(Source):
         numbers = {entry.name for entry in folders}
         if not options.append:
             check_classes(int(largest.name), len(numbers), largest.path)
-        return cls(options, tops, integer_labels(numbers), classes)
+        return cls(options, tops, make_integer_labels(numbers), classes)
 
     @property
     def labels(self) -> Labels:
         """The classes."""
-        return self.folders
+        return self.folder_labels
 
     @property
     def integer_labels(self) -> bool:
-        """Whether `--label-type int` makes the names of folders labels."""
+        """Whether the names of folders are labels, by `--label-type int`."""
         return self.classes.collects_integers
 
     @property
@@ -152,20 +152,20 @@ class ClassFolders(Source):
         """Yield the class folders.
 
         Raises:
-            SourceError: a folder is of no known class: it was made since the job began.
+            SourceError: a folder is not of a known class, as it was made after the job began.
         """
-        names = set(self.labels.names)
+        class_names = set(self.labels.names)
         for top in self.tops:
             for entry in _list_subfolders(top.path):
                 try:
-                    name = self.classes.resolve(entry.name, entry.path)
+                    class_name = self.classes.resolve(entry.name, entry.path)
                 except BadRecordError:
-                    name = ""
-                if name not in names:
+                    class_name = ""
+                if class_name not in class_names:
                     raise SourceError(
                         f"{entry.path} was made after the job had begun. Run again when the input is complete."
                     )
-                yield ClassFolder(entry.path, f"{top.key}{entry.name}", top.split, name)
+                yield ClassFolder(entry.path, f"{top.key}{entry.name}", top.split, class_name)
 
     def units(self, part: ClassFolder, ignored: list[str]) -> Iterator[ClassFiles]:
         """Yield ranges of the files of a class folder and of the folders in it."""
@@ -179,17 +179,17 @@ class ClassFolders(Source):
         Args:
             unit: one of `units`.
             ignored: gets the path of each file and folder that is skipped by its name.
-            reject: never called: a file that was just listed is there, and its folder is one of the classes.
+            reject: never called: the file was just listed, and its folder is a class.
         """
         del reject
         folder = unit.folder
-        for entry, below in files_below(unit.files, is_left_behind):
+        for entry, path_in_class in files_below(unit.files, is_left_behind):
             if is_left_behind(entry.name):
                 ignored.append(entry.path)
                 continue
             yield make_reference(
                 self.options,
-                f"{folder.key}/{below}",
+                f"{folder.key}/{path_in_class}",
                 path=entry.path,
                 size=entry.size,
                 split=folder.split,
@@ -215,13 +215,13 @@ def _list_subfolders(folder: str) -> list[Entry]:
     """
     subfolders: list[Entry] = []
     file: Entry | None = None
-    # Without folders among the first names there are no classes.
-    names = (entry for entry in lazy_entries(folder) if not is_left_behind(entry.name))
-    for index, entry in enumerate(names):
+    entries = (entry for entry in lazy_entries(folder) if not is_left_behind(entry.name))
+    for index, entry in enumerate(entries):
         if entry.is_folder:
             subfolders.append(entry)
         else:
             file = file or entry
+        # An error either way; a folder among the first names improves its message.
         if file is not None and (subfolders or index >= _MOST_NAMES):
             break
     if file is not None:
@@ -230,19 +230,19 @@ def _list_subfolders(folder: str) -> list[Entry]:
         raise SourceError(
             f"{folder} has no subfolders. Put the images of each class into a folder named after the class."
         )
-    # A listing has `a-b/` before `a/`.
+    # A listing of an object store has `a-b/` before `a/`.
     return sorted(subfolders, key=operator.attrgetter("name"))
 
 
 def _describe_loose_files(folder: str, file: Entry, folders: Sequence[Entry]) -> str:
-    """Return the message about a folder with files that have no class."""
+    """Return the message about a folder in which a file lies where only folders of classes may."""
     if not folders:
         return (
             f"{folder} has files, such as {file.name}, and no folders of classes. Put the images of each class into a folder"
             " named after the class, pass --unlabelled if they have no classes, or pass a list of the files."
         )
-    first = next((entry for entry in lazy_entries(folders[0].path) if not is_left_behind(entry.name)), None)
-    ending = "" if first is None or first.is_folder else first.name.rpartition(".")[2].lower()
+    first_entry = next((entry for entry in lazy_entries(folders[0].path) if not is_left_behind(entry.name)), None)
+    ending = "" if first_entry is None or first_entry.is_folder else first_entry.name.rpartition(".")[2].lower()
     pattern = f"'{folder}/*/*.{ending}'" if ending in _READ_BY_PATTERN else f"'{folder}/*/*'"
     return (
         f"{folder} has {file.name} next to its folders, which is of no class. Move it out of the input, name the other files by a"

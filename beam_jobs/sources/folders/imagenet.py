@@ -43,20 +43,20 @@ _VALIDATION_NAME = re.compile(r"ILSVRC2012_val_(\d{8})\.[A-Za-z]+")
 # Names of training and validation images.
 _IMAGE_NAME = re.compile(r"(n\d{8}|ILSVRC2012_val)_\d+\.[A-Za-z]+")
 _EXTRA = "image/class/synset"
-# A folder with more is something else.
+# A folder with more entries is not ImageNet's.
 _MOST_ENTRIES = 10_000
 
 
 class ImageNetUnit(NamedTuple):
-    """Part of ImageNet that is listed on its own.
+    """Part of ImageNet that is listed separately.
 
     Attributes:
         split: train or validation.
         path: a tar, or a folder.
-        is_tar: which of the two.
+        is_tar: whether it is a tar.
         start, end: byte range of the tar in the file; 0 and -1 for the file as a whole.
-        synset: synset of all images, or empty if the file of synsets says it.
-        files: the range of the folder that is listed; None for all of it.
+        synset: synset of all images; empty if the file of synsets has that of each.
+        files: the range of the folder to list; None for the whole folder, and for a tar.
     """
 
     split: str
@@ -76,8 +76,8 @@ class ImageNet(Source):
         options: options with the seed of the order.
         tars_and_folders: the tars and folders to list; about as many as there are synsets.
         classes: the synsets.
-        synset_file: file with the synset of each validation image.
-        synsets: its lines.
+        synset_file: path of the file with the synset of each validation image; empty without one.
+        synsets: its lines; empty if validation images are in folders of synsets.
     """
 
     options: ConvertOptions
@@ -90,40 +90,43 @@ class ImageNet(Source):
 
     @classmethod
     def find(cls, options: ConvertOptions, source_options: SourceOptions) -> ImageNet | None:
-        """Find the ImageNet in the input's folder; None if it is not laid out like that. Lists folders and headers of tars.
+        """Find ImageNet's files in the input's folder, by listing folders and headers of tars; None if it has another layout.
 
         Raises:
             SourceError: validation images without a file of synsets, or synsets that the training images do not have.
             UsageError: the options assign splits.
         """
-        first = list(itertools.islice(lazy_entries(options.input), _MOST_ENTRIES + 1))
-        if len(first) > _MOST_ENTRIES:
+        first_entries = list(itertools.islice(lazy_entries(options.input), _MOST_ENTRIES + 1))
+        if len(first_entries) > _MOST_ENTRIES:
             return None
-        entries = {entry.name: entry for entry in first}
-        train = entries.get(TRAIN_TAR) or _find_folder(entries, (TRAIN,), _is_synset_folders)
-        flat = entries.get(VALIDATION_TAR) or _find_folder(entries, _VALIDATION_FOLDERS, _is_flat)
-        sorted_out = _find_folder(entries, _VALIDATION_FOLDERS, _is_synset_folders)
-        validation = flat or sorted_out
-        own_entries = (train, validation)
-        strangers = [e for e in entries.values() if e.is_folder and e not in own_entries and not is_left_behind(e.name)]
-        if (train, validation) == (None, None) or strangers:
+        entries = {entry.name: entry for entry in first_entries}
+        train = entries.get(TRAIN_TAR) or _find_folder(entries, (TRAIN,), _are_synset_folders)
+        flat_validation = entries.get(VALIDATION_TAR) or _find_folder(
+            entries, _VALIDATION_FOLDERS, _have_validation_image
+        )
+        sorted_validation = _find_folder(entries, _VALIDATION_FOLDERS, _are_synset_folders)
+        validation = flat_validation or sorted_validation
+        folders = [entry for entry in entries.values() if entry.is_folder and not is_left_behind(entry.name)]
+        has_other_folders = any(entry not in (train, validation) for entry in folders)
+        if (train is None and validation is None) or has_other_folders:
             return None
         reject_split_flag(options, f"{options.input} is ImageNet, which has its splits")
         parts = [] if train is None else list(_list_synset_parts(options, TRAIN, train))
         synsets: tuple[str, ...] = ()
         synset_file = next((entries[name].path for name in SYNSET_FILES if name in entries), "")
-        if flat is not None:
+        if flat_validation is not None:
             if not synset_file:
                 raise SourceError(
                     f"{options.input} has validation images but no {' or '.join(SYNSET_FILES)}. Put that file there: line i is the"
                     " synset of image i."
                 )
             synsets = _read_synsets(synset_file)
-            parts.append(ImageNetUnit(VALIDATION, flat.path, is_tar=not flat.is_folder))
-        elif sorted_out is not None:
-            parts.extend(_list_synset_parts(options, VALIDATION, sorted_out))
+            parts.append(ImageNetUnit(VALIDATION, flat_validation.path, is_tar=not flat_validation.is_folder))
+        elif sorted_validation is not None:
+            parts.extend(_list_synset_parts(options, VALIDATION, sorted_validation))
         classes = Classes.open(source_options)
         if classes.labels is None:
+            # Those of training images; without any, those of validation folders, or of the file of synsets.
             names = (
                 {part.synset for part in parts if part.split == TRAIN}
                 or {part.synset for part in parts} - {""}
@@ -174,7 +177,7 @@ class ImageNet(Source):
             )
 
     def _find_synset(self, name: str, path: str) -> str:
-        """Return the class of a validation image, by the number in its name; BadRecordError if it has none."""
+        """Return the synset of a validation image by the number in its name; BadRecordError if the file has no such line."""
         match = _VALIDATION_NAME.fullmatch(name)
         if match is None or not 0 < int(match[1]) <= len(self.synsets):
             raise BadRecordError(
@@ -188,7 +191,7 @@ class ImageNet(Source):
 def _find_folder(
     entries: Mapping[str, Entry], names: Iterable[str], fits: Callable[[Iterator[Entry]], bool]
 ) -> Entry | None:
-    """Return the first folder of these names whose content fits."""
+    """Return the first folder with one of these names whose entries fit; None if there is none."""
     for name in names:
         folder = entries.get(name)
         if folder is not None and folder.is_folder and fits(_list_visible(folder.path)):
@@ -200,41 +203,43 @@ def _list_visible(folder: str) -> Iterator[Entry]:
     return (entry for entry in lazy_entries(folder) if not is_left_behind(entry.name))
 
 
-def _is_flat(entries: Iterator[Entry]) -> bool:
-    """Return whether these are validation images next to each other, by the first of them."""
+def _have_validation_image(entries: Iterator[Entry]) -> bool:
+    """Return whether one of the first entries is named like a validation image."""
     return any(_VALIDATION_NAME.fullmatch(entry.name) for entry in itertools.islice(entries, _MOST_ENTRIES))
 
 
-def _is_synset_folders(entries: Iterator[Entry]) -> bool:
-    """Return whether these are folders of synsets with images named as ImageNet's; looks into the first."""
+def _are_synset_folders(entries: Iterator[Entry]) -> bool:
+    """Return whether all entries are folders of synsets, and the first has only images that are named like ImageNet's."""
     first = next(entries, None)
-    folders = itertools.chain(() if first is None else (first,), entries)
-    if first is None or not all(entry.is_folder and _SYNSET.fullmatch(entry.name) for entry in folders):
+    if first is None or not all(_is_synset_folder(entry) for entry in itertools.chain((first,), entries)):
         return False
-    images = _list_visible(first.path)
-    image = next(images, None)
-    if image is None:
-        return False
-    return all(
-        _IMAGE_NAME.fullmatch(image_entry.name) and not image_entry.is_folder
-        for image_entry in itertools.chain((image,), images)
-    )
+    has_image = False
+    for image in _list_visible(first.path):
+        if image.is_folder or not _IMAGE_NAME.fullmatch(image.name):
+            return False
+        has_image = True
+    return has_image
+
+
+def _is_synset_folder(entry: Entry) -> bool:
+    return entry.is_folder and _SYNSET.fullmatch(entry.name) is not None
 
 
 def _list_synset_parts(options: ConvertOptions, split: str, entry: Entry) -> Iterator[ImageNetUnit]:
-    """Return the synsets of a tar of tars, or of folders."""
+    """Yield a part for each synset of a tar of tars, or of a folder of folders; SourceError for another tar."""
     if entry.is_folder:
         for folder in _list_visible(entry.path):
-            yield ImageNetUnit(split, folder.path, False, synset=folder.name)
+            yield ImageNetUnit(split, folder.path, is_tar=False, synset=folder.name)
         return
-    tar = Tars.find(options, SourceOptions(), InputFiles(entry.path))
-    if tar.form != TARS:
+    outer = Tars.find(options, SourceOptions(), InputFiles(entry.path))
+    if outer.form != TARS:
         raise SourceError(f"{entry.path} is not a tar of tars, as ImageNet's is. Download it again.")
-    for inner in (inner for part in tar.parts() for inner in tar.units(part, [])):
-        yield ImageNetUnit(split, inner.path, True, inner.start, inner.end, inner.label)
+    for inner in (inner for part in outer.parts() for inner in outer.units(part, [])):
+        yield ImageNetUnit(split, inner.path, is_tar=True, start=inner.start, end=inner.end, synset=inner.label)
 
 
 def _read_synsets(path: str) -> tuple[str, ...]:
+    """Return the lines of a file of synsets; SourceError if one is not a synset."""
     lines = storage_for(path).read(path).decode("utf-8", "replace").split()
     for line_number, line in enumerate(lines, 1):
         if not _SYNSET.fullmatch(line):

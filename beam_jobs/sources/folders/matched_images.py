@@ -1,7 +1,7 @@
 """Image files that a glob pattern matches.
 
 A file's class is the folder it lies in, and its split the folder above, if that is named train, validation or test and is matched
-by the pattern. With `--label-from` its path says the class, and the outermost folder may be a split. A key is the path below the
+by the pattern. With `--label-from`, its path gives the class, and the outermost folder may be a split. A key is the path below the
 folder before the first wildcard.
 """
 
@@ -26,17 +26,17 @@ from tpudata.errors import BadRecordError
 from tpudata.format import Feature
 from tpudata.storage import Entry, Range, expand_below, files_below, folder_ranges, matches, storage_for
 
-# Matches in which split folders are looked for before the job begins.
+# Number of matches that are searched for split folders before the job begins.
 _MOST_MATCHES = 10_000
 
 
 class MatchedFolder(NamedTuple):
-    """One folder in which files are matched.
+    """A folder whose files are compared with the pattern.
 
     Attributes:
         path: the folder.
         below: its path below the pattern's fixed folder, with a slash at the end, or empty.
-        deep: whether files in the folders below it are matched with it.
+        deep: whether files in the folders below it are compared, too.
     """
 
     path: str
@@ -45,11 +45,11 @@ class MatchedFolder(NamedTuple):
 
 
 class MatchedFiles(NamedTuple):
-    """Files that are matched together.
+    """Files that are listed together.
 
     Attributes:
         folder: folder that has them, directly or below it.
-        files: a range of it.
+        files: a range of the folder.
     """
 
     folder: MatchedFolder
@@ -66,7 +66,7 @@ class MatchedImages(ClassifiedSource):
         pattern: the parts after it, see `split_pattern`.
         classes: mapping from folder names to class names.
         has_classes: False if records are unlabelled.
-        path_labels: pattern for classes and columns in paths; None if folders are classes, or there are none.
+        path_labels: rule for classes and columns in paths; None without `--label-from`.
         folder_classes: whether folders are classes.
     """
 
@@ -76,7 +76,7 @@ class MatchedImages(ClassifiedSource):
     classes: Classes
     has_classes: bool = True
     path_labels: PathLabels | None = None
-    # Classes are names of folders, which --label-type may say to be labels themselves.
+    # Classes are names of folders; with --label-type=int, these are labels.
     folder_classes: bool = True
     takes_label_type: bool = True
     takes_label_from: bool = True
@@ -89,18 +89,16 @@ class MatchedImages(ClassifiedSource):
 
         Args:
             options: options of the conversion.
-            source_options: labels, or none.
+            source_options: options of labels.
             fixed: the folder before the pattern's first wildcard.
             parts: parts of the pattern from there on; see `split_pattern`.
 
         Raises:
-            StorageError: the fixed folder is not there.
-            UsageError: the options assign splits, but the folders are splits already; or `PathLabels.find` raises it.
+            StorageError: the fixed folder does not exist.
+            UsageError: the options assign splits, but the folders are splits already; or as `PathLabels.find`.
         """
         paths = (
-            below
-            for entry, below in expand_below(fixed, parts)
-            if not entry.is_folder and not is_path_left_behind(below)
+            key for entry, key in expand_below(fixed, parts) if not entry.is_folder and not is_path_left_behind(key)
         )
         path_labels = PathLabels.find(source_options, paths)
         if path_labels is None:
@@ -111,9 +109,9 @@ class MatchedImages(ClassifiedSource):
             labelled = path_labels.has_classes
             source = cls(options, fixed, parts, path_labels.classes, labelled, path_labels, folder_classes=False)
         if options.split:
-            # Checked early on some files; the rest are checked when they are listed.
-            first = itertools.islice(expand_below(fixed, parts), _MOST_MATCHES)
-            source._check_splits({below for entry, below in first if not entry.is_folder})
+            # The first files fail early; all others are checked when they are listed.
+            first_matches = itertools.islice(expand_below(fixed, parts), _MOST_MATCHES)
+            source._reject_splits({key for entry, key in first_matches if not entry.is_folder})
         return source
 
     @property
@@ -121,32 +119,33 @@ class MatchedImages(ClassifiedSource):
         """The columns in paths."""
         return () if self.path_labels is None else self.path_labels.features
 
-    def _find_split(self, below: str) -> str:
+    def _find_split(self, key: str) -> str:
         """Return the split of a file or folder by its path below the input; empty without one. Paths of folders end with `/`."""
-        names = below.split("/")[:-1]
-        # If no folder is a class, the outermost may be a split.
-        names = names[-2:-1] if self.folder_classes else names[:1]
-        return folder_split(names[0]) if names else ""
+        folders = key.split("/")[:-1]
+        # The folder above the class; if no folder is a class, the outermost.
+        split_folders = folders[-2:-1] if self.folder_classes else folders[:1]
+        return folder_split(split_folders[0]) if split_folders else ""
 
-    def _check_splits(self, paths: Iterable[str]) -> None:
+    def _reject_splits(self, paths: Iterable[str]) -> None:
+        """Raise UsageError if --split is passed, and one of these paths has a split."""
         splits = sorted({split for path in paths if (split := self._find_split(path))})
         if splits:
             reject_split_flag(self.options, f"{self.options.input} has split folders already ({', '.join(splits)})")
 
     def parts(self) -> Iterator[MatchedFolder]:
-        """Yield the folders in which files may be matched."""
-        upper = self.pattern[:-1]
-        # Unshuffled, the files of a folder are before those of the folders in it.
-        if "**" in upper and self.options.shuffle and storage_for(self.fixed).lists_deep:
+        """Yield the folders whose files may match."""
+        folder_pattern = self.pattern[:-1]
+        # Only with a shuffle: otherwise the files of a folder come before those of the folders in it.
+        if "**" in folder_pattern and self.options.shuffle and storage_for(self.fixed).lists_deep:
             yield MatchedFolder(self.fixed, "", deep=True)
             return
         # `**` also stands for no folder at all.
-        if all(part == "**" for part in upper):
+        if all(part == "**" for part in folder_pattern):
             yield MatchedFolder(self.fixed, "")
-        if upper:
-            for entry, below in expand_below(self.fixed, upper, only_folders=True):
-                self._check_splits([f"{below}/"])
-                yield MatchedFolder(entry.path, f"{below}/")
+        if folder_pattern:
+            for entry, folder_key in expand_below(self.fixed, folder_pattern, only_folders=True):
+                self._reject_splits([f"{folder_key}/"])
+                yield MatchedFolder(entry.path, f"{folder_key}/")
 
     def units(self, part: MatchedFolder, ignored: list[str]) -> Iterator[MatchedFiles]:
         """Yield ranges of the files of a folder."""
@@ -164,15 +163,16 @@ class MatchedImages(ClassifiedSource):
             ignored: gets the path of each file that is skipped by its name.
             reject: called with the error of a file whose folder is not a known class, or whose path is rejected.
         """
-        last_folder: tuple[str, str, tuple[str, ...]] | None = None
+        # Split and labels are those of the last folder.
+        last_folder: str | None = None
+        split, labels = "", tuple[str, ...]()
         for entry, key in self._match_files(unit):
             if is_path_left_behind(key):
                 ignored.append(entry.path)
                 continue
             folder = key.rpartition("/")[0]
-            if last_folder is None or last_folder[0] != folder:
-                self._check_splits([key])
-                labels: tuple[str, ...] = ()
+            if folder != last_folder:
+                self._reject_splits([key])
                 if self.folder_classes:
                     folders = key.split("/")[:-1] or [self.fixed.rpartition("/")[2]]
                     try:
@@ -180,8 +180,7 @@ class MatchedImages(ClassifiedSource):
                     except BadRecordError as error:
                         reject(add_key(error, key))
                         continue
-                last_folder = folder, self._find_split(key), labels
-            _, split, labels = last_folder
+                last_folder, split = folder, self._find_split(key)
             columns: Mapping[str, Any] = NO_FEATURES
             if self.path_labels is not None:
                 try:
@@ -194,12 +193,13 @@ class MatchedImages(ClassifiedSource):
             )
 
     def _match_files(self, unit: MatchedFiles) -> Iterator[tuple[Entry, str]]:
-        """Yield the files of a unit that match the pattern, each with its path below the input."""
+        """Yield the files of a unit that match the pattern, each with its key."""
         folder, files = unit
         if folder.deep:
-            for entry, below in files_below(files, lambda name: name.startswith(".")):
-                if not entry.is_folder and matches(below, self.pattern):
-                    yield entry.checked(), below
+            # Skip hidden folders, whose names wildcards do not match.
+            for entry, key in files_below(files, lambda name: name.startswith(".")):
+                if not entry.is_folder and matches(key, self.pattern):
+                    yield entry.checked(), key
             return
         name_pattern = self.pattern[-1:]
         for entry in storage_for(files.folder).scan(files.folder, start=files.start, stop=files.stop):

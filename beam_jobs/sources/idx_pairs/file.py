@@ -2,7 +2,7 @@
 
 The layout (yann.lecun.com/exdb/mnist, "THE IDX FILE FORMAT"):
 
-    bytes       what
+    bytes       meaning
     2           zero
     1           type of the values: 8 is unsigned byte, the only one read here
     1           number of dimensions: 3 for images, 4 if there are channels, 1 for labels
@@ -23,39 +23,48 @@ from tpudata.errors import CorruptionError, SourceError
 from tpudata.images.header import MAX_PIXELS
 from tpudata.storage import storage_for
 
-_MAGIC, _UNSIGNED_BYTE = 4, 8
+_MAGIC_BYTES, _UNSIGNED_BYTE = 4, 8
 _PIECE_BYTES = 1 << 20
-# Labels that are read at once.
-_LABELS = 1 << 16
+# Labels, of a byte each, that are read together.
+_PIECE_LABELS = 1 << 16
 _TOO_SHORT = "the file ends before the last record that its header counts"
 _FIX = "Download it again, or remove it from the input."
 
 
 def read_header(path: str, dimensions: tuple[int, ...]) -> tuple[tuple[int, ...], int]:
-    """Return the sizes of an IDX file, and the bytes of its header; checks its size if it is not compressed."""
-    head = read_head(path, _MAGIC + 4 * 4)
-    if len(head) < _MAGIC or head[:2] != b"\0\0" or head[3] not in dimensions:
+    """Return the dimensions' sizes in an IDX file, and the length of its header in bytes.
+
+    Args:
+        path: path of the file, which may be compressed.
+        dimensions: expected numbers of dimensions.
+
+    Raises:
+        SourceError: the file is not an IDX file of unsigned bytes with these dimensions.
+        CorruptionError: the header is truncated, or the size of an uncompressed file differs from its header.
+    """
+    head = read_head(path, _MAGIC_BYTES + 4 * 4)
+    if len(head) < _MAGIC_BYTES or head[:2] != b"\0\0" or head[3] not in dimensions:
         raise SourceError(
             f"{path} is not an IDX file of {' or '.join(map(str, dimensions))} dimensions: it begins with {head[:4]!r}. {_FIX}"
         )
     if head[2] != _UNSIGNED_BYTE:
         raise SourceError(f"{path} has values of IDX type 0x{head[2]:02x} (expected 0x08, unsigned bytes). {_FIX}")
-    length = _MAGIC + 4 * head[3]
+    length = _MAGIC_BYTES + 4 * head[3]
     if len(head) < length:
         raise CorruptionError(path, 0, f"the file ends inside its header ({len(head)} of {length} bytes)")
-    sizes = struct.unpack(f">{head[3]}I", head[_MAGIC:length])
+    sizes = struct.unpack(f">{head[3]}I", head[_MAGIC_BYTES:length])
     if not read_compression(path) and file_size(path) != length + math.prod(sizes):
         shape = " x ".join(map(str, sizes))
         raise CorruptionError(
             path,
             min(file_size(path), length + math.prod(sizes)),
-            f"{file_size(path)} bytes, where its header says {shape}",
+            f"{file_size(path)} bytes, but its header says {shape}",
         )
     return sizes, length
 
 
 def check_shape(path: str, shape: tuple[int, ...]) -> None:
-    """Raise SourceError if no image of the shape that a header says is converted: before memory is taken for one."""
+    """Raise SourceError if images of a shape cannot be converted, before memory is allocated for one that a header claims."""
     height, width, channels = (*shape, 1)[:3]
     if not 0 < height * width <= MAX_PIXELS or channels not in (1, 3):
         raise SourceError(
@@ -64,19 +73,19 @@ def check_shape(path: str, shape: tuple[int, ...]) -> None:
         )
 
 
-def label_pieces(path: str, first: int, length: int) -> Iterator[bytes]:
+def read_label_pieces(path: str, first: int, length: int) -> Iterator[bytes]:
     """Yield labels, a byte each, in pieces: a header may claim billions.
 
     Args:
-        path: a file of labels.
-        first: index of the first one; 0 if the file is compressed.
-        length: number of labels.
+        path: path of a file of labels.
+        first: index of the first label to read; 0 if the file is compressed.
+        length: number of labels to read; all if the file is compressed.
 
     Raises:
-        CorruptionError: the file has fewer, or if it is compressed, more.
+        CorruptionError: the file has fewer labels, or if it is compressed, more.
     """
-    start = _MAGIC + 4
-    sizes = (min(_LABELS, length - first_label) for first_label in range(0, length, _LABELS))
+    start = _MAGIC_BYTES + 4
+    sizes = (min(_PIECE_LABELS, length - piece_start) for piece_start in range(0, length, _PIECE_LABELS))
     compression = read_compression(path)
     if not compression:
         start += first
@@ -96,7 +105,7 @@ def label_pieces(path: str, first: int, length: int) -> Iterator[bytes]:
 
 def read_exactly(file: BinaryIO, size: int, path: str) -> bytes:
     """Return the next `size` bytes of a file; CorruptionError if it has fewer."""
-    # Reading takes memory for all that is asked for, and the file may have less.
+    # In pieces: one read would allocate `size` bytes, which a header may claim, before it finds the end.
     pieces, missing = [], size
     while missing and (piece := file.read(min(missing, _PIECE_BYTES))):
         pieces.append(piece)

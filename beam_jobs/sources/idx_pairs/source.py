@@ -1,6 +1,6 @@
 """IDX pairs, as MNIST and Fashion-MNIST come: PREFIX-images-idx3-ubyte and PREFIX-labels-idx1-ubyte, with gzip or without.
 
-The last word of the prefix says the split: train-* is train, t10k-* and test-* are test; any other says none. A key is
+The last word of the prefix names the split: train-* is train, t10k-* and test-* are test; others name none. A key is
 IMAGES/NUMBER: the name of the images file without .gz, and the image's number from 0 in eight digits.
 """
 
@@ -21,7 +21,7 @@ from beam_jobs.references.notes import IDX_SETS, Note, ignore_note
 from beam_jobs.references.reference import Reference
 from beam_jobs.references.rejection import Reject, add_key, raise_rejection
 from beam_jobs.sources.classes import Classes, ClassifiedSource
-from beam_jobs.sources.idx_pairs.file import check_shape, label_pieces, read_exactly, read_header, reject_more
+from beam_jobs.sources.idx_pairs.file import check_shape, read_exactly, read_header, read_label_pieces, reject_more
 from beam_jobs.sources.named_splits import folder_split
 from beam_jobs.sources.options import SourceOptions, reject_split_flag
 from beam_jobs.sources.source import make_reference
@@ -31,7 +31,7 @@ from tpudata.storage import storage_for
 
 # Images per unit; a million images are a hundred units.
 _UNIT_IMAGES = 10_000
-_NAME = re.compile(r"(?P<prefix>.*[-_.]|)(?P<what>images|labels)[-.]idx\d-ubyte(?:\.gz)?")
+_NAME = re.compile(r"(?P<prefix>.*[-_.]|)(?P<kind>images|labels)[-.]idx\d-ubyte(?:\.gz)?")
 _T10K = "t10k"
 
 
@@ -42,8 +42,8 @@ class IdxUnit(NamedTuple):
         images, labels: paths.
         name: prefix of the indices in keys.
         split: split of the images, or empty.
-        shape: shape of one image: height, width, and channels if there are any.
-        first, length: which images.
+        shape: shape of one image: height, width, and channels if the file has that dimension.
+        first, length: index of the first image, and number of images.
         header: bytes before the first image of the file.
     """
 
@@ -57,14 +57,29 @@ class IdxUnit(NamedTuple):
     header: int
 
 
+class _Pair(NamedTuple):
+    """A file of images and the file of their labels.
+
+    Attributes:
+        images, labels: paths.
+        name: prefix of the indices in keys.
+        split: split that the files are named after, or empty.
+    """
+
+    images: str
+    labels: str
+    name: str
+    split: str
+
+
 def is_idx_name(name: str) -> bool:
-    """Return whether a file is named as one of an IDX pair."""
+    """Return whether a file has the name of one in an IDX pair."""
     return _NAME.fullmatch(name) is not None
 
 
 @dataclasses.dataclass(frozen=True)
 class IdxPairs(ClassifiedSource):
-    """IDX pairs: a Source whose units are runs of images, or whole pairs where they are compressed.
+    """IDX pairs: a Source whose units are runs of images, or whole pairs if they are compressed.
 
     Attributes:
         options: options with the splits and the seed of the order.
@@ -83,7 +98,7 @@ class IdxPairs(ClassifiedSource):
     note: Note = ignore_note
 
     def noting(self, note: Note) -> IdxPairs:
-        """Return the source that notes."""
+        """Return the source that calls `note` with the name of each set."""
         return dataclasses.replace(self, note=note)
 
     @classmethod
@@ -92,22 +107,22 @@ class IdxPairs(ClassifiedSource):
 
         Args:
             options: options of the conversion.
-            source_options: labels, or none.
+            source_options: options of labels.
             paths: images and labels files; the partner of each is looked for next to it.
 
         Raises:
-            SourceError: a partner is missing, a header says something else than unsigned bytes, or counts differ.
+            SourceError: a partner is missing, values are not unsigned bytes, or the counts of images and labels differ.
             CorruptionError: a file's size differs from its header.
             UsageError: the options assign splits, but the pairs are of several splits already.
         """
-        pairs = [_find_partners(path) for path in paths]
+        pairs = sorted({_find_pair(path) for path in paths})
         # MNIST has two pairs, training and test, which --split would mix; a single pair may be split.
-        splits = sorted({split for _, _, _, split in pairs if split})
+        splits = sorted({pair.split for pair in pairs if pair.split})
         if len(splits) > 1:
             reject_split_flag(options, f"{options.input} has splits already ({', '.join(splits)})")
         runs: list[IdxUnit] = []
-        for images, labels, name, split in sorted(set(pairs)):
-            runs.extend(_cut_runs(images, labels, name, "" if options.split else split))
+        for pair in pairs:
+            runs.extend(_cut_runs(pair._replace(split="") if options.split else pair))
         classes, labelled = Classes.open(source_options, integers=True), not source_options.unlabelled
         named_splits = frozenset() if options.split else frozenset(splits)
         return cls(options, tuple(runs), classes, labelled, named_splits=named_splits)
@@ -132,7 +147,7 @@ class IdxPairs(ClassifiedSource):
             if images is not None:
                 images.seek(unit.header)
             for index, label in enumerate(
-                itertools.chain.from_iterable(label_pieces(unit.labels, unit.first, unit.length)), unit.first
+                itertools.chain.from_iterable(read_label_pieces(unit.labels, unit.first, unit.length)), unit.first
             ):
                 key = f"{unit.name}/{index:08d}"
                 data = b"" if images is None else read_exactly(images, size, unit.images)
@@ -156,39 +171,39 @@ class IdxPairs(ClassifiedSource):
                 reject_more(images, unit.images)
 
 
-def _find_partners(path: str) -> tuple[str, str, str, str]:
-    """Return the paths of images and labels, the name in keys, and the split of a pair, given one of its files."""
+def _find_pair(path: str) -> _Pair:
+    """Return the pair that a file belongs to; SourceError if its name is another one, or its partner is missing."""
     folder, slash, name = path.rpartition("/")
     match = _NAME.fullmatch(name)
     if match is None:
         raise SourceError(f"{path} is an IDX file. Name it PREFIX-images-idx3-ubyte or PREFIX-labels-idx1-ubyte.")
-    paths = {match["what"]: path}
-    (other,) = {"images", "labels"} - {match["what"]}
-    other_name = f"{match['prefix']}{other}"
-    # A dash or a dot follows.
-    for entry in storage_for(path).scan(folder or slash or ".", start=other_name, stop=f"{other_name}~"):
-        other_match = _NAME.fullmatch(entry.name)
-        if other_match and (other_match["prefix"], other_match["what"]) == (match["prefix"], other):
-            paths.setdefault(other, f"{folder}{slash}{entry.checked().name}")
-    if other not in paths:
-        raise SourceError(
-            f"{path} has no {other} file next to it. Both come in a pair: {match['prefix']}{other}-idx..."
-        )
-    key = paths["images"].rpartition("/")[2].removesuffix(".gz")
-    words = re.split(r"[-_.]", match["prefix"].rstrip("-_."))
-    split = "test" if words[-1] == _T10K else folder_split(words[-1])
-    return paths["images"], paths["labels"], key, split
+    paths = {match["kind"]: path}
+    partner = "labels" if match["kind"] == "images" else "images"
+    name_start = f"{match['prefix']}{partner}"
+    # The dash or dot that follows sorts before `~`.
+    for entry in storage_for(path).scan(folder or slash or ".", start=name_start, stop=f"{name_start}~"):
+        partner_match = _NAME.fullmatch(entry.name)
+        if partner_match and (partner_match["prefix"], partner_match["kind"]) == (match["prefix"], partner):
+            paths.setdefault(partner, f"{folder}{slash}{entry.checked().name}")
+    if partner not in paths:
+        raise SourceError(f"{path} has no {partner} file next to it. Both come in a pair: {name_start}-idx...")
+    key_prefix = paths["images"].rpartition("/")[2].removesuffix(".gz")
+    last_word = re.split(r"[-_.]", match["prefix"].rstrip("-_."))[-1]
+    split = "test" if last_word == _T10K else folder_split(last_word)
+    return _Pair(paths["images"], paths["labels"], key_prefix, split)
 
 
-def _cut_runs(images: str, labels: str, name: str, split: str) -> Iterator[IdxUnit]:
+def _cut_runs(pair: _Pair) -> Iterator[IdxUnit]:
     """Yield the units of a pair of files: runs of images, or all images of a compressed pair."""
-    sizes, header = read_header(images, (3, 4))
-    counts, _ = read_header(labels, (1,))
-    if sizes[0] != counts[0]:
+    images, labels, name, split = pair
+    (count, *shape), header = read_header(images, (3, 4))
+    (label_count,), _ = read_header(labels, (1,))
+    if count != label_count:
         raise SourceError(
-            f"{images} has {count_text(sizes[0], 'image')}, and {labels} has {count_text(counts[0], 'label')}. Download them again."
+            f"{images} has {count_text(count, 'image')}, and {labels} has {count_text(label_count, 'label')}. Download them again."
         )
-    check_shape(images, sizes[1:])
-    step = sizes[0] if read_compression(images) or read_compression(labels) else _UNIT_IMAGES
-    for first in range(0, sizes[0], step or 1):
-        yield IdxUnit(images, labels, name, split, sizes[1:], first, min(step, sizes[0] - first), header)
+    check_shape(images, tuple(shape))
+    step = count if read_compression(images) or read_compression(labels) else _UNIT_IMAGES
+    # Without images, the step of a compressed pair is 0, which `range` rejects.
+    for first in range(0, count, step or 1):
+        yield IdxUnit(images, labels, name, split, tuple(shape), first, min(step, count - first), header)

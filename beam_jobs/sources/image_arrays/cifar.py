@@ -5,8 +5,9 @@
     cifar-10-batches-bin    data_batch_1.bin ..., test_batch.bin, batches.meta.txt
     cifar-100-binary        train.bin, test.bin, fine_label_names.txt, coarse_label_names.txt
 
-An image is 3,072 bytes: the red rows, the green ones, the blue ones. In a binary file its label precedes it, a byte; of CIFAR-100
-the coarse one, and then the fine one. A class of CIFAR-100 is the fine one; the coarse one is the extra feature `coarse_label`.
+An image is 3,072 bytes: its rows of red, then of green, then of blue. In a binary file its label, a byte, precedes it; in CIFAR-100
+two bytes do, the coarse and the fine label. The class of an image of CIFAR-100 is the fine label; the extra feature `coarse_label`
+has the coarse one.
 """
 
 from __future__ import annotations
@@ -29,37 +30,43 @@ from tpudata.storage import storage_for
 COARSE_LABEL = Feature("coarse_label", "int64", "int64")
 _PIXELS = Pixels((32, 32, 3), CHANNELS_FIRST)
 _IMAGE_BYTES = 3 * 32 * 32
-_NAME = re.compile(r"(?P<what>data_batch_\d+|test_batch|train|test)(?P<binary>\.bin)?")
-_HUNDRED = ("train", "test")
-# Files with class names: the key of the names in a pickle, None for text files.
+_NAME = re.compile(r"(data_batch_\d+|test_batch|train|test)(\.bin)?")
+# Names of the files of CIFAR-100, without ending.
+_CIFAR100_NAMES = ("train", "test")
+# Files with class names, and the key of the names in a pickle; None for text files.
 _NAME_FILES = {
     "batches.meta": b"label_names",
     "meta": b"fine_label_names",
     "batches.meta.txt": None,
     "fine_label_names.txt": None,
 }
-NOTES = (*_NAME_FILES, "coarse_label_names.txt", "readme.html", "readme.txt", "file.txt~")
-# Records that are read with one read.
-_RECORDS = 1000
+# Files without images that CIFAR's archives have.
+OTHER_FILES = (*_NAME_FILES, "coarse_label_names.txt", "readme.html", "readme.txt", "file.txt~")
+# Number of records that are read together.
+_RECORDS_PER_READ = 1000
 _MOST_NAMES_BYTES = 1 << 16
 
 
 def is_cifar_name(name: str) -> bool:
-    """Return whether a file is named as one of CIFAR with images."""
+    """Return whether a file has the name of one of CIFAR's with images."""
     return _NAME.fullmatch(name) is not None
 
 
 def is_cifar_batch_name(name: str) -> bool:
     """Return whether a file name is unmistakably CIFAR-10's: other datasets have files called `train` and `test`, too."""
-    return is_cifar_name(name) and not name.startswith(_HUNDRED[0]) and name not in ("test", "test.bin")
+    return is_cifar_name(name) and not _is_cifar100_name(name)
+
+
+def _is_cifar100_name(name: str) -> bool:
+    return name.removesuffix(".bin") in _CIFAR100_NAMES
 
 
 def read_cifar_names(folder: str) -> tuple[tuple[str, ...], str] | None:
-    """Return the class names in a folder of CIFAR, and the path of their file; None if the folder has no names file.
+    """Return (class names, path of their file) of a folder of CIFAR; None if the folder has no file of names.
 
     Raises:
-        CorruptionError: the file is truncated or damaged.
-        SourceError: it is a pickle of something else.
+        CorruptionError: the file is truncated or damaged, or a pickle without names.
+        SourceError: the file is a pickle of something else than a dict.
     """
     storage = storage_for(folder)
     for name, key in _NAME_FILES.items():
@@ -93,13 +100,18 @@ class CifarFile(ImageSet):
 
     @property
     def split(self) -> str:  # type: ignore[override]
-        """The split that its name stands for."""
+        """The split that the name of the file stands for."""
         return "test" if self.name.startswith("test") else "train"
 
     @property
-    def is_hundred(self) -> bool:
-        """Whether it is of CIFAR-100."""
-        return self.name.removesuffix(".bin") in _HUNDRED
+    def is_cifar100(self) -> bool:
+        """Whether the file is one of CIFAR-100."""
+        return _is_cifar100_name(self.name)
+
+    @property
+    def features(self) -> tuple[Feature, ...]:
+        """The coarse label of CIFAR-100."""
+        return (COARSE_LABEL,) if self.is_cifar100 else ()
 
     def rows(self) -> Iterator[ImageRow]:
         """Yield the images in order."""
@@ -109,16 +121,17 @@ class CifarFile(ImageSet):
         """Yield the images of a pickle of CIFAR's Python version."""
         values = _decode_keys(read_pickle(self.path), self.path)
         array = values.get("data")
-        labels = values.get("fine_labels" if self.is_hundred else "labels")
-        coarse = values.get("coarse_labels") if self.is_hundred else labels
-        if not (isinstance(array, PickledArray) and isinstance(labels, list) and isinstance(coarse, list)):
+        labels = values.get("fine_labels" if self.is_cifar100 else "labels")
+        # CIFAR-10 has none; `_make_columns` ignores its labels in their place.
+        coarse_labels = values.get("coarse_labels") if self.is_cifar100 else labels
+        if not (isinstance(array, PickledArray) and isinstance(labels, list) and isinstance(coarse_labels, list)):
             raise SourceError(
                 f"{self.path}: a pickle with {', '.join(sorted(values)) or 'nothing'} (expected data and labels, as CIFAR has"
                 " them). Save its images as files."
             )
         count = len(labels)
-        is_valid = array.dtype in ("u1", "uint8", "|u1") and not array.is_fortran
-        if not is_valid or array.shape != (count, _IMAGE_BYTES) or len(coarse) != count:
+        has_bytes_in_order = array.dtype in ("u1", "uint8", "|u1") and not array.is_fortran
+        if not has_bytes_in_order or array.shape != (count, _IMAGE_BYTES) or len(coarse_labels) != count:
             raise SourceError(
                 f"{self.path}: images of {array.dtype} {list(array.shape)} and {count_text(count, 'label')} (expected u1"
                 f" [{count}, {_IMAGE_BYTES}]). Download it again."
@@ -128,13 +141,15 @@ class CifarFile(ImageSet):
             raise CorruptionError(
                 self.path, 0, f"no {count * _IMAGE_BYTES:,} bytes of pixels for {count_text(count, 'image')}"
             )
-        for index, (label, group) in enumerate(zip(labels, coarse, strict=True)):
-            yield ImageRow(pixels.offset + index * _IMAGE_BYTES, (str(label),), columns=self._list_columns(group))
+        for index, (label, coarse_label) in enumerate(zip(labels, coarse_labels, strict=True)):
+            offset = pixels.offset + index * _IMAGE_BYTES
+            yield ImageRow(offset, (str(label),), columns=self._make_columns(coarse_label))
 
     def _read_binary(self) -> Iterator[ImageRow]:
         """Yield the images of a file of CIFAR's binary version."""
-        label_bytes = 2 if self.is_hundred else 1
+        label_bytes = 2 if self.is_cifar100 else 1
         record_bytes = label_bytes + _IMAGE_BYTES
+        block_bytes = _RECORDS_PER_READ * record_bytes
         size = file_size(self.path)
         if size % record_bytes:
             raise CorruptionError(
@@ -142,27 +157,25 @@ class CifarFile(ImageSet):
                 size - size % record_bytes,
                 f"{size:,} bytes, which are not whole records of {record_bytes:,} bytes",
             )
-        for block_start in range(0, size, _RECORDS * record_bytes):
-            data = storage_for(self.path).read_range(
-                self.path, block_start, min(_RECORDS * record_bytes, size - block_start)
-            )
+        for block_start in range(0, size, block_bytes):
+            data = storage_for(self.path).read_range(self.path, block_start, min(block_bytes, size - block_start))
             if len(data) % record_bytes:
                 raise CorruptionError(self.path, block_start + len(data), "the file was cut during the run")
             for record_start in range(0, len(data), record_bytes):
-                label, group = data[record_start + label_bytes - 1], data[record_start]
-                yield ImageRow(
-                    block_start + record_start + label_bytes, (str(label),), columns=self._list_columns(group)
-                )
+                # In CIFAR-10, both are the same byte.
+                coarse_label, label = data[record_start], data[record_start + label_bytes - 1]
+                offset = block_start + record_start + label_bytes
+                yield ImageRow(offset, (str(label),), columns=self._make_columns(coarse_label))
 
-    def _list_columns(self, coarse: Any) -> Mapping[str, Any]:
-        return {COARSE_LABEL.name: coarse} if self.is_hundred else NO_FEATURES
+    def _make_columns(self, coarse_label: Any) -> Mapping[str, Any]:
+        return {COARSE_LABEL.name: coarse_label} if self.is_cifar100 else NO_FEATURES
 
 
 def _decode_keys(value: Any, path: str) -> dict[str, Any]:
-    """Return a dict with its keys as text: pickles of Python 2 have bytes. SourceError if it is not a dict."""
+    """Return a pickled dict with its keys as text, since pickles of Python 2 have bytes; SourceError if it is not a dict."""
     if not isinstance(value, dict):
         raise SourceError(f"{path}: a pickle of {type(value).__name__} (expected a dict, as CIFAR has). Remove it.")
-    return {_decode_text(key): item for key, item in value.items()}
+    return {_decode_text(key): entry for key, entry in value.items()}
 
 
 def _decode_text(value: Any) -> str:

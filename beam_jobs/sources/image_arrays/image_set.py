@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from beam_jobs.image_records.pixels import Pixels
 from beam_jobs.references.reference import NO_FEATURES
+from tpudata.format import Feature
 
 
 class ImageRow(NamedTuple):
@@ -15,9 +16,9 @@ class ImageRow(NamedTuple):
 
     Attributes:
         offset: byte offset of its pixels in the file.
-        labels: its classes, as the file has them.
-        data: its pixels, if the file has no addressable ones; otherwise empty.
-        columns: extra features.
+        labels: its labels, as the file has them.
+        data: its pixels if they are compressed in the file; otherwise empty.
+        columns: extra features, by name.
     """
 
     offset: int
@@ -32,7 +33,7 @@ class ImageSet(abc.ABC):
     Attributes:
         path: the file.
         name: prefix of the indices in keys.
-        split: split that its name stands for; empty without one.
+        split: split that the set's name stands for; empty without one.
         payload: kind of the images' bytes.
     """
 
@@ -45,11 +46,21 @@ class ImageSet(abc.ABC):
     def payload(self) -> Pixels:
         """Kind of the images' bytes."""
 
+    @property
+    def several_labels(self) -> bool:
+        """Whether an image may have any number of classes."""
+        return False
+
+    @property
+    def features(self) -> tuple[Feature, ...]:
+        """Schema of the extra features."""
+        return ()
+
     @abc.abstractmethod
     def rows(self) -> Iterator[ImageRow]:
         """Yield the images in order.
 
         Raises:
             CorruptionError: the file is truncated or damaged.
-            SourceError: it has other arrays than those of its form.
+            SourceError: the arrays are not those of the set's format.
         """

@@ -2,11 +2,12 @@
 
     train_32x32.mat  test_32x32.mat  extra_32x32.mat        X uint8 [32, 32, 3, N], y [N, 1] from 1 to 10
 
-The class of the digit 0 is 10 in the file, and 0 here. MATLAB's first axis is the fastest: an image is its channels, in each its
-columns, and N comes last, so images are read one by one; scipy.io would hold all of a file, 1.6 GB of `extra`. A file of version 5
-("MAT-File Format", MathWorks) has after a header of 128 bytes the variables, each an element: 4 bytes of type and 4 of size, the
-content, and zeros to a multiple of 8. A compressed element holds another one as a stream of zlib. A variable is an element of
-elements: flags with the class, sizes, name, numbers.
+The label of the digit 0 is 10 in the file, and 0 here. MATLAB's first axis is the fastest: an image is its channels, each of which
+is its columns, and N comes last, so images can be read one by one; scipy.io would hold a whole file, 1.6 GB of `extra`.
+
+A file of version 5 ("MAT-File Format", MathWorks) has a header of 128 bytes and then variables. Each is an element: 4 bytes of type
+and 4 of size, the content, and zeros to a multiple of 8. A compressed element holds another one as a stream of zlib. The content of
+a variable is four elements: flags with the class, sizes, name, numbers.
 """
 
 from __future__ import annotations
@@ -23,20 +24,21 @@ from beam_jobs.image_records.pixels import COLUMNS_FIRST, Pixels
 from beam_jobs.references.ranged_file import file_size
 from beam_jobs.sources.idx_pairs.file import check_shape
 from beam_jobs.sources.image_arrays.image_set import ImageRow, ImageSet
-from beam_jobs.sources.image_arrays.pieces import PieceReader, plain_pieces, read_numbers
+from beam_jobs.sources.image_arrays.pieces import PieceReader, read_numbers, read_pieces
 from beam_jobs.sources.named_splits import folder_split
 from tpudata.errors import CorruptionError, SourceError
 from tpudata.storage import storage_for
 
 _HEADER_BYTES, _TAG_BYTES, _ENDIAN_OFFSET = 128, 8, 126
+# Types of elements; the class of an array of uint8.
 _MATRIX, _COMPRESSED, _UINT8 = 14, 15, 2
 _UINT8_CLASS = 9
 # Format of `struct`, by type of the numbers.
-_FORMS = {1: "b", 2: "B", 3: "h", 4: "H", 5: "i", 6: "I", 7: "f", 9: "d", 12: "q", 13: "Q"}
-# Flags, sizes and name of a variable.
+_STRUCT_FORMATS = {1: "b", 2: "B", 3: "h", 4: "H", 5: "i", 6: "I", 7: "f", 9: "d", 12: "q", 13: "Q"}
+# Most bytes of flags, sizes and name of a variable.
 _MOST_HEADER_BYTES = 1 << 12
 _EXTRA = "extra"
-_ZERO = 10
+_LABEL_OF_ZERO = 10
 
 
 class _Variable(NamedTuple):
@@ -45,12 +47,12 @@ class _Variable(NamedTuple):
     Attributes:
         name: its name.
         shape: its sizes.
-        kind: number of its class.
-        numbers: number of the type in which its numbers are stored.
-        start: offset of its numbers, in the file or in the stream.
+        kind: code of its class.
+        numbers: code of the type in which its numbers are stored.
+        start: offset of its first number in the content of its element, once that is decompressed.
         element: offset of the content of its element in the file.
-        size: bytes of that.
-        is_compressed: whether it is a stream of zlib.
+        size: size of that content in bytes.
+        is_compressed: whether that content is a stream of zlib.
         order: byte order, in the notation of `struct`.
     """
 
@@ -65,8 +67,8 @@ class _Variable(NamedTuple):
     order: str
 
     def open(self, path: str) -> PieceReader:
-        """Return a reader that is at the first number."""
-        pieces = plain_pieces(path, self.element, self.size)
+        """Return a reader positioned at the first number."""
+        pieces = read_pieces(path, self.element, self.size)
         reader = PieceReader(decompress_zlib(pieces) if self.is_compressed else pieces, path, self.element)
         reader.take(self.start)
         return reader
@@ -79,7 +81,7 @@ class MatFile(ImageSet):
     Attributes:
         path: the file.
         name: its name.
-        split: train, test or extra, or empty.
+        split: train, test, extra, or an empty string.
         images: the variable X.
         labels: the variable y.
     """
@@ -99,23 +101,24 @@ class MatFile(ImageSet):
         """Yield the images in order."""
         size = math.prod(self.images.shape[:3])
         count = self.images.shape[3]
-        # Images of a plain variable stay in the file.
-        stream = self.images.open(self.path) if self.images.is_compressed else None
-        first = self.images.element + self.images.start
-        form = f"{self.labels.order}{_FORMS[self.labels.numbers]}"
-        for index, label in enumerate(read_numbers(self.labels.open(self.path), form, count)):
+        # Images of an uncompressed variable are read when they are converted.
+        reader = self.images.open(self.path) if self.images.is_compressed else None
+        first_offset = self.images.element + self.images.start
+        number_format = f"{self.labels.order}{_STRUCT_FORMATS[self.labels.numbers]}"
+        for index, label in enumerate(read_numbers(self.labels.open(self.path), number_format, count)):
             if label != int(label):
                 raise CorruptionError(self.path, self.labels.element, f"label {index} is not a whole number: {label}")
-            data = stream.take(size) if stream is not None else b""
-            yield ImageRow(first + index * size, (str(0 if label == _ZERO else int(label)),), data)
+            digit = 0 if label == _LABEL_OF_ZERO else int(label)
+            data = reader.take(size) if reader is not None else b""
+            yield ImageRow(first_offset + index * size, (str(digit),), data)
 
 
 def open_mat_file(path: str) -> MatFile:
     """Return the images of a MATLAB file.
 
     Raises:
-        SourceError: it has other variables than SVHN.
-        CorruptionError: it is truncated or damaged.
+        SourceError: the file has other variables than SVHN's.
+        CorruptionError: the file is truncated or damaged.
     """
     variables = {variable.name: variable for variable in _list_variables(path)}
     images, labels = variables.get("X"), variables.get("y")
@@ -124,20 +127,21 @@ def open_mat_file(path: str) -> MatFile:
             f"{path}: a MATLAB file with {', '.join(sorted(variables)) or 'no variables'} (expected X and y, as SVHN has them)."
             " Save its images as files."
         )
-    is_right = (images.kind, images.numbers) == (_UINT8_CLASS, _UINT8) and len(images.shape) == 4
-    if not is_right or math.prod(labels.shape) != images.shape[3] or labels.numbers not in _FORMS:
+    are_images = (images.kind, images.numbers) == (_UINT8_CLASS, _UINT8) and len(images.shape) == 4
+    if not are_images or math.prod(labels.shape) != images.shape[3] or labels.numbers not in _STRUCT_FORMATS:
         raise SourceError(
             f"{path}: X is {list(images.shape)} and y {list(labels.shape)} (expected X of uint8 [height, width, channels, N] and N"
             " labels). Save its images as files."
         )
     check_shape(path, images.shape[:3])
     name = path.rpartition("/")[2]
-    word = re.split(r"[-_.]", name)[0]
-    return MatFile(path, name, folder_split(word) or (_EXTRA if word == _EXTRA else ""), images, labels)
+    first_word = re.split(r"[-_.]", name)[0]
+    split = _EXTRA if first_word == _EXTRA else folder_split(first_word)
+    return MatFile(path, name, split, images, labels)
 
 
 def _list_variables(path: str) -> Iterator[_Variable]:
-    """Yield the variables of a MATLAB file, whose values are not read."""
+    """Yield the variables of a MATLAB file, without reading their numbers; CorruptionError if it is truncated or damaged."""
     size = file_size(path)
     header = storage_for(path).read_range(path, 0, _HEADER_BYTES)
     order = {b"IM": "<", b"MI": ">"}.get(header[_ENDIAN_OFFSET:])
@@ -148,35 +152,46 @@ def _list_variables(path: str) -> Iterator[_Variable]:
         tag = storage_for(path).read_range(path, offset, _TAG_BYTES)
         if len(tag) < _TAG_BYTES:
             raise CorruptionError(path, offset, "the MATLAB file is truncated inside a tag")
-        kind, length = struct.unpack(f"{order}II", tag)
+        element_type, length = struct.unpack(f"{order}II", tag)
+        is_compressed = element_type == _COMPRESSED
         offset += _TAG_BYTES
         if length > size - offset:
             raise CorruptionError(path, offset, f"the MATLAB file is truncated: a variable has {length:,} bytes")
-        if kind in (_MATRIX, _COMPRESSED):
-            yield _read_variable(path, offset, length, order, is_compressed=kind == _COMPRESSED)
+        if is_compressed or element_type == _MATRIX:
+            yield _read_variable(path, offset, length, order, is_compressed=is_compressed)
         # Compressed elements are not padded.
-        offset += length if kind == _COMPRESSED else _padded_size(length)
+        offset += length if is_compressed else _padded_size(length)
 
 
 def _read_variable(path: str, offset: int, size: int, order: str, *, is_compressed: bool) -> _Variable:
-    """Read the header of a variable."""
-    pieces = plain_pieces(path, offset, size if is_compressed else min(size, _MOST_HEADER_BYTES))
+    """Read flags, sizes and name of a variable.
+
+    Args:
+        path: path of the file.
+        offset: offset of the content of the variable's element.
+        size: size of that content in bytes.
+        order: byte order, in the notation of `struct`.
+        is_compressed: whether that content is a stream of zlib with the variable's element.
+    """
+    pieces = read_pieces(path, offset, size if is_compressed else min(size, _MOST_HEADER_BYTES))
     reader = _ElementReader(PieceReader(decompress_zlib(pieces) if is_compressed else pieces, path, offset), order)
-    if is_compressed and reader.tag()[0] != _MATRIX:
-        raise CorruptionError(path, offset, "a compressed element of a MATLAB file that is not a variable")
-    flags, sizes, name = reader.element(), reader.element(), reader.element()
+    if is_compressed:
+        element_type, _ = reader.read_tag()
+        if element_type != _MATRIX:
+            raise CorruptionError(path, offset, "a compressed element of a MATLAB file that is not a variable")
+    flags, sizes, name = reader.read_element(), reader.read_element(), reader.read_element()
     if len(flags) < 4 or len(sizes) % 4:
         raise CorruptionError(path, offset, "a variable of a MATLAB file without class or sizes")
-    (flag,) = struct.unpack(f"{order}I", flags[:4])
+    (flag_bits,) = struct.unpack(f"{order}I", flags[:4])
     shape = struct.unpack(f"{order}{len(sizes) // 4}i", sizes)
-    # A cell or a struct has no numbers here, and the value read as their type is ignored.
-    numbers, _ = reader.tag()
-    kind = flag & 0xFF
+    # A cell or a struct has other elements here; the type of the next one is then meaningless, and not used.
+    numbers, _ = reader.read_tag()
+    kind = flag_bits & 0xFF
     return _Variable(name.decode("latin-1"), shape, kind, numbers, reader.position, offset, size, is_compressed, order)
 
 
 def _padded_size(size: int) -> int:
-    """Return the size of an element's data with its padding to a multiple of 8 bytes."""
+    """Return the size of an element's content, padded to a multiple of 8 bytes."""
     return size + -size % 8
 
 
@@ -184,7 +199,7 @@ class _ElementReader:
     """Reader of the elements of a variable.
 
     Attributes:
-        position: bytes that were read.
+        position: number of bytes read.
     """
 
     def __init__(self, reader: PieceReader, order: str) -> None:
@@ -192,24 +207,26 @@ class _ElementReader:
         self._order = order
         self.position = 0
 
-    def tag(self) -> tuple[int, int]:
-        """Return type and size of the next element; an element of up to 4 bytes has its content in the tag."""
-        data = self._take(4)
-        (kind,) = struct.unpack(f"{self._order}I", data)
-        if kind >> 16:
-            return kind & 0xFFFF, kind >> 16
-        (size,) = struct.unpack(f"{self._order}I", self._take(4))
-        return kind, size
+    def read_tag(self) -> tuple[int, int]:
+        """Return type and size of the next element.
 
-    def element(self) -> bytes:
-        """Return the content of the next element."""
+        The tag of an element of up to 4 bytes has 2 bytes each for size and type; its content follows in place of the size.
+        """
+        (element_type,) = struct.unpack(f"{self._order}I", self._take(4))
+        if element_type >> 16:
+            return element_type & 0xFFFF, element_type >> 16
+        (size,) = struct.unpack(f"{self._order}I", self._take(4))
+        return element_type, size
+
+    def read_element(self) -> bytes:
+        """Return the content of the next element; CorruptionError if it is too large for the header of a variable."""
         begin = self.position
-        _, size = self.tag()
+        _, size = self.read_tag()
         if size > _MOST_HEADER_BYTES:
             raise self._reader.error("a variable of a MATLAB file with a large header")
         is_small = self.position - begin == 4
-        data = self._take(4 if is_small else _padded_size(size))
-        return data[:size]
+        content = self._take(4 if is_small else _padded_size(size))
+        return content[:size]
 
     def _take(self, size: int) -> bytes:
         self.position += size

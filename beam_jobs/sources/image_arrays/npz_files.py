@@ -1,4 +1,4 @@
-"""NumPy archives of images and labels: MNIST as Keras has it, MedMNIST, and others whose arrays are named like theirs.
+"""NumPy archives of images and labels: Keras's MNIST, MedMNIST, and others whose arrays are named like theirs.
 
     mnist.npz                x_train  y_train  x_test  y_test
     pathmnist.npz            train_images  train_labels  val_images  val_labels  test_images  test_labels
@@ -27,7 +27,7 @@ from beam_jobs.sources.idx_pairs.file import check_shape
 from beam_jobs.sources.image_arrays.image_set import ImageRow, ImageSet
 from beam_jobs.sources.image_arrays.pieces import PieceReader, read_numbers
 from beam_jobs.sources.named_splits import folder_split
-from beam_jobs.sources.zips import content_offset, open_zip
+from beam_jobs.sources.zips import find_content, open_zip
 from tpudata.console.tables import count_text
 from tpudata.errors import CorruptionError, SourceError
 
@@ -44,7 +44,7 @@ class _Array(NamedTuple):
     Attributes:
         name: its name, without ending.
         shape: its sizes.
-        form: format of a number, in the notation of `struct`, with its byte order; empty for other types.
+        form: format of a number with its byte order, in the notation of `struct`; empty if it is no integer or bool.
         header: bytes before the first number.
         is_stored: whether its numbers are not compressed.
         offset: offset of the first number in the file, if it is stored.
@@ -61,7 +61,7 @@ class _Array(NamedTuple):
 
     @contextlib.contextmanager
     def open(self, path: str) -> Iterator[PieceReader]:
-        """Return a reader that is at the first number."""
+        """Yield a reader positioned at the first number."""
         with open_zip(path) as (_, archive), archive.open(f"{self.name}{_ENDING}") as file:
             reader = PieceReader(_read_pieces(file, path), path, self.offset)
             reader.take(self.header)
@@ -74,8 +74,8 @@ class NpzSet(ImageSet):
 
     Attributes:
         path: the archive.
-        name: its name, and that of the array of images.
-        split: split that their names stand for; empty without one.
+        name: name of the archive, and that of the array of images.
+        split: split that the names of the arrays stand for; empty without one.
         images: the array of images.
         labels: the array of labels.
     """
@@ -107,7 +107,7 @@ class NpzSet(ImageSet):
                 yield ImageRow(self.images.offset + index * size, row_labels, data)
 
     def _label_rows(self, reader: PieceReader) -> Iterator[tuple[str, ...]]:
-        """Yield the labels of each image: its number, or the columns that mark its classes."""
+        """Yield the labels of each image: its number or, with several, the indices of the columns that are 1."""
         width = math.prod(self.labels.shape[1:])
         numbers = read_numbers(reader, self.labels.form, self.labels.shape[0] * width)
         if not self.several_labels:
@@ -117,44 +117,49 @@ class NpzSet(ImageSet):
             marks = [next(numbers) for _ in range(width)]
             if not {*marks} <= {0, 1}:
                 raise SourceError(
-                    f"{self.path}: row {row} of {self.labels.name} has other numbers than 0 and 1, which mark the classes of an"
+                    f"{self.path}: row {row} of {self.labels.name} has numbers other than 0 and 1, which mark the classes of an"
                     " image. Save its images as files."
                 )
             yield tuple(str(label) for label, mark in enumerate(marks) if mark)
 
 
 def open_npz_file(path: str) -> list[NpzSet]:
-    """Return the sets of images of an archive, by name.
+    """Return the sets of images of an archive, sorted by the words that tell their arrays apart.
 
     Raises:
-        SourceError: it has no images, or labels of another number; names its arrays.
-        CorruptionError: it is truncated or damaged.
+        SourceError: the archive has no images, or images without labels of the same number; names its arrays.
+        CorruptionError: the archive is truncated or damaged.
     """
     file_name = path.rpartition("/")[2]
     arrays = _list_arrays(path)
-    images, labels = (_group_arrays(arrays, words, path) for words in (_IMAGES, _LABELS))
+    images, labels = _group_arrays(arrays, _IMAGES, path), _group_arrays(arrays, _LABELS, path)
     if not images or images.keys() != labels.keys():
         raise SourceError(
             f"{path}: a NumPy archive with {', '.join(array.name for array in arrays) or 'no arrays'} (expected pairs such as"
             " x_train and y_train, or train_images and train_labels). Rename the arrays, or save the images as files."
         )
     sets = []
-    for words, image_array in sorted(images.items()):
-        label_array = labels[words]
-        _check(path, image_array, label_array)
-        split = next(filter(None, map(folder_split, words.split("_"))), "")
+    for other_words, image_array in sorted(images.items()):
+        label_array = labels[other_words]
+        _check_pair(path, image_array, label_array)
+        split = next(filter(None, map(folder_split, other_words.split("_"))), "")
         sets.append(NpzSet(path, f"{file_name}/{image_array.name}", split, image_array, label_array))
     return sets
 
 
-def _group_arrays(arrays: list[_Array], words: tuple[str, ...], path: str) -> dict[str, _Array]:
-    """Return the arrays that have one of some words in their names, by the rest of the name."""
+def _group_arrays(arrays: list[_Array], kind_words: tuple[str, ...], path: str) -> dict[str, _Array]:
+    """Return the arrays of a kind by the other words in their names; SourceError if two arrays have the same.
+
+    Args:
+        arrays: all arrays of the archive.
+        kind_words: words for the kind, exactly one of which the name of an array must have.
+        path: path of the archive.
+    """
     arrays_by_other_words: dict[str, _Array] = {}
     for array in arrays:
-        parts = re.split(r"[-_. ]", array.name.lower())
-        known_words = [part for part in parts if part in words]
-        if len(known_words) == 1:
-            other_words = "_".join(part for part in parts if part not in words)
+        words = re.split(r"[-_. ]", array.name.lower())
+        if sum(word in kind_words for word in words) == 1:
+            other_words = "_".join(word for word in words if word not in kind_words)
             if other_words in arrays_by_other_words:
                 raise SourceError(
                     f"{path}: {arrays_by_other_words[other_words].name} and {array.name} have one meaning. Rename one of them."
@@ -163,15 +168,15 @@ def _group_arrays(arrays: list[_Array], words: tuple[str, ...], path: str) -> di
     return arrays_by_other_words
 
 
-def _check(path: str, images: _Array, labels: _Array) -> None:
+def _check_pair(path: str, images: _Array, labels: _Array) -> None:
     """Raise SourceError if two arrays are not images and their labels."""
     if images.form != "<B" or len(images.shape) not in (3, 4) or images.is_fortran:
         raise SourceError(
             f"{path}: {images.name} is not an array of images (got {list(images.shape)}, expected uint8 [N, height, width] or [N,"
             " height, width, channels] in C order). Save its images as files."
         )
-    is_right = labels.form[-1:] in tuple("bBhHiIqQ?") and 1 <= len(labels.shape) <= 2 and not labels.is_fortran
-    if not is_right or labels.shape[0] != images.shape[0]:
+    are_labels = labels.form[-1:] in tuple("bBhHiIqQ?") and 1 <= len(labels.shape) <= 2 and not labels.is_fortran
+    if not are_labels or labels.shape[0] != images.shape[0]:
         raise SourceError(
             f"{path}: {labels.name} are not the labels of {count_text(images.shape[0], 'image')} (got {list(labels.shape)},"
             " expected whole numbers [N], [N, 1] or [N, classes]). Save its images as files."
@@ -180,13 +185,13 @@ def _check(path: str, images: _Array, labels: _Array) -> None:
 
 
 def _list_arrays(path: str) -> list[_Array]:
-    """Return the arrays of an archive, of which only the headers are read."""
+    """Read the headers of an archive's arrays; CorruptionError if one is damaged."""
     arrays = []
     with open_zip(path) as (file, archive):
         for member in archive.infolist():
             if not member.filename.endswith(_ENDING):
                 continue
-            offset = content_offset(file, member, path)
+            offset = find_content(file, member, path)
             with archive.open(member) as content:
                 start = io.BytesIO(_read(content, _MOST_HEADER_BYTES, path))
             try:
@@ -199,15 +204,15 @@ def _list_arrays(path: str) -> list[_Array]:
                 raise CorruptionError(
                     path, offset, f"{member.filename} has {member.file_size:,} bytes (expected {size:,} by its header)"
                 )
-            # A single axis has both orders.
-            order = is_fortran and sum(side > 1 for side in shape) > 1
-            name = member.filename.removesuffix(_ENDING)
-            arrays.append(_Array(name, shape, _find_struct_form(dtype), header, is_stored, offset + header, order))
+            # With a single axis, both orders are the same.
+            is_fortran = is_fortran and sum(side > 1 for side in shape) > 1
+            name, number_format = member.filename.removesuffix(_ENDING), _find_struct_format(dtype)
+            arrays.append(_Array(name, shape, number_format, header, is_stored, offset + header, is_fortran))
     return arrays
 
 
-def _find_struct_form(dtype: np.dtype[np.generic]) -> str:
-    """Return a type of numbers as `struct` writes it; nothing for another type."""
+def _find_struct_format(dtype: np.dtype[np.generic]) -> str:
+    """Return a type of integers or bools in the notation of `struct`; an empty string for other types."""
     if dtype.kind not in "biu" or dtype.itemsize > 8:
         return ""
     order = ">" if dtype.str.startswith(">") else "<"

@@ -1,8 +1,8 @@
 """Pickles of arrays, numbers, texts, lists and dicts, read without making any other object.
 
-Python's pickles are programs: unpickling one may run any code. This reader knows the operations that put values together
-(pickletools.py of the standard library documents them all), and of functions those alone by which NumPy makes an array, which it
-does not call: an array is its shape and the place of its bytes in the file. So the pixels of a file of CIFAR stay where they are.
+Python's pickles are programs: unpickling one may run any code. This reader supports the operations that put values together
+(pickletools.py of the standard library documents them all) and the functions with which NumPy makes arrays. It calls none of these:
+an array becomes its shape and the place of its bytes in the file, so the pixels of a file of CIFAR are not read here.
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ from typing import Any, BinaryIO, NamedTuple
 from beam_jobs.references.ranged_file import file_size, open_ranged
 from tpudata.errors import CorruptionError, SourceError
 
-# Longer bytes and texts stay in the file: pixels of a single image do, names of classes and files do not.
+# Longer bytes and texts stay in the file: the pixels of even a single image, but not names of classes and files.
 _MOST_READ = 1 << 10
 _BUFFER_BYTES = 1 << 18
+# Longest name of a module or function.
 _MOST_LINE = 256
-# Functions that make an array, by module and name; NumPy 2 has moved them.
+# Functions and types that make an array, by module and name; `_core` is NumPy 2's.
 _RECONSTRUCT, _FROM_BUFFER, _DTYPE, _NDARRAY = "_reconstruct", "_frombuffer", "dtype", "ndarray"
 _KNOWN_NAMES = {
     **{(f"numpy.{core}.multiarray", _RECONSTRUCT): _RECONSTRUCT for core in ("core", "_core")},
@@ -32,8 +33,8 @@ class BytesPlace(NamedTuple):
     """Long bytes that stay in the file.
 
     Attributes:
-        offset: offset of the first one.
-        size: their number.
+        offset: offset of the first byte.
+        size: number of bytes.
     """
 
     offset: int
@@ -44,10 +45,10 @@ class PickledArray:
     """An array.
 
     Attributes:
-        shape: sizes; none before it is known.
+        shape: sizes; empty until the pickle sets the array's state.
         dtype: NumPy's name of the type, such as `u1`.
         is_fortran: whether the first axis is the fastest.
-        data: its bytes, or where they are.
+        data: its bytes, or their place in the file.
     """
 
     def __init__(self) -> None:
@@ -58,7 +59,7 @@ class PickledArray:
 
 
 class _KnownName(NamedTuple):
-    """A function or a type that the reader knows."""
+    """A function or type of `_KNOWN_NAMES`."""
 
     name: str
 
@@ -71,11 +72,11 @@ _MARK = object()
 
 
 def read_pickle(path: str) -> Any:
-    """Return the value that a file holds: texts are bytes or str, arrays `PickledArray`, and long bytes `BytesPlace`.
+    """Return the pickled value of a file: texts are bytes or str, arrays `PickledArray`, and long bytes `BytesPlace`.
 
     Raises:
         CorruptionError: the file is truncated or damaged.
-        SourceError: it has objects of another kind; names them.
+        SourceError: the file has objects of another type; names the type.
     """
     size = file_size(path)
     with open_ranged(path, size, _BUFFER_BYTES) as file:
@@ -87,7 +88,11 @@ def read_pickle(path: str) -> Any:
 
 
 class _PickleReader:
-    """A pickle that is read, operation by operation."""
+    """Interpreter of a pickle's operations.
+
+    Attributes:
+        offset: offset in the file of the current operation.
+    """
 
     def __init__(self, file: BinaryIO, path: str, size: int) -> None:
         self._file = file
@@ -95,11 +100,10 @@ class _PickleReader:
         self._size = size
         self._stack: list[Any] = []
         self._memo: dict[int, Any] = {}
-        # Where the operation begins.
         self.offset = 0
 
     def run(self) -> Any:
-        """Return the value at the end."""
+        """Run all operations, and return the value that they leave."""
         while True:
             self.offset = self._file.tell()
             code = self._take(1)
@@ -130,7 +134,7 @@ class _PickleReader:
         self._stack.append(value)
 
     def _push_bytes(self, form: str, *, is_text: bool = False) -> None:
-        """Push bytes or text whose size comes first; of large bytes only their place in the file."""
+        """Push bytes or text whose size precedes them; if they are long, push only their place in the file."""
         size = self._read_number(form)
         start = self._file.tell()
         if not 0 <= size <= self._size - start:
@@ -143,7 +147,7 @@ class _PickleReader:
         self._push(data.decode("utf-8", "surrogatepass") if is_text else data)
 
     def _pop_mark(self) -> list[Any]:
-        """Pop the items above the uppermost mark, and the mark."""
+        """Pop the uppermost mark and the items above it; return these."""
         index = len(self._stack) - 1
         while self._stack[index] is not _MARK:
             index -= 1
@@ -163,18 +167,18 @@ class _PickleReader:
     def _set_items(self, items: list[Any]) -> None:
         self._stack[-1].update(zip(items[::2], items[1::2], strict=True))
 
-    def _find(self, module: str, name: str) -> None:
+    def _push_known_name(self, module: str, name: str) -> None:
         """Push a known name in place of the object that Python would import; SourceError for any other name."""
-        kind = _KNOWN_NAMES.get((module, name))
-        if kind is None:
+        known_name = _KNOWN_NAMES.get((module, name))
+        if known_name is None:
             raise SourceError(
                 f"{self._path}: a pickle with {module}.{name} (expected arrays, numbers, texts, lists and dicts alone). It is not"
                 " read, since unpickling may run any code. Save its images as files."
             )
-        self._push(_KnownName(kind))
+        self._push(_KnownName(known_name))
 
     def _reduce(self) -> None:
-        """Replace a function and its arguments by the result, which is made without calling it."""
+        """Replace a function and its arguments on the stack by the function's result, without calling it."""
         function, arguments = self._pop(2)
         if function == _KnownName(_RECONSTRUCT):
             self._push(PickledArray())
@@ -189,14 +193,14 @@ class _PickleReader:
             raise TypeError(f"a call of {function!r}")
 
     def _build(self) -> None:
-        """Set the state of the array on top of the stack; a dtype needs none."""
+        """Pop a state, and set that of the array below it; ignore that of a dtype, whose name says all."""
         (state,) = self._pop(1)
-        value = self._stack[-1]
-        if isinstance(value, PickledArray):
-            _, value.shape, dtype, is_fortran, value.data = state
-            value.dtype, value.is_fortran = dtype.name, bool(is_fortran)
-        elif not isinstance(value, _Dtype):
-            raise TypeError(f"a state of {value!r}")
+        target = self._stack[-1]
+        if isinstance(target, PickledArray):
+            _, target.shape, dtype, is_fortran, target.data = state
+            target.dtype, target.is_fortran = dtype.name, bool(is_fortran)
+        elif not isinstance(target, _Dtype):
+            raise TypeError(f"a state of {target!r}")
 
 
 def _decode_text(value: str | bytes) -> str:
@@ -204,7 +208,7 @@ def _decode_text(value: str | bytes) -> str:
 
 
 def _push_integer(reader: _PickleReader) -> None:
-    # At most 255 bytes.
+    # The size is one byte, so the integer has at most 255.
     reader._push(int.from_bytes(reader._take(reader._read_number("<B")), "little", signed=True))
 
 
@@ -244,8 +248,8 @@ _OPERATIONS: Mapping[bytes, Callable[[_PickleReader], Any]] = {
     b"\x85": lambda reader: reader._push(reader._pop(1)),
     b"\x86": lambda reader: reader._push(reader._pop(2)),
     b"\x87": lambda reader: reader._push(reader._pop(3)),
-    b"c": lambda reader: reader._find(reader._read_line(), reader._read_line()),  # GLOBAL
-    b"\x93": lambda reader: reader._find(*map(_decode_text, reader._pop(2))),  # STACK_GLOBAL
+    b"c": lambda reader: reader._push_known_name(reader._read_line(), reader._read_line()),  # GLOBAL
+    b"\x93": lambda reader: reader._push_known_name(*map(_decode_text, reader._pop(2))),  # STACK_GLOBAL
     b"R": lambda reader: reader._reduce(),
     b"b": lambda reader: reader._build(),
 }

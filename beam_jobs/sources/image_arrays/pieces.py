@@ -1,4 +1,4 @@
-"""Numbers of files of arrays, read in order from a plain or compressed part of a file."""
+"""Reading numbers in order from a part of a file, which may be compressed."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ _PIECE_BYTES = 1 << 20
 
 
 class PieceReader:
-    """The bytes of pieces, read in order.
+    """Reader of bytes that come in pieces.
 
     Args:
         pieces: bytes in pieces of any size; iterating may raise DECOMPRESSION_ERRORS.
-        path: the file, for messages.
-        offset: offset in the file at which they begin, for messages.
+        path: path of the file, for messages.
+        offset: offset of the first piece in the file, for messages.
     """
 
     def __init__(self, pieces: Iterator[bytes], path: str, offset: int) -> None:
         self._pieces = pieces
         self._path = path
         self._offset = offset
-        self._held = memoryview(b"")
+        self._unread = memoryview(b"")
 
     def take(self, size: int) -> bytes:
-        """Return the next bytes; CorruptionError if there are fewer, or compressed data are damaged."""
+        """Return the next `size` bytes; CorruptionError if there are fewer, or compressed data are damaged."""
         parts = []
         missing = size
         while missing:
-            if not len(self._held):
-                self._held = memoryview(self._read_next())
-            part = self._held[:missing]
-            self._held = self._held[len(part) :]
+            if not len(self._unread):
+                self._unread = memoryview(self._read_next())
+            part = self._unread[:missing]
+            self._unread = self._unread[len(part) :]
             parts.append(part)
             missing -= len(part)
         return bytes(parts[0]) if len(parts) == 1 else b"".join(parts)
@@ -55,8 +55,8 @@ class PieceReader:
         return CorruptionError(self._path, self._offset, reason)
 
 
-def plain_pieces(path: str, start: int, size: int) -> Iterator[bytes]:
-    """Yield a range of a file in pieces; fewer bytes if the file is truncated."""
+def read_pieces(path: str, start: int, size: int) -> Iterator[bytes]:
+    """Yield `size` bytes of a file from `start` in pieces; fewer if the file is truncated."""
     end = start + size
     while start < end:
         piece = storage_for(path).read_range(path, start, min(_PIECE_BYTES, end - start))
@@ -67,11 +67,11 @@ def plain_pieces(path: str, start: int, size: int) -> Iterator[bytes]:
 
 
 def read_numbers(reader: PieceReader, form: str, count: int) -> Iterator[Any]:
-    """Yield numbers.
+    """Yield the next `count` numbers of a reader.
 
     Args:
-        reader: reader that is at the first of them.
-        form: format of one number, in the notation of `struct`, with its byte order.
+        reader: reader positioned at the first number.
+        form: format of one number with its byte order, in the notation of `struct`.
         count: number of numbers.
     """
     size, batch_size = struct.calcsize(form), 1 << 16

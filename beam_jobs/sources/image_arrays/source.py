@@ -1,6 +1,6 @@
-"""Files of arrays of images with labels, as CIFAR, SVHN, Keras's MNIST and MedMNIST come.
+"""Files of arrays of images with labels: the formats of CIFAR, SVHN, Keras's MNIST and MedMNIST.
 
-A key is the name of the file, of an archive also that of the array, and the image's number from 0 in eight digits.
+A key is the name of the file, for an archive followed by that of the array, and the image's number from 0 in eight digits.
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ from beam_jobs.references.reference import Reference
 from beam_jobs.references.rejection import Reject, add_key, raise_rejection
 from beam_jobs.sources.classes import Classes, ClassifiedSource
 from beam_jobs.sources.image_arrays.cifar import (
-    COARSE_LABEL,
-    NOTES,
+    OTHER_FILES,
     CifarFile,
     is_cifar_batch_name,
     is_cifar_name,
@@ -26,7 +25,7 @@ from beam_jobs.sources.image_arrays.cifar import (
 )
 from beam_jobs.sources.image_arrays.image_set import ImageSet
 from beam_jobs.sources.image_arrays.mat_files import open_mat_file
-from beam_jobs.sources.image_arrays.npz_files import NpzSet, open_npz_file
+from beam_jobs.sources.image_arrays.npz_files import open_npz_file
 from beam_jobs.sources.options import SourceOptions, reject_split_flag
 from beam_jobs.sources.source import make_reference
 from tpudata.errors import BadRecordError, SourceError
@@ -37,29 +36,29 @@ _HEAD_BYTES = 512
 
 
 def is_array_name(name: str) -> bool:
-    """Return whether a name is that of a file of arrays."""
+    """Return whether a name is unmistakably that of a file of arrays."""
     return name.lower().endswith(_ENDINGS) or is_cifar_batch_name(name)
 
 
-def array_files(names: Mapping[str, str]) -> list[str]:
-    """Return the files of a folder, if it has files of arrays and what belongs to them alone; nothing otherwise.
+def find_array_files(names: Mapping[str, str]) -> list[str]:
+    """Return the paths of a folder's files of arrays; none if the folder has files that do not belong to such.
 
     Args:
-        names: names of its files, by path.
+        names: names of the folder's files, by path.
     """
-    data = {path: name for path, name in names.items() if name not in NOTES and not name.lower().endswith(".md")}
-    if not data or not all(is_array_name(name) or is_cifar_name(name) for name in data.values()):
+    data_names = {path: name for path, name in names.items() if _has_images(name)}
+    if not data_names or not all(is_array_name(name) or is_cifar_name(name) for name in data_names.values()):
         return []
-    first = next(iter(data))
-    return list(data) if is_array_file(first, read_head(first, _HEAD_BYTES)) else []
+    first_path = next(iter(data_names))
+    return list(data_names) if is_array_file(first_path, read_head(first_path, _HEAD_BYTES)) else []
 
 
 def is_array_file(path: str, head: bytes) -> bool:
-    """Return whether a file has arrays of images.
+    """Return whether a file has arrays.
 
     Args:
-        path: the file.
-        head: its first 512 bytes.
+        path: path of the file.
+        head: first 512 bytes of the file.
     """
     name = path.rpartition("/")[2]
     kinds = (file_kinds.NPZ, file_kinds.MAT, file_kinds.PICKLE)
@@ -94,34 +93,37 @@ class ImageArrays(ClassifiedSource):
 
         Args:
             options: options of the conversion.
-            source_options: labels, or none.
+            source_options: options of labels.
             paths: the files; those with the names of CIFAR's classes are skipped.
 
         Raises:
-            SourceError: a file has other arrays than images and labels, or none; or sets differ in their kind of classes.
+            SourceError: a file does not have arrays of images and labels, no file has, or sets differ in their kind of classes.
             CorruptionError: a file is truncated or damaged.
             UsageError: the options assign splits, but the sets are of several splits already.
         """
-        files = [path for path in paths if _is_data(path.rpartition("/")[2])]
+        files = [path for path in paths if _has_images(path.rpartition("/")[2])]
+        if not files:
+            raise SourceError(
+                f"{options.input} has no file of arrays with images, only files about them. Add one, or pass another --input."
+            )
         sets = [image_set for path in sorted(files) for image_set in _open_sets(path)]
         splits = sorted({image_set.split for image_set in sets if image_set.split})
         if len(splits) > 1:
             reject_split_flag(options, f"{options.input} has splits already ({', '.join(splits)})")
-        several = {isinstance(image_set, NpzSet) and image_set.several_labels for image_set in sets}
-        features = {
-            (COARSE_LABEL,) if isinstance(image_set, CifarFile) and image_set.is_hundred else () for image_set in sets
-        }
-        if len(several) > 1 or len(features) > 1:
+        class_kinds = {(image_set.several_labels, image_set.features) for image_set in sets}
+        if len(class_kinds) > 1:
             raise SourceError(
                 f"{options.input}: sets with different kinds of classes, {sets[0].name} and {sets[-1].name}. Convert them apart."
             )
+        ((several_labels, features),) = class_kinds
+        has_classes = not source_options.unlabelled
         return cls(
             options,
             tuple(sets),
-            Classes() if source_options.unlabelled else _open_classes(source_options, sets),
-            features.pop(),
-            not source_options.unlabelled,
-            several.pop() and not source_options.unlabelled,
+            _open_classes(source_options, sets) if has_classes else Classes(),
+            features,
+            has_classes,
+            several_labels and has_classes,
             frozenset() if options.split else frozenset(splits),
         )
 
@@ -161,12 +163,13 @@ class ImageArrays(ClassifiedSource):
             )
 
 
-def _is_data(name: str) -> bool:
-    return name not in NOTES and not name.lower().endswith(".md") and not is_left_behind(name)
+def _has_images(name: str) -> bool:
+    """Return whether a file has images by its name: it is not one about the data, such as a README."""
+    return name not in OTHER_FILES and not name.lower().endswith(".md") and not is_left_behind(name)
 
 
 def _open_sets(path: str) -> Sequence[ImageSet]:
-    """Return the sets of images in a file, by its content, or for CIFAR by its name; SourceError for other files."""
+    """Return the sets of images in a file, by its content and for CIFAR by its name; SourceError for other files."""
     name = path.rpartition("/")[2]
     head = read_head(path, _HEAD_BYTES)
     kind = file_kinds.detect_file_kind(head)
@@ -182,11 +185,11 @@ def _open_sets(path: str) -> Sequence[ImageSet]:
 
 
 def _open_classes(options: SourceOptions, sets: Sequence[ImageSet]) -> Classes:
-    """Return the classes of `--labels FILE`, else of CIFAR's names file, else the numbers; SourceError if names files differ."""
+    """Return the classes of `--labels FILE`, of CIFAR's file of names, or else the numbers; SourceError if such files differ."""
     if options.labels_file is None:
         folders = {image_set.path.rpartition("/")[0] or "." for image_set in sets if isinstance(image_set, CifarFile)}
-        found_names = filter(None, map(read_cifar_names, sorted(folders)))
-        paths_by_names = {names: path for names, path in found_names if names}
+        names_and_paths = filter(None, map(read_cifar_names, sorted(folders)))
+        paths_by_names = {names: path for names, path in names_and_paths if names}
         if len(paths_by_names) > 1:
             raise SourceError(
                 f"{' and '.join(paths_by_names.values())}: different names of classes. Convert the folders apart,"

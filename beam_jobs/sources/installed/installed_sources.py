@@ -1,4 +1,4 @@
-"""Sources of installed packages, by the entry points of their groups: one of images, one of documents.
+"""Sources of installed packages, found by entry points: one group is for sources of images, one for sources of documents.
 
 An entry point names a Source's class, whose fields are its arguments, or a function that returns a Source;
 docs/convert/extending.md has a recipe of each.
@@ -27,7 +27,7 @@ def installed_names(group: str) -> list[str]:
 
 
 def load_source(group: str, name: str) -> Installed | None:
-    """Load the source of an installed package by its name; None without one, UsageError if it is invalid."""
+    """Load what the entry point of this name refers to; None if there is no such entry point, UsageError if it is invalid."""
     points = _entry_points(group)
     if name not in points:
         return None
@@ -45,13 +45,12 @@ def open_installed(name: str, installed: Installed, arguments: Mapping[str, str]
 
     Args:
         name: name of the source.
-        installed: object that its entry point names.
-        arguments: its own arguments, as text.
+        installed: class or function that its entry point names.
+        arguments: arguments from the command line, as text; only a class has some.
         options: options of the conversion, by the name of the field that gets them; a function gets their values.
 
     Raises:
-        UsageError: arguments are wrong, a function has no arguments or returns no source, or an attribute is of another
-            type.
+        UsageError: arguments do not fit, a function returns no source, or an attribute of the source has another type.
     """
     if isinstance(installed, type):
         source = open_with_arguments(name, installed, arguments, options)
@@ -62,29 +61,31 @@ def open_installed(name: str, installed: Installed, arguments: Mapping[str, str]
         if not isinstance(source, Source):
             raise UsageError(
                 f"--source={name}: {installed.__module__}.{installed.__qualname__}: not a source (got {type(source).__name__},"
-                " expected what derives from beam_jobs.sources.Source). Change its package."
+                " expected an instance of beam_jobs.sources.Source). Change its package."
             )
     check_attributes(source)
     return source
 
 
 def make_unknown_source_error(group: str, name: str, names: Sequence[str]) -> UsageError:
-    """Return the error of a source that is not installed.
+    """Return the error of a source that is not installed in a group.
 
     Args:
         group: group of the sources that the conversion takes.
         name: value of `--source`.
         names: names of these sources.
     """
-    other, kind = (DOCUMENTS, "text") if group == IMAGES else (IMAGES, "images")
-    if name in _entry_points(other):
-        return UsageError(f"--source={name} is for `tpudata convert {kind}`. Convert it so, or name another source.")
+    other_group, other_kind = (DOCUMENTS, "text") if group == IMAGES else (IMAGES, "images")
+    if name in _entry_points(other_group):
+        return UsageError(
+            f"--source={name} is for `tpudata convert {other_kind}`. Run that command, or name another source."
+        )
     expected = f"expected one of {', '.join(names)}" if names else "expected none: no installed package has any"
     return UsageError(f"--source is {name!r} ({expected}){suggestion(name, names)}")
 
 
 def make_no_arguments_error(name: str) -> UsageError:
-    """Return the error of arguments for a source that has none."""
+    """Return the error of arguments for a source that takes none."""
     return UsageError(f"--source-arg: --source={name} takes no arguments. Omit the flag.")
 
 

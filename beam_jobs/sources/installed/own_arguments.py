@@ -13,60 +13,63 @@ from beam_jobs.sources.source import Source
 from tpudata.console.nearest import suggestion
 from tpudata.errors import UsageError
 
-# Fields that the conversion sets.
-_SET = ("options", "source_options", "text_options")
+# Fields that the conversion sets, which are therefore no arguments.
+_OPTION_FIELDS = ("options", "source_options", "text_options")
 _BOOLEANS = {"true": True, "false": False}
 _PARSERS: Mapping[type, Callable[[str], Any]] = types.MappingProxyType(
     {str: str, int: int, float: float, bool: _BOOLEANS.__getitem__}
 )
 
 
-def open_with_arguments(name: str, kind: type[Source], texts: Mapping[str, str], options: Mapping[str, Any]) -> Source:
+def open_with_arguments(
+    name: str, source_class: type[Source], texts: Mapping[str, str], options: Mapping[str, Any]
+) -> Source:
     """Open a source of an installed package with its own arguments.
 
     Args:
         name: name of the source.
-        kind: its class, a dataclass.
+        source_class: class of the source, a dataclass.
         texts: the arguments, as text.
-        options: options of the conversion by the name of the field that gets them, if there is one.
+        options: options of the conversion by the name of the field that gets them, if the class has it.
 
     Raises:
         UsageError: an argument is unknown, missing or not of its type, the class rejects it, or the class is not a source.
     """
-    fields, hints = argument_fields(kind), _read_type_hints(kind)
-    unknown = next((argument for argument in texts if argument not in fields), None)
-    if unknown is not None:
+    fields, hints = argument_fields(source_class), _read_type_hints(source_class)
+    unknown_argument = next((argument for argument in texts if argument not in fields), None)
+    if unknown_argument is not None:
         expected = f"one of {', '.join(fields)}" if fields else "none"
         raise UsageError(
-            f"--source-arg {unknown}: --source={name} has no such argument (expected {expected})"
-            f"{suggestion(unknown, list(fields))}"
+            f"--source-arg {unknown_argument}: --source={name} has no such argument (expected {expected})"
+            f"{suggestion(unknown_argument, list(fields))}"
         )
-    values = {argument: _parse(argument, text, hints[argument], name) for argument, text in texts.items()}
-    missing = [argument for argument, field in fields.items() if _is_required(field) and argument not in values]
+    arguments = {argument: _parse(argument, text, hints[argument], name) for argument, text in texts.items()}
+    missing = [argument for argument, field in fields.items() if _is_required(field) and argument not in arguments]
     if missing:
         raise UsageError(
             f"--source={name} needs --source-arg {missing[0]}=VALUE. `tpudata help {name}` has all arguments."
         )
-    names = {field.name for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
-    set_here = {name: value for name, value in options.items() if name in names}
+    field_names = {field.name for field in dataclasses.fields(source_class)}  # type: ignore[arg-type]
+    options_with_field = {field: value for field, value in options.items() if field in field_names}
     try:
-        return kind(**set_here, **values)
+        return source_class(**options_with_field, **arguments)
     except ValueError as error:
         raise UsageError(f"--source={name}: {error}") from error
 
 
-def argument_fields(kind: type) -> dict[str, dataclasses.Field[Any]]:
+def argument_fields(source_class: type) -> dict[str, dataclasses.Field[Any]]:
     """Return the fields of a source's class that are arguments, by name.
 
     Raises:
         UsageError: the class is not a dataclass that derives from Source, or a field has the name of an attribute of all sources.
     """
-    class_name = f"{kind.__module__}.{kind.__qualname__}"
-    if not dataclasses.is_dataclass(kind) or not issubclass(kind, Source):
+    class_name = f"{source_class.__module__}.{source_class.__qualname__}"
+    if not dataclasses.is_dataclass(source_class) or not issubclass(source_class, Source):
         raise UsageError(
             f"{class_name}: not a source (expected a dataclass that derives from beam_jobs.sources.Source)."
         )
-    fields = {field.name: field for field in dataclasses.fields(kind) if field.init and field.name not in _SET}
+    init_fields = [field for field in dataclasses.fields(source_class) if field.init]
+    fields = {field.name: field for field in init_fields if field.name not in _OPTION_FIELDS}
     taken_name = next((name for name in fields if hasattr(Source, name)), None)
     if taken_name is not None:
         raise UsageError(
@@ -76,20 +79,20 @@ def argument_fields(kind: type) -> dict[str, dataclasses.Field[Any]]:
     return fields
 
 
-def describe_source(name: str, kind: Any) -> str:
+def describe_source(name: str, installed: Any) -> str:
     """Return a source's documentation with its arguments, for a terminal.
 
     Args:
         name: name of the source.
-        kind: its class, or a function, which has no arguments.
+        installed: class of the source, or a function, which has no arguments.
 
     Raises:
         UsageError: the class is invalid, see `argument_fields`, or a type annotation cannot be evaluated.
     """
-    lines = [f"--source={name}", "", inspect.getdoc(kind) or "It has no documentation."]
-    fields = argument_fields(kind) if isinstance(kind, type) else {}
+    lines = [f"--source={name}", "", inspect.getdoc(installed) or "It has no documentation."]
+    fields = argument_fields(installed) if isinstance(installed, type) else {}
     if fields:
-        hints = _read_type_hints(kind)
+        hints = _read_type_hints(installed)
         lines += ["", "Arguments, passed as --source-arg NAME=VALUE:"]
         for field in fields.values():
             default = "required" if _is_required(field) else f"default: {_make_default(field)!r}"
@@ -97,14 +100,15 @@ def describe_source(name: str, kind: Any) -> str:
     return "\n".join(lines)
 
 
-def _read_type_hints(kind: type[Source]) -> dict[str, Any]:
-    """Return the types of a class's fields; UsageError if an annotation cannot be evaluated."""
+def _read_type_hints(source_class: type[Source]) -> dict[str, Any]:
+    """Return the types of a class's fields, by name; UsageError if an annotation cannot be evaluated."""
     try:
-        return typing.get_type_hints(kind)
+        return typing.get_type_hints(source_class)
     except (NameError, AttributeError, TypeError, SyntaxError) as error:
+        class_name = f"{source_class.__module__}.{source_class.__qualname__}"
         raise UsageError(
-            f"{kind.__module__}.{kind.__qualname__}: its type annotations cannot be evaluated: {error}. Import what they name"
-            " at run time, too, not under TYPE_CHECKING alone."
+            f"{class_name}: its type annotations cannot be evaluated: {error}. Import what they name at run time, too, not under"
+            " TYPE_CHECKING alone."
         ) from error
 
 
@@ -117,18 +121,19 @@ def _make_default(field: dataclasses.Field[Any]) -> Any:
 
 
 def _parse(name: str, text: str, hint: Any, source: str) -> Any:
-    """Return an argument's value by its type annotation; UsageError if the type or the text is unsupported."""
+    """Parse an argument's text by its type annotation; UsageError if the type is unsupported, or the text is not of it."""
     is_union = typing.get_origin(hint) in (typing.Union, types.UnionType)
-    kinds = [kind for kind in typing.get_args(hint) if kind is not types.NoneType] if is_union else [hint]
-    if len(kinds) != 1 or kinds[0] not in _PARSERS:
+    allowed_types = [member for member in typing.get_args(hint) if member is not types.NoneType] if is_union else [hint]
+    if len(allowed_types) != 1 or allowed_types[0] not in _PARSERS:
         raise UsageError(
             f"--source-arg {name}: --source={source} declares it as {_name_type(hint)} (expected str, int, float or bool, or one"
             " of these or None). Change the source."
         )
+    (argument_type,) = allowed_types
     try:
-        return _PARSERS[kinds[0]](text)
+        return _PARSERS[argument_type](text)
     except (ValueError, KeyError):
-        expected = "true or false" if kinds[0] is bool else _name_type(kinds[0])
+        expected = "true or false" if argument_type is bool else _name_type(argument_type)
         raise UsageError(f"--source-arg {name}={text}: not of its type (expected {expected})") from None
 
 

@@ -1,6 +1,6 @@
 """Checks of the values that a source returns: one from an installed package may return anything.
 
-The functions below call a source's methods for parts, units and references, and report wrong values in one line that names them.
+The functions below call a source's methods for parts, units and references, and report a wrong value in one line that names it.
 """
 
 from __future__ import annotations
@@ -18,10 +18,18 @@ from tpudata.errors import BadRecordError, UsageError
 from tpudata.format import Feature
 
 _FIX = "Change the source."
-# Combinations of classes that are remembered.
+# Number of checked combinations of classes that are remembered.
 _MOST_LABELS = 1 << 12
-_FLAGS = ("has_classes", "several_labels", "integer_labels", "folder_classes", "takes_label_type", "takes_label_from")
-_TYPES: Mapping[str, type] = {
+_BOOLEAN_ATTRIBUTES = (
+    "has_classes",
+    "several_labels",
+    "integer_labels",
+    "folder_classes",
+    "takes_label_type",
+    "takes_label_from",
+)
+# Types of fields of a Reference.
+_FIELD_TYPES: Mapping[str, type] = {
     "key": str,
     "split": str,
     "path": str,
@@ -35,17 +43,19 @@ _TYPES: Mapping[str, type] = {
 
 def check_attributes(source: Source) -> None:
     """Raise UsageError if an attribute of a source has another type than `Source` declares."""
-    expected: dict[str, str] = {}
+    # Descriptions of the right types, by the name of an attribute that has another one.
+    expected_types: dict[str, str] = {}
     features: Any = source.features
     if not isinstance(features, tuple) or not all(isinstance(feature, Feature) for feature in features):
-        expected["features"] = "a tuple of tpudata.format.Feature"
+        expected_types["features"] = "a tuple of tpudata.format.Feature"
     labels: Any = source.labels
     if labels is not None and not isinstance(labels, Labels):
-        expected["labels"] = "Labels or None"
-    expected |= {name: "bool" for name in _FLAGS if not isinstance(getattr(source, name), bool)}
-    for name, kind in expected.items():
+        expected_types["labels"] = "Labels or None"
+    expected_types |= {name: "bool" for name in _BOOLEAN_ATTRIBUTES if not isinstance(getattr(source, name), bool)}
+    if expected_types:
+        name, expected = next(iter(expected_types.items()))
         value = getattr(source, name)
-        raise UsageError(f"{_name_source(source)}.{name}: of another type (got {value!r}, expected {kind}). {_FIX}")
+        raise UsageError(f"{_name_source(source)}.{name}: of another type (got {value!r}, expected {expected}). {_FIX}")
 
 
 def list_parts(source: Source) -> Iterable[Any]:
@@ -61,25 +71,25 @@ def list_units(source: Source, part: Any, ignored: list[str]) -> Iterable[Any]:
 def list_references(
     source: Source, unit: Any, ignored: list[str], reject: Reject, *, stores_classes: bool = True
 ) -> Iterator[Reference]:
-    """Yield the references of a unit, see `Source.references`; reject those that lack a class or have an invalid class name.
+    """Yield the references of a unit, see `Source.references`; reject those without a class or with an invalid class name.
 
     Args:
         source: source of the unit.
         unit: one of `list_units`.
         ignored: see `Source.references`.
         reject: see `Source.references`.
-        stores_classes: whether records have a place for classes, so that one without is rejected.
+        stores_classes: whether records store classes; otherwise classes are not checked.
 
     Raises:
-        UsageError: one is not a reference, or has classes or features that the source's attributes do not declare, so that its
-            record would silently lack them.
+        UsageError: an object is not a reference, or a reference has classes or features that the source's attributes do not
+            declare, which its record would silently lack.
     """
     method_name = f"{_name_source(source)}.references"
 
     def check_and_reject(error: Any) -> None:
         if not isinstance(error, BadRecordError):
             raise UsageError(
-                f"{method_name}: no error to reject with (got {type(error).__name__}, expected BadRecordError). {_FIX}"
+                f"{method_name}: not an error to reject with (got {type(error).__name__}, expected BadRecordError). {_FIX}"
             )
         reject(error)
 
@@ -94,7 +104,7 @@ def list_references(
 
 
 class _ReferenceCheck:
-    """Check of the references of a unit. One that is like those before it takes half a microsecond, another one several.
+    """Check of the references of a unit. A reference like those before it takes half a microsecond, others several.
 
     Args:
         source: source of the unit.
@@ -104,7 +114,7 @@ class _ReferenceCheck:
 
     def __init__(self, source: Source, method_name: str, *, stores_classes: bool) -> None:
         columns = source.record_columns
-        self._where, self._has_classes, self._stores_classes = method_name, source.has_classes, stores_classes
+        self._method_name, self._has_classes, self._stores_classes = method_name, source.has_classes, stores_classes
         self._has_annotations = columns.annotations is not None
         has_one_class = source.has_classes and not columns.several_labels and not self._has_annotations
         self._needs_class = stores_classes and has_one_class
@@ -113,17 +123,17 @@ class _ReferenceCheck:
         self._labels: set[tuple[str, ...]] = set()
 
     def is_usual(self, reference: Any) -> bool:
-        """Return whether a reference is so like those checked before that it needs no other check."""
+        """Return whether a reference is so similar to those checked before that it needs no other check."""
         if type(reference) is not Reference:
             return False
         key, split, labels, path, offset, size, payload, _, features, data, _ = reference
         try:
-            are_usual = labels in self._labels
+            has_checked_labels = labels in self._labels
         except TypeError:
-            # Not even hashable.
+            # Labels that are not hashable.
             return False
         return (
-            are_usual
+            has_checked_labels
             and payload is self._payload
             and type(key) is type(split) is type(path) is str
             and type(offset) is type(size) is int
@@ -132,21 +142,23 @@ class _ReferenceCheck:
         )
 
     def find_reason(self, reference: Any) -> str | None:
-        """Return why a reference is rejected, or None, and remember its kind for `is_usual`; UsageError as in `list_references`."""
-        _check_types(reference, self._where)
+        """Return why to reject a reference; None for a valid one, which is remembered. UsageError as `list_references`."""
+        _check_types(reference, self._method_name)
         labels, features = reference.labels, reference.features
         if labels and not self._has_classes:
-            raise UsageError(f"{self._where}: {reference.key!r} has a class, and the source no `has_classes`. {_FIX}")
+            raise UsageError(
+                f"{self._method_name}: {reference.key!r} has a class, but the source's `has_classes` is False. {_FIX}"
+            )
         if not self._has_annotations and not features.keys() <= self._names:
             undeclared = min(map(str, features.keys() - self._names))
             raise UsageError(
-                f"{self._where}: {reference.key!r} has the feature {undeclared!r}, which the source's `features` lack. {_FIX}"
+                f"{self._method_name}: {reference.key!r} has the feature {undeclared!r}, which the source's `features` lack. {_FIX}"
             )
         if self._needs_class and not labels:
             return "not exactly one label: 0 labels []"
-        wrong = next((name for name in labels if not is_class_name(name)), None)
-        if wrong is not None and self._stores_classes:
-            return f"its class name is {NO_CLASS_NAME}: {wrong!r}; rename it"
+        invalid_name = next((name for name in labels if not is_class_name(name)), None)
+        if invalid_name is not None and self._stores_classes:
+            return f"its class name is {NO_CLASS_NAME}: {invalid_name!r}; rename it"
         if len(self._labels) >= _MOST_LABELS:
             self._labels.clear()
         self._labels.add(labels)
@@ -160,6 +172,7 @@ def _name_source(source: Source) -> str:
 
 
 def _check_iterable(source: Source, method: str, returned: Any) -> Iterable[Any]:
+    """Return what a method has returned; UsageError if it is not an iterable of objects."""
     if not isinstance(returned, Iterable) or isinstance(returned, (str, bytes)):
         raise UsageError(
             f"{_name_source(source)}.{method}: no {method} (got {type(returned).__name__}, expected an iterable). {_FIX}"
@@ -168,20 +181,20 @@ def _check_iterable(source: Source, method: str, returned: Any) -> Iterable[Any]
 
 
 def _check_types(reference: Any, method_name: str) -> None:
-    """Raise UsageError if an object is not a reference, or a field has the wrong type: the error of its pack would not name it."""
+    """Raise UsageError if an object is not a reference, or a field has another type; packing it would fail without its name."""
     if not isinstance(reference, Reference):
         raise UsageError(
-            f"{method_name}: no reference (got {type(reference).__name__}, expected what make_reference returns). {_FIX}"
+            f"{method_name}: not a reference (got {type(reference).__name__}, expected the result of make_reference). {_FIX}"
         )
     labels = reference.labels
     if not isinstance(labels, tuple) or not all(isinstance(label, str) for label in labels):
         raise UsageError(
             f"{method_name}: the labels of {reference.key!r} are of another type (got {labels!r}, expected a tuple of str). {_FIX}"
         )
-    for name, kind in _TYPES.items():
+    for name, field_type in _FIELD_TYPES.items():
         value = getattr(reference, name)
-        if not isinstance(value, kind):
-            expected = "int" if kind is numbers.Integral else kind.__name__
+        if not isinstance(value, field_type):
+            expected = "int" if field_type is numbers.Integral else field_type.__name__
             raise UsageError(
                 f"{method_name}: the {name} of {reference.key!r} is of another type (got {type(value).__name__}, expected"
                 f" {expected}). {_FIX}"

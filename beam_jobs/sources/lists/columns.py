@@ -1,9 +1,9 @@
 """The extra columns of a list, which become features.
 
-The kind of an extra column is the narrowest that all its values fit, over the whole list: `int` (whole numbers that fit int64,
-without leading zeros), `float`, else `str`. A value is missing if a CSV cell is empty, or a JSON value null or absent: it is NaN in
-a `float` column and empty in a `str` column. In an `int` column it is an error, unless a value for it is declared: float32 would
-change large numbers next to it.
+The kind of an extra column is the narrowest that fits all its values in the whole list: `int` (whole numbers that fit int64,
+without leading zeros), `float`, else `str`. A value is missing if a CSV cell is empty, or a JSON value null or absent: it is stored
+as NaN in a `float` column and as an empty text in a `str` column. In an `int` column it is an error, unless a substitute is
+declared: as a `float` column, it might change large numbers.
 """
 
 from __future__ import annotations
@@ -38,14 +38,24 @@ from tpudata.json_values import abbreviate_json
 # Declared numbers may have leading zeros.
 _DECLARED_INT = re.compile(r"[+-]?[0-9]+")
 _DECLARED_FLOAT = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?|nan|-?inf", re.IGNORECASE)
-# From narrow to wide; a column is as wide as its widest value.
+# From narrow to wide; a column is as wide as its widest value. A rank is an index in these.
 _KINDS = (INT, FLOAT, STR)
-# Kinds of lists, in the same order.
-_LISTS = tuple(LIST_KINDS)
+_INT_RANK, _FLOAT_RANK, _STR_RANK = range(len(_KINDS))
+# Kinds of lists of these, in the same order.
+_KINDS_OF_LISTS = tuple(LIST_KINDS)
+# An integer of more digits is no float32 either: the largest has 39.
+_MOST_EXACT_DIGITS = 40
+# kind, dtype and encoding of a feature, by the kind of its column or of the items of its lists.
+_FEATURE_TYPES: Mapping[str, tuple[str, str, str | None]] = {
+    INT: ("int64", "int64", None),
+    FLOAT: ("float", "float32", None),
+    FLOAT32: ("float", "float32", None),
+    STR: ("bytes", "string", "utf8"),
+}
 
 
 class ListedImage(Payload):
-    """An image file that a list names; entries of appends hash the text of its columns as UTF-8, not as ASCII escapes."""
+    """An image file that a list names; the hash of its input takes columns as UTF-8 instead of as ASCII escapes."""
 
     is_escaped = False
 
@@ -58,9 +68,9 @@ class Column:
     """Facts about one extra column in some rows.
 
     Attributes:
-        widest: index in `_KINDS` of the widest value or item; None if all are missing.
+        widest: rank of the widest value or item; None if all are missing.
         missing: the first row without a value, or None.
-        inexact: the first row with a number that float32 would change, and the problem; or None.
+        inexact: the first row with a number that float32 would change, and a description of the number; or None.
         scalar: the first row with a value that is not a list, or None.
         listed: the first row with a list, or None.
     """
@@ -73,32 +83,43 @@ class Column:
 
     def merge(self, other: Column) -> Column:
         """Return the facts about these rows and those of `other`."""
-        widest = [column.widest for column in (self, other) if column.widest is not None]
-        firsts = (
-            earliest(getattr(self, name), getattr(other, name)) for name in ("missing", "inexact", "scalar", "listed")
+        ranks = [column.widest for column in (self, other) if column.widest is not None]
+        return Column(
+            widest=max(ranks, default=None),
+            missing=earliest(self.missing, other.missing),
+            inexact=earliest(self.inexact, other.inexact),
+            scalar=earliest(self.scalar, other.scalar),
+            listed=earliest(self.listed, other.listed),
         )
-        return Column(max(widest, default=None), *firsts)
 
-    def add(self, value: Any, typed: bool, place: RowPlace, name: str) -> None:
-        """Update the facts with one value; SourceError if it is neither a scalar nor a list of scalars."""
+    def add(self, value: Any, *, typed: bool, place: RowPlace, name: str) -> None:
+        """Update the facts with one value.
+
+        Args:
+            value: the value; None or an empty string if it is missing.
+            typed: whether a string is a text even if it looks like a number.
+            place: row of the value.
+            name: name of the column, for messages.
+
+        Raises:
+            SourceError: the value is neither a scalar nor a list of scalars, or an integer does not fit int64.
+        """
         if isinstance(value, list):
             self.listed = self.listed or place
             if None in value:
                 raise SourceError(
                     f"{place}: column {name!r} has a list whose item {value.index(None)} is null. Remove it."
                 )
-            # In a list, an empty string is a value, not a missing one.
-            kinds = [_KINDS.index(STR) if item == "" else _find_kind(item, typed, place, name) for item in value]
-            items, kind = value, max((number for number in kinds if number is not None), default=0)
+            items = value
         else:
-            scalar_kind = _find_kind(value, typed, place, name)
-            if scalar_kind is None:
+            if value is None or value == "":
                 self.missing = self.missing or place
                 return
             self.scalar = self.scalar or place
-            items, kind = [value], scalar_kind
-        self.widest = max(self.widest or 0, kind)
-        if self.inexact is None and kind != _KINDS.index(STR):
+            items = [value]
+        rank = max((_find_rank(item, typed=typed, place=place, name=name) for item in items), default=_INT_RANK)
+        self.widest = max(self.widest or _INT_RANK, rank)
+        if self.inexact is None and rank != _STR_RANK:
             self.inexact = next(filter(None, (_find_inexact(item, place, name) for item in items)), None)
 
 
@@ -107,8 +128,8 @@ class ColumnFacts:
     """Facts about the extra columns in some rows; facts about other rows can be merged, in any order.
 
     Attributes:
-        columns: by name.
-        first: the first row, or None.
+        columns: facts about each column, by name.
+        first: the first row; None before any.
     """
 
     columns: dict[str, Column] = dataclasses.field(default_factory=dict)
@@ -118,8 +139,8 @@ class ColumnFacts:
         """Update these facts with those about other rows."""
         for name in sorted(self.columns.keys() | other.columns.keys()):
             # A column that one side lacks is missing from that side's first row on.
-            ours = self.columns.get(name) or Column(missing=self.first)
-            self.columns[name] = ours.merge(other.columns.get(name) or Column(missing=other.first))
+            column = self.columns.get(name) or Column(missing=self.first)
+            self.columns[name] = column.merge(other.columns.get(name) or Column(missing=other.first))
         self.first = earliest(self.first, other.first)
 
     def kinds(self, declared: Mapping[str, ColumnKind]) -> dict[str, ColumnKind]:
@@ -129,14 +150,14 @@ class ColumnFacts:
             declared: kinds by column, which take precedence.
 
         Raises:
-            SourceError: values of a column are missing, or float32 would change them.
+            SourceError: no kind can store all values of a column unchanged.
             UsageError: there is no column of a declared name.
         """
         names = sorted(self.columns)
-        unknown = [name for name in declared if name not in self.columns]
-        if unknown:
+        unknown_name = next((name for name in declared if name not in self.columns), None)
+        if unknown_name is not None:
             raise UsageError(
-                f"--column-types: no further column {unknown[0]!r}; there are: {', '.join(names) or 'none'}"
+                f"--column-types: no extra column {unknown_name!r}; there are: {', '.join(names) or 'none'}"
             )
         return {name: declared.get(name) or _infer_kind(name, self.columns[name]) for name in names}
 
@@ -150,7 +171,7 @@ class ColumnReader:
         typed: whether values have types, as in JSONL; otherwise kinds are inferred from text.
 
     Attributes:
-        facts: about the rows so far.
+        facts: facts about the rows so far.
     """
 
     def __init__(self, declared: Mapping[str, ColumnKind], roles: Roles, typed: bool) -> None:
@@ -172,9 +193,9 @@ class ColumnReader:
                 columns[name] = Column(missing=self.facts.first)
         self.facts.first = self.facts.first or place
         for name, column in columns.items():
-            column.add(values.get(name), self._typed, place, name)
+            column.add(values.get(name), typed=self._typed, place=place, name=name)
         for name, declared in self._declared.items():
-            # A CSV list without that column is reported at its end.
+            # `ColumnFacts.kinds` reports a CSV list that lacks the column.
             if name in values or self._typed:
                 _check_declared(values.get(name), declared, name, place)
 
@@ -183,16 +204,17 @@ def _infer_kind(name: str, column: Column) -> ColumnKind:
     """Return the kind of a column from its facts; SourceError if no kind stores all of its values unchanged."""
     if column.listed is not None and column.scalar is not None:
         raise SourceError(
-            f"{column.listed}: column {name!r} is a list, and at {column.scalar} it is none. Write lists in all rows, or pass"
+            f"{column.listed}: column {name!r} is a list, and at {column.scalar} it is not. Write lists in all rows, or pass"
             f" --column-types {name}=str to store text."
         )
-    kind = STR if column.widest is None else (_KINDS if column.listed is None else _LISTS)[column.widest]
+    kinds = _KINDS if column.listed is None else _KINDS_OF_LISTS
+    kind = STR if column.widest is None else kinds[column.widest]
     if kind == INT and column.missing is not None:
         raise SourceError(
             f"{column.missing}: column {name!r} has no value, and its values are whole numbers. Pass --column-types"
             f" {name}=int=0 to store 0 there (or another number), {name}=float for NaN, or {name}=str for text."
         )
-    if kind in (FLOAT, _LISTS[1]) and column.inexact is not None:
+    if column.widest == _FLOAT_RANK and column.inexact is not None:
         place, problem = column.inexact
         raise SourceError(
             f"{place}: {problem}, as the column has fractions too. Pass --column-types {name}=str to store text, or"
@@ -201,35 +223,30 @@ def _infer_kind(name: str, column: Column) -> ColumnKind:
     return ColumnKind(kind)
 
 
-def features(kinds: Mapping[str, ColumnKind]) -> tuple[Feature, ...]:
-    """Return the schema of the extra columns."""
-    types = {
-        INT: ("int64", "int64", None),
-        FLOAT: ("float", "float32", None),
-        FLOAT32: ("float", "float32", None),
-        STR: ("bytes", "string", "utf8"),
-    }
-    return tuple(
-        Feature(name, kind, dtype, (None,) if column.kind in LIST_KINDS else (), encoding)
-        for name, column in kinds.items()
-        for kind, dtype, encoding in [types[LIST_KINDS.get(column.kind, column.kind)]]
-    )
+def make_features(kinds: Mapping[str, ColumnKind]) -> tuple[Feature, ...]:
+    """Return the schema of extra columns, given the kind of each by name."""
+    return tuple(_make_feature(name, column_kind.kind) for name, column_kind in kinds.items())
 
 
-def column_values(values: Mapping[str, Any], kinds: Mapping[str, ColumnKind]) -> dict[str, Any]:
-    """Return the values of a row's extra columns."""
+def _make_feature(name: str, column_kind: str) -> Feature:
+    kind, dtype, encoding = _FEATURE_TYPES[LIST_KINDS.get(column_kind, column_kind)]
+    return Feature(name, kind, dtype, (None,) if column_kind in LIST_KINDS else (), encoding)
+
+
+def convert_row(values: Mapping[str, Any], kinds: Mapping[str, ColumnKind]) -> dict[str, Any]:
+    """Convert a row's values to those that its extra columns store, by name."""
     return {name: _convert_value(values.get(name), kind) for name, kind in kinds.items()}
 
 
 def _convert_value(value: Any, kind: ColumnKind) -> Any:
-    """Return a value of a list as the column's kind stores it."""
+    """Convert a row's value to the one that a column of this kind stores."""
     if kind.kind in LIST_KINDS:
         element_kind = ColumnKind(LIST_KINDS[kind.kind])
         return [_convert_value(element, element_kind) for element in value or ()]
     if value is None or value == "":
         if kind.missing is not None:
             return kind.missing
-        # `ColumnFacts.kinds` rejects an int column with missing values and no value for them.
+        # `ColumnFacts.kinds` rejects an int column that lacks values and a substitute for them.
         return "" if kind.kind == STR else math.nan
     if kind.kind == STR:
         # In JSONL, a column of strings may hold numbers too; they are stored as JSON text.
@@ -237,26 +254,16 @@ def _convert_value(value: Any, kind: ColumnKind) -> Any:
     return int(value) if kind.kind == INT else float(value)
 
 
-def _find_kind(value: Any, typed: bool, place: RowPlace, name: str) -> int | None:
-    """Return the narrowest kind that a value fits, as its index in `_KINDS`; None if it is missing.
-
-    The kind of a string is inferred from its text, unless the list is `typed`.
-
-    Raises:
-        SourceError: the value is neither a string nor a number, or an integer does not fit int64.
-    """
-    if value is None or value == "":
-        return None
+def _find_rank(value: Any, *, typed: bool, place: RowPlace, name: str) -> int:
+    """Return the rank of the narrowest kind that fits a value; raise as `Column.add`."""
     if isinstance(value, str):
-        if typed:
-            return _KINDS.index("str")
-        return _KINDS.index(find_kind_of_text(value))
+        return _STR_RANK if typed or not value else _KINDS.index(find_kind_of_text(value))
     if isinstance(value, float):
-        return _KINDS.index("float")
+        return _FLOAT_RANK
     if isinstance(value, int):
         if not _fits_int64(value):
             raise SourceError(f"{place}: column {name!r} is {value}, which does not fit int64. Write it as a string.")
-        return _KINDS.index("int")
+        return _INT_RANK
     raise SourceError(
         f"{place}: column {name!r} is {abbreviate_json(value)} (expected a number, a string, true, false or a list of these). Store"
         " it as a string, or remove the column."
@@ -264,13 +271,14 @@ def _find_kind(value: Any, typed: bool, place: RowPlace, name: str) -> int | Non
 
 
 def _find_inexact(value: Any, place: RowPlace, name: str) -> tuple[RowPlace, str] | None:
-    """Return the place and description of a number that float32 would change; None if it would not."""
+    """Return the row and a description of a number that float32 would change; None if it would not."""
     number = _parse_number(value)
     problem = "is too large for float32" if number is None else float32_problem(number)
     return (place, f"column {name!r} is {value}, which {problem}") if problem else None
 
 
 def _parse_number(value: Any) -> int | float | None:
+    """Return a number, a bool as an integer, or the number in a text; None if a number in a text exceeds float64."""
     if not isinstance(value, str):
         return value if isinstance(value, float) else int(value)
     return int(value) if find_kind_of_text(value) == INT else parse_float(value)
@@ -294,7 +302,9 @@ def _check_declared(value: Any, declared: ColumnKind, name: str, place: RowPlace
     else:
         number = parse_float(text) if _DECLARED_FLOAT.fullmatch(text) else None
         fits = number is not None
-        exact = int(text) if _DECLARED_INT.fullmatch(text) and len(text) <= 40 else number
+        # A large integer is compared itself: its float may be rounded already.
+        is_integer = _DECLARED_INT.fullmatch(text) is not None and len(text) <= _MOST_EXACT_DIGITS
+        exact = int(text) if is_integer else number
         problem = "" if exact is None else float32_problem(exact, rounds=declared.kind == FLOAT32)
     if not fits:
         raise SourceError(
@@ -305,4 +315,5 @@ def _check_declared(value: Any, declared: ColumnKind, name: str, place: RowPlace
 
 
 def _fits_int64(value: int | str) -> bool:
+    """Return whether an integer fits int64; a text of more than 20 characters does not, and int() may reject a long one."""
     return len(str(value)) <= 20 and fits_int64(int(value))

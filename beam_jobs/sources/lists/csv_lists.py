@@ -1,7 +1,7 @@
 """The rows of CSV lists, by the rules of `text_files.spans.csv_rows`.
 
-The csv module splits whole lines in bulk, in a fifth to a third of the time that our own rules take. These are applied if it finds
-an error or would accept one.
+The csv module splits whole lines in bulk, in a fifth to a third of the time that our own rules take. Our rules apply only if it
+reports an error, or would accept one.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class CsvForm(NamedTuple):
 
     Attributes:
         path: path of the list, for messages.
-        delimiter: between two cells.
+        delimiter: character between two cells.
         is_raw: whether quotes are ordinary characters.
     """
 
@@ -37,12 +37,12 @@ class CsvForm(NamedTuple):
     is_raw: bool = False
 
 
-# Cells of a row, the number of its last line, and the byte offset after it.
-_Cells = tuple[list[str], int, int]
+# (cells of a row, number of its last line, byte offset after it).
+_LocatedCells = tuple[list[str], int, int]
 
 
 def csv_header(pieces: Iterable[bytes], form: CsvForm) -> tuple[tuple[str, ...], ListRow]:
-    """Return the columns of a CSV list, and where its first row ends; see `csv_rows`."""
+    """Return the columns of a CSV list, and its first row without values, which says where the row ends; see `csv_rows`."""
     for cells, line, end in _split_cells(pieces, form, 0, 0):
         return tuple(cell.strip() for cell in cells), ListRow(line, end, {})
     return (), ListRow(0, 0, {})
@@ -51,30 +51,29 @@ def csv_header(pieces: Iterable[bytes], form: CsvForm) -> tuple[tuple[str, ...],
 def csv_rows(
     pieces: Iterable[bytes], form: CsvForm, columns: Sequence[str], *, offset: int, line: int
 ) -> Iterator[ListRow]:
-    """Yield the rows of a CSV list, without blank lines.
+    """Yield the rows of a CSV list, omitting blank lines.
 
     Args:
-        pieces: bytes from the end of some row on, in pieces of any size; none is taken before the rows of those before it.
-        form: form of the list.
-        columns: its columns.
+        pieces: bytes from the end of some row on, in pieces of any size, which are taken one by one.
+        form: rules for reading the rows.
+        columns: columns of the list.
         offset: offset of the first piece in the file.
-        line: number of lines before it.
+        line: number of lines before the first piece.
 
     Raises:
         SourceError: a row has more or fewer cells than columns, or is not CSV; names file and line.
     """
-    count = len(columns)
-    for cells, number, end in _split_cells(pieces, form, offset, line):
-        if len(cells) != count:
+    for cells, last_line, end in _split_cells(pieces, form, offset, line):
+        if len(cells) != len(columns):
             raise SourceError(
-                f"{form.path} line {number}: {count_text(len(cells), 'cell')} (expected {count_text(count, 'column')} as in the"
-                f" first row: {', '.join(columns)}). Fix the row, or quote cells that contain the delimiter."
+                f"{form.path} line {last_line}: {count_text(len(cells), 'cell')} (expected {count_text(len(columns), 'column')} as"
+                f" in the first row: {', '.join(columns)}). Fix the row, or quote cells that contain the delimiter."
             )
-        yield ListRow(number, end, dict(zip(columns, cells, strict=True)))
+        yield ListRow(last_line, end, dict(zip(columns, cells, strict=True)))
 
 
-def _split_cells(pieces: Iterable[bytes], form: CsvForm, offset: int, line: int) -> Iterator[_Cells]:
-    """Split pieces into the cells of rows: with one call of the csv module a piece if possible, else row by row."""
+def _split_cells(pieces: Iterable[bytes], form: CsvForm, offset: int, line: int) -> Iterator[_LocatedCells]:
+    """Split pieces into the cells of rows: with one call of the csv module for each piece if possible, else row by row."""
     aligned_pieces = _LineAlignedPieces(pieces, offset)
     for lines in aligned_pieces:
         start = aligned_pieces.end - len(lines)
@@ -83,23 +82,29 @@ def _split_cells(pieces: Iterable[bytes], form: CsvForm, offset: int, line: int)
             yield from _locate_bulk_rows(rows, lines, start, line)
             line += lines.count(b"\n")
             continue
-        for cells, number, end in _split_cells_one_by_one(itertools.chain((lines,), aligned_pieces), form, start, line):
-            # A last line may have no end.
-            yield cells, number, min(end, aligned_pieces.end)
+        # Until a row ends with a piece; the pieces after it are split in bulk again.
+        for cells, row_line, end in _split_one_by_one(itertools.chain((lines,), aligned_pieces), form, start, line):
+            # The end of a last line without a line end is counted one too high.
+            yield cells, row_line, min(end, aligned_pieces.end)
             if end >= aligned_pieces.end:
-                line = number
+                line = row_line
                 break
 
 
 def _split_in_bulk(data: bytes, form: CsvForm, start: int) -> list[list[str]] | None:
-    """Return the cells of each row of whole lines, blank lines included; None if they have to be split row by row.
+    """Return the cells of each row, also of blank ones; None if the lines must be split row by row.
 
-    That is so for lines with an error, which splitting row by row then reports, for lines that end inside quotes or without a
-    line end, and for a byte order mark.
+    That is so if the lines have an error, which splitting row by row reports, if they end inside quotes or without a line end, and
+    if they begin with a byte order mark.
+
+    Args:
+        data: whole lines, or a part of a long line.
+        form: rules for reading the rows.
+        start: offset of `data` in the file.
     """
     if not data.endswith(b"\n") or len(data) > MOST_ROW_BYTES or (start == 0 and data.startswith(BOM)):
         return None
-    # The csv module accepts some CRs outside of quotes.
+    # The csv module accepts some CRs outside of quotes, which is an error by our rules.
     if data.count(b"\r") != data.count(b"\r\n"):
         return None
     try:
@@ -111,30 +116,38 @@ def _split_in_bulk(data: bytes, form: CsvForm, start: int) -> list[list[str]] | 
         return None
 
 
-def _locate_bulk_rows(rows: list[list[str]], data: bytes, start: int, line: int) -> Iterator[_Cells]:
-    """Yield the rows of `data` that are not blank, each with its last line's number and its end in the file."""
+def _locate_bulk_rows(rows: list[list[str]], data: bytes, start: int, line: int) -> Iterator[_LocatedCells]:
+    """Yield the rows that are not blank, with their places.
+
+    Args:
+        rows: cells of all rows of `data`.
+        data: whole lines.
+        start: offset of `data` in the file.
+        line: number of lines before `data`.
+    """
     lines = list(io.BytesIO(data))
     ends = list(itertools.accumulate(map(len, lines), initial=start))
-    numbers: Iterable[int] = range(1, len(lines) + 1)
+    # Numbers in `data`, from 1, of the last line of each row.
+    last_lines: Iterable[int] = range(1, len(lines) + 1)
     if len(rows) < len(lines):
-        numbers = itertools.accumulate(1 + "".join(cells).count("\n") for cells in rows)
-    for cells, number in zip(rows, numbers, strict=True):
-        if not lines[number - 1].isspace():
-            yield cells, line + number, ends[number]
+        last_lines = itertools.accumulate(1 + "".join(cells).count("\n") for cells in rows)
+    for cells, last_line in zip(rows, last_lines, strict=True):
+        if not lines[last_line - 1].isspace():
+            yield cells, line + last_line, ends[last_line]
 
 
-def _split_cells_one_by_one(pieces: Iterable[bytes], form: CsvForm, offset: int, line: int) -> Iterator[_Cells]:
-    """Split rows one by one; SourceError for an invalid row, with its line."""
+def _split_one_by_one(pieces: Iterable[bytes], form: CsvForm, offset: int, line: int) -> Iterator[_LocatedCells]:
+    """Split pieces row by row; SourceError for an invalid row, with its line."""
     spans = line_spans(pieces, offset, MOST_ROW_BYTES)
     rows = locate_rows(spans, form.delimiter, MOST_ROW_BYTES, form.path, is_raw=form.is_raw, fix="Check its line ends.")
-    for span, lines, end in rows:
-        number = line + lines
-        origin = f"{form.path} line {number}"
+    for span, last_line, end in rows:
+        row_line = line + last_line
+        origin = f"{form.path} line {row_line}"
         if not span.data:
             raise SourceError(
                 f"{origin}: a row of {span.size:,} bytes (expected at most {MOST_ROW_BYTES:,}). Shorten it, or close its quotes."
             )
-        if number == 1 and span.data.startswith(UTF16_BOMS):
+        if row_line == 1 and span.data.startswith(UTF16_BOMS):
             raise SourceError(f"{origin}: it is UTF-16; save it as UTF-8.")
         try:
             text = span.data.decode()
@@ -146,11 +159,11 @@ def _split_cells_one_by_one(pieces: Iterable[bytes], form: CsvForm, offset: int,
         except ValueError as error:
             hint = ", or pass --raw-tsv if they are ordinary characters" if form.delimiter == "\t" else ""
             raise SourceError(f"{origin}: not CSV: {error}. Check the quotes{hint}.") from None
-        yield cells, number, end
+        yield cells, row_line, end
 
 
 class _LineAlignedPieces:
-    """Pieces of a file that end with a line, except for the last piece and for parts of lines longer than a row may be.
+    """Pieces of a file, cut anew so that each ends with a line end, except for the last piece and parts of overlong lines.
 
     Args:
         pieces: bytes in pieces of any size.
@@ -170,11 +183,11 @@ class _LineAlignedPieces:
         return self
 
     def __next__(self) -> bytes:
-        """Return the next whole lines."""
+        """Return the next piece."""
         for piece in self._pieces:
-            cut = piece.rfind(b"\n") + 1
-            if cut:
-                return self._join_held(piece[:cut], piece[cut:])
+            lines_end = piece.rfind(b"\n") + 1
+            if lines_end:
+                return self._join_held(piece[:lines_end], piece[lines_end:])
             self._held.append(piece)
             self._held_bytes += len(piece)
             if self._held_bytes > MOST_ROW_BYTES:
@@ -184,7 +197,7 @@ class _LineAlignedPieces:
         return self._join_held()
 
     def _join_held(self, lines: bytes = b"", next_line: bytes = b"") -> bytes:
-        """Return the held bytes joined with `lines`, and hold the beginning of the next line."""
+        """Return the held bytes joined with `lines`, and hold `next_line`, the beginning of the next one."""
         whole_lines = b"".join((*self._held, lines))
         self._held, self._held_bytes = [next_line], len(next_line)
         self.end += len(whole_lines)

@@ -1,14 +1,15 @@
-"""Facts that whole lists are read for: those of each list are merged, in any order."""
+"""Facts that a source learns from whole lists; the facts of each list are merged, in any order."""
 
 from __future__ import annotations
 
 import dataclasses
 
-from beam_jobs.references.labels import Labels, check_classes, integer_labels, is_integer_label
-from beam_jobs.sources.classes import MAX_INTEGER_LABEL, is_number_label
+from beam_jobs.references.labels import Labels, check_classes, is_integer_label, make_integer_labels
+from beam_jobs.sources.classes import is_number_label, is_too_large
 from beam_jobs.sources.lists.columns import ColumnFacts
 from beam_jobs.sources.lists.place import RowPlace
 from beam_jobs.sources.named_splits import find_listed_split
+from beam_jobs.sources.source import sum_blocks_before
 from beam_jobs.values.column_kinds import INT
 from tpudata.errors import SourceError
 
@@ -20,9 +21,9 @@ class ListFacts:
     Attributes:
         lists: by index of the list, its path and its number of blocks.
         columns: facts about the extra columns.
-        names: the classes, each with the first row that has it.
-        several: whether a row has a list of labels.
-        splits: the names in the column of splits, each with the first row that has it.
+        names: by class name, the first row that has it.
+        several: whether a row may have any number of labels.
+        splits: by name in the column of splits, the first row that has it.
     """
 
     lists: dict[int, tuple[str, int]] = dataclasses.field(default_factory=dict)
@@ -35,51 +36,51 @@ class ListFacts:
         """Add the facts about other lists."""
         self.lists.update(other.lists)
         self.columns.merge(other.columns)
-        for mine, others in ((self.names, other.names), (self.splits, other.splits)):
-            for name, row_place in others.items():
-                mine[name] = min(row_place, mine.get(name, row_place))
+        for first_rows, other_rows in ((self.names, other.names), (self.splits, other.splits)):
+            for name, place in other_rows.items():
+                first_rows[name] = min(place, first_rows.get(name, place))
         self.several |= other.several
 
     def first_blocks(self) -> dict[int, int]:
         """Return, by index of a list, the number of blocks of the lists before it."""
-        before, firsts = 0, {}
-        for number, (_, blocks) in sorted(self.lists.items()):
-            firsts[number] = before
-            before += blocks
-        return firsts
+        return sum_blocks_before(self.lists)
 
     def check_splits(self) -> None:
         """Raise SourceError if rows write one split in two ways; names the first row of each."""
-        first: dict[str, tuple[RowPlace, str]] = {}
-        for place, split in sorted((place, split) for split, place in self.splits.items()):
-            name = find_listed_split(split)
-            other, before = first.setdefault(name, (place, split))
-            if before.lower() != split.lower():
+        first_spellings: dict[str, tuple[RowPlace, str]] = {}
+        for place, spelling in sorted((place, spelling) for spelling, place in self.splits.items()):
+            split = find_listed_split(spelling)
+            first_place, first_spelling = first_spellings.setdefault(split, (place, spelling))
+            if first_spelling.lower() != spelling.lower():
                 raise SourceError(
-                    f"{place}: split {split!r}, and {other} has {before!r}; both stand for {name}. Write one of them, or name the"
-                    " splits otherwise."
+                    f"{place}: split {spelling!r}, and {first_place} has {first_spelling!r}; both stand for {split}. Write one of"
+                    " them, or name the splits otherwise."
                 )
 
     def has_integers(self, label_type: str | None) -> bool:
         """Return whether the labels are whole numbers that stand for themselves.
 
         Args:
-            label_type: `"int"` or `"str"` if it is declared.
+            label_type: `"int"` or `"str"` if it is declared, else None.
 
         Raises:
-            SourceError: some are numbers and some are not, or they are other numbers; names the first row of each.
+            SourceError: some labels are numbers, and not all are whole numbers from 0; names the first row of each kind.
         """
         if label_type is not None or not any(map(is_number_label, self.names)):
             return label_type == INT
-        odd, good = (
-            min(((place, name) for name, place in self.names.items() if is_integer_label(name) == fits), default=None)
-            for fits in (False, True)
+        first_other, first_integer = (
+            min(
+                ((place, name) for name, place in self.names.items() if is_integer_label(name) == is_integer),
+                default=None,
+            )
+            for is_integer in (False, True)
         )
-        if odd is None:
+        if first_other is None:
             return True
-        others = f" and {good[0]} is {good[1]!r}" if good is not None else ""
+        place, label = first_other
+        contrast = f" and {first_integer[0]} is {first_integer[1]!r}" if first_integer is not None else ""
         raise SourceError(
-            f"{odd[0]}: label {odd[1]!r} is not a whole number from 0{others}. Correct it, or pass --label-type str to take all"
+            f"{place}: label {label!r} is not a whole number from 0{contrast}. Correct it, or pass --label-type str to take all"
             " labels as names, numbered in their sorted order, or --label-type int to reject rows such as this one."
         )
 
@@ -87,21 +88,17 @@ class ListFacts:
         """Return the classes.
 
         Args:
-            integers: they are whole numbers, which are labels themselves.
-            are_all: they are all labels of the dataset.
+            integers: whether the labels are whole numbers that stand for themselves.
+            are_all: whether these are all labels of the dataset, so that they are checked with `check_classes`.
 
         Raises:
-            SourceError: one label makes almost all of the classes; names its row.
+            SourceError: as `check_classes`; names the row of the largest label.
         """
         if not integers:
             return Labels(tuple(sorted(self.names)))
-        # A larger one is rejected when its row is listed.
-        numbers = [name for name in self.names if is_integer_label(name) and _fits(name)]
+        # Other names are rejected when their rows are listed.
+        numbers = [name for name in self.names if is_integer_label(name) and not is_too_large(name)]
         if numbers and are_all:
             largest = max(numbers, key=int)
             check_classes(int(largest), len(numbers), str(self.names[largest]))
-        return integer_labels(numbers)
-
-
-def _fits(name: str) -> bool:
-    return len(name) <= 7 and int(name) <= MAX_INTEGER_LABEL
+        return make_integer_labels(numbers)

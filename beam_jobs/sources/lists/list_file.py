@@ -1,4 +1,4 @@
-"""One list, and how its rows are read: CSV, JSONL, or one JSON array."""
+"""A list, and rules for reading its rows: CSV, JSONL, or one JSON array."""
 
 from __future__ import annotations
 
@@ -14,23 +14,26 @@ from beam_jobs.sources.lists.roles import Roles, is_path_column
 from beam_jobs.sources.lists.rows import ListRow, array_rows, block_array_rows, json_rows
 from beam_jobs.sources.options import SourceOptions
 from beam_jobs.text_files.spans.csv_rows import find_columns
+from beam_jobs.text_files.spans.lines import BOM
 from tpudata.errors import SourceError
 from tpudata.storage import storage_for
 
 _ARRAY = re.compile(rb"\[\s*(\{|\]\s*\Z|\Z)")
-# Pieces of CSV and of a JSON array, which is often one line of any length. Rows of 64 KB at once would take a third longer: the
-# garbage collector counts them.
+# Size of pieces of CSV and of a JSON array, which is often one long line. Pieces of 64 KiB would take a third longer: the garbage
+# collector visits all their rows.
 PIECE_BYTES = 1 << 14
+# Bytes of a first line that show the form of a list.
+_HEAD_BYTES = 1 << 16
 _FIX = "Add a row, or remove the file from --input."
 
 
 class ListFile(NamedTuple):
-    """A list, and how its rows are read.
+    """A list, and rules for reading its rows.
 
     Attributes:
         path: the file.
-        columns: those of a CSV list; nothing for a JSONL list.
-        delimiter: between two cells of a CSV list.
+        columns: columns of a CSV list; empty for JSONL and a JSON array.
+        delimiter: character between two cells of a CSV list; otherwise empty.
         is_array: whether the file is a single JSON array.
     """
 
@@ -41,8 +44,8 @@ class ListFile(NamedTuple):
 
     @property
     def is_raw(self) -> bool:
-        """Whether quotes are ordinary characters in it."""
-        return isinstance(self, RawListFile)
+        """Whether quotes are ordinary characters."""
+        return False
 
     @property
     def _csv_form(self) -> CsvForm:
@@ -53,27 +56,29 @@ class ListFile(NamedTuple):
         """Open the list.
 
         Args:
-            piece_bytes: bytes of the pieces in which it is read.
+            piece_bytes: size of the pieces in which CSV and JSON arrays are read.
 
         Yields:
-            The end of the row that names the columns, or of nothing; and the rows after it.
+            (row that names the columns, without values; for JSON a row that ends at 0), (rows after it).
         """
         with storage_for(self.path).open(self.path) as file:
-            head = csv_header(file, self._csv_form)[1] if self.columns else ListRow(0, 0, {})
-            lines: Iterable[bytes] = file
-            if self.columns or self.is_array:
-                # Rows of CSV, too, are found in pieces of any size; the header took whole lines.
-                read = file.read if self.columns else file.readline
-                lines = _read_pieces(read, piece_bytes)
-            yield head, self.rows(lines, head.end, head.line)
+            pieces: Iterable[bytes] = file
+            header = ListRow(0, 0, {})
+            if self.columns:
+                # The header takes whole lines of the file, so the pieces begin with a line.
+                _, header = csv_header(file, self._csv_form)
+                pieces = _read_pieces(file.read, piece_bytes)
+            elif self.is_array:
+                pieces = _read_pieces(file.readline, piece_bytes)
+            yield header, self.rows(pieces, header.end, header.line)
 
-    def rows(self, lines: Iterable[bytes], offset: int, line: int) -> Iterator[ListRow]:
-        """Yield the rows in some lines of the file, of CSV and arrays in pieces of them; see `csv_rows`."""
+    def rows(self, pieces: Iterable[bytes], offset: int, line: int) -> Iterator[ListRow]:
+        """Yield the rows in pieces of the file, which for JSONL are lines; see `csv_rows`."""
         if self.is_array:
-            return array_rows(lines, self.path, offset=offset, line=line)
+            return array_rows(pieces, self.path, offset=offset, line=line)
         if self.columns:
-            return csv_rows(lines, self._csv_form, self.columns, offset=offset, line=line)
-        return json_rows(lines, self.path, offset=offset, line=line)
+            return csv_rows(pieces, self._csv_form, self.columns, offset=offset, line=line)
+        return json_rows(pieces, self.path, offset=offset, line=line)
 
     def block_rows(self, data: bytes, offset: int, line: int) -> Iterator[ListRow]:
         """Yield the rows in the bytes of a block; see `csv_rows`."""
@@ -90,10 +95,15 @@ def _read_pieces(read: Callable[[int], bytes], size: int = PIECE_BYTES) -> Itera
 class RawListFile(ListFile):
     """A list separated by tabs whose quotes are ordinary characters.
 
-    It is a class, not a field of ListFile, whose `repr` names the files of rejects.
+    It is a class because a field of ListFile would change its `repr`, by which files of rejects are named.
     """
 
     __slots__ = ()
+
+    @property
+    def is_raw(self) -> bool:
+        """Whether quotes are ordinary characters."""
+        return True
 
 
 class ListBlock(NamedTuple):
@@ -101,8 +111,8 @@ class ListBlock(NamedTuple):
 
     Attributes:
         file: the list.
-        start, end: bytes of the file.
-        line: number of lines before them.
+        start, end: byte range of the file.
+        line: number of lines before it.
     """
 
     file: ListFile
@@ -115,15 +125,19 @@ class ListBlock(NamedTuple):
         return f"Block(file={self.file!r}, start={self.start!r}, end={self.end!r}, line={self.line!r})"
 
 
-def list_file(path: str, options: SourceOptions) -> ListFile:
-    """Return the format of a list, by its first character: a brace for JSONL, a bracket for a JSON array, and else CSV.
+def detect_list(path: str, options: SourceOptions) -> ListFile:
+    """Detect the format of a list by its first character: a brace for JSONL, a bracket for a JSON array, otherwise CSV.
 
-    The delimiter of CSV is the one that finds the path's column.
+    The delimiter of CSV is the one with which a column of paths is found.
+
+    Raises:
+        SourceError: the file is empty, or CSV without a column of paths, or with unnamed or repeated columns.
+        UsageError: an option names a column that is missing.
     """
     storage = storage_for(path)
     with storage.open(path) as file:
-        head = file.readline(1 << 16).removeprefix(b"\xef\xbb\xbf").lstrip()
-        while head == b"" and (line := file.readline(1 << 16)):
+        head = file.readline(_HEAD_BYTES).removeprefix(BOM).lstrip()
+        while head == b"" and (line := file.readline(_HEAD_BYTES)):
             head = line.lstrip()
     if not head:
         raise SourceError(f"{path} is empty, or all its lines are blank. {_FIX}")
@@ -135,30 +149,31 @@ def list_file(path: str, options: SourceOptions) -> ListFile:
     def is_raw(delimiter: str) -> bool:
         return options.raw_tsv and delimiter == "\t"
 
-    def read_columns(delimiter: str) -> tuple[str, ...]:
+    def read_header(delimiter: str) -> tuple[str, ...]:
         with storage.open(path) as lines:
-            return csv_header(lines, CsvForm(path, delimiter, is_raw(delimiter)))[0]
+            columns, _ = csv_header(lines, CsvForm(path, delimiter, is_raw(delimiter)))
+            return columns
 
     delimiter, columns = find_columns(
-        DELIMITERS, read_columns, lambda columns: any(is_path_column(name, options) for name in columns)
+        DELIMITERS, read_header, lambda columns: any(is_path_column(name, options) for name in columns)
     )
     if not delimiter:
+        # Raises the error of columns without paths.
         Roles.find(columns, options, path)
-        raise SourceError(f"{path} line 1: no column of paths in {', '.join(columns)}. Name it with --path-column.")
     repeated_names = sorted({name for name in columns if columns.count(name) > 1 or not name})
     if repeated_names:
         raise SourceError(
             f"{path} line 1: column {repeated_names[0]!r} comes twice or has no name. Give each column its own."
         )
-    kind = RawListFile if is_raw(delimiter) else ListFile
-    return kind(path, columns, delimiter)
+    list_class = RawListFile if is_raw(delimiter) else ListFile
+    return list_class(path, columns, delimiter)
 
 
-def first_columns(file: ListFile) -> tuple[str, ...]:
-    """Return the names of a list's columns, of JSONL those of its first row.
+def read_columns(file: ListFile) -> tuple[str, ...]:
+    """Return the names of a list's columns; of JSON, those of its first row.
 
     Raises:
-        SourceError: it has no rows.
+        SourceError: a JSON list has no rows.
     """
     if file.columns:
         return file.columns

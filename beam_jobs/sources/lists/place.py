@@ -1,4 +1,4 @@
-"""Places in lists, which compare in the order of rows, so any number of workers reports the same first defect."""
+"""Places in lists, which compare in the order of rows, so that any number of workers reports the same first defect."""
 
 from __future__ import annotations
 
@@ -26,5 +26,5 @@ class RowPlace(NamedTuple):
 
 
 def earliest(first: _Row | None, second: _Row | None) -> _Row | None:
-    """Return the first of two places, or of two tuples that begin with one; the other if one is None."""
+    """Return the earlier of two places, or of two tuples that begin with a place; None only if both are None."""
     return min((row for row in (first, second) if row is not None), default=None)

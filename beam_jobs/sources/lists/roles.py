@@ -30,11 +30,16 @@ class Roles:
 
     @classmethod
     def find(cls, columns: Iterable[str], options: SourceOptions, source: str) -> Roles:
-        """Find the roles of columns, from the options, or else from their names.
+        """Find the column for each role: the one that an option names, or else the only one with a usual name.
+
+        Args:
+            columns: names of the list's columns.
+            options: options that may name columns.
+            source: path of the list, for messages.
 
         Raises:
-            SourceError: no column fits, or more than one; names all columns.
-            UsageError: a column that an option names is not there.
+            SourceError: no column has a usual name, or several have; names all columns.
+            UsageError: a column that an option names is missing.
         """
         names = list(columns)
         label = None if options.unlabelled else _pick(names, options.label_column, _LABELS, "--label-column", source)
@@ -50,7 +55,7 @@ def is_path_column(name: str, options: SourceOptions) -> bool:
 
 
 def _pick(names: list[str], requested: str | None, usual: tuple[str, ...], flag: str, source: str) -> str:
-    """Return the requested column, or the only one with a usual name; errors as `Roles.find`."""
+    """Return the requested column, or the only one with a usual name; raise as `Roles.find`."""
     listing = ", ".join(map(repr, names))
     if requested is not None:
         if requested not in names:
@@ -60,9 +65,7 @@ def _pick(names: list[str], requested: str | None, usual: tuple[str, ...], flag:
         return requested
     matches = [name for name in names if name.lower() in usual]
     if len(matches) != 1:
-        choice = (
-            f"{' and '.join(map(repr, matches))}, of which one is meant" if matches else f"none of {', '.join(usual)}"
-        )
+        choice = f"{' and '.join(map(repr, matches))} could all be meant" if matches else f"none of {', '.join(usual)}"
         raise SourceError(
             f"{source} has the columns {listing}: {choice}. Name the column with {flag}.{_hint_unlabelled(flag)}"
         )

@@ -1,7 +1,7 @@
-"""The rows of JSONL lists and of JSON arrays, with the line and the byte at which each ends; those of CSV are in csv_lists.py.
+"""The rows of JSONL lists and of JSON arrays, with the line and the byte at which each ends; csv_lists.py has those of CSV.
 
-A list is read twice: once from start to end by one worker, which finds the kinds of its columns and cuts it into blocks, and once
-block by block. Cuts are made where a row ended, so a block never begins inside quotes, whatever they hold.
+A list is read twice: once from start to end by one worker, which finds the kinds of its columns and divides it into blocks, and
+once block by block. Blocks end where rows end, so no block begins inside quotes.
 """
 
 from __future__ import annotations
@@ -35,7 +35,12 @@ class ListRow(NamedTuple):
 
 
 class _LineDecoder:
-    """Decodes lines and counts them and their bytes."""
+    """Iterator over decoded lines that counts lines and bytes.
+
+    Attributes:
+        offset: offset in the file after the last line.
+        line: number of the last line in the file, from 1.
+    """
 
     def __init__(self, lines: Iterable[bytes], path: str, offset: int, line: int) -> None:
         self._lines = iter(lines)
@@ -60,11 +65,12 @@ class _LineDecoder:
             self.reject(f"byte {error.start} of the line is not UTF-8; save the list as UTF-8")
 
     def reject(self, reason: str) -> NoReturn:
+        """Raise SourceError for the last line."""
         raise SourceError(f"{self._path} line {self.line}: {reason}.")
 
 
 def json_rows(lines: Iterable[bytes], path: str, *, offset: int, line: int) -> Iterator[ListRow]:
-    """Yield the rows of a JSONL list, without blank lines; SourceError if a line is not a JSON object."""
+    """Yield the rows of a JSONL list, omitting blank lines; SourceError if a line is not a JSON object."""
     reader = _LineDecoder(lines, path, offset, line)
     for text in reader:
         if not text.strip():
@@ -84,18 +90,18 @@ def array_rows(pieces: Iterable[bytes], path: str, *, offset: int, line: int) ->
     """Yield the rows of a JSON array of objects.
 
     Args:
-        pieces: bytes of a whole array: lines with their ends, or parts of lines.
+        pieces: bytes of a whole array: lines with their line ends, or parts of lines.
         path: path of the list, for messages.
         offset: offset of the first piece in the file.
-        line: number of the line before the first one.
+        line: number of lines before the first piece.
 
     Raises:
         SourceError: an element is not a JSON object, or the array has no end; names file and line, or byte.
     """
-    # Ends of lines after the last element: an element is known to end only at the comma or bracket after it.
+    # Ends of lines that were read after the last element: only the comma or bracket after an element shows its end.
     line_ends: collections.deque[int] = collections.deque()
 
-    def note_pieces() -> Iterator[bytes]:
+    def record_line_ends() -> Iterator[bytes]:
         position = offset
         for data in pieces:
             position += len(data)
@@ -104,7 +110,7 @@ def array_rows(pieces: Iterable[bytes], path: str, *, offset: int, line: int) ->
             yield data
 
     line += 1
-    for span in array_spans(note_pieces(), MOST_ROW_BYTES, path):
+    for span in array_spans(record_line_ends(), MOST_ROW_BYTES, path):
         end = offset + span.offset + span.size
         while line_ends and line_ends[0] <= end:
             line_ends.popleft()
@@ -129,10 +135,10 @@ def block_array_rows(data: bytes, path: str, *, offset: int, line: int) -> Itera
     """Yield the rows in a block of a JSON array.
 
     Args:
-        data: from the beginning of the file, or the end of an element, to the end of another one.
+        data: bytes from the beginning of the file, or the end of an element, to the end of another element.
         path: path of the list, for messages.
         offset: offset of the block in the file.
-        line: number of the line in which it begins, or 0 for the first block.
+        line: number of the line in which the block begins; 0 for the first block.
     """
     if offset:
         # The comma before the first element becomes the bracket that an array begins with.

@@ -1,7 +1,7 @@
-"""Scanning a list once, from start to end, for its blocks and facts about its rows.
+"""Scans of lists: each is read once, from start to end, for its blocks and facts about its rows.
 
-Only this finds where rows end, since a quoted cell may hold line breaks, and which line a row is on. So one worker reads a list,
-and many lists are read at the same time.
+A quoted cell may hold line breaks, so only such a scan finds the ends of rows and their lines. One worker reads a list; several
+lists are read at the same time.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from collections.abc import Iterator
 
 from beam_jobs.references.labels import is_class_name
 from beam_jobs.references.reference import key_bytes
-from beam_jobs.references.repeated_keys import KeyRows, key_rows
-from beam_jobs.sources.classes import row_labels
+from beam_jobs.references.repeated_keys import KeyRows, make_key_rows
+from beam_jobs.sources.classes import parse_row_labels
 from beam_jobs.sources.lists.columns import ColumnReader
 from beam_jobs.sources.lists.facts import ListFacts
 from beam_jobs.sources.lists.list_file import ListBlock, ListFile
@@ -23,21 +23,21 @@ from beam_jobs.sources.lists.rows import ListRow
 from tpudata.errors import BadRecordError, SourceError
 from tpudata.json_values import abbreviate_json
 
-# Some thousand rows: their files are looked up one after the other.
+# Size of a block: some thousand rows, whose files one worker looks up.
 BLOCK_BYTES = 1 << 18
 _SPLIT_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 
 
 class ListScan:
-    """One list that is read.
+    """Scan of one list.
 
     Args:
         file: the list.
         list_index: index of the list among all.
         roles: columns of path, label and split.
         reader: reader of the extra columns.
-        separator: between several labels in a CSV cell, or None.
-        block_bytes: bytes after which a block ends with its row.
+        separator: text between several labels in a CSV cell, or None.
+        block_bytes: size from which a block ends at the end of a row.
 
     Attributes:
         facts: facts about the rows so far.
@@ -68,8 +68,8 @@ class ListScan:
         return len(self._paths)
 
     def take_rows(self) -> KeyRows:
-        """Return the rows since the last call by their keys."""
-        rows = key_rows(self._paths, self._lines, self._list_index)
+        """Return the keys of the rows since the last call, with their lines."""
+        rows = make_key_rows(self._paths, self._lines, self._list_index)
         self._paths.clear()
         self._lines.clear()
         return rows
@@ -80,22 +80,22 @@ class ListScan:
         Raises:
             SourceError: a row is invalid: its cells, its split, an extra column; names file and line.
         """
-        blocks = 0
-        with self._file.open() as (first, rows):
-            start, line, end = first.end, first.line, first
+        block_count = 0
+        with self._file.open() as (header, rows):
+            block_start, last_row = header, header
             for row in rows:
-                self._add(row)
-                end = row
-                if row.end - start >= self._block_bytes:
-                    yield ListBlock(self._file, start, row.end, line)
-                    start, line, blocks = row.end, row.line, blocks + 1
-            if end.end > start:
-                yield ListBlock(self._file, start, end.end, line)
-                blocks += 1
-        self.facts.lists[self._list_index] = self._file.path, blocks
+                self._add_row(row)
+                last_row = row
+                if row.end - block_start.end >= self._block_bytes:
+                    yield ListBlock(self._file, block_start.end, row.end, block_start.line)
+                    block_start, block_count = row, block_count + 1
+            if last_row.end > block_start.end:
+                yield ListBlock(self._file, block_start.end, last_row.end, block_start.line)
+                block_count += 1
+        self.facts.lists[self._list_index] = self._file.path, block_count
 
-    def _add(self, row: ListRow) -> None:
-        """Add a row to the facts, and its path to the paths that are compared; SourceError if its split or a value is invalid."""
+    def _add_row(self, row: ListRow) -> None:
+        """Add a row to the facts and to those that `take_rows` returns; SourceError if its split or a value is invalid."""
         place = RowPlace(self._list_index, row.line, self._file.path)
         origin = str(place)
         self._reader.add(row.values, place)
@@ -106,9 +106,9 @@ class ListScan:
                     f"{origin}: split {split!r}. A split's name is letters, digits and _, a letter first, such as train."
                 )
             self.facts.splits.setdefault(split, place)
-        # A row without path or label is rejected when it is listed: there it may be skipped.
+        # The listing rejects a row without path or label, where it may be skipped.
         with contextlib.suppress(BadRecordError):
-            path = row_path(row, self._roles, origin)
+            path = parse_path(row, self._roles, origin)
             self._paths.append(path)
             self._lines.append(row.line)
             names, several = parse_labels(row, self._roles, self._separator, origin)
@@ -117,11 +117,11 @@ class ListScan:
             self.facts.several |= several
 
 
-def row_path(row: ListRow, roles: Roles, origin: str) -> str:
-    """Return the path that a row names.
+def parse_path(row: ListRow, roles: Roles, origin: str) -> str:
+    """Return the path in a row.
 
     Raises:
-        BadRecordError: it names none.
+        BadRecordError: the row has none, or one that is not Unicode.
     """
     value = row.values.get(roles.path)
     if not isinstance(value, str) or not value.strip():
@@ -129,17 +129,17 @@ def row_path(row: ListRow, roles: Roles, origin: str) -> str:
     try:
         key_bytes(value)
     except UnicodeEncodeError:
-        # JSON can write half of a surrogate pair.
+        # JSON may have half of a surrogate pair.
         raise BadRecordError(origin, f"column {roles.path!r} is not Unicode: {abbreviate_json(value)}") from None
     return value
 
 
 def parse_labels(row: ListRow, roles: Roles, separator: str | None, origin: str) -> tuple[tuple[str, ...], bool]:
-    """Return the labels of a row, and whether they are a list.
+    """Return the labels of a row as written, and whether it may have several; none without a column of labels.
 
     Raises:
-        BadRecordError: its label is of another kind.
+        BadRecordError: see `parse_json_labels`.
     """
     if roles.label is None:
         return (), False
-    return row_labels(row.values.get(roles.label), separator, origin, f"column {roles.label!r}")
+    return parse_row_labels(row.values.get(roles.label), separator, origin, f"column {roles.label!r}")

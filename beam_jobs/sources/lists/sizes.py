@@ -1,4 +1,4 @@
-"""Looking up the sizes of listed files: one after the other on a disk, many at once in an object store."""
+"""Sizes of listed files, looked up one after the other on a disk and concurrently in an object store."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ class ListedFile:
     """A valid row of a list.
 
     Attributes:
-        where: list and line, for messages.
+        origin: list and line, for messages.
         key: the path as written.
-        file: the full path.
+        path: the full path.
         split: the split in its column; empty without such a column.
         labels: names of its classes.
         features: values of the extra columns.
     """
 
-    where: str
+    origin: str
     key: str
-    file: str
+    path: str
     split: str
     labels: tuple[str, ...]
     features: Mapping[str, Any]
@@ -36,7 +36,7 @@ class ListedFile:
 def attach_sizes(
     rows: Iterable[ListedFile | BadRecordError],
 ) -> Iterator[tuple[ListedFile, int] | BadRecordError]:
-    """Yield each row with the size of its file, or its rejection, in order; look up remote sizes concurrently.
+    """Yield each row with the size of its file in bytes, or its rejection, in order; look up remote sizes concurrently.
 
     Raises:
         StorageUnavailableError: a store cannot be reached.
@@ -48,7 +48,7 @@ def attach_sizes(
         try:
             for row in rows:
                 future = None
-                if isinstance(row, ListedFile) and is_remote(row.file):
+                if isinstance(row, ListedFile) and is_remote(row.path):
                     future = pool.submit(_look_up_size, row)
                 elif not pending:
                     yield _attach_size(row, None)
@@ -65,7 +65,7 @@ def attach_sizes(
 def _attach_size(
     row: ListedFile | BadRecordError, future: Future[int | BadRecordError] | None
 ) -> tuple[ListedFile, int] | BadRecordError:
-    """Return a row with the size from its look-up, or look it up now without one; return a rejection as it is."""
+    """Return a row with its size, from `future` or looked up now, or the row's rejection."""
     if isinstance(row, BadRecordError):
         return row
     size = _look_up_size(row) if future is None else future.result()
@@ -75,14 +75,14 @@ def _attach_size(
 def _look_up_size(row: ListedFile) -> int | BadRecordError:
     """Return the size of a row's file in bytes, or the row's rejection if there is no such file."""
     try:
-        entry = storage_for(row.file).stat(row.file)
+        entry = storage_for(row.path).stat(row.path)
     except StorageUnavailableError:
-        # An outage aborts the job; it never counts as a bad record.
+        # An outage aborts the job; --on-bad-record=skip never counts it as a bad record.
         raise
     except StorageError as error:
-        return BadRecordError(row.where, f"it lists what cannot be read: {error}", key=row.key)
+        return BadRecordError(row.origin, f"its file cannot be read: {error}", key=row.key)
     if entry is None or entry.is_folder:
         return BadRecordError(
-            row.where, f"it lists {'a folder' if entry else 'what is not there'}: {row.key}", key=row.key
+            row.origin, f"its file {'is a folder' if entry else 'does not exist'}: {row.key}", key=row.key
         )
     return entry.size

@@ -21,13 +21,13 @@ _LABELS = ("label", "labels", "class", "fine_label")
 
 
 class ObjectsColumn(NamedTuple):
-    """The column `objects` of a file: see `beam_jobs.annotations.objects_column`.
+    """The column `objects` of a file, see `beam_jobs.annotations.objects_column`.
 
     Attributes:
-        names: class names that the schema's metadata give; None if classes are not numbers, or have no names there.
+        names: class names in the schema's metadata; None if classes are not numbers, or have no names there.
         has_classes: whether objects have classes.
-        has_areas: whether they have areas.
-        has_crowds: whether they say if they are groups.
+        has_areas: whether objects have areas.
+        has_crowds: whether objects are marked as single ones or crowds.
     """
 
     names: tuple[str, ...] | None
@@ -37,14 +37,14 @@ class ObjectsColumn(NamedTuple):
 
 
 class ParquetColumns(NamedTuple):
-    """The columns of a file that are read.
+    """The columns of a file to read.
 
     Attributes:
         image: name of the column of images.
         label: name of the column of labels, or None.
-        names: class names that the schema's metadata give, or None.
+        names: class names in the schema's metadata, or None.
         integers: whether labels are whole numbers.
-        further: the columns that are features, by name in sorted order, with their kinds.
+        extra: name and kind of each extra column, sorted by name.
         objects: the column of objects, or None.
     """
 
@@ -52,46 +52,52 @@ class ParquetColumns(NamedTuple):
     label: str | None
     names: tuple[str, ...] | None
     integers: bool
-    further: tuple[tuple[str, ColumnKind], ...] = ()
+    extra: tuple[tuple[str, ColumnKind], ...] = ()
     objects: ObjectsColumn | None = None
 
     @property
-    def read(self) -> list[str]:
-        """Names of the columns that are read."""
+    def all_names(self) -> list[str]:
+        """Names of the columns to read."""
         label = [] if self.label is None else [self.label]
         objects = [] if self.objects is None else [OBJECTS]
-        return [self.image, *label, *objects, *(name for name, _ in self.further)]
+        return [self.image, *label, *objects, *(name for name, _ in self.extra)]
 
 
 def find_columns(schema: Any, options: SourceOptions, path: str) -> ParquetColumns:
-    """Return the columns of images, labels and extra features.
+    """Return the columns of images, labels and extra features: those that options name, or else those of usual types or names.
 
     Raises:
         SourceError: there are no images or labels, or an extra column is missing or of another type.
     """
-    described = describe_columns(schema)
+    descriptions = describe_columns(schema)
     types = {field.name: field.type for field in schema}
     repeated_names = {name for name in types if schema.names.count(name) > 1}
-    images = [name for name, feature in described.items() if feature.get("_type") == "Image" and name in types]
-    image = options.path_column or next(iter(images), None)
+
+    def find_described(feature_type: str) -> str | None:
+        """Return the first column that Hugging Face's metadata describe as of this type."""
+        names = (name for name, feature in descriptions.items() if feature.get("_type") == feature_type)
+        return next((name for name in names if name in types), None)
+
+    image = options.path_column or find_described("Image")
     image = image or next((name for name in _IMAGES if name in types and _holds_bytes(types[name])), None)
-    has = f"it has {', '.join(f'{name} ({kind})' for name, kind in types.items())}"
+    listing = f"it has {', '.join(f'{name} ({column_type})' for name, column_type in types.items())}"
     if image is None or image not in types or not _holds_bytes(types[image]):
         problem = f"{image!r} is not a column of bytes" if image is not None else "no column of images"
-        raise SourceError(f"{path}: {problem}; {has}. Name the column of the images' bytes with --path-column.")
+        raise SourceError(f"{path}: {problem}; {listing}. Name the column of the images' bytes with --path-column.")
     _check_once(image, repeated_names, path)
     objects = _find_objects(schema)
-    further = tuple(sorted(options.column_kinds.items()))
-    for name, kind in further:
-        _check_further(name, kind, types, repeated_names, path)
+    extra = tuple(sorted(options.column_kinds.items()))
+    for name, kind in extra:
+        _check_extra(name, kind, types, repeated_names, path)
+    unlabelled = ParquetColumns(image, label=None, names=None, integers=False, extra=extra, objects=objects)
     if options.unlabelled:
-        return ParquetColumns(image, None, None, False, further, objects)
-    by_type = [name for name, feature in described.items() if feature.get("_type") == "ClassLabel" and name in types]
-    label = options.label_column or next(iter(by_type), None) or next((n for n in _LABELS if n in types), None)
+        return unlabelled
+    label = options.label_column or find_described("ClassLabel")
+    label = label or next((name for name in _LABELS if name in types), None)
     if label is None and objects is not None:
-        return ParquetColumns(image, None, None, False, further, objects)
+        return unlabelled
     if label is None or label not in types:
-        raise SourceError(f"{path}: no column of labels; {has}. Name it with --label-column, or pass --unlabelled.")
+        raise SourceError(f"{path}: no column of labels; {listing}. Name it with --label-column, or pass --unlabelled.")
     _check_once(label, repeated_names, path)
     if not is_supported_type(types[label]):
         raise SourceError(
@@ -99,29 +105,31 @@ def find_columns(schema: Any, options: SourceOptions, path: str) -> ParquetColum
             " one with --label-column, or pass --unlabelled."
         )
     integers = pyarrow.types.is_integer(types[label])
-    return ParquetColumns(image, label, class_names(described.get(label, {})), integers, further, objects)
+    return ParquetColumns(image, label, class_names(descriptions.get(label, {})), integers, extra, objects)
 
 
 def _find_objects(schema: Any) -> ObjectsColumn | None:
-    """Return the column of objects, a list of structs or a struct of lists with `bbox`; None without one."""
+    """Return the column `objects` if it is a list of structs, or a struct of lists, with `bbox`; None otherwise."""
     if schema.names.count(OBJECTS) != 1:
         return None
-    kind = schema.field(OBJECTS).type
-    kind = kind.value_type if pyarrow.types.is_list(kind) or pyarrow.types.is_large_list(kind) else kind
-    if not pyarrow.types.is_struct(kind):
+    column_type = schema.field(OBJECTS).type
+    if pyarrow.types.is_list(column_type) or pyarrow.types.is_large_list(column_type):
+        column_type = column_type.value_type
+    if not pyarrow.types.is_struct(column_type):
         return None
-    fields = {field.name for field in kind}
+    fields = {field.name for field in column_type}
     if "bbox" not in fields:
         return None
     category = next((name for name in CATEGORIES if name in fields), None)
-    described = describe_columns(schema, with_lists=True).get(OBJECTS, {})
-    described = described.get("feature", described)
-    description = described.get(category) if isinstance(described, dict) and category else None
+    column_description = describe_columns(schema, with_lists=True).get(OBJECTS, {})
+    # A list describes its structs in `feature`.
+    struct_description = column_description.get("feature", column_description)
+    description = struct_description.get(category) if isinstance(struct_description, dict) and category else None
     names = class_names(description) if isinstance(description, dict) else None
     return ObjectsColumn(names, category is not None, "area" in fields, bool(fields & {*CROWDS}))
 
 
-def _check_further(
+def _check_extra(
     name: str, kind: ColumnKind, types: Mapping[str, Any], repeated_names: Container[str], path: str
 ) -> None:
     """Raise SourceError if a declared extra column is missing, repeated, or of a type that does not fit its kind."""
@@ -137,24 +145,26 @@ def _check_further(
         )
 
 
-def _fits(column: Any, kind: str) -> bool:
-    """Return whether the values of a column can be of a kind."""
+def _fits(column_type: Any, kind: str) -> bool:
+    """Return whether values of a type of Arrow can be read as a kind."""
     if kind in LIST_KINDS:
-        return is_list(column) and _fits(column.value_type, LIST_KINDS[kind])
+        return is_list(column_type) and _fits(column_type.value_type, LIST_KINDS[kind])
     if kind == STR:
-        return is_supported_type(column)
+        return is_supported_type(column_type)
     types = pyarrow.types
     if kind == INT:
-        return bool(types.is_integer(column) or types.is_boolean(column) or types.is_temporal(column))
-    return bool(types.is_integer(column) or types.is_floating(column) or types.is_decimal(column))
+        return bool(types.is_integer(column_type) or types.is_boolean(column_type) or types.is_temporal(column_type))
+    return bool(types.is_integer(column_type) or types.is_floating(column_type) or types.is_decimal(column_type))
 
 
 def _check_once(name: str, repeated_names: Container[str], path: str) -> None:
+    """Raise SourceError if a column has one of the repeated names."""
     if name in repeated_names:
         raise SourceError(f"{path}: column {name!r} appears twice. Rename one.")
 
 
-def _holds_bytes(kind: Any) -> bool:
-    if pyarrow.types.is_struct(kind):
-        return any(field.name == "bytes" and _holds_bytes(field.type) for field in kind)
-    return bool(pyarrow.types.is_binary(kind) or pyarrow.types.is_large_binary(kind))
+def _holds_bytes(column_type: Any) -> bool:
+    """Return whether a type of Arrow is bytes, or a struct with `bytes`."""
+    if pyarrow.types.is_struct(column_type):
+        return any(field.name == "bytes" and _holds_bytes(field.type) for field in column_type)
+    return bool(pyarrow.types.is_binary(column_type) or pyarrow.types.is_large_binary(column_type))

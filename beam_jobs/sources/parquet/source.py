@@ -1,8 +1,8 @@
 """Parquet files with the bytes of images, as Hugging Face's datasets are stored.
 
-The column of images holds bytes, or structs of `bytes` and `path`. The names of classes are in the schema's metadata under
-`huggingface` (a feature of the type ClassLabel); without it, whole numbers are labels themselves and strings are names. A column
-`objects` with boxes is an annotation, whose classes need these names or those of `--labels`. A key is FILE:ROW.
+The column of images holds bytes, or structs of `bytes` and `path`. The schema's metadata may have names of classes under
+`huggingface` (a feature of the type ClassLabel); without them, whole numbers are labels themselves and strings are names. A column
+`objects` with boxes is an annotation, whose classes need names there or in `--labels`. A key is FILE:ROW.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from typing import Any, NamedTuple
 
 import pyarrow.compute  # type: ignore[import-untyped]
 
-from beam_jobs.annotations import contents as kinds
 from beam_jobs.annotations.annotation import ImageAnnotation, Place
+from beam_jobs.annotations.contents import AREAS, CROWDS, OBJECT_CLASSES
+from beam_jobs.annotations.contents import OBJECTS as OBJECT_CONTENTS
 from beam_jobs.annotations.objects_column import read_objects
 from beam_jobs.image_records.annotated.converter import ANNOTATION, CarriedAnnotation
 from beam_jobs.image_records.annotated.schema import AnnotationSchema
@@ -30,8 +31,7 @@ from beam_jobs.references.reference import NO_FEATURES, Reference
 from beam_jobs.references.rejection import Reject, add_key, make_file_rejection, raise_rejection
 from beam_jobs.sources.classes import Classes
 from beam_jobs.sources.input_files import InputFiles
-from beam_jobs.sources.lists.columns import column_values as further_values
-from beam_jobs.sources.lists.columns import features
+from beam_jobs.sources.lists.columns import convert_row, make_features
 from beam_jobs.sources.named_splits import LOOKED_AT, NamedSplits, file_split, split_in_file_name
 from beam_jobs.sources.options import SourceOptions
 from beam_jobs.sources.parquet.columns import OBJECTS, ParquetColumns, find_columns
@@ -41,7 +41,7 @@ from tpudata.console.tables import count_text
 from tpudata.errors import BadRecordError, CorruptionError, SourceError, UsageError
 from tpudata.format import Feature
 
-# Rows whose images are in memory at once, if these are not more than 64 MB.
+# Number of rows whose images are in memory together, unless these exceed 64 MB.
 _BATCH_ROWS = 32
 
 
@@ -62,7 +62,7 @@ class ParquetUnit(NamedTuple):
 
     Attributes:
         path: the file.
-        size: its bytes.
+        size: its size in bytes.
         name: prefix of keys.
         split: split that its name stands for; empty without one.
         group: index of the row group; None if the file is damaged.
@@ -81,14 +81,14 @@ class ParquetUnit(NamedTuple):
 class ParquetImages(Source):
     """Rows of Parquet files: a Source whose parts are files and whose units are row groups.
 
-    The command reads the footer of the first file; the footers of the others are read when they are listed.
+    The command reads the footer of the first file; workers read those of the others when they list them.
 
     Attributes:
         options: options with the splits and the seed of the order.
-        source_options: columns and labels.
+        source_options: options of columns and labels.
         files: the files.
-        splits: splits in the names of the files.
-        columns: columns of the first file; all have the same.
+        splits: splits that the names of the files stand for.
+        columns: columns of the first file; all files have the same.
         classes: mapping from labels to class names.
         note: gets columns that are not stored.
     """
@@ -102,7 +102,7 @@ class ParquetImages(Source):
     note: Note = ignore_note
 
     def noting(self, note: Note) -> ParquetImages:
-        """Return the source that notes."""
+        """Return the source that calls `note` with columns that are not stored."""
         return dataclasses.replace(self, note=note)
 
     @classmethod
@@ -111,57 +111,61 @@ class ParquetImages(Source):
 
         Args:
             options: options of the conversion.
-            source_options: columns and labels.
+            source_options: options of columns and labels.
             files: the files.
 
         Raises:
-            SourceError: there is no column of images or labels (names the columns that there are); or some names of files are
-                splits, and some are not.
+            SourceError: there is no column of images or labels (names all columns), or only some names of files stand for splits.
             CorruptionError: the first file is truncated or damaged.
-            UsageError: the options assign splits, but the names of the files are splits.
+            UsageError: the options assign splits, but the names of the files stand for splits; or a flag is for lists.
         """
         first_files = list(itertools.islice(files, LOOKED_AT + 1))
-        first = first_files[0][0]
+        first_path, _ = first_files[0]
         for name in ("split_column", "label_separator", "raw_tsv"):
             if getattr(source_options, name):
-                raise UsageError(f"--{name.replace('_', '-')} is for lists, and {first} is a Parquet file. Omit it.")
-        with open_parquet(first, file_size(first)) as file:
-            columns = find_columns(file.schema, source_options, first)
+                raise UsageError(
+                    f"--{name.replace('_', '-')} is for lists, and {first_path} is a Parquet file. Omit it."
+                )
+        with open_parquet(first_path, file_size(first_path)) as file:
+            columns = find_columns(file.schema, source_options, first_path)
         splits = NamedSplits.find(
             options, [name for _, name in first_files], file_split, split_in_file_name, accidental=False
         )
         classes = Classes.open(source_options, integers=columns.integers and columns.names is None)
-        _check_objects(columns, classes, first)
+        _check_objects(columns, classes, first_path)
         return cls(options, source_options, files, splits, columns, classes)
 
     @property
     def features(self) -> tuple[Feature, ...]:
         """The schema of the extra columns."""
-        return features(dict(self.columns.further))
+        return make_features(dict(self.columns.extra))
 
     @property
     def annotations(self) -> AnnotationSchema | None:
-        """The features of the objects and the extra columns, if there are objects."""
+        """The features of the objects and the extra columns; None without objects."""
         objects = self.columns.objects
         if objects is None:
             return None
-        has_kind = {
-            kinds.OBJECTS: True,
-            kinds.OBJECT_CLASSES: objects.has_classes,
-            kinds.AREAS: objects.has_areas,
-            kinds.CROWDS: objects.has_crowds,
+        has_contents = {
+            OBJECT_CONTENTS: True,
+            OBJECT_CLASSES: objects.has_classes,
+            AREAS: objects.has_areas,
+            CROWDS: objects.has_crowds,
         }
         return AnnotationSchema(
-            tuple(sorted(kind for kind, is_there in has_kind.items() if is_there)),
-            object_labels=self._pick_listed_labels(is_of_pictures=False) or Labels(objects.names or ()),
-            class_labels=self._pick_listed_labels(is_of_pictures=True) or Labels(self.columns.names or ()),
+            tuple(sorted(kind for kind, is_present in has_contents.items() if is_present)),
+            object_labels=self._pick_file_labels(for_pictures=False) or Labels(objects.names or ()),
+            class_labels=self._pick_file_labels(for_pictures=True) or Labels(self.columns.names or ()),
             label_offset=self.options.label_offset,
             further=self.features,
         )
 
-    def _pick_listed_labels(self, *, is_of_pictures: bool) -> Labels | None:
-        """Return the classes of `--labels FILE`, which are those of objects if pictures have none."""
-        return self.classes.labels if is_of_pictures == (self.columns.label is not None) else None
+    def _pick_file_labels(self, *, for_pictures: bool) -> Labels | None:
+        """Return the classes of `--labels FILE` if they are those of pictures or, with False, of objects; None otherwise.
+
+        They are those of pictures if these have labels, and of objects otherwise.
+        """
+        return self.classes.labels if for_pictures == (self.columns.label is not None) else None
 
     @property
     def has_classes(self) -> bool:
@@ -176,14 +180,14 @@ class ParquetImages(Source):
 
     @property
     def labels(self) -> Labels | None:
-        """Those of `--labels FILE`, or of the schema's metadata."""
+        """The classes of `--labels FILE`, or of the schema's metadata; None without either."""
         if self.annotations is not None:
             return self.annotations.labels
         return self.classes.labels or (None if self.columns.names is None else Labels(self.columns.names))
 
     @property
     def integer_labels(self) -> bool:
-        """Whether the labels are whole numbers without names."""
+        """Whether class names are whole numbers that are the labels themselves."""
         return self.classes.collects_integers
 
     def parts(self) -> Iterator[ParquetFile]:
@@ -198,32 +202,34 @@ class ParquetImages(Source):
             ignored: nothing is ignored here.
 
         Raises:
-            SourceError: the file has other columns or class names than the first one, or its name leaves a doubt about splits.
+            SourceError: the file has other columns or class names than the first one, or its name is ambiguous about splits.
             CorruptionError: the file is truncated or damaged, unless bad records are skipped.
         """
         del ignored
-        size, split, row = file_size(part.path), self.splits.of(part.name), 0
+        size, split = file_size(part.path), self.splits.find_split(part.name)
         try:
             with open_parquet(part.path, size) as file:
                 groups = file.footer.groups
         except (CorruptionError, SourceError):
             if self.options.on_bad_record != SKIP:
                 raise
-            # It is rejected when it is listed.
-            yield ParquetUnit(part.path, size, part.name, split, None, 0)
+            # The listing of this unit rejects the file.
+            yield ParquetUnit(part.path, size, part.name, split, group=None, first=0)
             return
         self._check_columns(file, part.path)
         for name in file.schema.names:
-            if name not in self.columns.read:
+            if name not in self.columns.all_names:
                 self.note(IMAGE_COLUMNS, name)
+        first_row = 0
         for group_index, group in enumerate(groups):
-            yield ParquetUnit(part.path, size, part.name, split, group_index, row)
-            row += group.rows
+            yield ParquetUnit(part.path, size, part.name, split, group_index, first_row)
+            first_row += group.rows
 
     def _check_columns(self, file: ParquetReader, path: str) -> None:
+        """Raise SourceError if a file has other columns or class names than the first one."""
         if find_columns(file.schema, self.source_options, path) != self.columns:
             raise SourceError(
-                f"{path} and the first file of {self.options.input} have other columns or class names. Convert them one by one."
+                f"{path} and the first file of {self.options.input} have different columns or class names. Convert them one by one."
             )
 
     def references(
@@ -231,85 +237,87 @@ class ParquetImages(Source):
     ) -> Iterator[Reference]:
         """Yield a reference, with its bytes, to the image of each row of a row group.
 
-        If bad records are skipped, the row group is read once before, and if it is damaged, none of its rows is listed.
+        If bad records are skipped, the row group is read once before, so that of a damaged one no row is listed.
         """
         del ignored
         skips = self.options.on_bad_record == SKIP
         try:
             with open_parquet(unit.path, unit.size) as file:
                 if skips and unit.group is not None:
-                    file.check(unit.group, self.columns.read, _BATCH_ROWS)
+                    file.check(unit.group, self.columns.all_names, _BATCH_ROWS)
                 yield from self._list_rows(file, unit, reject)
         except (CorruptionError, SourceError) as error:
             if not skips:
                 raise
-            lost = ""
+            suffix = ""
             if unit.group is not None:
                 rows = read_footer(unit.path, unit.size).groups[unit.group].rows
-                lost = f"; row group {unit.group} of {count_text(rows, 'row')} is not stored"
-            reject(make_file_rejection(unit.path, error, lost))
+                suffix = f"; row group {unit.group} of {count_text(rows, 'row')} is not stored"
+            reject(make_file_rejection(unit.path, error, suffix))
 
     def _list_rows(self, file: ParquetReader, unit: ParquetUnit, reject: Reject) -> Iterator[Reference]:
-        """Yield a reference with its image for each row of a row group."""
-        number, columns = unit.first, self.columns
-        for batch in () if unit.group is None else file.batches(unit.group, columns.read, _BATCH_ROWS):
-            rows = [list(_iterate_images(batch.column(columns.image)))]
-            rows += [column_values(batch.column(columns.label))] if columns.label is not None else []
-            objects = [None] * len(rows[0]) if columns.objects is None else batch.column(OBJECTS).to_pylist()
-            texts = (STR, "strings")
-            rows += [column_values(batch.column(name), as_text=kind.kind in texts) for name, kind in columns.further]
-            for listed, (image, elsewhere), *values in zip(objects, *rows, strict=True):
-                origin, key = f"{unit.path} row {number}", f"{unit.name}:{number}"
-                labels, further = ([], values) if columns.label is None else (values[:1], values[1:])
+        """Yield a reference with its image for each row of a row group; none for the unit of a damaged file."""
+        row, columns = unit.first, self.columns
+        for batch in () if unit.group is None else file.batches(unit.group, columns.all_names, _BATCH_ROWS):
+            images = list(_iterate_images(batch.column(columns.image)))
+            no_values = [None] * len(images)
+            labels = no_values if columns.label is None else column_values(batch.column(columns.label))
+            objects = no_values if columns.objects is None else batch.column(OBJECTS).to_pylist()
+            extra_columns = [
+                column_values(batch.column(name), as_text=LIST_KINDS.get(kind.kind, kind.kind) == STR)
+                for name, kind in columns.extra
+            ]
+            for (image, path), label, row_objects, *extra in zip(images, labels, objects, *extra_columns, strict=True):
+                origin, key = f"{unit.path} row {row}", f"{unit.name}:{row}"
                 try:
-                    data = _check_bytes(image, elsewhere, origin)
-                    names = tuple(self._resolve_class(value, origin) for value in labels)
-                    features = self._read_further(further, origin)
+                    data = _check_bytes(image, path, origin)
+                    classes = () if columns.label is None else (self._resolve_class(label, origin),)
+                    features = self._convert_extra(extra, origin)
                     if columns.objects is not None:
-                        features = {ANNOTATION: self._make_annotation(listed, names, features, origin)}
+                        features = {ANNOTATION: self._make_annotation(row_objects, classes, features, origin)}
                     yield make_reference(
                         self.options,
                         key,
                         path=unit.path,
-                        offset=number,
+                        offset=row,
                         size=len(data),
                         split=unit.split,
-                        labels=names,
+                        labels=classes,
                         features=features,
                         data=data,
                     )
                 except BadRecordError as error:
                     reject(add_key(error, key))
-                number += 1
+                row += 1
 
     def _make_annotation(
-        self, objects: Any, classes: tuple[str, ...], further: Mapping[str, Any], origin: str
+        self, row_objects: Any, classes: tuple[str, ...], extra: Mapping[str, Any], origin: str
     ) -> CarriedAnnotation:
         """Return the annotation of a row with objects; BadRecordError if they are invalid."""
         assert self.columns.objects is not None
         place = Place(origin)
         try:
             names = self.columns.objects.names
-            if names is None and (listed := self._pick_listed_labels(is_of_pictures=False)):
-                names = listed.names
-            objects_of_row = () if objects is None else read_objects(objects, names)
+            if names is None and (file_labels := self._pick_file_labels(for_pictures=False)):
+                names = file_labels.names
+            objects = () if row_objects is None else read_objects(row_objects, names)
         except ValueError as error:
             raise place.error(str(error)) from None
         return CarriedAnnotation(
-            ImageAnnotation("", place, objects=objects_of_row, classes=classes, values=tuple(further.items()))
+            ImageAnnotation("", place, objects=objects, classes=classes, values=tuple(extra.items()))
         )
 
-    def _read_further(self, values: Sequence[Any], origin: str) -> Mapping[str, Any]:
-        """Return the values of the extra columns of a row; BadRecordError if a column cannot hold its value."""
-        for (name, kind), value in zip(self.columns.further, values, strict=True):
+    def _convert_extra(self, values: Sequence[Any], origin: str) -> Mapping[str, Any]:
+        """Return the values of a row's extra columns by name; BadRecordError if a column cannot hold its value."""
+        for (name, kind), value in zip(self.columns.extra, values, strict=True):
             problem = _find_problem(value, kind)
             if problem:
                 raise BadRecordError(origin, f"column {name!r} {problem}")
-        declared = dict(self.columns.further)
-        return further_values(dict(zip(declared, values, strict=True)), declared) if declared else NO_FEATURES
+        kinds = dict(self.columns.extra)
+        return convert_row(dict(zip(kinds, values, strict=True)), kinds) if kinds else NO_FEATURES
 
     def _resolve_class(self, value: Any, origin: str) -> str:
-        """Return the class name of a row's label; BadRecordError if it is invalid."""
+        """Return the class name for a row's label; BadRecordError if it is invalid."""
         if isinstance(value, UnreadableValue):
             raise BadRecordError(origin, f"its label cannot be read: {value.problem}, {value.detail}")
         if self.columns.names is None or isinstance(value, str):
@@ -322,7 +330,7 @@ class ParquetImages(Source):
 
 
 def _check_objects(columns: ParquetColumns, classes: Classes, path: str) -> None:
-    """Raise SourceError if a file has objects whose classes, or those of its pictures, are not known before they are read."""
+    """Raise SourceError if a file has objects, and the classes of these or of pictures are unknown before they are read."""
     if columns.objects is None:
         return
     if columns.label is not None and columns.names is None:
@@ -340,10 +348,10 @@ def _find_problem(value: Any, kind: ColumnKind) -> str:
     """Return why an extra column cannot hold a value; an empty string if it can."""
     if isinstance(value, UnreadableValue):
         return f"cannot be read: {value.problem}, {value.detail}"
-    items = value if isinstance(value, list) else [value]
     if value is None:
-        is_missed = kind.kind == INT and kind.missing is None
-        return "has no value; pass NAME=int=0 in --column-types to store 0 there" if is_missed else ""
+        needs_value = kind.kind == INT and kind.missing is None
+        return "has no value; pass NAME=int=0 in --column-types to store 0 there" if needs_value else ""
+    items = value if isinstance(value, list) else [value]
     if None in items:
         return f"has a list whose item {items.index(None)} is null"
     if LIST_KINDS.get(kind.kind, kind.kind) not in (FLOAT, FLOAT32):
@@ -353,25 +361,27 @@ def _find_problem(value: Any, kind: ColumnKind) -> str:
 
 
 def _iterate_images(column: Any) -> Iterator[tuple[bytes | None, bytes | None]]:
-    """Yield the bytes of each image, and its path if there is one and no bytes."""
+    """Yield (bytes, path) of each image; the path matters only if there are no bytes, and may be None otherwise."""
     if not pyarrow.types.is_struct(column.type):
         yield from ((data, None) for data in column.to_pylist())
         return
-    data = pyarrow.compute.struct_field(column, "bytes")
+    images = pyarrow.compute.struct_field(column, "bytes")
     has_path = any(field.name == "path" and pyarrow.types.is_string(field.type) for field in column.type)
-    if data.null_count == 0 or not has_path:
-        yield from ((image, None) for image in data.to_pylist())
+    if images.null_count == 0 or not has_path:
+        yield from ((data, None) for data in images.to_pylist())
         return
-    # Bytes, since a path need not be UTF-8.
+    # As bytes, since a path need not be UTF-8.
     paths = pyarrow.compute.struct_field(column, "path").cast(pyarrow.binary())
-    yield from zip(data.to_pylist(), paths.to_pylist(), strict=True)
+    yield from zip(images.to_pylist(), paths.to_pylist(), strict=True)
 
 
 def _check_bytes(data: bytes | None, path: bytes | None, origin: str) -> bytes:
     """Return the bytes of an image; BadRecordError if there are none. `origin` names the row."""
     if data is None and path:
-        shown = path.decode("utf-8", "backslashreplace")
-        raise BadRecordError(origin, f"no bytes, and only a path: {shown}; store the images' bytes in the Parquet file")
+        path_text = path.decode("utf-8", "backslashreplace")
+        raise BadRecordError(
+            origin, f"no bytes, and only a path: {path_text}; store the images' bytes in the Parquet file"
+        )
     if not data:
         raise BadRecordError(origin, "the image is empty" if data is not None else "no image: a null")
     return data

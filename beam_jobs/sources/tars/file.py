@@ -18,11 +18,14 @@ def is_tar(path: str) -> bool:
 
 @contextlib.contextmanager
 def open_tar(path: str, compression: str) -> Iterator[tuple[BinaryIO, int | None]]:
-    """Open a tar as a file that seeks forward; also yield where it ends, if that is known before reading.
+    """Open a tar as a file that can seek forward.
 
     Args:
         path: path of the tar.
         compression: as `read_compression` returns it.
+
+    Yields:
+        (file, its size in bytes); None for the size of a compressed tar.
     """
     if compression:
         with open_decompressed(path, compression) as file:

@@ -20,10 +20,10 @@ from beam_jobs.sources.tars.samples import (
     LABEL_FIELDS,
     TEXT,
     MemberContent,
-    field_labels,
+    find_label_field,
     find_label_map_field,
-    label_field,
-    samples,
+    parse_field_labels,
+    read_samples,
 )
 from beam_jobs.sources.tars.unit import TarUnit, is_record
 from beam_jobs.values.column_kinds import ColumnKind
@@ -31,13 +31,15 @@ from tpudata.errors import BadRecordError, SourceError
 from tpudata.format.label_map import GREY, MAP_BITS, PALETTE, png_kind
 
 CLASSES, TARS, PAIRS = "classes", "tars", "pairs"
-# In words.
+# Descriptions of the forms, for messages.
 FORMS = {CLASSES: "a tar of images in folders", TARS: "a tar of tars", PAIRS: "a tar of samples"}
-# Bytes of a compressed tar to look at: its members can only be skipped by unpacking, which takes a second or two.
+# Bytes of a compressed tar in which its form is looked for; unpacking them takes a second or two.
 MOST_LOOKED_AT = 1 << 29
-# Samples in which a label is looked for, and names among which the rest of a sample is.
-_MOST_SAMPLES, _MOST_NAMES = 1000, 100_000
-# Samples whose JSON shows the columns.
+# Number of samples that are searched for a label.
+_MOST_SAMPLES = 1000
+# Number of members that are searched for the rest of a sample, which only an error needs.
+_MOST_NAMES = 100_000
+# Number of samples whose JSON decides the columns.
 _COLUMN_SAMPLES = 100
 
 
@@ -46,11 +48,11 @@ class TarForm(NamedTuple):
 
     Attributes:
         form: `CLASSES`, `TARS` or `PAIRS`.
-        labels: labels of the first pair, for pairs.
-        several: whether these are a list.
-        has_captions: whether samples have captions: a text that is not their class.
-        map_dtype: dtype of the label maps of samples, by that of the first one; empty if it has none.
-        columns: those of the JSON of samples.
+        labels: labels of the first sample that has some, as written; empty for other forms.
+        several: whether these labels are a list.
+        has_captions: whether samples have captions: texts that are not their class.
+        map_dtype: dtype of the label maps of samples, by the first sample; empty if it has none.
+        columns: columns in the JSON of samples.
     """
 
     form: str
@@ -61,32 +63,33 @@ class TarForm(NamedTuple):
     columns: JsonColumns = NO_COLUMNS
 
 
-def tar_form(
+def detect_tar_form(
     unit: TarUnit,
     *,
     labelled: bool,
     column_kinds: Mapping[str, ColumnKind] = MappingProxyType({}),
     most_looked_at: int = MOST_LOOKED_AT,
 ) -> TarForm:
-    """Return the form of a tar.
+    """Return the form of a tar, by its first members.
 
     Args:
         unit: the tar.
-        labelled: whether the labels of samples are read.
+        labelled: whether to read the labels of samples.
         column_kinds: declared kinds of columns.
-        most_looked_at: number of first bytes of a compressed tar that are unpacked to learn its form.
+        most_looked_at: number of bytes of a compressed tar that may be unpacked.
 
     Raises:
-        SourceError: it is a compressed tar of tars, or its first members are too large to say; or values of a column do not fit
-            each other.
+        SourceError: it is a compressed tar of tars, or a compressed tar whose first members are larger than `most_looked_at`; or
+            values of a column differ in kind.
         UsageError: there is no column of a declared name.
     """
     compression = read_compression(unit.path)
     with _open_start(unit.path, compression, most_looked_at) as (file, size):
-        first = next((member for member in tar_members(file, unit.path, 0, size) if is_record(member)), None)
-        if first is None:
+        members = tar_members(file, unit.path, 0, size)
+        first_member = next((member for member in members if is_record(member)), None)
+        if first_member is None:
             return TarForm(CLASSES)
-        if is_tar_header(_read_head(file, first)):
+        if is_tar_header(_read_head(file, first_member)):
             if compression:
                 raise SourceError(f"{unit.path} is a compressed tar of tars, in which nothing can be found. Unpack it.")
             return TarForm(TARS)
@@ -95,40 +98,45 @@ def tar_form(
         _, fields = next(_read_samples(file, unit, size), ("", {}))
         if len(fields) < 2 or not any(name in IMAGE_FIELDS for name in fields):
             return TarForm(CLASSES)
-        has_captions = TEXT in fields and (not labelled or label_field(fields) != TEXT)
-        dtype = "" if compression else _map_dtype(file, fields)
-    form = TarForm(PAIRS, (), False, has_captions, dtype, _find_columns(unit, fields, column_kinds))
+        has_captions = TEXT in fields and (not labelled or find_label_field(fields) != TEXT)
+        map_dtype = "" if compression else _find_map_dtype(file, fields)
+    columns = _find_columns(unit, fields, column_kinds)
+    form = TarForm(PAIRS, has_captions=has_captions, map_dtype=map_dtype, columns=columns)
     if not labelled:
         return form
     with _open_start(unit.path, compression, most_looked_at) as (file, size):
         for _, sample in itertools.islice(_read_samples(file, unit, size), _MOST_SAMPLES):
-            field = label_field(sample)
-            # A sample without a label is a bad record, and says nothing about the others.
+            field = find_label_field(sample)
+            # A sample without a valid label is a bad record, and does not decide.
             with contextlib.suppress(BadRecordError):
                 if field is not None:
-                    labels, several = field_labels(sample[field], field, unit.path)
+                    labels, several = parse_field_labels(sample[field], field, unit.path)
                     return form._replace(labels=labels, several=several)
     return form
 
 
 def _read_samples(file: BinaryIO, unit: TarUnit, size: int | None) -> Iterator[tuple[str, dict[str, MemberContent]]]:
+    """Yield the samples of a tar without the content of images, see `read_samples`."""
     members = tar_members(file, unit.path, 0, size)
-    # One that is too large is rejected when it is listed.
+    # The listing rejects a member that is too large.
     files = (member for member in members if is_record(member) and member.size <= MOST_INPUT_BYTES)
-    return samples(file, unit.path, files, read_images=False)
+    return read_samples(file, unit.path, files, reads_images=False)
 
 
-def _map_dtype(file: BinaryIO, fields: Mapping[str, MemberContent]) -> str:
-    """Return the dtype of the label map of a sample; empty if it has none, or a picture whose values are not classes."""
+def _find_map_dtype(file: BinaryIO, fields: Mapping[str, MemberContent]) -> str:
+    """Return the dtype of a sample's label map; empty without one, and for a picture whose values are not classes."""
     name = find_label_map_field(fields)
-    kind = None if name is None else png_kind(_read_head(file, fields[name].member))
-    if kind is None or kind[1] not in (GREY, PALETTE):
+    bits_and_color = None if name is None else png_kind(_read_head(file, fields[name].member))
+    if bits_and_color is None:
         return ""
-    return "uint16" if kind[0] == MAP_BITS["uint16"] else "uint8"
+    bits, color = bits_and_color
+    if color not in (GREY, PALETTE):
+        return ""
+    return "uint16" if bits == MAP_BITS["uint16"] else "uint8"
 
 
 def _find_columns(unit: TarUnit, first: Mapping[str, MemberContent], declared: Mapping[str, ColumnKind]) -> JsonColumns:
-    """Return the columns of the JSON of the first samples; of a compressed tar, of the first one."""
+    """Return the columns in the JSON of the first samples; only of `first`, the first one, if the tar is compressed."""
     if JSON not in first or read_compression(unit.path):
         return JsonColumns.find([first[JSON]] if JSON in first else [], declared, unit.path)
     with open_tar(unit.path, "") as (file, size):
@@ -136,7 +144,7 @@ def _find_columns(unit: TarUnit, first: Mapping[str, MemberContent], declared: M
         return JsonColumns.find((fields[JSON] for _, fields in samples if JSON in fields), declared, unit.path)
 
 
-def first_paths(units: Iterable[TarUnit]) -> Iterator[str]:
+def list_member_paths(units: Iterable[TarUnit]) -> Iterator[str]:
     """Yield the paths of the members of tars that may be pictures; of a compressed tar, those in its first 512 MiB."""
     for unit in units:
         compression = read_compression(unit.path)
@@ -149,7 +157,7 @@ def first_paths(units: Iterable[TarUnit]) -> Iterator[str]:
 
 
 def check_is_no_sample(unit: TarUnit, name: str) -> None:
-    """Raise SourceError if a member in no folder belongs to a sample of a WebDataset that cannot be read as one.
+    """Raise SourceError if a member in no folder belongs to a WebDataset sample that does not follow the rules of such.
 
     Args:
         unit: the tar.
@@ -177,8 +185,8 @@ def check_is_no_sample(unit: TarUnit, name: str) -> None:
     )
 
 
-def inner_tars(outer: TarUnit) -> Iterator[TarUnit]:
-    """Yield the tars in a tar of tars, each named by its class; SourceError if there is another file or a link among them."""
+def list_inner_tars(outer: TarUnit) -> Iterator[TarUnit]:
+    """Yield the tars in a tar of tars, which are named after their classes; SourceError if another file or a link is among them."""
     with open_tar(outer.path, "") as (file, size):
         for member in tar_members(file, outer.path, 0, size):
             if member.link or member.problem:
@@ -198,12 +206,12 @@ def inner_tars(outer: TarUnit) -> Iterator[TarUnit]:
 
 
 class _FirstBytes:
-    """The first bytes of a compressed tar; what reads or seeks beyond them raises a SourceError before anything is unpacked."""
+    """The first bytes of a compressed tar; a read or seek beyond them raises SourceError instead of unpacking more."""
 
     def __init__(self, file: BinaryIO, path: str, limit: int) -> None:
         self._file = file
         self._path = path
-        self._most = limit
+        self._limit = limit
 
     def seek(self, offset: int) -> int:
         self._check(offset)
@@ -214,15 +222,16 @@ class _FirstBytes:
         return self._file.read(length)
 
     def _check(self, end: int) -> None:
-        if end > self._most:
+        if end > self._limit:
             raise SourceError(
-                f"{self._path} is compressed, and its first {self._most >> 20} MiB do not say what it holds. Unpack"
-                " it, or leave the large file at its beginning out."
+                f"{self._path} is compressed, and its first {self._limit >> 20} MiB do not show what it holds. Unpack it, or omit"
+                " the large file at its beginning."
             )
 
 
 @contextlib.contextmanager
 def _open_start(path: str, compression: str, limit: int) -> Iterator[tuple[BinaryIO, int | None]]:
+    """Open a tar, see `open_tar`; a compressed one only up to `limit` bytes."""
     with open_tar(path, compression) as (file, size):
         yield (cast(BinaryIO, _FirstBytes(file, path, limit)) if compression else file), size
 

@@ -1,4 +1,4 @@
-"""Columns of samples: the keys of their JSON, like those of a JSONL list; the first samples determine their kinds."""
+"""Columns of samples: the keys of their JSON, as in a JSONL list, but with kinds that the first samples determine."""
 
 from __future__ import annotations
 
@@ -7,30 +7,30 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from beam_jobs.sources.lists.columns import ColumnReader, features
+from beam_jobs.sources.lists.columns import ColumnReader, make_features
 from beam_jobs.sources.lists.place import RowPlace
 from beam_jobs.sources.lists.roles import Roles
-from beam_jobs.sources.tars.samples import LABEL, MemberContent, json_object
+from beam_jobs.sources.tars.samples import LABEL, MemberContent, parse_json_object
 from beam_jobs.values.column_kinds import INT, LIST_KINDS, STR, ColumnKind
 from tpudata.errors import BadRecordError
 from tpudata.format import Feature
 
 
 class JsonColumns(NamedTuple):
-    """Columns that the JSON of samples has.
+    """The columns in the JSON of samples.
 
     Attributes:
-        kinds: name and kind of each.
+        kinds: name and kind of each column.
     """
 
     kinds: tuple[tuple[str, ColumnKind], ...] = ()
 
     @classmethod
     def find(cls, contents: Iterable[MemberContent], declared: Mapping[str, ColumnKind], path: str) -> JsonColumns:
-        """Return the columns that the JSON of some samples has, except the label and keys with nested values.
+        """Return the columns in the JSON of some samples: all keys except the label and those with nested values.
 
         Args:
-            contents: the JSON of samples.
+            contents: the JSON of the samples.
             declared: kinds by column, which take precedence.
             path: path of the tar.
 
@@ -38,26 +38,26 @@ class JsonColumns(NamedTuple):
             SourceError: values of a column are missing or differ in kind, as for lists.
             UsageError: there is no column of a declared name.
         """
-        scalars = {name: kind for name, kind in declared.items() if kind.kind not in LIST_KINDS}
-        reader, nested = ColumnReader(scalars, Roles("", LABEL, None), typed=True), set[str]()
+        declared_scalars = {name: kind for name, kind in declared.items() if kind.kind not in LIST_KINDS}
+        reader = ColumnReader(declared_scalars, Roles("", LABEL, None), typed=True)
+        nested_names = set[str]()
         for index, content in enumerate(contents):
             try:
-                values = json_object(content, path)
+                values = parse_json_object(content, path)
             except BadRecordError:
-                # It is rejected when it is listed.
+                # The listing rejects this sample.
                 continue
-            nested |= {name for name, value in values.items() if not _is_flat(value)}
-            flat = {name: value for name, value in values.items() if name not in nested}
-            place = _SamplePlace(0, index, f"{path}/{content.member.name}")
-            reader.add(flat, place)
-        for name in nested:
+            nested_names |= {name for name, value in values.items() if not _is_flat(value)}
+            flat_values = {name: value for name, value in values.items() if name not in nested_names}
+            reader.add(flat_values, _SamplePlace(0, index, f"{path}/{content.member.name}"))
+        for name in nested_names:
             reader.facts.columns.pop(name, None)
         return cls(tuple(reader.facts.kinds(declared).items()))
 
     @property
     def features(self) -> tuple[Feature, ...]:
         """Schema of the columns."""
-        return features(dict(self.kinds))
+        return make_features(dict(self.kinds))
 
     def select(self, names: Iterable[str]) -> JsonColumns:
         """Return the columns of these names."""
@@ -65,7 +65,7 @@ class JsonColumns(NamedTuple):
         return JsonColumns(tuple((name, kind) for name, kind in self.kinds if name in selected_names))
 
     def read(self, values: Mapping[str, Any], origin: str) -> dict[str, Any]:
-        """Return the value of each column in a sample, for the features of its record, which check its kind.
+        """Return the value of each column in a sample; converters check that values are of the columns' kinds.
 
         Raises:
             BadRecordError: a whole number is missing.
@@ -74,7 +74,7 @@ class JsonColumns(NamedTuple):
 
 
 class _SamplePlace(RowPlace):
-    """Place of a sample, for messages."""
+    """Place of a sample; `path` is that of its JSON in the tar."""
 
     def __str__(self) -> str:
         return self.path
@@ -85,11 +85,9 @@ NO_COLUMNS = JsonColumns()
 
 def _is_flat(value: Any) -> bool:
     """Return whether a value is a scalar or a list of scalars."""
-    return (
-        all(element is not None and _is_scalar(element) for element in value)
-        if isinstance(value, list)
-        else _is_scalar(value)
-    )
+    if isinstance(value, list):
+        return all(element is not None and _is_scalar(element) for element in value)
+    return _is_scalar(value)
 
 
 def _is_scalar(value: Any) -> bool:
@@ -97,14 +95,12 @@ def _is_scalar(value: Any) -> bool:
 
 
 def _convert_value(name: str, kind: ColumnKind, value: Any, origin: str) -> Any:
-    """Return a value of a sample's JSON as the column's kind stores it; BadRecordError if it is missing and required."""
+    """Convert a value of a sample's JSON to the one that its column stores; BadRecordError if a whole number is missing."""
     if kind.kind in LIST_KINDS:
+        if not isinstance(value, list):
+            return value or []
         element_kind = ColumnKind(LIST_KINDS[kind.kind], "")
-        return (
-            [_convert_value(name, element_kind, element, origin) for element in value]
-            if isinstance(value, list)
-            else value or []
-        )
+        return [_convert_value(name, element_kind, element, origin) for element in value]
     if value is None or value == "":
         if kind.missing is not None:
             return kind.missing
@@ -116,5 +112,5 @@ def _convert_value(name: str, kind: ColumnKind, value: Any, origin: str) -> Any:
         return "" if kind.kind == STR else math.nan
     if kind.kind == STR and not isinstance(value, str) and _is_scalar(value):
         return json.dumps(value)
-    # A truth value is 0 or 1, as in lists.
+    # true and false are 1 and 0, as in lists.
     return int(value) if isinstance(value, bool) else value

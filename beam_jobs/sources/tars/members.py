@@ -17,9 +17,9 @@ The fields of a header that are read here (POSIX.1-1988 "ustar", GNU tar manual 
     257    8       "ustar\\0" and version; GNU writes "ustar  \\0", and has no prefix
     345    155     prefix: stands before the name, with a slash
 
-Python's tarfile is not used. It takes a damaged header, and a file that is cut between members, for the end of the tar. In Python
-3.11.7 it skips the rest of a damaged pax header, so that a member gets a name cut at 100 bytes, and another class. It takes the
-access times in GNU's incremental tars for a prefix of names. And a member costs 26 us of CPU, not 8.
+Python's tarfile is not used. It takes a damaged header, and the end of a file that is truncated between members, for the end of the
+tar. In Python 3.11.7 it skips the rest of a damaged pax header, so that a member gets a name truncated to 100 bytes, and another
+class. It takes the access times in GNU's incremental tars for a prefix of names. And a member costs it 26 us of CPU instead of 8.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import BinaryIO, NamedTuple
 
-from beam_jobs.file_names import is_path_left_behind, member_path
+from beam_jobs.file_names import is_path_left_behind, resolve_member_path
 from tpudata.errors import CorruptionError, SourceError
 
 BLOCK = 512
@@ -48,11 +48,11 @@ _REJECTED_TYPES = {
 _PAX_KEYS = ("path", "linkpath", "size")
 _SPARSE_KEYS = ("GNU.sparse.", "SCHILY.realsize")
 _CHUNK = 1 << 16
-# Problem of a member whose path begins with more `..` than folders before them.
+# Reason to reject a member whose path leads out of the archive.
 OUTSIDE = "outside the archive by its path; pack the archive again from the folder that holds it"
-# Largest long name or pax header. Systems have names of 4096 bytes at most.
+# Size of the largest long name or pax header; operating systems allow names of 4096 bytes.
 _MOST_NAME_BYTES = 1 << 20
-# Offsets in files are int64. A header can claim up to 2^95 bytes.
+# Largest offset in a file, an int64; a header can claim up to 2^95 bytes.
 _MOST_BYTES = (1 << 63) - 1
 
 
@@ -63,9 +63,9 @@ class Member(NamedTuple):
         name: its path in the tar, without `.` and `..`.
         offset: byte offset of its content in the tar's file (in the unpacked stream of a compressed one).
         size: bytes of its content.
-        is_file: whether it is a file; otherwise a link or device without content, or a member with a `problem`.
-        link: the target of a link, else empty.
-        problem: why a member is rejected, else empty.
+        is_file: whether it is a valid file; otherwise a link or device without content, or a member with a `problem`.
+        link: target of a link; otherwise empty.
+        problem: reason to reject the member; empty if there is none.
     """
 
     name: str
@@ -82,34 +82,34 @@ def is_tar_header(block: bytes) -> bool:
 
 
 def tar_members(file: BinaryIO, path: str, start: int = 0, end: int | None = None) -> Iterator[Member]:
-    """Yield the members of a tar in their order, except folders.
+    """Yield the members of a tar in order, except folders.
 
     Between two members the caller may read from `file`. Memory holds one header.
 
     Args:
-        file: can seek, forward at least.
+        file: file that can seek, at least forward.
         path: path of the tar, for messages.
-        start: byte at which the tar begins in the file.
-        end: byte at which it ends; None if that is not known before it is read.
+        start: byte of the file at which the tar begins.
+        end: byte at which it ends; None if that is unknown before it is read.
 
     Raises:
-        CorruptionError: a header is damaged, or the tar is cut; names file and offset.
-        SourceError: it has members that are not read (parts of files, GNU sparse files); names the first of them.
+        CorruptionError: a header is damaged, or the tar is truncated; names file and offset.
+        SourceError: the tar has members of a type that is not read (parts of files, GNU sparse files); names the first of them.
     """
     offset = start
     long_name = long_link = ""
     pax: dict[str, str] = {}
-    # The member before, if its header gives a size to a type without data.
-    dataless = ""
+    # Name of the previous member if its type has no data, but its header gives a size.
+    dataless_name = ""
     while True:
         header = _read(file, path, offset, BLOCK, end, "where the next member or the end mark should be")
         if header == _ZEROS:
             _check_rest(file, path, offset + BLOCK, end)
             return
         if not _checksum_fits(header):
-            if dataless:
+            if dataless_name:
                 raise SourceError(
-                    f"{path} at byte {offset}: {dataless} is a link, folder or device that has data in the tar, which is not"
+                    f"{path} at byte {offset}: {dataless_name} is a link, folder or device that has data in the tar, which is not"
                     " read. Pack the tar again with tar."
                 )
             raise CorruptionError(path, offset, "no tar header where one is expected: its checksum does not fit")
@@ -136,14 +136,14 @@ def tar_members(file: BinaryIO, path: str, start: int = 0, end: int | None = Non
             else:
                 pax = _parse_pax(body, path, offset)
         elif kind != b"V":
-            # The path of a sparse file of format 1.0 is made up.
+            # A sparse file of format 1.0 has its name under a separate key, and an artificial path.
             name = pax.get("GNU.sparse.name") or pax.get("path") or long_name or _parse_name(header)
-            safe_path = member_path(name)
+            safe_path = resolve_member_path(name)
             if any(key.startswith(_SPARSE_KEYS) for key in pax):
                 kind = b"S"
             if kind in _REJECTED_TYPES:
                 raise SourceError(f"{path} at byte {offset}: {safe_path or name} is {_REJECTED_TYPES[kind]}.")
-            # Before there was a type for folders, a slash at the end marked them.
+            # Old tars have no type for folders; a slash at the end of the name marks them.
             if kind not in _FOLDER_TYPES and (kind not in _FILE_TYPES or size or not name.endswith("/")):
                 link = (
                     (pax.get("linkpath") or long_link or _decode_text(header[157:257])) if kind in _LINK_TYPES else ""
@@ -152,14 +152,14 @@ def tar_members(file: BinaryIO, path: str, start: int = 0, end: int | None = Non
                 if safe_path is None and kind in _FILE_TYPES and not is_path_left_behind(name):
                     problem = problem or OUTSIDE
                 yield Member(safe_path or name, content, size, kind in _FILE_TYPES and not problem, link, problem)
-            dataless = (safe_path or name) if stated_size > size else ""
+            dataless_name = (safe_path or name) if stated_size > size else ""
             long_name = long_link = ""
             pax = {}
         offset = content + (size + BLOCK - 1) // BLOCK * BLOCK
 
 
 def _find_problem(kind: bytes, name: str, size: int) -> str:
-    """Return why a member is rejected, or an empty string."""
+    """Return the reason to reject a member by its type, or a file by its name; an empty string for a valid one."""
     if kind in _FILE_TYPES:
         return f"a folder by its name that has content: {size} bytes; rename it" if name.endswith("/") else ""
     if kind in _LINK_TYPES or kind in _DEVICE_TYPES:
@@ -168,7 +168,7 @@ def _find_problem(kind: bytes, name: str, size: int) -> str:
 
 
 def _check_global(pax: dict[str, str], path: str, offset: int) -> None:
-    """Raise SourceError if a pax header of all members sets what each member has for itself."""
+    """Raise SourceError if a pax header of all members sets a key that describes a single member."""
     for key in pax:
         if key in _PAX_KEYS or key.startswith(_SPARSE_KEYS):
             raise SourceError(
@@ -206,13 +206,14 @@ def _checksum_fits(header: bytes) -> bool:
     except ValueError:
         return False
     total = sum(header) - sum(field) + 8 * ord(" ")
-    # Some old programs sum signed bytes. Counting those takes twice as long as everything else here.
+    # Some old programs sum signed bytes. This sum is compared last: it takes twice as long as everything else here.
     return stored_checksum == total or stored_checksum == total - 256 * sum(
         byte > 127 for byte in header[:148] + header[156:]
     )
 
 
 def _parse_number(field: bytes, path: str, offset: int) -> int:
+    """Parse a size: octal digits or, with the first bit set, a big-endian number; CorruptionError if it is neither."""
     if field[0] & 0x80:
         return int.from_bytes(bytes((field[0] & 0x7F,)) + field[1:], "big")
     try:
@@ -239,13 +240,14 @@ def _parse_pax(body: bytes, path: str, offset: int) -> dict[str, str]:
     try:
         while position < len(body) and body[position]:
             space = body.index(b" ", position)
-            following = position + int(body[position:space])
-            key, equals, value = body[space + 1 : following - 1].partition(b"=")
-            if following <= space or following > len(body) or not equals:
+            record_end = position + int(body[position:space])
+            key, equals, value = body[space + 1 : record_end - 1].partition(b"=")
+            if record_end <= space or record_end > len(body) or not equals:
                 raise ValueError
             records[key.decode("utf-8", "surrogateescape")] = value.decode("utf-8", "surrogateescape")
-            position = following
+            position = record_end
         if records.get("size"):
+            # Raises ValueError if the size is not a number.
             int(records["size"])
     except ValueError:
         raise CorruptionError(path, offset, "a damaged pax header") from None

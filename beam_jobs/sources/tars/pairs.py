@@ -1,5 +1,5 @@
-"""Samples of a WebDataset as records: an image with its class, a caption if there is a text that is not the class, its label map,
-and the keys of its JSON as columns.
+"""Conversion of a WebDataset's samples to records: an image with its class, its label map, a caption if the sample has a text that
+is not the class, and the keys of its JSON as columns.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from beam_jobs.sources.tars.samples import (
     LABEL,
     TEXT,
     MemberContent,
-    caption,
+    decode_text,
     describe_image_problem,
-    field_labels,
+    find_label_field,
     find_label_map_field,
-    json_object,
-    label_field,
-    samples,
+    parse_field_labels,
+    parse_json_object,
+    read_samples,
 )
 from beam_jobs.sources.tars.unit import TarUnit
 from tpudata.errors import BadRecordError
@@ -41,9 +41,9 @@ class TarRecord(NamedTuple):
 
     Attributes:
         content: its member.
-        split: the split that names say, or empty.
-        labels: its classes, as written.
-        columns: extra features.
+        split: the split that names of folders and files stand for, or empty.
+        labels: its labels, as written.
+        columns: extra features, by name.
     """
 
     content: MemberContent
@@ -54,14 +54,14 @@ class TarRecord(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Pairs:
-    """The way from samples to records.
+    """Rules for converting samples to records.
 
     Attributes:
         has_classes: whether records have classes.
         several_labels: whether samples have lists of labels.
         has_captions: whether samples have captions.
         has_maps: whether samples have label maps.
-        columns: those of the JSON of samples.
+        columns: columns in the JSON of samples.
         note: gets fields that are not stored, and classes in files of text.
     """
 
@@ -82,68 +82,74 @@ class Pairs:
         *,
         compressed: bool,
     ) -> Iterator[TarRecord]:
-        """Yield the image of each sample.
+        """Yield the record of each sample.
 
         Args:
-            file: the tar.
-            unit: its tar.
-            members: its files.
-            ignored: gets the fields that are not stored.
-            reject: called with the error of a sample that is not a record.
-            compressed: whether images are read here.
+            file: the opened tar.
+            unit: the tar.
+            members: files of the tar.
+            ignored: gets the names of members that are not stored.
+            reject: called with the error of a sample that cannot be a record.
+            compressed: whether the tar is compressed, so that images are read here.
         """
-        for key, fields in samples(file, unit.path, members, compressed):
+        for key, fields in read_samples(file, unit.path, members, reads_images=compressed):
             origin = f"{unit.path}/{key}"
-            images = [name for name in fields if name in IMAGE_FIELDS]
-            source = label_field(fields) if self.has_classes else None
+            image_fields = [name for name in fields if name in IMAGE_FIELDS]
+            label_field = find_label_field(fields) if self.has_classes else None
             columns: dict[str, Any] = {}
             try:
-                if len(images) != 1:
+                if len(image_fields) != 1:
                     raise BadRecordError(origin, describe_image_problem(fields))
+                (image_field,) = image_fields
                 labels: tuple[str, ...] = ()
                 if self.has_classes:
-                    if source is None:
-                        image_name = fields[images[0]].member.name
+                    if label_field is None:
+                        image_name = fields[image_field].member.name
                         raise BadRecordError(
                             origin,
                             f"no .cls, .json or .txt follows or precedes it: {image_name}; pack the tar again with --sort=name",
                         )
-                    labels_as_written, several = field_labels(fields[source], source, unit.path)
+                    labels, several = parse_field_labels(fields[label_field], label_field, unit.path)
                     if several and not self.several_labels:
-                        raise BadRecordError(origin, "it has a list of labels, and the first sample has not")
-                    labels = labels_as_written
+                        raise BadRecordError(origin, "it has a list of labels, unlike the first sample")
                 if self.has_captions:
-                    has_caption = TEXT in fields and source != TEXT
-                    columns[CAPTION.name] = [caption(fields[TEXT], unit.path)] if has_caption else []
+                    has_caption = TEXT in fields and label_field != TEXT
+                    columns[CAPTION.name] = [decode_text(fields[TEXT], unit.path)] if has_caption else []
                 if self.has_maps:
-                    columns[LABEL_MAP] = _label_map(fields, unit, origin, compressed=compressed)
-                values = json_object(fields[JSON], unit.path) if JSON in fields else {}
-                columns |= self.columns.read(values, origin)
+                    columns[LABEL_MAP] = _locate_label_map(fields, unit, origin, compressed=compressed)
+                json_values = parse_json_object(fields[JSON], unit.path) if JSON in fields else {}
+                columns |= self.columns.read(json_values, origin)
             except BadRecordError as error:
                 reject(add_key(error, unit.key(key)))
                 continue
-            used_fields = {images[0], *([source] if source else ()), *([TEXT] if self.has_captions else ())}
-            used_fields |= {find_label_map_field(fields)} if self.has_maps else set()
-            used_fields |= {JSON} if self.columns.kinds else set()
-            if source == TEXT:
+            used_fields: set[str | None] = {image_field, label_field}
+            if self.has_captions:
+                used_fields.add(TEXT)
+            if self.has_maps:
+                used_fields.add(find_label_map_field(fields))
+            if self.columns.kinds:
+                used_fields.add(JSON)
+            if label_field == TEXT:
                 self.note(TEXT_CLASSES, TEXT)
-            self._note_fields(fields, used_fields, values)
+            self._note_fields(fields, used_fields, json_values)
             ignored.extend(f"{unit.path}/{fields[name].member.name}" for name in fields if name not in used_fields)
-            yield TarRecord(fields[images[0]], unit.split, labels, columns or NO_FEATURES)
+            yield TarRecord(fields[image_field], unit.split, labels, columns or NO_FEATURES)
 
     def _note_fields(
-        self, fields: Iterable[str], used_fields: Collection[str | None], values: Mapping[str, Any]
+        self, fields: Iterable[str], used_fields: Collection[str | None], json_values: Mapping[str, Any]
     ) -> None:
-        """Note the fields and JSON keys of a sample that are not stored; `values` is its JSON."""
+        """Note the fields and the keys of JSON that a sample has and its record lacks."""
         for name in fields:
             if name not in used_fields:
                 self.note(SAMPLE_FIELDS, name)
         if JSON in used_fields:
-            for key in values.keys() - dict(self.columns.kinds).keys() - {LABEL}:
+            for key in json_values.keys() - dict(self.columns.kinds).keys() - {LABEL}:
                 self.note(SAMPLE_FIELDS, f"{key} in {JSON}")
 
 
-def _label_map(fields: Mapping[str, MemberContent], unit: TarUnit, origin: str, *, compressed: bool) -> RangedMap:
+def _locate_label_map(
+    fields: Mapping[str, MemberContent], unit: TarUnit, origin: str, *, compressed: bool
+) -> RangedMap:
     """Return the file range of a sample's label map; BadRecordError if it has none, or the tar is compressed."""
     name = find_label_map_field(fields)
     if name is None:

@@ -1,13 +1,13 @@
-"""Tar files, compressed with gzip or not, in three forms:
+"""Tar files, compressed or not, in three forms:
 
     classes   [.../][SPLIT/]CLASS/FILE        a file's class is the folder it lies in
-    tars      CLASS.tar, holding FILE         a tar of tars, as ImageNet comes: an inner tar's name is the class
+    tars      CLASS.tar, holding FILE         a tar of tars, such as ImageNet's: an inner tar's name is the class
     pairs     KEY.jpg with KEY.cls, KEY.json or KEY.txt, one after the other, as WebDataset writes; a text that is not the class
               is a caption, KEY.seg.png a label map, and keys of JSON are columns
 
-The first members of the first tar determine which. With `--label-from` a file's path in the tar has its class. A key is TAR/MEMBER,
-where TAR is the tar's file name without .gz (the path below the folder, if there are several). Of an uncompressed tar only the
-headers and labels are read, and references say where in it an image lies; images of a compressed tar travel themselves.
+The first members of the first tar determine the form. With `--label-from`, a file's path in the tar gives its class. A key is
+TAR/MEMBER, where TAR is the tar's path below the input's folder without an ending such as .gz. References point into uncompressed
+tars, of which only headers and labels are read; images of a compressed tar travel.
 """
 
 from __future__ import annotations
@@ -19,11 +19,10 @@ from typing import BinaryIO
 
 from beam_jobs.compression.files import read_compression, strip_compression
 from beam_jobs.options import ConvertOptions
-from beam_jobs.references.labels import is_integer_label
 from beam_jobs.references.notes import Note, ignore_note
 from beam_jobs.references.reference import Reference
 from beam_jobs.references.rejection import Reject, add_key, raise_rejection
-from beam_jobs.sources.classes import Classes, ClassifiedSource
+from beam_jobs.sources.classes import Classes, ClassifiedSource, are_integer_labels
 from beam_jobs.sources.input_files import InputFiles
 from beam_jobs.sources.named_splits import (
     LOOKED_AT,
@@ -43,9 +42,9 @@ from beam_jobs.sources.tars.form import (
     PAIRS,
     TARS,
     check_is_no_sample,
-    first_paths,
-    inner_tars,
-    tar_form,
+    detect_tar_form,
+    list_inner_tars,
+    list_member_paths,
 )
 from beam_jobs.sources.tars.json_columns import NO_COLUMNS, JsonColumns
 from beam_jobs.sources.tars.members import Member
@@ -55,28 +54,27 @@ from beam_jobs.sources.tars.samples import (
     read_content,
 )
 from beam_jobs.sources.tars.unit import TarUnit, tar_files
-from beam_jobs.values.column_kinds import INT
 from tpudata.errors import BadRecordError
 from tpudata.format import Feature
 
 
 @dataclasses.dataclass(frozen=True)
 class Tars(ClassifiedSource):
-    """Tar files of one form: a Source whose parts are tars, and whose units are the same or the tars in them.
+    """Tar files of one form: a Source whose parts are tars, and whose units are these or, for a tar of tars, the tars in it.
 
     Attributes:
         options: options with the splits and the seed of the order.
         files: the tars.
-        splits: splits in the names of the tars.
+        splits: splits that the names of the tars stand for.
         form: `CLASSES`, `TARS` or `PAIRS`.
         classes: mapping from labels to class names.
         has_classes: False if records are unlabelled.
         several_labels: whether samples have lists of labels.
         note: gets fields of samples that are not stored, and classes in files of text.
-        path_labels: pattern for classes and columns in paths; None without one.
+        path_labels: rule for classes and columns in paths; None without `--label-from`.
         has_captions: whether samples have captions.
         map_dtype: dtype of the label maps of samples; empty if they have none.
-        columns: those of the JSON of samples.
+        columns: columns in the JSON of samples.
     """
 
     options: ConvertOptions
@@ -92,11 +90,11 @@ class Tars(ClassifiedSource):
     map_dtype: str = ""
     columns: JsonColumns = NO_COLUMNS
     takes_label_from: bool = True
-    # --label-type may say what labels are, or the names of folders.
+    # --label-type applies to labels of samples and to names of folders.
     takes_label_type: bool = True
 
     def noting(self, note: Note) -> Tars:
-        """Return the source that notes."""
+        """Return the source that calls `note` with fields that are not stored, and classes in files of text."""
         return dataclasses.replace(self, note=note)
 
     @classmethod
@@ -105,30 +103,29 @@ class Tars(ClassifiedSource):
 
         Args:
             options: options of the conversion.
-            source_options: labels, or none.
+            source_options: options of labels and columns.
             files: the tars.
 
         Raises:
-            SourceError: a tar of tars is compressed; the first members of a compressed tar are too large to say what it is; or the
-                names of some tars are splits, and of some are not.
-            CorruptionError: a header is damaged or a tar is cut.
-            UsageError: the options assign splits, but the names of the tars are splits; or `PathLabels.find` raises it.
+            SourceError: only some names of tars stand for splits; or as `detect_tar_form`.
+            CorruptionError: a header is damaged or a tar is truncated.
+            UsageError: the options assign splits, but the names of the tars stand for splits; or as `PathLabels.find` and
+                `detect_tar_form`.
         """
         first_files = list(itertools.islice(files, LOOKED_AT + 1))
         splits = NamedSplits.find(options, [name for _, name in first_files], file_split, split_in_file_name)
-        path_labels = PathLabels.find(source_options, first_paths(_make_tar_unit(*file) for file in first_files))
+        path_labels = PathLabels.find(source_options, list_member_paths(_make_tar_unit(*file) for file in first_files))
         if path_labels is not None:
             labelled = path_labels.has_classes
             return cls(options, files, splits, CLASSES, path_labels.classes, labelled, path_labels=path_labels)
-        first, labelled = _make_tar_unit(*first_files[0]), not source_options.unlabelled
-        first_form = tar_form(first, labelled=labelled, column_kinds=source_options.column_kinds)
+        first_tar, labelled = _make_tar_unit(*first_files[0]), not source_options.unlabelled
+        first_form = detect_tar_form(first_tar, labelled=labelled, column_kinds=source_options.column_kinds)
         form, labels = first_form.form, first_form.labels
         if form != PAIRS:
-            source_options.reject_list_flags(f"{first.path} is {FORMS[form]}")
-        label_type = source_options.label_type
-        integers = label_type == INT or (label_type is None and bool(labels) and all(map(is_integer_label, labels)))
-        # Without the flag, folders named after numbers are names like any others.
-        rejects_numbers = form == PAIRS and label_type is None and not integers
+            source_options.reject_list_flags(f"{first_tar.path} is {FORMS[form]}")
+        integers = are_integer_labels(labels, source_options.label_type)
+        # Names of folders are not checked: without the flag, a number is a name like any other.
+        rejects_numbers = form == PAIRS and source_options.label_type is None and not integers
         classes = Classes.open(source_options, integers=integers, rejects_numbers=rejects_numbers)
         return cls(
             options,
@@ -144,7 +141,7 @@ class Tars(ClassifiedSource):
         )
 
     def select_features(self, names: Iterable[str]) -> Tars:
-        """Return the source that has captions, label maps and columns of these names alone."""
+        """Return the source with only those captions, label maps and columns whose features have these names."""
         selected_names = set(names)
         return dataclasses.replace(
             self,
@@ -155,12 +152,12 @@ class Tars(ClassifiedSource):
 
     @property
     def folder_classes(self) -> bool:
-        """Whether classes are names of folders, or of the tars in a tar."""
+        """Whether classes are names of folders, or of the tars in a tar of tars."""
         return self.form != PAIRS and self.path_labels is None
 
     @property
     def features(self) -> tuple[Feature, ...]:
-        """The columns in paths; or captions, label maps and columns of JSON."""
+        """The columns in paths, or captions, label maps and columns of JSON."""
         if self.path_labels is not None:
             return self.path_labels.features
         captions = (CAPTION,) if self.has_captions else ()
@@ -175,10 +172,10 @@ class Tars(ClassifiedSource):
 
     def parts(self) -> Iterator[TarUnit]:
         """Yield the tars."""
-        return (_make_tar_unit(path, name, self.splits.of(name)) for path, name in self.files)
+        return (_make_tar_unit(path, name, self.splits.find_split(name)) for path, name in self.files)
 
     def units(self, part: TarUnit, ignored: list[str]) -> Iterable[TarUnit]:
-        """Return a tar, or the tars in a tar of tars.
+        """Return the tar, which is its only unit, or yield the tars in a tar of tars.
 
         Args:
             part: one of `parts()`.
@@ -188,15 +185,15 @@ class Tars(ClassifiedSource):
             SourceError: a tar of tars has other files in it.
         """
         del ignored
-        return inner_tars(part) if self.form == TARS else (part,)
+        return list_inner_tars(part) if self.form == TARS else (part,)
 
     def references(self, unit: TarUnit, ignored: list[str], reject: Reject = raise_rejection) -> Iterator[Reference]:
         """Yield a reference to every image of a tar.
 
         Args:
             unit: one of `units`.
-            ignored: gets the names of members that are not records.
-            reject: called with the error of a member that cannot be referred to.
+            ignored: gets the names of members that are not stored.
+            reject: called with the error of a member that gets no reference.
         """
         compression = read_compression(unit.path)
         compressed = bool(compression)
@@ -229,7 +226,7 @@ class Tars(ClassifiedSource):
                     self.options,
                     key,
                     path=unit.path,
-                    # Also of a compressed tar, where the bytes travel: an empty member must not be taken for the whole file.
+                    # Also in a compressed tar, whose bytes travel: without an offset, an empty member would mean the whole file.
                     offset=content.member.offset,
                     size=content.member.size,
                     split=split,
@@ -241,7 +238,7 @@ class Tars(ClassifiedSource):
     def _list_records(
         self, file: BinaryIO, unit: TarUnit, compressed: bool, members: Iterable[Member]
     ) -> Iterator[TarRecord]:
-        """Yield the records of a tar of images in folders, with their classes and splits."""
+        """Yield the records of a tar of images, with the classes and splits of their folders or of the tar."""
         for member in members:
             folders = member.name.split("/")[:-1]
             split = ""
@@ -252,11 +249,11 @@ class Tars(ClassifiedSource):
             elif not unit.label:
                 if not folders:
                     check_is_no_sample(unit, member.name)
-                name, split = class_and_split(folders, f"{unit.path}: member {member.name}")
-                labels = (name,)
+                class_name, split = class_and_split(folders, f"{unit.path}: member {member.name}")
+                labels = (class_name,)
             if split:
                 reject_split_flag(self.options, f"{unit.path} has split folders already ({split})")
-            split = self.splits.split_of_member(unit.split, split, f"{unit.path}: member {member.name}")
+            split = self.splits.find_member_split(unit.split, split, f"{unit.path}: member {member.name}")
             content = MemberContent(member, read_content(file, unit.path, member) if compressed else b"")
             yield TarRecord(content, split, labels)
 

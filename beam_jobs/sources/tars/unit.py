@@ -1,4 +1,4 @@
-"""A tar, or a tar in a tar, as it is listed: its name in keys, and those of its members that may be records."""
+"""A tar, or a tar in a tar, as a unit of listing, and those of its members that may be records."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ class TarUnit(NamedTuple):
     split: str = ""
 
     def key(self, member: str) -> str:
-        """Return the key of a member by its name, or of a sample by the common part of its members' names."""
+        """Return the key of a member, given its name, or of a sample, given the common part of its members' names."""
         return f"{self.name}/{member}"
 
 
 def is_record(member: Member) -> bool:
-    """Return whether a member may be a record, or belong to one: a file whose name is not ignored."""
+    """Return whether a member may be a record or belong to one: a file whose name is not ignored."""
     return member.is_file and not is_path_left_behind(member.name)
 
 
@@ -49,15 +49,15 @@ def tar_files(
     *,
     most_bytes: int = MOST_INPUT_BYTES,
 ) -> Iterator[Member]:
-    """Yield the files of a tar that may be records.
+    """Yield the files of a tar that may be records or belong to some.
 
     Args:
         file: the opened tar.
         unit: the tar.
-        size: bytes of the file, or None if it is compressed.
-        ignored: gets the names of members that are not records.
+        size: size of the file in bytes; None if it is compressed.
+        ignored: gets the names of members that are ignored.
         reject: called with the error of a member that cannot be a record.
-        most_bytes: bytes of the largest member that may be a record.
+        most_bytes: size of the largest member that may be a record.
     """
     for member in tar_members(file, unit.path, unit.start, size if unit.end < 0 else unit.end):
         origin, key = f"{unit.path}/{member.name}", unit.key(member.name)
@@ -69,7 +69,7 @@ def tar_files(
         elif not is_record(member):
             ignored.append(origin)
         elif member.size > most_bytes:
-            # In a compressed tar, the member would be read here.
+            # Rejected here, since the bytes of a compressed tar's members are read while they are listed.
             reject(add_key(make_too_large_error(origin, member.size), key))
         else:
             yield member

@@ -1,4 +1,4 @@
-"""Classes and keys of documents: those that their rows give, or the folders that their files lie in."""
+"""Classes and keys of documents, from fields of their rows, or from the folders that their files lie in."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import numpy as np
 from beam_jobs.compression.files import strip_compression
 from beam_jobs.parquet_files.class_names import class_names, describe_columns
 from beam_jobs.parquet_files.reader import open_parquet
-from beam_jobs.references.labels import Labels, is_integer_label, is_utf8
+from beam_jobs.references.labels import Labels, is_utf8
 from beam_jobs.references.notes import LABEL_BLANKS, Note, ignore_note
 from beam_jobs.references.packs.packed_keys import PackedKeys
 from beam_jobs.references.reference import WHOLE_FILE
 from beam_jobs.references.rejection import Reject, add_key
-from beam_jobs.sources.classes import Classes, row_labels
+from beam_jobs.sources.classes import Classes, are_integer_labels, parse_row_labels
 from beam_jobs.sources.named_splits import NamedSplits
 from beam_jobs.text_files.document import DocumentBlock, TextFile
 from beam_jobs.text_files.documents import document_blocks, text_parts
@@ -31,14 +31,14 @@ from tpudata.json_values import abbreviate_json
 
 @dataclasses.dataclass(frozen=True)
 class DocumentColumns:
-    """The way from documents to their classes and keys.
+    """Rules for finding the classes and keys of documents.
 
     Attributes:
         text: form and fields of documents.
-        splits: splits in the names of the files; a folder that is one is not a class.
+        splits: splits that the names of the files stand for; a folder that stands for one is not a class.
         classes: mapping from labels to class names.
         several: whether a document may have any number of classes.
-        names: class names in the metadata of the first file, or None; the other files have the same.
+        names: class names in the metadata of the first file; all files must have the same. None without such names.
     """
 
     text: TextOptions
@@ -53,7 +53,7 @@ class DocumentColumns:
 
         Args:
             text: form and fields of documents.
-            splits: splits in the names of the files.
+            splits: splits that the names of the files stand for.
             files: the files of the input, in order.
 
         Raises:
@@ -62,50 +62,49 @@ class DocumentColumns:
         options = text.labels
         if options.label_field is None:
             return cls(text, splits, Classes.open(options, integers=options.label_type == INT))
-        first = next(iter(files), None)
-        names = None if first is None else parquet_class_names(first, text)
-        value = None if first is None else _read_first_label(first, text)
-        several = options.label_separator is not None or isinstance(value, list)
-        if first is not None and names is not None and options.labels_file is None:
-            classes = Classes(Labels(names), first.path, integers=True, comes_from_metadata=True)
+        first_file = next(iter(files), None)
+        names = None if first_file is None else _read_class_names(first_file, text)
+        first_label = None if first_file is None else _read_first_label(first_file, text)
+        several = options.label_separator is not None or isinstance(first_label, list)
+        if first_file is not None and names is not None and options.labels_file is None:
+            classes = Classes(Labels(names), first_file.path, integers=True, comes_from_metadata=True)
             return cls(text, splits, classes, several, names)
         labels_as_written: tuple[str, ...] = ()
-        if value is not None:
+        if first_file is not None and first_label is not None:
             # The listing rejects an invalid label with its document.
             with contextlib.suppress(BadRecordError):
-                labels_as_written, _ = _parse_labels(value, text, first.path if first else "")
-        looks_whole = bool(labels_as_written) and all(map(is_integer_label, labels_as_written))
-        integers = options.label_type == INT or (options.label_type is None and looks_whole)
+                labels_as_written, _ = _parse_labels(first_label, text, first_file.path)
+        integers = are_integer_labels(labels_as_written, options.label_type)
         rejects_numbers = options.label_type is None and not integers
         return cls(text, splits, Classes.open(options, integers=integers, rejects_numbers=rejects_numbers), several)
 
     @property
-    def are_read(self) -> bool:
-        """Whether documents have classes, or keys of their rows."""
+    def are_used(self) -> bool:
+        """Whether documents have classes, or keys in their rows."""
         return self.text.labels.are_stored or self.text.key_field is not None
 
     def check_file(self, file: TextFile) -> None:
-        """Raise SourceError if the metadata of a file have other class names than those of the first one."""
-        if self.names is not None and parquet_class_names(file, self.text) != self.names:
+        """Raise SourceError if a file's metadata has other class names than that of the first one."""
+        if self.names is not None and _read_class_names(file, self.text) != self.names:
             raise SourceError(
-                f"{file.path} and the first file of the input have other class names. Convert them one by one, or pass --labels"
+                f"{file.path} and the first file of the input have different class names. Convert them one by one, or pass --labels"
                 " FILE."
             )
 
-    def add_to(self, block: DocumentBlock, reject: Reject, note: Note = ignore_note) -> DocumentBlock | None:
-        """Return the documents of a block whose classes and keys can be read, with these; None if all are rejected.
+    def add_columns(self, block: DocumentBlock, reject: Reject, note: Note = ignore_note) -> DocumentBlock | None:
+        """Return the documents of a block with valid classes and keys, with these; None if no document has valid ones.
 
         Args:
             block: documents of a file.
-            reject: called with the error of a document without a class or key that is valid. If it returns, it is omitted.
-            note: gets the labels with blanks around them.
+            reject: called with the error of a document without a valid class or key. If it returns, the document is omitted.
+            note: gets labels from which blanks are removed.
         """
-        if not self.are_read:
+        if not self.are_used:
             return block
         if self.text.labels.label_from is not None:
             name = strip_compression(block.file.name)
             try:
-                return block._replace(labels=[(self._name_folder_class(block.file.path, name),)])
+                return block._replace(labels=[(self._resolve_folder_class(block.file.path, name),)])
             except BadRecordError as error:
                 # The file is one document, whose key is the file's name.
                 reject(add_key(error, name))
@@ -115,13 +114,13 @@ class DocumentColumns:
         keys: list[str] = []
         for row, (key, data, offset) in enumerate(_iterate_documents(block)):
             try:
-                names, own_key = self._read_row(key, data, block, offset, note)
+                row_classes, row_key = self._read_row(key, data, block, offset, note)
             except BadRecordError as error:
                 reject(add_key(error, key))
                 continue
             rows.append(row)
-            labels.append(names)
-            keys.append(own_key)
+            labels.append(row_classes)
+            keys.append(row_key)
         if not rows:
             return None
         spans = block.spans if len(rows) == len(block.spans.sizes) else block.spans.take(np.array(rows))
@@ -131,34 +130,46 @@ class DocumentColumns:
     def _read_row(
         self, key: str, data: bytes, block: DocumentBlock, offset: int, note: Note
     ) -> tuple[tuple[str, ...], str]:
-        """Return the class names and the key of a document that is a row; BadRecordError if one is missing or invalid."""
+        """Return the class names and the key of a document that is a row; BadRecordError if one is missing or invalid.
+
+        Args:
+            key: key of the document by its place in the file, which is returned without a field of keys.
+            data: bytes of the document.
+            block: block of the document.
+            offset: offset of the document in its file.
+            note: gets labels from which blanks are removed.
+        """
         path = block.file.path
         origin = f"{key} in {path}"
-        label, key_field = self.text.labels.label_field, self.text.key_field
+        label_field, key_field = self.text.labels.label_field, self.text.key_field
         try:
-            values = parse_row(data, block.form, self.text)
-            missing = next((name for name in (label, key_field) if name is not None and name not in values), None)
-            if missing is not None:
-                raise make_missing_field_error(missing, values)
+            values = row_values(data, block.form, self.text)
+            fields = (name for name in (label_field, key_field) if name is not None)
+            missing_field = next((name for name in fields if name not in values), None)
+            if missing_field is not None:
+                raise make_missing_field_error(missing_field, values)
         except DocumentError as error:
             if block.is_addressed:
                 raise BadRecordError(path, str(error), offset + (error.offset or 0)) from None
             position_text = "" if error.offset is None else f" (byte {error.offset} of the document)"
             raise BadRecordError(origin, f"{error}{position_text}") from None
-        label_value = None if label is None else values[label]
-        if isinstance(label_value, str) and label_value != label_value.strip():
-            note(LABEL_BLANKS, label_value)
-        names = () if label is None else self._name_classes(label_value, origin)
-        return names, key if key_field is None else _check_row_key(values[key_field], key_field, origin)
+        class_names: tuple[str, ...] = ()
+        if label_field is not None:
+            label = values[label_field]
+            if isinstance(label, str) and label != label.strip():
+                note(LABEL_BLANKS, label)
+            class_names = self._resolve_classes(label, origin)
+        return class_names, key if key_field is None else _check_row_key(values[key_field], key_field, origin)
 
-    def _name_classes(self, value: Any, origin: str) -> tuple[str, ...]:
+    def _resolve_classes(self, value: Any, origin: str) -> tuple[str, ...]:
+        """Return the class names for the label in a row; BadRecordError if it is invalid."""
         labels_as_written, are_several = _parse_labels(value, self.text, origin)
         if are_several and not self.several:
-            raise BadRecordError(origin, "it has a list of labels, and the first document has not")
+            raise BadRecordError(origin, "it has a list of labels, unlike the first document")
         return tuple(self.classes.resolve(label, origin) for label in labels_as_written)
 
-    def _name_folder_class(self, path: str, name: str) -> str:
-        """Return the class of the folder that holds a file; BadRecordError if there is no such folder."""
+    def _resolve_folder_class(self, path: str, name: str) -> str:
+        """Return the class of the folder that holds a file; BadRecordError without such a folder, or for an unknown class."""
         folders = name.split("/")[:-1]
         if self.splits.are_splits and folders and self.splits.split_of(folders[0]):
             folders = folders[1:]
@@ -171,18 +182,18 @@ class DocumentColumns:
         return self.classes.resolve(folders[-1], path)
 
 
-def parquet_class_names(file: TextFile, text: TextOptions) -> tuple[str, ...] | None:
-    """Return the class names that the metadata of a Parquet file give to its labels; None if there are none."""
+def _read_class_names(file: TextFile, text: TextOptions) -> tuple[str, ...] | None:
+    """Return the class names for labels in a Parquet file's metadata; None without such names, or if it cannot be read."""
     label = text.labels.label_field
     with contextlib.suppress(SourceError, CorruptionError):
-        if label is not None and detect_form(file.path, text).kind == PARQUET:
-            with open_parquet(file.path, file.size) as opened:
-                return class_names(describe_columns(opened.schema).get(label, {}))
+        if label is not None and look_at(file.path, text).kind == PARQUET:
+            with open_parquet(file.path, file.size) as parquet_file:
+                return class_names(describe_columns(parquet_file.schema).get(label, {}))
     return None
 
 
 def _read_first_label(file: TextFile, text: TextOptions) -> Any:
-    """Return the label of a file's first document, as written; None if it cannot be read, which its listing reports."""
+    """Return the label of a file's first document, as written; None if it cannot be read, which the listing reports."""
     with contextlib.suppress(TpudataError, DocumentError):
         for part in text_parts([file], text):
             for block in document_blocks(part, text, _ignore):
@@ -196,8 +207,8 @@ def _ignore(error: BadRecordError) -> None:
 
 
 def _parse_labels(value: Any, text: TextOptions, origin: str) -> tuple[tuple[str, ...], bool]:
-    """Return the labels in a value of a row, and whether it may hold several."""
-    return row_labels(value, text.labels.label_separator, origin, f"field {text.labels.label_field!r}")
+    """Return the labels in the label field of a row, and whether it may hold several; BadRecordError if it is invalid."""
+    return parse_row_labels(value, text.labels.label_separator, origin, f"field {text.labels.label_field!r}")
 
 
 def _check_row_key(value: Any, name: str, origin: str) -> str:
@@ -206,13 +217,13 @@ def _check_row_key(value: Any, name: str, origin: str) -> str:
     if not is_key or (isinstance(value, str) and not is_utf8(value)):
         raise BadRecordError(
             origin,
-            f"field {name!r} is no key: it is {abbreviate_json(value)}; allowed are a text that is not empty or a whole number",
+            f"field {name!r} is not a key: it is {abbreviate_json(value)}; allowed are a text that is not empty or a whole number",
         )
     return str(value)
 
 
 def _iterate_documents(block: DocumentBlock) -> Iterator[tuple[str, bytes, int]]:
-    """Yield the position in its file, as a key, the bytes and the offset of each document."""
+    """Yield (key, bytes, offset in the file) of each document; the key says its place in the file."""
     data = block.spans.data
     columns = (column.tolist() for column in (block.spans.starts, block.spans.sizes, block.spans.offsets))
     for key, start, size, offset in zip(block.keys, *columns, strict=True):

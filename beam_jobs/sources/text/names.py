@@ -1,4 +1,4 @@
-"""The files of an input of text, in ranges that are listed separately."""
+"""The files of an input of text, found in ranges that workers list separately."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ class TextFiles(NamedTuple):
     """Files that are listed together.
 
     Attributes:
-        path: a file, or a pattern whose files are all listed; or empty.
-        files: a range of the input's folder, if there is no `path`.
-        pattern: pattern for paths of the range below the folder; empty to take all.
-        deep: whether files in subfolders are taken.
+        path: a file, or a pattern whose matches are all listed; empty for a range.
+        files: a range of the input's folder, without `path`.
+        pattern: parts of the pattern that paths of the range below the folder must match; empty to take all.
+        deep: whether the range includes files in subfolders.
     """
 
     path: str = ""
@@ -43,8 +43,8 @@ class TextFiles(NamedTuple):
     deep: bool = True
 
 
-def text_names(path: str) -> list[str]:
-    """Return the first names in the input's folder that are files of text, or folders that have some.
+def list_first_names(path: str) -> list[str]:
+    """Return the first names in the input's folder of files to convert, and of folders that have some.
 
     Raises:
         SourceError: no file matches, or the path does not exist.
@@ -62,13 +62,13 @@ def text_names(path: str) -> list[str]:
         raise SourceError(
             f"{path} is not there. Name a file of text, a folder of such, or a pattern such as 'DIR/*.txt'."
         )
-    names = list(itertools.islice(matching_names(folder, parts, _is_text), LOOKED_AT + 1))
+    names = list(itertools.islice(matching_names(folder, parts, _is_visible), LOOKED_AT + 1))
     if not names:
         raise SourceError(f"{path} has no files to convert. Add files, or pass another --input.")
     return names
 
 
-def text_ranges(path: str) -> Iterator[TextFiles]:
+def list_ranges(path: str) -> Iterator[TextFiles]:
     """Yield the files of an input in ranges, in order."""
     entry = storage_for(path).stat(path)
     if entry is not None and not entry.is_folder:
@@ -80,48 +80,50 @@ def text_ranges(path: str) -> Iterator[TextFiles]:
         folder, pattern = split_pattern(path)
         deep = len(pattern) > 1
         if deep and not (_ANY_FOLDERS in pattern and storage_for(folder).lists_deep):
-            # Folders are found by the pattern.
+            # Such a pattern is expanded folder by folder, not in ranges.
             yield TextFiles(path)
             return
     for files in folder_ranges(folder, deep=deep):
         yield TextFiles("", files, pattern, deep)
 
 
-def text_files(listed: TextFiles, ignored: list[str]) -> Iterator[TextFile]:
+def list_files(text_range: TextFiles, ignored: list[str]) -> Iterator[TextFile]:
     """Yield the files of a range, in the order of their names.
 
     Args:
-        listed: one of `text_ranges`.
+        text_range: one of `list_ranges`.
         ignored: gets the path of each file and folder that is skipped by its name.
     """
-    for entry, below in _list_entries(listed):
-        if not _is_text(below):
+    for entry, relative_path in _list_entries(text_range):
+        if is_path_left_behind(relative_path):
             ignored.append(entry.path)
         elif not entry.is_folder:
-            yield TextFile(entry.path, below, entry.size)
+            yield TextFile(entry.path, relative_path, entry.size)
 
 
-def _list_entries(listed: TextFiles) -> Iterator[tuple[Entry, str]]:
-    """Yield files, and the folders that are skipped."""
-    if listed.path:
-        listed_entry = storage_for(listed.path).stat(listed.path)
-        if listed_entry is not None:
-            yield listed_entry, listed_entry.name
+def _list_entries(text_range: TextFiles) -> Iterator[tuple[Entry, str]]:
+    """Yield the files of a range, and folders to skip, each with its path below the input's folder."""
+    if text_range.path:
+        file = storage_for(text_range.path).stat(text_range.path)
+        if file is not None:
+            yield file, file.name
         else:
-            yield from ((entry, below) for entry, below in expand(listed.path) if not entry.is_folder)
+            matched = expand(text_range.path)
+            yield from ((entry, relative_path) for entry, relative_path in matched if not entry.is_folder)
         return
-    files, pattern = listed.files, listed.pattern
-    if not listed.deep:
+    files, pattern = text_range.files, text_range.pattern
+    if not text_range.deep:
         for entry in storage_for(files.folder).scan(files.folder, start=files.start, stop=files.stop):
             if not entry.is_folder and matches(entry.name, pattern):
                 yield entry.checked(), entry.name
     elif pattern:
-        for entry, below in files_below(files, lambda name: name.startswith(".")):
-            if not entry.is_folder and matches(below, pattern):
-                yield entry, below
+        # Skip hidden folders, whose names wildcards do not match.
+        for entry, relative_path in files_below(files, lambda name: name.startswith(".")):
+            if not entry.is_folder and matches(relative_path, pattern):
+                yield entry, relative_path
     else:
         yield from files_below(files, is_left_behind)
 
 
-def _is_text(below: str) -> bool:
-    return not is_path_left_behind(below)
+def _is_visible(relative_path: str) -> bool:
+    return not is_path_left_behind(relative_path)

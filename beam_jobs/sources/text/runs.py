@@ -1,4 +1,4 @@
-"""Runs of documents, which are listed together and sorted by their positions in the shuffled order."""
+"""Runs of documents, which are listed together; with a shuffle, each is sorted by position."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from beam_jobs.references.packs.listed_pack import ListedPack
 from beam_jobs.references.packs.pack import PACK_REFERENCES
 
 _Item = TypeVar("_Item")
+# Bytes from which a run ends: a worker holds the documents of a run.
 _RUN_BYTES = 1 << 24
 
 
@@ -23,23 +24,23 @@ def gather_runs(
     Args:
         items: documents, or blocks of them.
         measure: function that returns the bytes that an item holds, and its number of documents.
-        most_documents: number of documents at which a run ends.
+        most_documents: number of documents from which a run ends.
     """
     run: list[_Item] = []
-    size = count = 0
+    run_bytes = run_documents = 0
     for item in items:
         run.append(item)
         item_bytes, item_documents = measure(item)
-        size, count = size + item_bytes, count + item_documents
-        if size >= _RUN_BYTES or count >= most_documents:
+        run_bytes, run_documents = run_bytes + item_bytes, run_documents + item_documents
+        if run_bytes >= _RUN_BYTES or run_documents >= most_documents:
             yield run
-            run, size, count = [], 0, 0
+            run, run_bytes, run_documents = [], 0, 0
     if run:
         yield run
 
 
-def cut_run(run: ListedPack, options: ConvertOptions) -> Iterator[ListedPack]:
-    """Cut a run into packs of at most 4,096 documents, sorted by position if the options shuffle."""
+def divide_run(run: ListedPack, options: ConvertOptions) -> Iterator[ListedPack]:
+    """Divide a run into packs of at most 4,096 documents, sorted by position if the options shuffle."""
     rows = np.arange(len(run.starts))
     if options.shuffle:
         # A shuffled position does not depend on unit and first, so pass 0.

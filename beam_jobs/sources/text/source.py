@@ -1,9 +1,8 @@
 """Files of text: a Source whose records are documents.
 
-Small documents are read while they are listed, and are written aside (see beam_jobs.steps.listing.list_references) in the order
-in which they will be needed: sorted by their place in the shuffled order, 16 MB at a time. A shard then finds its part of each
-such run in one place; reading a million lines from the input would be a million reads. Large documents, and all documents if the
-order is that of the input, are read from the input.
+With a shuffle, small documents are read while they are listed, and spooled (see beam_jobs.steps.listing.list_references) in runs of
+16 MiB, each sorted by position in the shuffled order. A shard then finds its part of each run in one place; reading a million lines
+from the input would be a million reads. Large documents, and all documents without a shuffle, are read from the input.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 
 from beam_jobs.options import DEFAULT_SPLIT, SKIP, ConvertOptions
-from beam_jobs.references.labels import Labels
+from beam_jobs.references.labels import NO_LABELS, Labels
 from beam_jobs.references.notes import TEXT_FOLDERS, Note, ignore_note
 from beam_jobs.references.packs.columns import join_columns
 from beam_jobs.references.packs.listed_pack import NOT_HELD, ListedPack
@@ -27,20 +26,20 @@ from beam_jobs.references.rejection import Reject, raise_rejection
 from beam_jobs.sources.named_splits import NamedSplits
 from beam_jobs.sources.source import PackSource
 from beam_jobs.sources.text.document_columns import DocumentColumns
-from beam_jobs.sources.text.names import TextFiles, text_files, text_names, text_ranges
-from beam_jobs.sources.text.runs import cut_run, gather_runs
+from beam_jobs.sources.text.names import TextFiles, list_files, list_first_names, list_ranges
+from beam_jobs.sources.text.runs import divide_run, gather_runs
 from beam_jobs.text_files.document import DocumentBlock, TextPart
 from beam_jobs.text_files.documents import RANGE_BYTES, document_blocks, text_parts
 from beam_jobs.text_files.options import FILES, TextOptions
 from beam_jobs.text_files.parallel_lines import names_each_file
 from tpudata.errors import UsageError
 
-# Smaller documents are written aside: a separate read costs more than reading so much twice.
+# Smaller documents are spooled: reading and writing them once more costs less than a separate read of each.
 SMALL_BYTES = 1 << 16
 RUN_DOCUMENTS = 1 << 16
-# Files that are listed together if they are small.
+# Number of small files that are listed together.
 _UNIT_FILES = 1000
-# Documents of a file, after the split that its place gives; an empty one if the options assign splits, for all of an input.
+# (split, documents of a file): either all blocks of an input have the split of their file's name, or all an empty one.
 _SplitBlock: TypeAlias = "tuple[str, DocumentBlock]"
 
 
@@ -48,7 +47,7 @@ class TextUnit(NamedTuple):
     """Files, or parts of files, that are listed together.
 
     Attributes:
-        parts: files or parts of them, each with the split that its place says, or an empty one.
+        parts: files or parts of them, each with the split that the file's name stands for, or an empty one.
     """
 
     parts: tuple[tuple[TextPart, str], ...]
@@ -61,12 +60,12 @@ class TextSource(PackSource):
     Attributes:
         options: options with the splits and the seed of the order.
         text: form and fields of documents.
-        splits: splits in the names of the files.
-        columns: reader of classes and keys of documents.
+        splits: splits that the names of the files stand for.
+        columns: rules for classes and keys of documents.
         note: gets columns that are not stored, and folders that look like classes.
-        range_bytes: target size of a part of a file, and of files that are listed together.
-        run_documents: number of documents that are sorted and written aside together.
-        small_bytes: bytes of the smallest document that is not written aside.
+        range_bytes: target size of a part of a file, and of small files that are listed together.
+        run_documents: number of documents from which a run ends.
+        small_bytes: size of the smallest document that is not spooled.
     """
 
     options: ConvertOptions
@@ -79,12 +78,12 @@ class TextSource(PackSource):
     small_bytes: int = SMALL_BYTES
 
     def noting(self, note: Note) -> TextSource:
-        """Return the source that notes."""
+        """Return the source that calls `note` with columns that are not stored, and folders that look like classes."""
         return dataclasses.replace(self, note=note)
 
     @classmethod
     def find(cls, options: ConvertOptions, text: TextOptions) -> TextSource:
-        """Look at the names in the input's folder, and at the first document if it has a label.
+        """Look at the names in the input's folder and, for labels in rows, at the first document.
 
         Args:
             options: options of the conversion.
@@ -94,15 +93,15 @@ class TextSource(PackSource):
             SourceError: there are no files, or their names are ambiguous about splits.
             UsageError: the options assign splits, but the input has splits itself.
         """
-        names = text_names(options.input)
+        names = list_first_names(options.input)
         if text.targets_file is not None and len(names) > 1 and not names_each_file(text.targets_file):
             raise UsageError(
                 f"--targets-file {text.targets_file}: one file for several inputs (got {', '.join(names[:3])}, ...). Put * in place"
                 " of their names without the last ending"
             )
         splits = NamedSplits.find(options, names)
-        ranges = text_ranges(options.input)
-        files = itertools.chain.from_iterable(text_files(range_of_files, []) for range_of_files in ranges)
+        ranges = list_ranges(options.input)
+        files = itertools.chain.from_iterable(list_files(text_range, []) for text_range in ranges)
         return cls(options, text, splits, DocumentColumns.find(text, splits, files))
 
     @property
@@ -117,8 +116,8 @@ class TextSource(PackSource):
 
     @property
     def labels(self) -> Labels | None:
-        """None without classes, those of `--labels FILE` or of a schema's metadata, or None where they are collected."""
-        return self.columns.classes.labels if self.has_classes else Labels(())
+        """No classes if documents have none; otherwise those of `--labels FILE` or a schema's metadata, None without either."""
+        return self.columns.classes.labels if self.has_classes else NO_LABELS
 
     @property
     def integer_labels(self) -> bool:
@@ -132,12 +131,12 @@ class TextSource(PackSource):
 
     @property
     def has_own_packs(self) -> bool:
-        """Packs end with runs of some 65,536 documents."""
+        """True: packs end with runs, which are not joined."""
         return True
 
     def parts(self) -> Iterator[TextFiles]:
         """Yield ranges of the files."""
-        return text_ranges(self.options.input)
+        return list_ranges(self.options.input)
 
     def units(self, part: TextFiles, ignored: list[str]) -> Iterator[TextUnit]:
         """Yield files in the order of their names, large ones in parts, small ones together.
@@ -147,52 +146,55 @@ class TextSource(PackSource):
             ignored: gets the path of each file and folder that is skipped by its name.
 
         Raises:
-            SourceError: the name of a file leaves a doubt about splits.
+            SourceError: the name of a file is ambiguous about splits.
         """
         group: list[tuple[TextPart, str]] = []
-        size = 0
-        for text in text_parts(text_files(part, ignored), self.text, self.range_bytes):
-            split = self.splits.of(text.file.name)
-            self._note_folder(text.file.name, split)
-            group.append((text, split))
-            size += text.stop - text.start if text.form is None else self.range_bytes
-            if size >= self.range_bytes or len(group) >= _UNIT_FILES:
+        group_bytes = 0
+        for text_part in text_parts(list_files(part, ignored), self.text, self.range_bytes):
+            split = self.splits.find_split(text_part.file.name)
+            self._note_folder(text_part.file.name, split)
+            group.append((text_part, split))
+            # A part of a larger file, whose form is known already, ends the group.
+            group_bytes += text_part.stop - text_part.start if text_part.form is None else self.range_bytes
+            if group_bytes >= self.range_bytes or len(group) >= _UNIT_FILES:
                 yield TextUnit(tuple(group))
-                group, size = [], 0
+                group, group_bytes = [], 0
         if group:
             yield TextUnit(tuple(group))
 
     def _note_folder(self, name: str, split: str) -> None:
-        """Note the folder of a file that is one document: it may be its class."""
-        folders = name.split("/")[:-1]
-        if self.text.labels.are_stored:
+        """Note the folder of a file that is one document, which may be its class; unless classes are stored."""
+        if self.text.form != FILES or self.text.labels.are_stored:
             return
-        if self.text.form == FILES and len(folders) > bool(split and folders and self.splits.split_of(folders[0])):
+        folders = name.split("/")[:-1]
+        if split and folders and self.splits.split_of(folders[0]):
+            folders = folders[1:]
+        if folders:
             self.note(TEXT_FOLDERS, folders[-1])
 
     def packs(self, unit: TextUnit, ignored: list[str], reject: Reject = raise_rejection) -> Iterator[ListedPack]:
         """Yield the documents of a unit by column, see `PackSource`; shuffled, each run sorted by position."""
         del ignored
         for run in gather_runs(self._read_blocks(unit, reject), _measure, self.run_documents):
-            yield from cut_run(self._list_run(run), self.options)
+            yield from divide_run(self._list_run(run), self.options)
 
     def _read_blocks(self, unit: TextUnit, reject: Reject) -> Iterator[_SplitBlock]:
-        """Yield the split and the documents of blocks, with classes and keys, cut to the size of runs."""
+        """Yield the documents of a unit with classes and keys, in blocks of at most `run_documents`, each with its split."""
         for part, split in unit.parts:
             skips = self.options.on_bad_record == SKIP
             self.columns.check_file(part.file)
             for block in document_blocks(part, self.text, reject, self.note, skips=skips):
                 for start in range(0, len(block.spans.sizes), self.run_documents):
                     spans = block.spans.take(slice(start, start + self.run_documents))
-                    labelled_block = self.columns.add_to(block._replace(spans=spans), reject, self.note)
+                    labelled_block = self.columns.add_columns(block._replace(spans=spans), reject, self.note)
                     if labelled_block is not None:
                         yield split, labelled_block
 
     def _list_run(self, run: Sequence[_SplitBlock]) -> ListedPack:
-        """Return the documents of a run as a pack of references; small ones are held if records are shuffled."""
-        own_splits, blocks = zip(*run, strict=True)
+        """Return the documents of a run as a pack of references; with a shuffle, small ones are held."""
+        named_splits, blocks = zip(*run, strict=True)
         counts = [len(block.spans.sizes) for block in blocks]
-        rows = np.repeat(np.arange(len(blocks)), counts)
+        buffer_indices = np.repeat(np.arange(len(blocks)), counts)
         sizes, offsets, starts = (
             np.concatenate([getattr(block.spans, name) for block in blocks]) for name in ("sizes", "offsets", "starts")
         )
@@ -202,8 +204,8 @@ class TextSource(PackSource):
         starts[is_addressed] = NOT_HELD
         keys = [block.keys for block in blocks]
         digests = np.concatenate([pack_keys.digests() for pack_keys in keys])
-        if own_splits[0]:
-            splits = join_columns([[split] for split in own_splits], counts)
+        if named_splits[0]:
+            splits = join_columns([[split] for split in named_splits], counts)
         else:
             splits = self.options.split.assign_splits(digests[:, 0]) if self.options.split else [DEFAULT_SPLIT]
         paths = join_columns([[block.file.path] for block in blocks], counts)
@@ -212,10 +214,10 @@ class TextSource(PackSource):
         pack = Pack.from_columns(
             PackedKeys.join(keys), sizes, offsets, paths=paths, splits=splits, labels=labels, payloads=payloads
         )
-        return ListedPack(pack, digests, [block.spans.data for block in blocks], rows, starts)
+        return ListedPack(pack, digests, [block.spans.data for block in blocks], buffer_indices, starts)
 
 
 def _measure(split_block: _SplitBlock) -> tuple[int, int]:
-    """Return the bytes that documents hold, and their number."""
+    """Return the bytes that a block holds, and its number of documents."""
     _, block = split_block
     return len(block.spans.data), len(block.spans.sizes)

@@ -1,7 +1,7 @@
 """Documents of an installed package's source, converted to references for text.
 
-Small documents are written aside by their place in the shuffled order, as those of files are (beam_jobs.sources.text.source): a
-shard of a million would else be a million reads, and on an object store as many requests.
+With a shuffle, small documents are spooled by position, like those of files (beam_jobs.sources.text.source): otherwise a shard of a
+million would be a million reads, and in an object store as many requests.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from beam_jobs.sources.installed.installed_sources import (
 from beam_jobs.sources.installed.source_checks import list_parts, list_references, list_units
 from beam_jobs.sources.options import TextSourceOptions
 from beam_jobs.sources.source import PackSource, ScannedSource, Source
-from beam_jobs.sources.text.runs import cut_run, gather_runs
+from beam_jobs.sources.text.runs import divide_run, gather_runs
 from beam_jobs.sources.text.source import SMALL_BYTES
 from beam_jobs.text_files.document_form import FILE, PLAIN_TEXT, RowForm
 from beam_jobs.text_files.options import AUTO, TextOptions
@@ -43,15 +43,15 @@ from tpudata.errors import BadRecordError, UsageError
 from tpudata.format import Feature
 
 _WHOLE_FILE_TEXT = RowForm(FILE)
-# Documents that are written aside together. Each is a reference, of about 1 kB with its features.
+# Number of documents from which a run ends. Each is a reference, of about 1 kB with its features.
 _RUN_DOCUMENTS = 1 << 14
 
 
 @dataclasses.dataclass(frozen=True)
 class SourceDocuments(PackSource):
-    """The documents that a source of an installed package refers to.
+    """The documents that a source of an installed package lists.
 
-    Sequences have no place for classes and extra features, so these are omitted there.
+    Sequences of a fixed length join documents, so classes and extra features are omitted there.
 
     Attributes:
         options: options of the conversion, which seed the order.
@@ -79,7 +79,7 @@ class SourceDocuments(PackSource):
             source_options: the source's name and arguments.
 
         Raises:
-            UsageError: there is no such source, its arguments are wrong, or an option is for files of text.
+            UsageError: there is no such source, its arguments or the options do not fit it, or an option is for files of text.
             SourceError: the file of `--labels` is invalid.
         """
         name = str(source_options.source)
@@ -119,7 +119,7 @@ class SourceDocuments(PackSource):
 
     @property
     def labels(self) -> Labels | None:
-        """None without classes, those of `--labels FILE` or of the source, or None where they are collected."""
+        """No classes if documents have none; otherwise those of `--labels FILE` or of the source, None without either."""
         return self.classes.labels if self.has_classes else NO_LABELS
 
     @property
@@ -134,48 +134,49 @@ class SourceDocuments(PackSource):
 
     @property
     def named_splits(self) -> frozenset[str]:
-        """The splits that names in the input stand for."""
+        """The splits that names in the source's input stand for."""
         return self.source.named_splits
 
     @property
     def has_own_packs(self) -> bool:
-        """Packs end with runs of some 16,384 documents."""
+        """True: packs end with runs, which are not joined."""
         return True
 
     def noting(self, note: Note) -> SourceDocuments:
-        """Return the source that notes, if it can."""
+        """Return the source that passes `note` to the package's source."""
         return dataclasses.replace(self, source=self.source.noting(note))
 
     def parts(self) -> Iterable[Any]:
-        """Delegate to the source."""
+        """Return the parts of the package's source."""
         return list_parts(self.source)
 
     def units(self, part: Any, ignored: list[str]) -> Iterable[Any]:
-        """Delegate to the source."""
+        """Return the units of the package's source."""
         return list_units(self.source, part, ignored)
 
     def packs(self, unit: Any, ignored: list[str], reject: Reject = raise_rejection) -> Iterator[ListedPack]:
         """Yield the documents of a unit by column, see `PackSource`; shuffled, each run sorted by position.
 
-        Documents that are too large, or have other classes than declared, are rejected.
+        Documents that are too large, or whose classes differ from those that the source declares, are rejected.
         """
         documents = self._list_documents(unit, ignored, reject)
         for run in gather_runs(documents, lambda reference: (reference.size, 1), _RUN_DOCUMENTS):
-            yield from cut_run(self._list_run(run), self.options)
+            yield from divide_run(self._list_run(run), self.options)
 
     def _list_run(self, run: Sequence[Reference]) -> ListedPack:
-        """Return documents as a pack of references; small ones are read and held if records are shuffled."""
+        """Return documents as a pack of references; with a shuffle, small ones are read and held."""
         pack = Pack.of(run, np.zeros(len(run), np.uint64))
         buffers = [reference.data for reference in run]
         if self.options.shuffle:
-            small = np.array([row for row, reference in enumerate(run) if _is_small(reference)], np.intp)
-            for row, data in zip(small.tolist(), _read(pack, small), strict=True):
+            small_rows = np.array([row for row, reference in enumerate(run) if _is_small(reference)], np.intp)
+            for row, data in zip(small_rows.tolist(), _read_rows(pack, small_rows), strict=True):
                 buffers[row] = data
         starts = np.array([0 if data else NOT_HELD for data in buffers], np.int64)
         return ListedPack(pack, pack.keys.digests(), buffers, np.arange(len(run)), starts)
 
     def _list_documents(self, unit: Any, ignored: list[str], reject: Reject) -> Iterator[Reference]:
-        # `_convert_document` checks classes, if records have a place for them.
+        """Yield a unit's references in the form for text; reject invalid ones."""
+        # `_convert_document` checks classes if records store them.
         for reference in list_references(self.source, unit, ignored, reject, stores_classes=False):
             try:
                 yield self._convert_document(reference)
@@ -183,7 +184,7 @@ class SourceDocuments(PackSource):
                 reject(add_key(error, reference.key))
 
     def _convert_document(self, reference: Reference) -> Reference:
-        """Return a reference with class names, features and payload of a document; BadRecordError for its size or its labels."""
+        """Return a reference with class names, features and payload for text; BadRecordError if its size or a label is invalid."""
         size, limit = len(reference.data) or reference.size, self.text.document_bytes
         if size > limit:
             raise BadRecordError(
@@ -194,13 +195,15 @@ class SourceDocuments(PackSource):
         if payload == SELF_DESCRIBING:
             payload = _WHOLE_FILE_TEXT if reference.offset == WHOLE_FILE and not reference.data else PLAIN_TEXT
         features = {feature.name: reference.features.get(feature.name) for feature in self.schema} or NO_FEATURES
-        return reference._replace(size=size, payload=payload, labels=self._name_classes(reference), features=features)
+        return reference._replace(
+            size=size, payload=payload, labels=self._resolve_classes(reference), features=features
+        )
 
-    def _name_classes(self, reference: Reference) -> tuple[str, ...]:
+    def _resolve_classes(self, reference: Reference) -> tuple[str, ...]:
         """Return the class names of a document.
 
         Raises:
-            BadRecordError: a label is unknown, or the number of labels is not 1, where each document has one class.
+            BadRecordError: a label is unknown, or there is not exactly one label although each document has one class.
         """
         if not self.has_classes:
             return ()
@@ -213,26 +216,27 @@ class SourceDocuments(PackSource):
 
 
 def _is_small(reference: Reference) -> bool:
-    """Return whether a document is spooled because it is small; a whole file takes one read anyway."""
+    """Return whether to read and hold a document: it is a small range of a file. A whole file takes one read anyway."""
     is_range = reference.offset != WHOLE_FILE and not reference.data and not reference.payload.is_fetched
     return is_range and 0 < reference.size < SMALL_BYTES
 
 
-def _read(pack: Pack, rows: npt.NDArray[np.intp]) -> Iterator[bytes]:
-    """Yield the bytes of documents, neighbours with one read; empty bytes for unreadable ones, which their shard reports."""
+def _read_rows(pack: Pack, rows: npt.NDArray[np.intp]) -> Iterator[bytes]:
+    """Yield the bytes of some documents, reading neighbours together; none for an unreadable one, which its shard reports."""
     if len(rows):
         for _, data in read_packs([pack.take(rows)]):
             yield b"" if isinstance(data, BadRecordError) else data
 
 
 def _open_classes(source: Source, labels: TextLabelOptions) -> Classes:
+    """Return the classes of `--labels FILE`, of the source, or those to be collected."""
     if labels.labels_file is None and source.labels is not None:
         return Classes(source.labels, "the source", comes_from_metadata=True)
     return Classes.open(labels, integers=source.integer_labels)
 
 
 def _reject_options_of_files(text: TextOptions, name: str) -> None:
-    """Raise UsageError if an option is set that says how files of text are read."""
+    """Raise UsageError if an option for reading files of text is set."""
     options = {
         "--form": text.form != AUTO,
         "--no-header": text.headerless,

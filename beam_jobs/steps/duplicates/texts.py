@@ -163,7 +163,8 @@ def _omit_duplicates(element: tuple[bytes, dict[str, Iterable[Any]]]) -> Iterato
     pack = Pack.from_bytes(data)
     duplicates = pack.take(np.array(duplicate_rows))
     counts = {
-        split: (len(rows), int(duplicates.sizes[rows].sum(dtype=np.int64))) for split, rows in duplicates.split_rows()
+        split: (len(rows), int(duplicates.sizes[rows].sum(dtype=np.int64)))
+        for split, rows in duplicates.rows_by_split()
     }
     yield TaggedOutput(OMITTED, InputCounts(duplicates=counts))
     kept_rows = np.setdiff1d(np.arange(len(pack.keys)), duplicate_rows)

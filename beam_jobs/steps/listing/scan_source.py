@@ -13,7 +13,7 @@ from apache_beam.pvalue import AsSingleton, PCollection, TaggedOutput
 
 from beam_jobs.options import ConvertOptions
 from beam_jobs.planning.input_counts import InputCounts
-from beam_jobs.references.repeated_keys import Repeat, first_repeat, group_rows
+from beam_jobs.references.repeated_keys import Repeat, find_first_repeat, group_key_rows
 from beam_jobs.sources import Source
 from beam_jobs.sources.installed.source_checks import list_parts
 from beam_jobs.sources.source import Scan, ScannedSource
@@ -90,7 +90,7 @@ def scan_here(source: ScannedSource) -> Source:
             parts.append(scanned_part)
             rows.append(scan.take_rows().tobytes())
         facts.merge(scan.facts)
-    repeat = first_repeat(rows)
+    repeat = find_first_repeat(keys)
     if repeat is not None:
         raise source.describe_repeat(repeat, facts)
     return source.apply_scans(facts, parts)
@@ -133,7 +133,7 @@ class _Scan(LimitedStep):
 
 
 def _tag_groups(scan: Scan) -> list[TaggedOutput]:
-    return [TaggedOutput(_KEYS, group) for group in group_rows(scan.take_rows())] if scan.held else []
+    return [TaggedOutput(_KEYS, group) for group in group_key_rows(scan.take_rows())] if scan.held else []
 
 
 class _SumFacts(beam.CombineFn):  # type: ignore[misc]
@@ -163,7 +163,7 @@ class _SumFacts(beam.CombineFn):  # type: ignore[misc]
 def _find_repeats(group: tuple[int, Iterable[bytes]]) -> Iterator[Repeat]:
     """Yield the first repeated key of a group, if there is one."""
     _, rows = group
-    repeat = first_repeat(rows)
+    repeat = find_first_repeat(rows)
     if repeat is not None:
         yield repeat
 

@@ -50,7 +50,7 @@ def test_appends_a_missing_file_once_it_exists(listed: Path) -> None:
     convert_list(listed, "--append")
     assert digests(listed / "out") == before
     write_list(listed / "list.csv", "0.png,cat", "1.png,dog", "absent.png,cat")
-    with pytest.raises(BadRecordError, match=r"list\.csv line 4: rejected: it lists what is not there: absent\.png"):
+    with pytest.raises(BadRecordError, match=r"list\.csv line 4: rejected: its file does not exist: absent\.png"):
         convert_list(listed, "--append")
 
 
@@ -68,7 +68,7 @@ def test_recognises_rejected_rows_that_moved(listed: Path, tmp_path: Path) -> No
     # A row with another name counts as new.
     write_list(moved / "list.csv", "1.png,dog", "0.png,cat", "lost.png,cat", "2.png,dog")
     convert_list(moved, *flags, "--append")
-    assert open_dataset(str(moved / "out")).manifest.rejected == {"it lists what is not there": 2}
+    assert open_dataset(str(moved / "out")).manifest.rejected == {"its file does not exist": 2}
     assert defects(moved / "out") == []
 
 

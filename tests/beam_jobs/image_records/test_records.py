@@ -300,7 +300,7 @@ def test_stores_images_arrays_and_bytes_or_rejects_them(
         (
             "imagenet",
             (Feature("boxes", "float", "float32", (None, 4)),),
-            r"'boxes': of another kind \(got shape \(None, 4\)",
+            r"'boxes': unsupported shape \(got \(None, 4\)",
         ),
     ],
 )

@@ -61,7 +61,7 @@ def test_rejects_local_paths_before_it_writes_anything(
 def test_rejects_a_local_tokenizer_file(tmp_path: Path) -> None:
     (tmp_path / "vocab.json").write_text('["a"]')
     flags = ["--input=gs://b/in.txt", "--output=gs://b/out", f"--tokenizer=chars:{tmp_path}/vocab.json", *DATAFLOW]
-    with pytest.raises(UsageError, match=r"^the file of --tokenizer, .*vocab\.json is a local path"):
+    with pytest.raises(UsageError, match=r"^--tokenizer .*vocab\.json is a local path"):
         text.run(flags)
 
 

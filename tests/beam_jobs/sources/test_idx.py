@@ -108,7 +108,7 @@ def change(folder: Path, name: str, data: bytes) -> None:
         (
             "train-images-idx3-ubyte",
             idx_bytes(np.zeros((25, 4, 3), np.uint8))[:-1],
-            "at byte 315: 315 bytes, where .* 25 x 4 x 3",
+            "at byte 315: 315 bytes, but its header says 25 x 4 x 3",
         ),
         ("train-images-idx3-ubyte", idx_bytes(np.zeros((25, 4, 3), np.uint8)) + b"x", "at byte 316: 317 bytes"),
         ("train-images-idx3-ubyte", b"\0\0\x0d\3" + bytes(12), "IDX type 0x0d"),

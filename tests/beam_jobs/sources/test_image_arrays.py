@@ -271,6 +271,13 @@ def test_opens_arrays_by_pattern_and_by_source_name(tmp_path: Path) -> None:
         opened(tmp_path / "in", SourceOptions(label_column="x"))
 
 
+@pytest.mark.parametrize(("name", "source"), [("batches.meta", None), ("", "arrays")])
+def test_rejects_class_names_without_images(tmp_path: Path, name: str, source: str | None) -> None:
+    (tmp_path / "batches.meta").write_bytes(python2_pickle({"label_names": ["cat", "dog"]}))
+    with pytest.raises(SourceError, match="has no file of arrays with images"):
+        opened(tmp_path / name, SourceOptions(source=source))
+
+
 def test_does_not_read_an_archive_next_to_images(tmp_path: Path) -> None:
     write_files(tmp_path / "in", {"1.jpg": jpeg(1)})
     write_keras_mnist(tmp_path / "in")

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from beam_jobs.images import run
 from beam_jobs.sources import SourceOptions
-from beam_jobs.sources.lists.list_file import first_columns, list_file
+from beam_jobs.sources.lists.list_file import detect_list, read_columns
 from tests.beam_jobs.sources.inputs import (
     extras,
     jpeg,
@@ -94,7 +94,7 @@ def test_counts_lines_with_commas_on_lines_after_their_elements(tmp_path: Path, 
     path = write_list(tmp_path, text, name="list.json")
     said = SourceOptions(unlabelled=True)
     # Blocks are cut from these rows.
-    with list_file(str(path), said).open(piece) as (_, rows), list_file(str(path), said).open() as (_, others):
+    with detect_list(str(path), said).open(piece) as (_, rows), detect_list(str(path), said).open() as (_, others):
         found = list(rows)
         assert found == list(others)
     assert [row.line for row in found] == [2, 4, 7]
@@ -107,7 +107,7 @@ def test_finds_columns_of_a_one_line_array_without_reading_all_of_it(tmp_path: P
     path = write_list(tmp_path, json.dumps(rows), images=0, name="list.json")
     tracemalloc.start()
     try:
-        assert first_columns(list_file(str(path), SourceOptions())) == ("path", "note")
+        assert read_columns(detect_list(str(path), SourceOptions())) == ("path", "note")
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -152,8 +152,8 @@ def test_stores_lists_in_records(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("one", "two", "message"),
     [
-        ([1], 2, r"line 1: column 'x' is a list, and at .*line 2 it is none"),
-        ("a", ["b"], r"line 2: column 'x' is a list, and at .*line 1 it is none"),
+        ([1], 2, r"line 1: column 'x' is a list, and at .*line 2 it is not"),
+        ("a", ["b"], r"line 2: column 'x' is a list, and at .*line 1 it is not"),
         ([1, None], [2], r"line 1: column 'x' has a list whose item 1 is null"),
         ([[1]], [2], r"line 1: column 'x' is \[1\] \(expected a number"),
         ([0.5], [2**24 + 1], r"line 2: column 'x' is 16777217, which would become 16777216 in float32"),

@@ -38,7 +38,7 @@ def test_rejects_labels_that_mix_numbers_and_names(
     source = opened(path, SourceOptions(label_separator=separator, label_type="int"))
     found, rejected = listed_and_rejected(source)
     assert [reference.labels for reference in found] == [(label,) for label in labels if label in ("0", "1", "2")]
-    assert all("is no whole number from 0" in (error.reason or "") for error in rejected)
+    assert all("is not a whole number from 0" in (error.reason or "") for error in rejected)
     assert source.integer_labels
 
 

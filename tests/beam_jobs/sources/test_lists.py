@@ -149,7 +149,7 @@ def test_reads_columns_as_declared(tmp_path: Path) -> None:
     path = write_list(tmp_path, "path,label,x,y\n0.jpg,cat,007,5\n")
     assert extras(path, SourceOptions(column_types={"x": "int", "y": "str"})) == [{"x": 7, "y": "5"}]
     assert extras(path, SourceOptions(column_types={"x": "float"})) == [{"x": 7.0, "y": 5}]
-    with pytest.raises(UsageError, match="no further column 'z'"):
+    with pytest.raises(UsageError, match="no extra column 'z'"):
         opened(path, SourceOptions(column_types={"z": "int"}))
     path.write_text("path,label,x\n0.jpg,cat,True\n")
     with pytest.raises(SourceError, match="is 'True'; --column-types says int"):
@@ -245,7 +245,7 @@ def test_rejects_default_values_of_another_kind(types: dict[str, str], message: 
         ("path,label\n0.jpg,cat,x\n", "line 2: 3 cells"),
         ('path,label\n0.jpg,"cat\n1.jpg,dog\n', "line 3: not CSV"),
         ("0.jpg,cat\n1.jpg,dog\n", r"'0\.jpg', 'cat'.*--label-column"),
-        ("path,file,label\n0.jpg,1.jpg,cat\n", "'path' and 'file', of which one is meant"),
+        ("path,file,label\n0.jpg,1.jpg,cat\n", "'path' and 'file' could all be meant"),
         ("path,lable\n0.jpg,cat\n", "none of label, class.*--label-column.*--unlabelled"),
         ("path,label,label\n0.jpg,cat,cat\n", "'label' comes twice"),
         ("path,label\n0.jpg,caf\xe9\n".encode("latin-1"), "line 2: byte 9 of the row is not UTF-8"),
@@ -285,21 +285,21 @@ def test_rejects_damaged_lists(tmp_path: Path, text: str | bytes, message: str) 
 @pytest.mark.parametrize(
     ("text", "line", "reason"),
     [
-        ("path,label\n0.jpg,cat\nnone.jpg,cat\n1.jpg,dog\n", 3, "it lists what is not there: none.jpg"),
-        ("path,label\n0.jpg,cat\n.,cat\n1.jpg,dog\n", 3, "it lists a folder: ."),
+        ("path,label\n0.jpg,cat\nnone.jpg,cat\n1.jpg,dog\n", 3, "its file does not exist: none.jpg"),
+        ("path,label\n0.jpg,cat\n.,cat\n1.jpg,dog\n", 3, "its file is a folder: ."),
         # It would be read without end, and a pipe waited for.
         (
             "path,label\n0.jpg,cat\n/dev/zero,cat\n1.jpg,dog\n",
             3,
-            "it lists what cannot be read: /dev/zero: neither a file",
+            "its file cannot be read: /dev/zero: neither a file",
         ),
         (
             "path,label\n0.jpg,cat\nnone://a/b,cat\n1.jpg,dog\n",
             3,
-            "it lists what cannot be read: none://a/b: no storage",
+            "its file cannot be read: none://a/b: no storage",
         ),
         ("path,label\n0.jpg,cat\n,cat\n1.jpg,dog\n", 3, "column 'path' has no path: \"\""),
-        ("path,label\n0.jpg,cat\n2.jpg,\n1.jpg,dog\n", 3, "column 'label' is no label: it is \"\""),
+        ("path,label\n0.jpg,cat\n2.jpg,\n1.jpg,dog\n", 3, "column 'label' is not a label: it is \"\""),
         ('{"path":"0.jpg","label":"cat"}\n{"path":"2.jpg","label":1.5}\n{"path":"1.jpg","label":"dog"}\n', 2, "is 1.5"),
         (
             '{"path":"0.jpg","label":"cat"}\n{"path":"\\ud800","label":"cat"}\n{"path":"1.jpg","label":"dog"}\n',
@@ -309,7 +309,7 @@ def test_rejects_damaged_lists(tmp_path: Path, text: str | bytes, message: str) 
         (
             '{"path":"0.jpg","label":"cat"}\n{"path":"\\u0000","label":"cat"}\n{"path":"1.jpg","label":"dog"}\n',
             2,
-            "it lists what is not there",
+            "its file does not exist",
         ),
         ('{"path":"0.jpg","label":"cat"}\n{"path":"2.jpg"}\n{"path":"1.jpg","label":"dog"}\n', 2, "is null"),
     ],
@@ -348,7 +348,7 @@ def test_several_lists_share_classes_and_types(tmp_path: Path) -> None:
     assert source.labels == Labels(("cat", "dog"))
     assert [reference.features for reference in listed(source)] == [{"x": 1.0}, {"x": 2.5}]
     (tmp_path / "b" / "list.csv").write_text("file,label,x\n0.jpg,dog,2\n")
-    with pytest.raises(SourceError, match="have other columns"):
+    with pytest.raises(SourceError, match="have different columns"):
         opened(f"{tmp_path}/*/list.csv")
     (tmp_path / "b" / "list.csv").write_text('{"path": "0.jpg", "label": "dog"}\n')
     with pytest.raises(SourceError, match="CSV and JSONL"):

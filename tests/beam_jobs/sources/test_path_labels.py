@@ -126,7 +126,7 @@ def test_rejects_a_value_of_another_kind(tmp_path: Path) -> None:
     said = SourceOptions(label_from=r"(\w)_(?P<id>\w)", column_types={"id": "int"})
     found, (error,) = listed_and_rejected(opened(tmp_path, said))
     assert [reference.key for reference in found] == ["a_1.jpg"]
-    assert "'id' in its path is no whole number: 'x'" in error.reason
+    assert "'id' in its path is not a whole number: 'x'" in error.reason
 
 
 def test_labels_file_and_label_type_set_the_classes(tmp_path: Path) -> None:

@@ -80,7 +80,7 @@ def test_rejects_missing_columns_of_samples_without_a_declared_default(tmp_path:
     assert references[-1].features["age"] == "old"
     with pytest.raises(BadRecordError, match="no int64 in column 'age': 'old'"):
         converted(write_tar(tmp_path, with_json([rows[0]] * 100 + rows[2:])), tmp_path / "out")
-    with pytest.raises(UsageError, match="--column-types: no further column 'x'"):
+    with pytest.raises(UsageError, match="--column-types: no extra column 'x'"):
         opened(path, SourceOptions(column_types={"x": "str"}))
     with pytest.raises(
         UsageError, match=r"--column-types is for CSV and JSONL lists, and .* is a tar of images in folders"

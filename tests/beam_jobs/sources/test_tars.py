@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 from beam_jobs.references.labels import Labels
 from beam_jobs.sources import SourceOptions
 from beam_jobs.sources.tars.file import open_tar
-from beam_jobs.sources.tars.form import CLASSES, tar_form
+from beam_jobs.sources.tars.form import CLASSES, detect_tar_form
 from beam_jobs.sources.tars.form import PAIRS as PAIRED
 from beam_jobs.sources.tars.members import tar_members
 from beam_jobs.sources.tars.tars import Tars
@@ -208,15 +208,15 @@ def test_reads_classes_of_json_and_text(tmp_path: Path, gz: bool) -> None:
         ([("1.jpg", jpeg(1))], r"no \.cls, \.json or \.txt follows or precedes it: 1\.jpg; .*--sort=name"),
         ([("1.cls", b"1")], "a sample needs one image; it has cls"),
         ([("1.jpg", jpeg(1)), ("1.png", b""), ("1.cls", b"1")], "needs one image; it has jpg, png, cls"),
-        ([("1.jpg", jpeg(1)), ("1.cls", b"dog")], "label is no whole number .*: 'dog'"),
-        ([("1.jpg", jpeg(1)), ("1.json", b'{"label": null}')], '"label" is no label: it is null'),
+        ([("1.jpg", jpeg(1)), ("1.cls", b"dog")], "label is not a whole number .*: 'dog'"),
+        ([("1.jpg", jpeg(1)), ("1.json", b'{"label": null}')], '"label" is not a label: it is null'),
         ([("1.jpg", jpeg(1)), ("1.json", b"[1]")], 'it has no "label"; write one, or pass --unlabelled'),
         ([("1.jpg", jpeg(1)), ("1.json", b'{"caption": "x"}')], 'it has no "label"; write one, or pass --unlabelled'),
         ([("1.b.jpg", jpeg(1)), ("1.b.cls", b"1")], "the name of a sample ends at the first dot, so .*'b\\.jpg'"),
         ([("1.jpg", jpeg(1)), ("1.json", b"{")], "not JSON"),
         ([("1.jpg", jpeg(1)), ("1.json", b"[" * 100_000)], "not JSON: it is nested too deep"),
-        ([("1.jpg", jpeg(1)), ("1.json", b'{"label": ' + b"[" * 900 + b"]" * 900 + b"}")], '"label" is no label'),
-        ([("1.jpg", jpeg(1)), ("1.json", b'{"label": [1]}')], "a list of labels, and the first sample has not"),
+        ([("1.jpg", jpeg(1)), ("1.json", b'{"label": ' + b"[" * 900 + b"]" * 900 + b"}")], '"label" is not a label'),
+        ([("1.jpg", jpeg(1)), ("1.json", b'{"label": [1]}')], "a list of labels, unlike the first sample"),
         ([("1.jpg", jpeg(1)), ("1.txt", b"two\nlines")], "a label is one line of text: it has 2 lines"),
         ([("1.jpg", jpeg(1)), ("1.cls", b"")], "0 lines of text"),
         ([("1.jpg", jpeg(1)), ("1.cls", b"99999999")], "more than 1,000,000"),
@@ -431,18 +431,18 @@ def test_rejects_a_member_that_is_too_large(tmp_path: Path, gz: bool) -> None:
 def test_unpacks_at_most_1_mebibyte_to_find_the_form_of_a_tar(tmp_path: Path, first: list[tuple[str, bytes]]) -> None:
     path = write_tar(tmp_path, [*first, *FLAT], gz=True)
     assert opened(path).has_classes
-    with pytest.raises(SourceError, match=r"data\.tar\.gz is compressed, and its first 1 MiB do not say.*Unpack it"):
-        tar_form(TarUnit(str(path), ""), labelled=True, most_looked_at=1 << 20)
+    with pytest.raises(SourceError, match=r"data\.tar\.gz is compressed, and its first 1 MiB do not show.*Unpack it"):
+        detect_tar_form(TarUnit(str(path), ""), labelled=True, most_looked_at=1 << 20)
     # Of one that is not compressed, what is skipped is not read.
     plain = write_tar(tmp_path, [*first, *FLAT])
-    assert tar_form(TarUnit(str(plain), ""), labelled=True, most_looked_at=1 << 20).form in (CLASSES, PAIRED)
+    assert detect_tar_form(TarUnit(str(plain), ""), labelled=True, most_looked_at=1 << 20).form in (CLASSES, PAIRED)
 
 
 def test_does_not_unpack_trailing_zeros_to_find_the_form_of_a_tar(tmp_path: Path) -> None:
     path = tmp_path / "data.tar.gz"
     path.write_bytes(gzip.compress(tar_bytes([(".hidden", b"")]) + bytes(2 << 20)))
-    with pytest.raises(SourceError, match="do not say what it holds"):
-        tar_form(TarUnit(str(path), ""), labelled=True, most_looked_at=1 << 20)
+    with pytest.raises(SourceError, match="do not show what it holds"):
+        detect_tar_form(TarUnit(str(path), ""), labelled=True, most_looked_at=1 << 20)
 
 
 @GZ

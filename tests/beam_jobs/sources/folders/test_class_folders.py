@@ -89,8 +89,8 @@ def test_label_type_int_takes_labels_from_numeric_folders(tmp_path: Path) -> Non
     named = opened(tmp_path / "in", SourceOptions(label_type="int", labels_file=f"{tmp_path}/names.txt"))
     assert {labels for _, labels, _ in summary(named).values()} == {("a",), ("c",), ("k",)}
     for name, message in (
-        ("cat", "is no whole number"),
-        ("01", "is no whole number"),
+        ("cat", "is not a whole number"),
+        ("01", "is not a whole number"),
         ("20190101", "more than 1,000,000"),
     ):
         write_files(tmp_path / name, {f"{name}/0.jpg": jpeg(0), "0/1.jpg": jpeg(1)})

@@ -121,7 +121,9 @@ def test_rejects_files_without_images(tmp_path: Path) -> None:
         opened(tmp_path / "other.parquet", SourceOptions(label_column="what", split_column="s"))
     hugging_face(tmp_path / "in" / "a.parquet", ROWS)
     hugging_face(tmp_path / "in" / "b.parquet", ROWS, ["cat", "eel", "dog"])
-    with pytest.raises(SourceError, match=r"b\.parquet and the first file of .*in have other columns or class names"):
+    with pytest.raises(
+        SourceError, match=r"b\.parquet and the first file of .*in have different columns or class names"
+    ):
         listed(opened(tmp_path / "in"))
     path = hugging_face(tmp_path / "cut.parquet", ROWS)
     path.write_bytes(path.read_bytes()[:-9])

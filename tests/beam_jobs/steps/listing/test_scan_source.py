@@ -77,7 +77,7 @@ REJECTED = [
     ({"path": "1.jpg", "label": ["a", "b"]}, ["--for=tensorflow-tpu"], UsageError, "reads one label of each image"),
     ({"path": "1.jpg", "label": "a", "image/height": "x"}, [], UsageError, "'image/height' has the name of a feature"),
     ({"path": "1.jpg", "label": "7"}, [], SourceError, "line 1: label 'a' is not a whole number from 0"),
-    ({"path": "1.jpg", "label": "a", "n": None}, ["--column-types=m=str"], UsageError, "no further column 'm'"),
+    ({"path": "1.jpg", "label": "a", "n": None}, ["--column-types=m=str"], UsageError, "no extra column 'm'"),
 ]
 
 
