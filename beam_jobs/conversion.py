@@ -125,7 +125,7 @@ class Conversion:
             self.layout,
             self.source.has_classes,
             self.deciding_options,
-            keys=self.stores_keys,
+            stores_keys=self.stores_keys,
             base=self.base,
             claim=self.claim,
         )

@@ -121,7 +121,7 @@ def reshard_conversion(
         DatasetError: the datasets do not fit each other.
         UsageError: the options do not fit the inputs.
     """
-    check_apart(inputs, options.output)
+    check_output_outside(inputs, options.output)
     input_parts = find_inputs(inputs, reshard_options.take)
     check_splits(input_parts.splits, reshard_options.take, assigns_splits=options.split is not None)
     if input_parts.datasets:
@@ -132,7 +132,7 @@ def reshard_conversion(
 def _merge_datasets(
     options: ConvertOptions,
     inputs: Sequence[str],
-    input_parts: Inputs,
+    input_parts: StoredInputs,
     reshard_options: ReshardOptions,
     keeps_compression: bool,
 ) -> Conversion:
@@ -213,18 +213,18 @@ def _reject_hashed_splits(datasets: Sequence[Dataset]) -> None:
 
 
 def _convert_files(
-    options: ConvertOptions, inputs: Sequence[str], input_parts: Inputs, reshard_options: ReshardOptions
+    options: ConvertOptions, inputs: Sequence[str], input_parts: StoredInputs, reshard_options: ReshardOptions
 ) -> Conversion:
     """Return the conversion of other programs' TFRecords, whose schema is inferred or declared; UsageError if an option misfits."""
     if reshard_options.merge_labels:
         raise UsageError("--merge-labels is for datasets, whose classes have names. Omit it.")
     reshard_options = add_tfds_facts(reshard_options, inputs)
-    first_records = FirstRecords.of(input_parts.first)
+    first_records = FirstRecords.of(input_parts.first_files)
     raw_names = {raw.name for raw in reshard_options.raw}
     declared_names = {feature.name for feature in reshard_options.features}
     label = None
     if reshard_options.labels is not None:
-        label = first_records.label_name(reshard_options.label)
+        label = first_records.find_label(reshard_options.label)
     if reshard_options.key not in (None, RECORD, CONTENT):
         first_records.check_feature("--key", reshard_options.key)
     for name in raw_names:
@@ -253,7 +253,7 @@ def _convert_files(
         skips_foreign=input_parts.skips_foreign,
     )
     deciding_options = {**options.deciding_options(), "reshard": stored_options(reshard_options)}
-    return _make_conversion(options, source, converter, first_records.layout(raw_names), deciding_options, ())
+    return _make_conversion(options, source, converter, first_records.find_layout(raw_names), deciding_options, ())
 
 
 def _make_conversion(

@@ -99,7 +99,7 @@ def _find_form_of_head(head: bytes) -> str | None:
 def _is_image(head: bytes) -> bool:
     """Return whether the first bytes of a file are those of an image."""
     try:
-        detected_format = image_format(head)
+        detected_format = detect_format(head)
     except ValueError:
         return False
     # A list may begin with the signatures of these two: its first column may be called BMI or P3.

@@ -220,8 +220,10 @@ class StoredRecordSource(PackSource):
     def _make_held_pack(self, unit: StoredFile, frames_by_record: Mapping[int, bytes], splits: list[str]) -> ListedPack:
         frames, offsets = list(frames_by_record.values()), np.zeros(len(frames_by_record), np.int64)
         sizes = np.array(list(map(len, frames)), np.int64)
-        listed = self._pack(unit, np.array(list(frames_by_record), np.int64), sizes, offsets, offsets, splits or None)
-        return listed._replace(buffers=frames, buffer_indices=np.arange(len(frames)))
+        records = np.array(list(frames_by_record), np.int64)
+        # Offsets and starts are 0: each frame is a separate buffer, and gets its offset in the spool.
+        listed_pack = self._make_pack(unit, records, sizes, offsets, offsets, splits or None)
+        return listed_pack._replace(buffers=frames, buffer_indices=np.arange(len(frames)))
 
     def _make_pack(
         self,

@@ -143,7 +143,7 @@ class DocumentColumns:
         origin = f"{key} in {path}"
         label_field, key_field = self.text.labels.label_field, self.text.key_field
         try:
-            values = row_values(data, block.form, self.text)
+            values = parse_row(data, block.form, self.text)
             fields = (name for name in (label_field, key_field) if name is not None)
             missing_field = next((name for name in fields if name not in values), None)
             if missing_field is not None:
@@ -186,7 +186,7 @@ def _read_class_names(file: TextFile, text: TextOptions) -> tuple[str, ...] | No
     """Return the class names for labels in a Parquet file's metadata; None without such names, or if it cannot be read."""
     label = text.labels.label_field
     with contextlib.suppress(SourceError, CorruptionError):
-        if label is not None and look_at(file.path, text).kind == PARQUET:
+        if label is not None and detect_form(file.path, text).kind == PARQUET:
             with open_parquet(file.path, file.size) as parquet_file:
                 return class_names(describe_columns(parquet_file.schema).get(label, {}))
     return None

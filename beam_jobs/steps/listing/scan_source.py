@@ -90,7 +90,7 @@ def scan_here(source: ScannedSource) -> Source:
             parts.append(scanned_part)
             rows.append(scan.take_rows().tobytes())
         facts.merge(scan.facts)
-    repeat = find_first_repeat(keys)
+    repeat = find_first_repeat(rows)
     if repeat is not None:
         raise source.describe_repeat(repeat, facts)
     return source.apply_scans(facts, parts)
