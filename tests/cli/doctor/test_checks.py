@@ -5,6 +5,7 @@ Tests call the checks directly: the command also starts programs that load Tenso
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from pathlib import Path
 
@@ -13,7 +14,7 @@ import pytest
 from tests.helpers.datasets import write_dataset
 from tpudata.cli import main
 from tpudata.cli.doctor.checks import check_files, check_labels, check_model_dir, check_shapes
-from tpudata.format import Feature, index_name, open_dataset
+from tpudata.format import Feature, Split, index_name, open_dataset, write_metadata
 
 LABEL = Feature("label", "int64", "int64", num_classes=3)
 X = Feature("x", "float", "float32", (2,))
@@ -57,6 +58,17 @@ def test_reports_a_file_in_place_of_the_folder(tmp_path: Path) -> None:
 
 def test_accepts_intact_files(folder: str) -> None:
     assert check_files(open_dataset(folder)).state == "ok"
+
+
+def test_accepts_a_split_without_records(folder: str) -> None:
+    manifest = open_dataset(folder).manifest
+    splits = {"empty": Split(()), **manifest.splits}
+    write_metadata(folder, dataclasses.replace(manifest, splits=splits), ["a", "b", "c"])
+    dataset = open_dataset(folder)
+    assert check_files(dataset).state == "ok"
+    labels = check_labels(dataset, None, {})
+    assert labels is not None
+    assert labels.state == "ok"
 
 
 @pytest.mark.parametrize("damage", ["shard missing", "shard cut", "index missing", "index damaged"])
