@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection
 
 from tpudata.console.lifeline import watch
-from tpudata.console.process import useful_workers
+from tpudata.console.process import limit_workers
 from tpudata.console.signals import defer_signals
 from tpudata.errors import TpudataError
 from tpudata.format.manifest.manifest import Shard
@@ -40,7 +40,7 @@ def shard_defects(
     context = multiprocessing.get_context("spawn")
     # A pipe without data: each process ends at end-of-file, which comes when this one closes its end or is killed.
     reader, writer = context.Pipe(duplex=False)
-    count = useful_workers(workers, len(shards))
+    count = limit_workers(workers, len(shards))
     with concurrent.futures.ProcessPoolExecutor(count, context, _start_process, (reader,)) as pool:
         try:
             with defer_signals():
