@@ -66,7 +66,7 @@ def format_text(text: ClassedText, decode: Decode) -> str:
 def _decode_parts(documents: Text, decode: Decode) -> Iterator[tuple[str, bool, str]]:
     """Yield the content of each part of documents as text, whether it is learned, and the name of its side.
 
-    Separators come between documents and sides, as parts of their own.
+    Separators between documents and sides are parts, too.
     """
     for index, document in enumerate(documents):
         if index:
