@@ -145,17 +145,17 @@ def _measure(side: Callable[[], Any], calls: int) -> _CallTime:
     return _CallTime((time.thread_time() - cpu) / calls, (time.perf_counter() - clock) / calls)
 
 
-class _RepeatedStack:
-    """An iteration that returns the same stack again and again."""
+class _RepeatedStack(StackIteration):
+    """An iteration that returns the first stack of a feed again and again."""
 
-    def __init__(self, iteration: StackIteration, loop: int) -> None:
-        self.capacity = iteration.capacity
-        self._portion = iteration.take(loop)
-        iteration.close()
+    def __init__(self, feed: StackFeed, loop: int) -> None:
+        super().__init__(feed, None)
+        self._portion = super().take(loop)
+        self.close()
 
-    def take(self, most: int) -> Portion | None:
-        """Return the steps of the stack."""
-        del most
+    def take(self, max_steps: int) -> Portion | None:
+        """Return all steps of the stack."""
+        del max_steps
         return self._portion
 
 
@@ -180,9 +180,8 @@ def _build_engine(devices: int, arrays: int, loop: int, *, is_fed: bool) -> Call
     variables: dict[str, Any] = {}
     store = VariableStore(variables, DeviceVariables(mesh, variables), topology.peers)
     step = DeviceTrainStep(traced, topology, store, broadcast=False)
-    iteration: Any = _make_feed(mesh, devices, loop).iterate()
-    if not is_fed:
-        iteration = _RepeatedStack(iteration, loop)
+    feed = _make_feed(mesh, devices, loop)
+    iteration = feed.iterate() if is_fed else _RepeatedStack(feed, loop)
     return lambda: step.run(iteration, LoopRequest(loop, is_step=loop == 1))
 
 
