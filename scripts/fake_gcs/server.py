@@ -152,6 +152,8 @@ class FakeGcs(Objects):
 
 
 class _Server(ThreadingHTTPServer):
+    """The server of a store, with a thread for each connection."""
+
     daemon_threads = True
     # A client opens all its connections at once.
     request_queue_size = 256

@@ -308,16 +308,16 @@ def local_variable_in_train_op(m):
 
 def static_table(m):
     rows = tf.lookup.KeyValueTensorInitializer(tf.constant(["a", "b"]), tf.constant([1.0, 2.0]))
-    found = tf.lookup.StaticHashTable(rows, -1.0).lookup(tf.constant("b"))
-    return m.spec(loss=m.loss + found, after=m.counter().assign_add(found), value=found)
+    table_value = tf.lookup.StaticHashTable(rows, -1.0).lookup(tf.constant("b"))
+    return m.spec(loss=m.loss + table_value, after=m.counter().assign_add(table_value), value=table_value)
 
 
 def mutable_table(m):
     table = tf.lookup.experimental.MutableHashTable(tf.string, tf.float32, default_value=0.0)
     key = tf.constant("a")
     with tf.control_dependencies([table.insert(key, table.lookup(key) + 1.0)]):
-        found = table.lookup(key)
-    return m.spec(after=m.counter().assign(found))
+        table_value = table.lookup(key)
+    return m.spec(after=m.counter().assign(table_value))
 
 
 def mutable_table_unused(m):

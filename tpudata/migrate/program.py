@@ -85,6 +85,7 @@ def migrate_files(texts: Mapping[str, str]) -> dict[str, Migration]:
 
 
 def _parse(text: str, path: str) -> ast.Module:
+    """Return the syntax tree of a file; DatasetError if it is not Python 3."""
     try:
         return ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:

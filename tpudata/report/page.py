@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from tpudata.console.tables import bytes_text, count_text
 from tpudata.format import Dataset
@@ -16,6 +16,7 @@ from tpudata.report.samples import STYLE, Decode, format_picture, format_text
 from tpudata.report.split_sample import SplitSample
 from tpudata.storage import storage_for
 
+_Key = TypeVar("_Key", str, int)
 _SHOWN_CLASSES, _SHOWN_REJECTS, _SHOWN_TOKENS = 30, 5, 20
 # Classes up to which each has a row of pictures; more are shown as a grid.
 _MOST_ROWS = 20
@@ -151,7 +152,7 @@ def _format_split(dataset: Dataset, name: str, sample: SplitSample, decode: Deco
         yield from _format_texts(sample, decode)
     for title, counts in (("Classes", sample.classes), ("Classes of objects", sample.object_classes)):
         if counts:
-            rows = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+            rows = _sort_by_count(counts)
             more = "" if len(rows) <= _SHOWN_CLASSES else f" (the {_SHOWN_CLASSES} largest of {count_text(len(rows))})"
             yield f"<h3>{title}{more}</h3>{draw_bars(rows[:_SHOWN_CLASSES])}"
     charts = list(_draw_histograms(sample, [shard.bytes for shard in dataset.manifest.split(name).shards]))
@@ -161,6 +162,11 @@ def _format_split(dataset: Dataset, name: str, sample: SplitSample, decode: Deco
         yield f'<p class="note">{real_share:.1%} of the places for tokens are not padding.</p>'
     if sample.tokens:
         yield from _format_tokens(sample, decode)
+
+
+def _sort_by_count(counts: Mapping[_Key, int]) -> list[tuple[_Key, int]]:
+    """Return keys and their counts, the largest count first; keys with equal counts are in their own order."""
+    return sorted(sorted(counts.items()), key=lambda key_and_count: -key_and_count[1])
 
 
 def _describe_repeats(sample: SplitSample) -> Iterator[str]:
@@ -192,8 +198,7 @@ def _format_tokens(sample: SplitSample, decode: Decode) -> Iterator[str]:
         f"<h3>Tokens</h3><p>{count_text(total, 'token')} with {count_text(len(sample.tokens), 'different id')},"
         f" of which {count_text(once)} occur once.</p>"
     )
-    # The most frequent first, and of equally frequent ones the lowest id.
-    top_tokens = sorted(sample.tokens.items(), key=lambda item: (-item[1], item[0]))[:_SHOWN_TOKENS]
+    top_tokens = _sort_by_count(sample.tokens)[:_SHOWN_TOKENS]
     yield draw_bars(
         [(f"{token_id}  {decode([token_id])!r}" if decode else str(token_id), n) for token_id, n in top_tokens]
     )

@@ -75,6 +75,7 @@ def _format_storage(storage: dict[str, Any]) -> str:
 
 
 def _format_tpu(tpu: dict[str, Any]) -> str:
+    """Return sentences that compare the records per second of a TPU with those that are fed."""
     if tpu["needed"] is None:
         return f"A {tpu['name']} has no work in a step, so that its rate has no bound."
     host = "it" if tpu["hosts"] == 1 else f"each of its {tpu['hosts']} hosts"
