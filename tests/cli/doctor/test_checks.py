@@ -86,6 +86,12 @@ def test_names_missing_and_damaged_files(folder: str, damage: str) -> None:
     assert ("Copy the dataset again" in text) == (damage != "index damaged")
 
 
+def test_warns_of_a_missing_shard_in_quarantine(folder: str) -> None:
+    Path(folder, open_dataset(folder).manifest.splits["train"].shards[0].name).unlink()
+    assert main(["verify", folder, "--quarantine"]) == 0
+    assert check_files(open_dataset(folder)).state == "warning"
+
+
 def test_warns_of_records_in_quarantine(folder: str) -> None:
     shard = sorted(Path(folder).glob("train-*"))[0]
     data = bytearray(shard.read_bytes())

@@ -98,7 +98,9 @@ def check_files(dataset: Dataset) -> DoctorLine:
         shards = {entry.name: entry for entry in storage.list(dataset.path)}
         indexes = {entry.name for entry in storage.list(storage.join(dataset.path, INDEX_FOLDER))}
         problems = list(_find_file_problems(dataset, shards, indexes))
-        first = next((shard for split in dataset.manifest.splits.values() for shard in split.shards), None)
+        shards_in_order = (shard for split in dataset.manifest.splits.values() for shard in split.shards)
+        # A missing shard in quarantine has no bytes.
+        first = next((shard for shard in shards_in_order if dataset.quarantine.of(shard).bytes), None)
         if not problems and first is not None:
             dataset.index(first)
             storage.read_range(dataset.shard_path(first), 0, 1)
