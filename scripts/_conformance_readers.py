@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-# Silent, and on the CPU.
+# TensorFlow logs only errors, and runs on the CPU.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
 
@@ -25,6 +25,7 @@ TEXTS = ("image/format", "image/colorspace", "image/class/text", "image/filename
 NUMBERS = ("image/height", "image/width", "image/channels", "image/class/label")
 IDS = ("input_ids", "segment_ids", "positions")
 LENGTH = 64
+# What a feature is stored as; a row has LENGTH integers.
 INTEGER, BYTES, INTEGERS, ROW = "integer", "bytes", "any number of integers", "a row of integers"
 FLOATS, STRINGS = "any number of floats", "any number of strings"
 OBJECTS = {
@@ -34,7 +35,7 @@ OBJECTS = {
     "image/object/class/text": STRINGS,
     "image/object/is_crowd": INTEGERS,
 }
-# By kind of dataset, what each feature is stored as. Packed ids are the bytes of a row of int32, or the row as int64.
+# What each feature is stored as, by kind of dataset. Packed ids are the bytes of a row of int32, or the row as int64.
 KINDS: dict[str, dict[str, str]] = {
     "images": {**dict.fromkeys((IMAGE, *TEXTS), BYTES), **dict.fromkeys(NUMBERS, INTEGER)},
     "boxes": {
@@ -52,35 +53,39 @@ KINDS: dict[str, dict[str, str]] = {
 Record = dict[str, Any]
 
 
-def record_of(values: Mapping[str, Any], kind: str) -> Record:
-    """Return the compared part of a record, from bytes and numbers by feature name, single or in a list.
+def normalize_record(values: Mapping[str, Any], kind: str) -> Record:
+    """Return the features of a record that are compared, in the same form for all readers.
 
-    Of a float the first five digits are compared, which those of 32 bits have.
+    Floats are rounded to five digits, which those of 32 bits have.
+
+    Args:
+        values: values of the features by name, as a library returns them: bytes and numbers, single, in a list or in an array.
+        kind: kind of dataset.
     """
-    out: Record = {}
+    record: Record = {}
     for name, value in values.items():
         if name not in KINDS[kind]:
             continue
         if hasattr(value, "tolist"):
             value = value.tolist()
         if name in OBJECTS:
-            value = [one.decode() if isinstance(one, bytes) else one for one in value]
-            out[name] = [float(f"{one:.5g}") for one in value] if OBJECTS[name] == FLOATS else value
+            items = [item.decode() if isinstance(item, bytes) else item for item in value]
+            record[name] = [float(f"{item:.5g}") for item in items] if OBJECTS[name] == FLOATS else items
             continue
         if name in IDS:
-            out[name] = _ids(value)
+            record[name] = _unpack_ids(value)
             continue
         if isinstance(value, list):
             (value,) = value
         if name == IMAGE:
-            out[name] = hashlib.sha256(value).hexdigest()
+            record[name] = hashlib.sha256(value).hexdigest()
         else:
-            out[name] = value.decode() if isinstance(value, bytes) else value
-    return out
+            record[name] = value.decode() if isinstance(value, bytes) else value
+    return record
 
 
-def _ids(value: Any) -> list[int]:
-    """Integers, from the bytes of int32 or as they are."""
+def _unpack_ids(value: Any) -> list[int]:
+    """Return a list of integers, which may be stored as the bytes of int32."""
     if isinstance(value, list) and value and isinstance(value[0], bytes):
         (value,) = value
     if isinstance(value, bytes):
@@ -88,17 +93,18 @@ def _ids(value: Any) -> list[int]:
     return list(value)
 
 
-def _shards(folder: str) -> list[str]:
+def _list_shards(folder: str) -> list[str]:
     return sorted(str(path) for path in Path(folder).glob("train-*"))
 
 
-def _index(shard: str) -> str:
+def _find_index(shard: str) -> str:
     """Return the path of a shard's DALI index."""
     path = Path(shard)
     return str(path.parent / "index" / f"{path.stem}.idx")
 
 
-def _description(tf: Any, kind: str) -> dict[str, Any]:
+def _make_parsing_spec(tf: Any, kind: str) -> dict[str, Any]:
+    """Return the features of a kind of dataset as `tf.io.parse_example` takes them."""
     features = {
         INTEGER: tf.io.FixedLenFeature([], tf.int64),
         BYTES: tf.io.FixedLenFeature([], tf.string),
@@ -111,22 +117,26 @@ def _description(tf: Any, kind: str) -> dict[str, Any]:
 
 
 def _from_protos(records: Iterable[bytes], kind: str) -> Iterator[Record]:
-    """Parse records by protobuf, with TensorFlow's own classes."""
+    """Yield serialized records, parsed by protobuf with TensorFlow's classes."""
     import tensorflow as tf
 
     for record in records:
         features = tf.train.Example.FromString(record).features.feature
-        # An empty list may have no kind.
-        lists = {name: getattr(of, of.WhichOneof("kind") or "int64_list").value for name, of in features.items()}
-        yield record_of({name: list(values) for name, values in lists.items()}, kind)
+        values = {}
+        for name, feature in features.items():
+            # An empty list may have no kind.
+            values[name] = list(getattr(feature, feature.WhichOneof("kind") or "int64_list").value)
+        yield normalize_record(values, kind)
 
 
 def tf_data(folder: str, kind: str) -> Iterator[Record]:
-    """tf.data: TFRecordDataset, parse_example on whole batches, and every image decoded."""
+    """Read with tf.data: TFRecordDataset and parse_example on whole batches; decode every image and compare its shape."""
     import tensorflow as tf
 
-    dataset = tf.data.TFRecordDataset(_shards(folder), compression_type="GZIP" if "gzip" in kind else None).batch(7)
-    for batch in dataset.map(lambda rows: tf.io.parse_example(rows, _description(tf, kind))):
+    dataset = tf.data.TFRecordDataset(_list_shards(folder), compression_type="GZIP" if "gzip" in kind else None).batch(
+        7
+    )
+    for batch in dataset.map(lambda rows: tf.io.parse_example(rows, _make_parsing_spec(tf, kind))):
         count = next(iter(batch.values())).shape[0]
         for row in range(count):
             record = {name: values[row].numpy() for name, values in batch.items()}
@@ -135,128 +145,137 @@ def tf_data(folder: str, kind: str) -> Iterator[Record]:
                 shape = tuple(int(record[f"image/{part}"]) for part in ("height", "width", "channels"))
                 if pixels.shape != shape:
                     raise ValueError(f"{record['image/filename']!r} decodes to {pixels.shape}, not {shape}")
-            yield record_of(record, kind)
+            yield normalize_record(record, kind)
 
 
 def tfds(folder: str, kind: str) -> Iterator[Record]:
-    """TFDS: load by name, from a folder of datasets; class names and supervised keys too."""
+    """Read with TFDS, which loads the dataset by its name from a folder; also check class names and supervised keys."""
     import tensorflow_datasets
 
-    decoders = _decoders(kind)
+    decoders = _skip_decoding(kind)
     data_dir = str(Path(folder).parent.parent)
     dataset, info = tensorflow_datasets.load(kind, data_dir=data_dir, split="train", decoders=decoders, with_info=True)
     if kind == "images" and info.supervised_keys != (IMAGE, "image/class/label"):
         raise ValueError(f"supervised_keys is {info.supervised_keys}")
     for example in dataset.as_numpy_iterator():
-        record = record_of(example, kind)
-        # Classes are known by their numbers: TFDS has the names.
+        record = normalize_record(example, kind)
+        # TFDS returns the numbers of classes, and their names separately.
         if kind == "images":
             record["image/class/text"] = info.features["image/class/label"].int2str(record["image/class/label"])
         elif kind == "boxes":
             names = info.features["image/object/class/label"].feature
-            record["image/object/class/text"] = [names.int2str(one) for one in record["image/object/class/label"]]
+            record["image/object/class/text"] = [names.int2str(label) for label in record["image/object/class/label"]]
         yield record
 
 
 def beam(folder: str, kind: str) -> Iterator[Record]:
-    """Beam's ReadFromTFRecord, into a text file."""
+    """Read with Beam's ReadFromTFRecord, in a pipeline that writes the records into text files as hexadecimal digits."""
     import tempfile
 
     import apache_beam
     from apache_beam.options.pipeline_options import PipelineOptions
 
-    with tempfile.TemporaryDirectory() as aside:
+    with tempfile.TemporaryDirectory() as temporary:
         pipeline = apache_beam.Pipeline(options=PipelineOptions(["--runner=BundleBasedDirectRunner"]))
         records = pipeline | apache_beam.io.ReadFromTFRecord(f"{folder}/train-*")
-        _ = records | apache_beam.Map(bytes.hex) | apache_beam.io.WriteToText(f"{aside}/records")
+        _ = records | apache_beam.Map(bytes.hex) | apache_beam.io.WriteToText(f"{temporary}/records")
         pipeline.run().wait_until_finish()
-        texts = [path.read_text() for path in sorted(Path(aside).glob("records-*"))]
+        texts = [path.read_text() for path in sorted(Path(temporary).glob("records-*"))]
     return _from_protos((bytes.fromhex(line) for text in texts for line in text.splitlines()), kind)
 
 
 def grain(folder: str, kind: str) -> Iterator[Record]:
-    """Grain's TFRecordIterDataset, which knows the framing; TensorFlow's protobuf classes parse."""
+    """Read with Grain's TFRecordIterDataset, which returns serialized records; TensorFlow's protobuf classes parse them."""
     from grain.experimental import TFRecordIterDataset
 
-    return _from_protos((record for path in _shards(folder) for record in TFRecordIterDataset(path)), kind)
+    return _from_protos((record for path in _list_shards(folder) for record in TFRecordIterDataset(path)), kind)
 
 
 def tfrecord(folder: str, kind: str) -> Iterator[Record]:
     """Read with the tfrecord package by its index. Its protobuf classes clash with TensorFlow's in the same process."""
     from tfrecord.reader import tfrecord_loader
 
-    # It knows no list of strings.
-    stored = {name: of for name, of in KINDS[kind].items() if of != STRINGS}
-    names = {BYTES: "byte", FLOATS: "float"}
-    description = {name: names.get(of, "int") for name, of in stored.items()}
+    # The package does not support lists of strings.
+    features = {name: stored_as for name, stored_as in KINDS[kind].items() if stored_as != STRINGS}
+    type_names = {BYTES: "byte", FLOATS: "float"}
+    description = {name: type_names.get(stored_as, "int") for name, stored_as in features.items()}
     compression = "gzip" if "gzip" in kind else None
-    for path in _shards(folder):
-        # The index divides a file; there is none of compressed ones.
-        parts = [(None, None)] if compression else [(_index(path), (number, 2)) for number in range(2)]
+    for path in _list_shards(folder):
+        # With the index, read a file in two halves; compressed files have none.
+        parts = [(None, None)] if compression else [(_find_index(path), (number, 2)) for number in range(2)]
         examples = (tfrecord_loader(path, index, description, part, None, compression) for index, part in parts)
         for example in itertools.chain.from_iterable(examples):
-            values = {name: bytes(of) if stored[name] == BYTES else of for name, of in example.items()}
-            yield record_of(values, kind)
+            values = {name: bytes(value) if features[name] == BYTES else value for name, value in example.items()}
+            yield normalize_record(values, kind)
 
 
 def seqio(folder: str, kind: str) -> Iterator[Record]:
-    """SeqIO's TFExampleDataSource."""
+    """Read with SeqIO's TFExampleDataSource."""
     import seqio as library
     import tensorflow as tf
 
-    source = library.TFExampleDataSource({"train": f"{folder}/train-*"}, _description(tf, kind))
+    source = library.TFExampleDataSource({"train": f"{folder}/train-*"}, _make_parsing_spec(tf, kind))
     for example in source.get_dataset("train", shuffle=False).as_numpy_iterator():
-        yield record_of(example, kind)
+        yield normalize_record(example, kind)
 
 
 def seqio_tfds(folder: str, kind: str) -> Iterator[Record]:
-    """SeqIO's TfdsDataSource."""
+    """Read with SeqIO's TfdsDataSource."""
     import seqio as library
 
-    place = Path(folder)
+    path = Path(folder)
     source = library.TfdsDataSource(
-        f"{kind}:{place.name}", tfds_data_dir=str(place.parent.parent), decoders=_decoders(kind)
+        f"{kind}:{path.name}", tfds_data_dir=str(path.parent.parent), decoders=_skip_decoding(kind)
     )
     for example in source.get_dataset("train", shuffle=False).as_numpy_iterator():
-        yield record_of(example, kind)
+        yield normalize_record(example, kind)
 
 
-def _decoders(kind: str) -> Any:
+def _skip_decoding(kind: str) -> Any:
+    """Return the argument `decoders` of TFDS that leaves images encoded; None for a dataset without images."""
     import tensorflow_datasets
 
     return {IMAGE: tensorflow_datasets.decode.SkipDecoding()} if kind in ("images", "boxes") else None
 
 
 def dali(folder: str, kind: str) -> Iterator[Record]:
-    """NVIDIA DALI's tfrecord reader by its index, on the CPU."""
-    import nvidia.dali.tfrecord as stored_as
+    """Read with NVIDIA DALI's tfrecord reader by its index, on the CPU."""
+    import nvidia.dali.tfrecord as dali_tfrecord
     from nvidia.dali import fn, pipeline_def
 
-    # A list of strings can only be one string to it.
-    shards, stored = _shards(folder), {name: of for name, of in KINDS[kind].items() if of != STRINGS}
-    features = {
-        INTEGER: stored_as.FixedLenFeature([1], stored_as.int64, -1),
-        BYTES: stored_as.FixedLenFeature((), stored_as.string, ""),
-        INTEGERS: stored_as.VarLenFeature(stored_as.int64, -1),
-        ROW: stored_as.FixedLenFeature([LENGTH], stored_as.int64, -1),
-        FLOATS: stored_as.VarLenFeature(stored_as.float32, -1.0),
+    # DALI reads no lists of strings.
+    features = {name: stored_as for name, stored_as in KINDS[kind].items() if stored_as != STRINGS}
+    specs = {
+        INTEGER: dali_tfrecord.FixedLenFeature([1], dali_tfrecord.int64, -1),
+        BYTES: dali_tfrecord.FixedLenFeature((), dali_tfrecord.string, ""),
+        INTEGERS: dali_tfrecord.VarLenFeature(dali_tfrecord.int64, -1),
+        ROW: dali_tfrecord.FixedLenFeature([LENGTH], dali_tfrecord.int64, -1),
+        FLOATS: dali_tfrecord.VarLenFeature(dali_tfrecord.float32, -1.0),
     }
 
     @pipeline_def(batch_size=1, num_threads=1, device_id=None)  # type: ignore[untyped-decorator]
-    def pipeline() -> Any:
-        paths = [_index(path) for path in shards]
-        described = {name: features[of] for name, of in stored.items()}
-        return tuple(fn.readers.tfrecord(path=shards, index_path=paths, features=described, name="records").values())
+    def make_pipeline() -> Any:
+        shards = _list_shards(folder)
+        outputs = fn.readers.tfrecord(
+            path=shards,
+            index_path=[_find_index(path) for path in shards],
+            features={name: specs[stored_as] for name, stored_as in features.items()},
+            name="records",
+        )
+        return tuple(outputs.values())
 
-    pipe = pipeline()
-    pipe.build()
-    for _ in range(pipe.epoch_size("records")):
-        values = {name: output.at(0) for name, output in zip(stored, pipe.run(), strict=True)}
-        yield record_of({name: of.tobytes() if stored[name] == BYTES else of for name, of in values.items()}, kind)
+    pipeline = make_pipeline()
+    pipeline.build()
+    for _ in range(pipeline.epoch_size("records")):
+        values = {}
+        for (name, stored_as), output in zip(features.items(), pipeline.run(), strict=True):
+            value = output.at(0)
+            values[name] = value.tobytes() if stored_as == BYTES else value
+        yield normalize_record(values, kind)
 
 
 def tf_models(folder: str, kind: str) -> Iterator[Record]:
-    """tf-models-official's InputReader with its decoders for classification, which keep the image and the label, and detection."""
+    """Read with tf-models-official's InputReader and its decoders for classification (image and label alone) and detection."""
     from official.core.config_definitions import DataConfig
     from official.core.input_reader import InputReader
     from official.vision.dataloaders.classification_input import Decoder
@@ -266,24 +285,24 @@ def tf_models(folder: str, kind: str) -> Iterator[Record]:
     config = DataConfig(input_path=f"{folder}/train-*", is_training=False, global_batch_size=1, drop_remainder=False)
     reader = InputReader(config, decoder_fn=decoder.decode, parser_fn=lambda decoded: decoded)
     for example in reader.read().as_numpy_iterator():
-        yield record_of(example if kind == "images" else _objects(example), kind)
+        yield normalize_record(example if kind == "images" else _rename_objects(example), kind)
 
 
-def _objects(decoded: Mapping[str, Any]) -> dict[str, Any]:
-    """Return by the names of features what tf-models' decoder for detection has made of a batch of one record."""
-    decoded = {name: value[0] for name, value in decoded.items()}
-    boxes = decoded["groundtruth_boxes"].T
+def _rename_objects(batch: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of a batch of one record from tf-models' decoder for detection, by the names of features."""
+    record = {name: values[0] for name, values in batch.items()}
+    ymin, xmin, ymax, xmax = record["groundtruth_boxes"].T
     return {
-        "image/source_id": decoded["source_id"],
-        "image/height": decoded["height"],
-        "image/width": decoded["width"],
-        **{
-            f"image/object/bbox/{edge}": ends
-            for edge, ends in zip(("ymin", "xmin", "ymax", "xmax"), boxes, strict=True)
-        },
-        "image/object/area": decoded["groundtruth_area"],
-        "image/object/class/label": decoded["groundtruth_classes"],
-        "image/object/is_crowd": decoded["groundtruth_is_crowd"].astype(int),
+        "image/source_id": record["source_id"],
+        "image/height": record["height"],
+        "image/width": record["width"],
+        "image/object/bbox/ymin": ymin,
+        "image/object/bbox/xmin": xmin,
+        "image/object/bbox/ymax": ymax,
+        "image/object/bbox/xmax": xmax,
+        "image/object/area": record["groundtruth_area"],
+        "image/object/class/label": record["groundtruth_classes"],
+        "image/object/is_crowd": record["groundtruth_is_crowd"].astype(int),
     }
 
 
@@ -292,5 +311,5 @@ READERS: dict[str, Callable[[str, str], Iterator[Record]]] = {
 }
 
 if __name__ == "__main__":
-    for one in READERS[sys.argv[1]](*sys.argv[2:]):
-        print(json.dumps(one))
+    for record in READERS[sys.argv[1]](*sys.argv[2:]):
+        print(json.dumps(record))

@@ -21,20 +21,20 @@ from tpudata.console.flags import FlagParser
 from tpudata.console.option import Option
 
 ROOT = Path(__file__).resolve().parent.parent
-# Files at the root by the page of the site that they become.
-_AT_ROOT = {"reference/changelog.md": "CHANGELOG.md", "reference/contributing.md": "CONTRIBUTING.md"}
+# Files at the root that become pages of the site, by the paths of the pages.
+_ROOT_FILES = {"reference/changelog.md": "CHANGELOG.md", "reference/contributing.md": "CONTRIBUTING.md"}
 
 
 def on_files(files: Files, *, config: MkDocsConfig) -> Files:
-    """Add the generated pages to those of docs/."""
-    made = {page: _links_from(page, (ROOT / name).read_text(encoding="utf-8")) for page, name in _AT_ROOT.items()}
-    made["reference/commands.md"] = commands_page()
-    for page, text in made.items():
+    """Add the generated pages to those of docs/, and return all."""
+    texts = {page: _adapt_links(page, (ROOT / name).read_text(encoding="utf-8")) for page, name in _ROOT_FILES.items()}
+    texts["reference/commands.md"] = format_commands_page()
+    for page, text in texts.items():
         files.append(File.generated(config, page, content=text))
     return files
 
 
-def commands_page() -> str:
+def format_commands_page() -> str:
     """Return the reference of all commands: a section for each, with the flags of its parser."""
     parts = [
         "# Commands and flags\n",
@@ -45,13 +45,15 @@ def commands_page() -> str:
         "that decide what a dataset holds are in its manifest, and a run with `--resume` needs the same "
         "ones. `--append` takes those that are marked so from the dataset, unless they are passed.\n",
     ]
-    for words, parser in _parsers():
-        parts += [f"## tpudata {' '.join(words)}\n", parser.description or "", "\n", *_usage(parser), *_table(parser)]
-        parts += [f"{_as_prose(text)}\n" for text in parser.closing if not text.startswith("More: ")]
+    for words, parser in _list_parsers():
+        parts += [f"## tpudata {' '.join(words)}\n", parser.description or "", "\n", _format_usage(parser)]
+        parts += _format_tables(parser)
+        parts += [f"{_mark_code(text)}\n" for text in parser.closing if not text.startswith("More: ")]
     return "\n".join(parts)
 
 
-def _parsers() -> Iterator[tuple[tuple[str, ...], FlagParser]]:
+def _list_parsers() -> Iterator[tuple[tuple[str, ...], FlagParser]]:
+    """Yield the words of each command and its parser."""
     for command in COMMANDS:
         new_parser = importlib.import_module(f"tpudata.cli.{command}").new_parser
         if command == "convert":
@@ -60,13 +62,14 @@ def _parsers() -> Iterator[tuple[tuple[str, ...], FlagParser]]:
             yield (command,), new_parser()
 
 
-def _usage(parser: FlagParser) -> Iterator[str]:
-    words = [action for action in parser._actions if not action.option_strings or action.required]
-    usage = " ".join([parser.prog, *(f"{_name(action)}" for action in words), "[FLAGS]"])
-    yield f"    {usage}\n"
+def _format_usage(parser: FlagParser) -> str:
+    """Return a line of code with the positional arguments and the required flags of a command."""
+    actions = [action for action in parser._actions if not action.option_strings or action.required]
+    return f"    {' '.join([parser.prog, *map(_format_name, actions), '[FLAGS]'])}\n"
 
 
-def _table(parser: FlagParser) -> Iterator[str]:
+def _format_tables(parser: FlagParser) -> Iterator[str]:
+    """Yield the lines of a table for each group of flags; those of a conversion also have keywords."""
     options = parser.options if isinstance(parser, OptionParser) else {}
     for group in parser._action_groups:
         actions = [action for action in group._group_actions if _is_shown(action)]
@@ -77,7 +80,9 @@ def _table(parser: FlagParser) -> Iterator[str]:
             yield "| Flag | Meaning |\n|---|---|"
         for action in actions:
             text = (action.help or "") % {**vars(action), "prog": parser.prog}
-            cells = [f"`{_name(action)}`", *(_keyword(options, action) if options else ()), _escaped(_as_prose(text))]
+            keyword_cells = _format_keyword(options, action) if options else ()
+            # Bars are escaped only outside of code, in which Python-Markdown shows the backslash.
+            cells = [f"`{_format_name(action)}`", *keyword_cells, _mark_code(text).replace("|", "\\|")]
             yield f"| {' | '.join(cells)} |"
         yield ""
 
@@ -86,17 +91,19 @@ def _is_shown(action: argparse.Action) -> bool:
     return action.help is not argparse.SUPPRESS and not isinstance(action, argparse._HelpAction)
 
 
-def _keyword(options: Mapping[str, Option], action: argparse.Action) -> tuple[str, str]:
-    """Return the keyword of a flag, and whether its option decides what the dataset holds."""
+def _format_keyword(options: Mapping[str, Option], action: argparse.Action) -> tuple[str, str]:
+    """Return the cells for the keyword of a flag, and for whether its option decides what the dataset holds."""
     option = options.get(action.dest)
     if option is None:
         # The inputs of reshard are words without a flag.
         return f"`{action.dest.removesuffix('s')}`", ""
-    decides = "" if option.stored is None else "yes, kept by append" if option.stored.schema else "yes"
-    return f"`{option.name}`", decides
+    if option.stored is None:
+        return f"`{option.name}`", ""
+    return f"`{option.name}`", "yes, kept by append" if option.stored.schema else "yes"
 
 
-def _name(action: argparse.Action) -> str:
+def _format_name(action: argparse.Action) -> str:
+    """Return the names of a flag with the placeholder of its value, or that of a positional argument."""
     value = action.metavar or ("{" + ",".join(map(str, action.choices)) + "}" if action.choices else "")
     if isinstance(value, tuple):
         value = " ".join(value)
@@ -105,22 +112,16 @@ def _name(action: argparse.Action) -> str:
     return ", ".join(action.option_strings) + (f" {value}" if value else "")
 
 
-def _escaped(text: str) -> str:
-    # Outside of code: Python-Markdown shows the backslash in code.
-    return text.replace("|", "\\|")
+def _mark_code(text: str) -> str:
+    """Return a help text for Markdown: flags and patterns as code, since their * would be emphasis, and < as an entity."""
+    marked = re.sub(r"(?<![\w`])(--[\w-]+(?:=\w+)?|[^\s,;]*\*[^\s,;]*)", r"`\1`", text)
+    return marked.replace("<", "&lt;")
 
 
-def _as_prose(text: str) -> str:
-    """Return a help text with flags and patterns as code, which Markdown does not take for emphasis."""
-    return re.sub(r"(?<![\w`])(--[\w-]+(?:=\w+)?|[^\s,;]*\*[^\s,;]*)", lambda found: f"`{found[0]}`", text).replace(
-        "<", "&lt;"
-    )
-
-
-def _links_from(page: str, text: str) -> str:
-    """Return a file's text with its links relative to `page`."""
+def _adapt_links(page: str, text: str) -> str:
+    """Return the text of a file at the root with links that are relative to `page`, a path below docs/."""
     up = "../" * page.count("/")
     text = re.sub(r"\]\(docs/", f"]({up}", text)
-    for name, other in ((name, other) for other, name in _AT_ROOT.items()):
-        text = text.replace(f"]({name}", f"]({up}{other}")
+    for target_page, name in _ROOT_FILES.items():
+        text = text.replace(f"]({name}", f"]({up}{target_page}")
     return text

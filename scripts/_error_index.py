@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "reference" / "errors.md"
-# Classes that users meet: errors, reasons of bad records, defects that verify lists, findings of a rehearsal.
+# Classes whose texts are messages: errors, defects that verify lists, findings of a rehearsal, lines of tpudata doctor.
 CLASSES = (
     *("UsageError", "SourceError", "BadRecordError", "OutputError"),
     *("StorageError", "StorageUnavailableError", "ServiceError", "DatasetError", "CorruptionError", "FeatureError"),
@@ -25,7 +25,7 @@ CLASSES = (
     *("ClusterError", "ClusterConfigError", "TPUConnectionError", "NonFiniteError", "BatchSizeError"),
     *("RehearsalError", "Defect", "Finding", "DoctorLine"),
 )
-# Functions and classes that make errors of the texts that they get, with the classes that users meet.
+# Functions and classes that take the text of a message, and the class from CLASSES that the message then has.
 MAKERS = {
     "reject": "BadRecordError",
     "DocumentError": "BadRecordError",
@@ -41,18 +41,18 @@ MAKERS = {
 
 
 class Check(NamedTuple):
-    """A function of tpudata.checks: the message that it makes of its arguments, which stand in braces by their places.
+    """The message of a function of tpudata.checks; `{0}` stands for the first argument of a call, and so on.
 
     Attributes:
-        words: what went wrong.
-        kind: name of the class, without the argument that names it.
-        place: place of that argument.
+        problem: what went wrong.
+        kind: name of the error's class, if no argument names it.
+        kind_index: index of the argument that names the class.
         fix: what to do about it.
     """
 
-    words: str
+    problem: str
     kind: str = "UsageError"
-    place: int = 5
+    kind_index: int = 5
     fix: str = ""
 
 
@@ -68,8 +68,9 @@ CHECKS = {
     "require_positive_int": Check("{0}({1}=...) must be a positive int, got {2}", "TypeError"),
     "require_flag": Check("{0}({1}=...) must be a bool, got {2}", "TypeError"),
 }
-# Classes of Python, which are messages for users where the original TPUEstimator raised them.
+# Classes of Python, whose texts are messages in the rooms that raise what the original TPUEstimator raised.
 PLAIN = ("ValueError", "TypeError")
+# Folders of each section of the page; a file is in the first section that has it.
 SECTIONS = {
     "Converting": ("beam_jobs/",),
     "Reading and checking a dataset": ("tpudata/format/", "tpudata/source/", "tpudata/images/", "tpudata/tokenizers/"),
@@ -78,9 +79,9 @@ SECTIONS = {
     "Training": ("tpudata/train/", "tpudata/models/", "tpudata/estimator/", "tpudata/devices/"),
     "Commands and installation": ("tpudata/",),
 }
-# Messages of fewer literal words are parts of others.
+# Texts of fewer literal words are parts of other messages.
 LEAST_WORDS = 3
-# Names of parts that stand before a message say nothing without their value.
+# Place at the beginning of a message that is only a value; it does not count for the order.
 _PLACE = re.compile(r"^(?:(?:…|[A-Z_]+): )+")
 
 
@@ -88,19 +89,19 @@ class Message(NamedTuple):
     """A message of the code.
 
     Attributes:
-        text: what went wrong, with the values as names in capitals.
-        fix: what to do about it, or an empty string if the message does not say it.
+        problem: what went wrong, with the values as names in capitals.
+        fix: what to do about it; empty if the message does not say it.
         kind: name of the class.
     """
 
-    text: str
+    problem: str
     fix: str
     kind: str
 
 
 def main(words: Sequence[str]) -> int:
     """Write the page, or with --check compare it; return the exit code."""
-    text = page()
+    text = format_page()
     if list(words) == ["--check"]:
         is_equal = PAGE.read_text(encoding="utf-8") == text
         if not is_equal:
@@ -110,8 +111,8 @@ def main(words: Sequence[str]) -> int:
     return 0
 
 
-def page() -> str:
-    """Return the page: a section for each part of the work, with its messages in alphabetical order."""
+def format_page() -> str:
+    """Return the page: its sections, each with its messages in alphabetical order, without those of earlier sections."""
     parts = [
         "# Error messages\n",
         "Every message of tpudata with its fix, made from the code. Values are names in capitals or",
@@ -123,46 +124,51 @@ def page() -> str:
         "of `tpudata doctor`, `Finding` one of a rehearsal, and `BadRecordError` also the reason of a line in",
         "`rejects/`.\n",
     ]
-    seen: set[Message] = set()
     files = sorted(path for folder in ("beam_jobs", "tpudata") for path in (ROOT / folder).rglob("*.py"))
-    taken: set[Path] = set()
-    shared: dict[str, str] = {}
+    # Other modules import public constants.
+    public_constants: dict[str, str] = {}
     for path in files:
-        public = _constants(ast.parse(path.read_text(encoding="utf-8"))).items()
-        shared.update({name: text for name, text in public if not name.startswith("_")})
+        constants = _find_constants(ast.parse(path.read_text(encoding="utf-8")))
+        public_constants.update({name: text for name, text in constants.items() if not name.startswith("_")})
+    earlier_files: set[Path] = set()
+    earlier_messages: set[Message] = set()
     for title, rooms in SECTIONS.items():
-        chosen = [path for path in files if path.relative_to(ROOT).as_posix().startswith(rooms) and path not in taken]
-        taken.update(chosen)
-        messages = {message for path in chosen for message in _messages(path, shared)} - seen
-        seen |= messages
-        parts += [f"## {title}\n", *(_entry(message) for message in sorted(messages, key=_order)), ""]
+        section_files = {path for path in files if path.relative_to(ROOT).as_posix().startswith(rooms)} - earlier_files
+        earlier_files |= section_files
+        messages = {message for path in section_files for message in _find_messages(path, public_constants)}
+        messages -= earlier_messages
+        earlier_messages |= messages
+        parts += [f"## {title}\n", *(_format_entry(message) for message in sorted(messages, key=_make_sort_key)), ""]
     return "\n".join(parts)
 
 
-def _order(message: Message) -> tuple[str, Message]:
-    return re.sub(r"\W+", " ", _PLACE.sub("", message.text)).strip().lower(), message
+def _make_sort_key(message: Message) -> tuple[str, Message]:
+    """Return a key that sorts messages by their words; equal ones by all that they have."""
+    return re.sub(r"\W+", " ", _PLACE.sub("", message.problem)).strip().lower(), message
 
 
-def _entry(message: Message) -> str:
-    """Return a message as an entry of a list, its words as code."""
-    fence = "``" if "`" in message.text else "`"
-    space = " " if fence == "``" else ""
-    fix = f" {_as_prose(message.fix)}" if message.fix else ""
-    return f"- {fence}{space}{message.text}{space}{fence}{fix} ({message.kind})"
+def _format_entry(message: Message) -> str:
+    """Return a message as an entry of a list in Markdown, its problem as code."""
+    fence, space = ("``", " ") if "`" in message.problem else ("`", "")
+    fix = f" {_escape_prose(message.fix)}" if message.fix else ""
+    return f"- {fence}{space}{message.problem}{space}{fence}{fix} ({message.kind})"
 
 
-def _as_prose(text: str) -> str:
-    """Return a text in which Markdown sees no emphasis, links or HTML."""
-    text = re.sub(r"(?<!`)(--[\w-]+(?:=[^\s,;)]+)?)", r"`\1`", text) if "`" not in text else text
+def _escape_prose(text: str) -> str:
+    """Return a text for Markdown: flags and names with _ as code, and no emphasis, links or HTML."""
+    if "`" not in text:
+        text = re.sub(r"(?<!`)(--[\w-]+(?:=[^\s,;)]+)?)", r"`\1`", text)
+    text = _replace_outside_code(r"(?<!\w)(\w*_\w*(?:\([^)]*\))?)", r"`\1`", text)
+    return _replace_outside_code(r"([*<\[\]])", r"\\\1", text)
+
+
+def _replace_outside_code(pattern: str, replacement: str, text: str) -> str:
+    """Replace a pattern in the parts of a Markdown text that are not code."""
     parts = re.split(r"(`[^`]*`)", text)
-    names = [
-        part if part.startswith("`") else re.sub(r"(?<!\w)(\w*_\w*(?:\([^)]*\))?)", r"`\1`", part) for part in parts
-    ]
-    parts = re.split(r"(`[^`]*`)", "".join(names))
-    return "".join(part if part.startswith("`") else re.sub(r"([*<\[\]])", r"\\\1", part) for part in parts)
+    return "".join(part if part.startswith("`") else re.sub(pattern, replacement, part) for part in parts)
 
 
-def _constants(tree: ast.Module) -> dict[str, str]:
+def _find_constants(tree: ast.Module) -> dict[str, str]:
     """Return the texts of a module's constants by name."""
     return {
         target.id: node.value.value
@@ -173,53 +179,54 @@ def _constants(tree: ast.Module) -> dict[str, str]:
     }
 
 
-def _messages(path: Path, shared: Mapping[str, str]) -> Iterator[Message]:
+def _find_messages(path: Path, public_constants: Mapping[str, str]) -> Iterator[Message]:
     """Yield the messages of the calls in a file that make errors.
 
     Args:
         path: the file.
-        shared: texts of constants of all modules by name.
+        public_constants: texts of the constants of all modules by name.
     """
-    is_original = "estimator" in path.parts or "models" in path.parts
+    raises_plain_errors = "estimator" in path.parts or "models" in path.parts
     tree = ast.parse(path.read_text(encoding="utf-8"))
-    constants = {**shared, **_constants(tree)}
-    checks = {
+    constants = {**public_constants, **_find_constants(tree)}
+    imported_checks = {
         alias.name
         for node in tree.body
         if isinstance(node, ast.ImportFrom) and node.module == "tpudata.checks"
         for alias in node.names
     }
+    # Texts of the local names at each node; ast.walk yields outer functions first.
     local_texts: dict[ast.AST, dict[str, str]] = {}
-    # Outer functions come first.
     for function in (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)):
-        texts = _local_texts(function, constants)
+        texts = _find_local_texts(function, constants)
         local_texts.update({node: {**local_texts.get(node, {}), **texts} for node in ast.walk(function)})
     for node in ast.walk(tree):
         if not isinstance(node, ast.Call):
             continue
         name = getattr(node.func, "id", getattr(node.func, "attr", ""))
-        if name in checks and name in CHECKS and isinstance(node.func, ast.Name):
-            message = _checked(name, node.args, {**constants, **local_texts.get(node, {})})
-            if _has_words(message.text + message.fix):
+        if name in imported_checks and name in CHECKS and isinstance(node.func, ast.Name):
+            message = _make_check_message(name, node.args, {**constants, **local_texts.get(node, {})})
+            if _has_words(message.problem + message.fix):
                 yield message
             continue
-        if name not in CLASSES and name not in MAKERS and not (name in PLAIN and is_original):
+        if name not in CLASSES and name not in MAKERS and not (name in PLAIN and raises_plain_errors):
             continue
-        # Loggers have an `error`, too, and the estimator checks its hooks by one.
+        # Outside of beam_jobs, `error` is a method of loggers and of other objects.
         if name == "error" and "beam_jobs" not in path.parts:
             continue
-        literals = [argument for argument in node.args if isinstance(argument, (ast.JoinedStr, ast.Constant))]
-        for text in [_text(argument, constants) for argument in literals]:
+        for argument in node.args:
+            text = " ".join(_format_literal(argument, constants).split())
             if _has_words(text):
-                what, fix = _split(" ".join(text.split()))
-                yield Message(what, fix, MAKERS.get(name, name))
+                problem, fix = _split_fix(text)
+                yield Message(problem, fix, MAKERS.get(name, name))
 
 
 def _has_words(text: str) -> bool:
+    """Return whether a text has enough literal words for a message; names of values, in capitals, do not count."""
     return len(re.findall(r"[a-z]{2,}", re.sub(r"[A-Z_]{2,}", "", text))) >= LEAST_WORDS
 
 
-def _local_texts(function: ast.FunctionDef, constants: Mapping[str, str]) -> dict[str, str]:
+def _find_local_texts(function: ast.FunctionDef, constants: Mapping[str, str]) -> dict[str, str]:
     """Return the literals that a function assigns to names, by name."""
     texts = {}
     for node in ast.walk(function):
@@ -229,71 +236,77 @@ def _local_texts(function: ast.FunctionDef, constants: Mapping[str, str]) -> dic
         pairs: list[tuple[ast.expr, ast.expr]] = [(target, node.value)]
         if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
             pairs = list(zip(target.elts, node.value.elts, strict=False))
-        for name, value in pairs:
-            if isinstance(name, ast.Name) and (text := _literal(value, constants)):
-                texts[name.id] = text
+        for element, value in pairs:
+            if isinstance(element, ast.Name) and (text := _format_literal(value, constants)):
+                texts[element.id] = text
     return texts
 
 
-def _literal(value: ast.expr, constants: Mapping[str, str]) -> str:
-    return _text(value, constants) if isinstance(value, (ast.JoinedStr, ast.Constant)) else ""
-
-
-def _checked(name: str, arguments: Sequence[ast.expr], constants: Mapping[str, str]) -> Message:
-    """Return the message of a call of a check."""
-    check = CHECKS[name]
-    texts = [
-        _literal(item, constants) or (constants.get(item.id, "") if isinstance(item, ast.Name) else "") or _name(item)
-        for item in arguments
-    ]
-    words = check.words
-    if name == "check_integer" and len(arguments) > 3:
-        words = words.replace("of {2} or more", "from {2} to {3}")
-    kind = ast.unparse(arguments[check.place]) if len(arguments) > check.place else check.kind
-    texts += [""] * 6
-    return Message(words.format(*texts), check.fix.format(*texts), kind)
-
-
-def _text(argument: ast.JoinedStr | ast.Constant, constants: Mapping[str, str]) -> str:
-    """Return a literal, with the names of its values in capitals.
+def _make_check_message(name: str, arguments: Sequence[ast.expr], texts_by_name: Mapping[str, str]) -> Message:
+    """Return the message of a call of a check.
 
     Args:
-        argument: the literal.
-        constants: the texts of the module's constants by name, which take the place of their names.
+        name: name of the check.
+        arguments: arguments of the call.
+        texts_by_name: texts of constants and local names.
     """
-    if isinstance(argument, ast.Constant):
-        return argument.value if isinstance(argument.value, str) else ""
+    check = CHECKS[name]
+    texts = []
+    for argument in arguments:
+        named_text = texts_by_name.get(argument.id, "") if isinstance(argument, ast.Name) else ""
+        texts.append(_format_literal(argument, texts_by_name) or named_text or _format_name(argument))
+    problem = check.problem
+    if name == "check_integer" and len(arguments) > 3:
+        problem = problem.replace("of {2} or more", "from {2} to {3}")
+    kind = ast.unparse(arguments[check.kind_index]) if len(arguments) > check.kind_index else check.kind
+    # Optional arguments that are not passed are empty; no check has more than 6.
+    texts += [""] * 6
+    return Message(problem.format(*texts), check.fix.format(*texts), kind)
+
+
+def _format_literal(expression: ast.expr, constants: Mapping[str, str]) -> str:
+    """Return a string literal with the names of its values in capitals; empty for another expression.
+
+    Args:
+        expression: the expression.
+        constants: texts of constants by name, which replace their names.
+    """
+    if isinstance(expression, ast.Constant):
+        return expression.value if isinstance(expression.value, str) else ""
+    if not isinstance(expression, ast.JoinedStr):
+        return ""
     parts = []
-    for value in argument.values:
-        if isinstance(value, ast.Constant):
-            parts.append(str(value.value))
+    for part in expression.values:
+        if isinstance(part, ast.Constant):
+            parts.append(str(part.value))
         else:
-            assert isinstance(value, ast.FormattedValue)
-            name = value.value.id if isinstance(value.value, ast.Name) else ""
-            parts.append(constants[name] if name in constants else _name(value.value))
+            assert isinstance(part, ast.FormattedValue)
+            name = part.value.id if isinstance(part.value, ast.Name) else ""
+            parts.append(constants[name] if name in constants else _format_name(part.value))
     return "".join(parts)
 
 
-def _name(value: ast.expr) -> str:
-    """Return the name of a value in capitals, or dots if it has none."""
-    if isinstance(value, ast.Constant):
-        return str(value.value)
-    name = value.id if isinstance(value, ast.Name) else value.attr if isinstance(value, ast.Attribute) else ""
-    # A private constant is a part of the text.
+def _format_name(expression: ast.expr) -> str:
+    """Return the name of a value in capitals, the value of a constant, or dots for another expression."""
+    if isinstance(expression, ast.Constant):
+        return str(expression.value)
+    name = getattr(expression, "id", getattr(expression, "attr", ""))
+    # The name of a private constant says nothing to users.
     return name.upper() if name and not name.startswith("_") else "…"
 
 
-def _split(text: str) -> tuple[str, str]:
-    """Return what went wrong, and the fix: the sentences after it, or the clause after a semicolon."""
-    found = re.search(
+def _split_fix(text: str) -> tuple[str, str]:
+    """Return the problem and the fix of a message: the fix is the sentences after the first, or a clause after a semicolon."""
+    match = re.search(
         r"(?<!such as)(?<![\d.])\. (?=[A-Z`])|; (?=(?:pass|use|save|store|pack|unpack|run|write|make) )", text
     )
-    if found is None:
+    if match is None:
         return text.rstrip("."), ""
-    fix = text[found.end() :]
+    problem, fix = text[: match.start()], text[match.end() :]
+    # The fix is a value.
     if re.fullmatch(r"[A-Z_]+\.?|…\.?", fix):
-        return text[: found.start()], "The message says what to do."
-    return text[: found.start()], fix[0].upper() + fix[1:].rstrip(".") + "."
+        return problem, "The message says what to do."
+    return problem, fix[0].upper() + fix[1:].rstrip(".") + "."
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """The program of scripts/quickstart: digits to PNG files, TFRecord shards, a trained model, and predictions.
 
-Everything is made below one folder. In a second run, each step keeps complete results and makes missing ones; nothing is deleted,
-and only pictures with other content are written again.
+All results are below one folder. In a second run, each step keeps complete results and makes missing ones; nothing is deleted, and
+only pictures with other content are written again.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tpudata.format import open_dataset
 from tpudata.storage import storage_for
 
 ROOT = Path(__file__).resolve().parent.parent
-ASKED_ACCURACY = 0.97
+LEAST_ACCURACY = 0.97
 TRAIN_STEPS = 600
 PREDICTIONS = 8
 # Seconds that a command may take to end after Ctrl-C before it is killed.
@@ -47,7 +47,7 @@ def main() -> int:
     flags = parser.parse_args()
     folder = Path(flags.folder)
     try:
-        with locked(folder) as lock:
+        with lock_folder(folder) as lock:
             if lock is None:
                 print(f"quickstart: another quickstart is running in {folder}", file=sys.stderr)
                 return 1
@@ -58,8 +58,8 @@ def main() -> int:
 
 
 @contextlib.contextmanager
-def locked(folder: Path) -> Iterator[int | None]:
-    """Make the folder and lock it: yield the lock's file descriptor, or None if another process holds it."""
+def lock_folder(folder: Path) -> Iterator[int | None]:
+    """Make the folder and lock it: yield the lock's file descriptor, or None if another process holds the lock."""
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / ".lock").open("ab") as file:
         try:
@@ -71,27 +71,27 @@ def locked(folder: Path) -> Iterator[int | None]:
 
 
 def run_on_gcs(folder: Path, lock: int) -> int:
-    """Run the steps on gs://, as served by scripts/gcs_emulator."""
-    print(f"== Pictures: {folder / 'digits'}")
-    print(f"{write_digits(folder / 'digits')} PNG files written")
-    file = folder / ".gcs"
-    file.unlink(missing_ok=True)
-    command = [sys.executable, "-m", "scripts.fake_gcs", f"--environment={file.absolute()}"]
+    """Run the steps on gs://, as served by scripts/gcs_emulator; arguments and result are those of `run_steps`."""
+    write_pictures(folder / "digits")
+    variables_file = folder / ".gcs"
+    variables_file.unlink(missing_ok=True)
+    command = [sys.executable, "-m", "scripts.fake_gcs", f"--environment={variables_file.absolute()}"]
     command += [f"--bucket=digits={folder.absolute() / 'digits'}", "--bucket=trial"]
     print("\n== A store on this machine: gs://digits holds the pictures; scripts/gcs_emulator starts one for you")
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, pass_fds=[lock]) as process:
         try:
-            while not file.exists():
+            while not variables_file.exists():
                 if process.poll() is not None:
                     return process.returncode
                 time.sleep(0.05)
-            for line in file.read_text().splitlines():
+            # Lines such as `export NAME=VALUE`.
+            for line in variables_file.read_text().splitlines():
                 name, value = shlex.split(line)[1].split("=", 1)
                 os.environ[name] = value
             return run_steps_at("gs://digits", "gs://trial/dataset", "gs://trial/model", lock)
         finally:
             process.terminate()
-            file.unlink(missing_ok=True)
+            variables_file.unlink(missing_ok=True)
 
 
 def run_steps(folder: Path, lock: int) -> int:
@@ -101,13 +101,28 @@ def run_steps(folder: Path, lock: int) -> int:
         folder: folder of all results.
         lock: file descriptor of the folder's lock.
     """
-    print(f"== Pictures: {folder / 'digits'}")
-    print(f"{write_digits(folder / 'digits')} PNG files written")
+    write_pictures(folder / "digits")
     return run_steps_at(str(folder / "digits"), str(folder / "dataset"), str(folder / "model"), lock)
 
 
+def write_pictures(folder: Path) -> None:
+    """Write the digits, and print how many were written."""
+    print(f"== Pictures: {folder}")
+    print(f"{write_digits(folder)} PNG files written")
+
+
 def run_steps_at(digits: str, dataset: str, model: str, lock: int) -> int:
-    """Convert the pictures to the dataset and train the model, in local folders or on gs://."""
+    """Convert the pictures to the dataset, train the model and predict, in local folders or on gs://.
+
+    Args:
+        digits: folder of the pictures.
+        dataset: folder of the dataset.
+        model: folder of the model.
+        lock: file descriptor of the lock, which the commands inherit.
+
+    Returns:
+        The exit code of the first command that fails; 1 if the model is less accurate than expected; otherwise 0.
+    """
     tpudata = os.path.relpath(Path(sys.executable).with_name("tpudata"))
     train = [tpudata, "train", "--model", "mnist_cnn", "--data", dataset, "--model-dir", model]
     convert = [tpudata, "convert", "images", "--input", digits, "--output", dataset]
@@ -124,12 +139,12 @@ def run_steps_at(digits: str, dataset: str, model: str, lock: int) -> int:
         if code:
             print(f"quickstart: the command above failed with exit code {code}.", file=sys.stderr)
             return code
-    accuracy = report(digits, dataset, model)
+    accuracy = print_results(digits, dataset, model)
     print("\nThe three commands that did the work; for your own pictures, change --input and the folders:\n")
     for command in commands.values():
         print(f"  {shlex.join(command)}")
-    if accuracy < ASKED_ACCURACY:
-        print(f"\nquickstart: held-out accuracy {accuracy:.2%} is below {ASKED_ACCURACY:.0%}.", file=sys.stderr)
+    if accuracy < LEAST_ACCURACY:
+        print(f"\nquickstart: held-out accuracy {accuracy:.2%} is below {LEAST_ACCURACY:.0%}.", file=sys.stderr)
         return 1
     return 0
 
@@ -141,7 +156,7 @@ def run(command: Sequence[str], lock: int) -> int:
         try:
             return process.wait()
         except KeyboardInterrupt:
-            # The terminal has sent Ctrl-C to the command, too, which is cleaning up.
+            # The terminal sends Ctrl-C to the command, too, which cleans up.
             try:
                 process.wait(GRACE_SECONDS)
             except (subprocess.TimeoutExpired, KeyboardInterrupt):
@@ -150,12 +165,12 @@ def run(command: Sequence[str], lock: int) -> int:
 
 
 def write_digits(folder: Path) -> int:
-    """Write scikit-learn's digits as 8x8 grey PNG files, `<class>/<number>.png`, where they are missing or differ.
+    """Write scikit-learn's digits as 8x8 grey PNG files, `<class>/<number>.png`, unless they exist with the same content.
 
     Returns:
-        How many were written.
+        The number of files that were written.
     """
-    # Imported here, because it takes a second, in which Ctrl-C should work, too.
+    # Imported here, since it takes a second, in which `main` handles Ctrl-C.
     from sklearn.datasets import load_digits
 
     data = load_digits()
@@ -168,7 +183,7 @@ def write_digits(folder: Path) -> int:
         if path.is_file() and path.read_bytes() == encoded.getvalue():
             continue
         path.parent.mkdir(parents=True, exist_ok=True)
-        # Hidden until it is whole, so that an interrupted run leaves no half picture.
+        # Under a hidden name until it is complete, so that an interrupted run leaves no damaged picture.
         temporary = path.with_name(f".{path.name}.{os.getpid()}")
         try:
             temporary.write_bytes(encoded.getvalue())
@@ -180,8 +195,8 @@ def write_digits(folder: Path) -> int:
     return written
 
 
-def report(digits: str, dataset: str, model: str) -> float:
-    """Print the results and return the accuracy on the held-out split."""
+def print_results(digits: str, dataset: str, model: str) -> float:
+    """Print the results, and return the accuracy on the held-out split; the arguments are the folders."""
     manifest = open_dataset(dataset).manifest
     storage = storage_for(model)
     metrics = json.loads(storage.read(storage.join(model, "evaluation.json")))

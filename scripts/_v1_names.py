@@ -15,31 +15,35 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-TARGET = Path(__file__).parents[1] / "tpudata" / "migrate" / "v1_names.txt"
+NAMES_FILE = Path(__file__).parents[1] / "tpudata" / "migrate" / "v1_names.txt"
 HEAD = """\
 # Names of TensorFlow, by module: written by scripts/_v1_names.py, read by tpudata/migrate/tensorflow_names.py.
 # "v1": of tensorflow.compat.v1 alone; "v2": of tensorflow alone; "both"; "keyword": parameters of compat.v1's function alone.
 """
-# Modules with separate rules: Keras comes from another package, and raw_ops are the same in both.
-LEFT_OUT = {"keras", "compat", "raw_ops", "estimator", "contrib", "layers"}
-# tf.experimental.numpy has hundreds of names that say nothing of the version.
-PLAIN = "experimental.numpy"
-# Declared, but useless: TensorFlow's TPU runtime ended with 2.20.
+# Modules for which `tpudata migrate` has other rules: Keras is another package, and raw_ops are the same in both APIs.
+OMITTED_MODULES = {"keras", "compat", "raw_ops", "estimator", "contrib", "layers"}
+# A module with hundreds of names that do not show the version.
+NUMPY = "experimental.numpy"
+# A name that is declared, but useless: TensorFlow's TPU runtime ended with 2.20.
 ENDED = "TPUStrategy"
-# Names that tf.losses and tf.metrics have with tf_keras, and not with Keras 3.
-OF_TF_KERAS = {"losses.mean_squared_error", "metrics.mean_absolute_error", "metrics.mean_squared_error"}
+# Names that tf.losses and tf.metrics have with tf_keras, but not with Keras 3.
+TF_KERAS_NAMES = {"losses.mean_squared_error", "metrics.mean_absolute_error", "metrics.mean_squared_error"}
 
 
-def declared(root: str) -> Iterator[str]:
-    """Yield the names below tensorflow or tensorflow.compat.v1, as the files of its API declare them."""
-    found = importlib.util.find_spec("tensorflow")
-    assert found is not None
-    assert found.origin is not None
-    folder = Path(found.origin).parent / "_api" / "v2" / root
-    # v2.py is the top of TensorFlow 2, which its __init__.py repeats.
+def find_declared_names(api: str) -> Iterator[str]:
+    """Yield the names of an API of TensorFlow, as its files declare them.
+
+    Args:
+        api: folder of the API below that of TensorFlow 2, such as `compat/v1`; empty for TensorFlow 2 itself.
+    """
+    spec = importlib.util.find_spec("tensorflow")
+    assert spec is not None
+    assert spec.origin is not None
+    folder = Path(spec.origin).parent / "_api" / "v2" / api
+    # v2.py declares the top of TensorFlow 2.
     for path in sorted([*folder.rglob("__init__.py"), *folder.glob("v2.py")]):
         parts = path.parent.relative_to(folder).parts
-        if parts[:1] and (parts[0] in LEFT_OUT or parts[0].startswith("_")):
+        if parts[:1] and (parts[0] in OMITTED_MODULES or parts[0].startswith("_")):
             continue
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.ImportFrom):
@@ -49,57 +53,65 @@ def declared(root: str) -> Iterator[str]:
                         yield ".".join((*parts, name))
 
 
-def lookup(root: Any, name: str) -> Any:
-    """Return what a name means below a module, or None; some parts of TensorFlow load when they are first asked for."""
+def find_attribute(module: Any, name: str) -> Any:
+    """Return the attribute of a module with a dotted name, None without it."""
+    value = module
     for part in name.split("."):
         try:
-            root = getattr(root, part)
+            # Some parts of TensorFlow are imported here.
+            value = getattr(value, part)
         except (AttributeError, ImportError):
             return None
-    return root
+    return value
 
 
 def sections() -> dict[str, set[str]]:
-    """Return the names by section."""
+    """Return the names of each section of the file, by its title; those of `keyword` are a function's name and a parameter."""
     tf = importlib.import_module("tensorflow")
+    omitted_prefixes = (*(f"{module}." for module in OMITTED_MODULES), NUMPY)
     v1, v2 = (
-        {name for name in declared(root) if not name.startswith((*(f"{left}." for left in LEFT_OUT), PLAIN))}
-        for root in ("compat/v1", "")
+        {name for name in find_declared_names(api) if not name.startswith(omitted_prefixes)}
+        for api in ("compat/v1", "")
     )
-    # Its module has it, and its declaration does not.
+    # The module has this name, but its file does not declare it.
     v1.add("app.flags")
-    # tf.losses, tf.metrics, tf.initializers and tf.summary of TensorFlow 2 are declared elsewhere.
-    v2 |= {name for name in v1 - v2 if name in OF_TF_KERAS or lookup(tf, name) is not None}
+    # Names of tf.losses, tf.metrics, tf.initializers and tf.summary of TensorFlow 2 are declared elsewhere.
+    v2 |= {name for name in v1 - v2 if name in TF_KERAS_NAMES or find_attribute(tf, name) is not None}
     both = v1 & v2
     keywords = set()
     for name in sorted(both):
-        old, new = lookup(tf.compat.v1, name), lookup(tf, name)
-        if old is not new and name not in OF_TF_KERAS:
-            keywords |= {f"{name}.{word}" for word in parameters(old) - parameters(new)}
+        v1_function, v2_function = find_attribute(tf.compat.v1, name), find_attribute(tf, name)
+        if v1_function is not v2_function and name not in TF_KERAS_NAMES:
+            v1_parameters = list_parameters(v1_function) - list_parameters(v2_function)
+            keywords |= {f"{name}.{parameter}" for parameter in v1_parameters}
     return {"v1": v1 - v2, "v2": v2 - v1, "both": both, "keyword": keywords}
 
 
-def parameters(function: Any) -> set[str]:
-    """Return the names of a function's parameters."""
+def list_parameters(function: Any) -> set[str]:
+    """Return the names of a function's parameters, without `*args` and such; empty for a value without a signature."""
     try:
-        found = inspect.signature(function).parameters
+        parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
         return set()
-    return {name for name, item in found.items() if item.kind in (item.POSITIONAL_OR_KEYWORD, item.KEYWORD_ONLY)}
+    return {
+        parameter.name
+        for parameter in parameters
+        if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
+    }
 
 
-def text() -> str:
-    """Return the file."""
+def format_file() -> str:
+    """Return the text of the file: a line for each section and module."""
     lines = []
-    for section, names in sections().items():
-        modules: dict[str, list[str]] = defaultdict(list)
-        for name in sorted(names):
-            module, _, last = name.rpartition(".")
-            modules[module].append(last)
-        lines += [f"{section} {module}: {' '.join(items)}\n" for module, items in sorted(modules.items())]
+    for section, dotted_names in sections().items():
+        names_by_module: dict[str, list[str]] = defaultdict(list)
+        for dotted_name in sorted(dotted_names):
+            module, _, name = dotted_name.rpartition(".")
+            names_by_module[module].append(name)
+        lines += [f"{section} {module}: {' '.join(names)}\n" for module, names in sorted(names_by_module.items())]
     return HEAD + "".join(lines)
 
 
 if __name__ == "__main__":
-    TARGET.write_text(text(), encoding="utf-8")
-    print(f"{TARGET}: written", file=sys.stderr)
+    NAMES_FILE.write_text(format_file(), encoding="utf-8")
+    print(f"{NAMES_FILE}: written", file=sys.stderr)

@@ -1,6 +1,6 @@
-"""Words that docs, docstrings, comments and messages do not use, and the width of docs: a part of scripts/lint.
+"""Checks for words that docs, docstrings, comments and messages do not use, and for the width of docs: a part of scripts/lint.
 
-The words are those of the glossary's column "Not" and of the table below, each with its replacement. Checked are the prose of
+The words are those of the glossary's column "Not" and of the table below, each with its replacement. The check reads the prose of
 Markdown, without code, and the comments and string literals of Python.
 """
 
@@ -27,9 +27,9 @@ CHECKED = (
     "tests",
     "setup.py",
 )
-# These name the words, or are made from the code.
+# Files that name the words, or that are made from the code.
 EXEMPT = ("docs/concepts/glossary.md", "docs/reference/errors.md", "scripts/_words.py", "tests/test_words.py")
-# Pattern, at word boundaries and in any case: what to write instead.
+# What to write instead of words, by their patterns, which match at word boundaries and in any case.
 WORDS = {
     r"beside": "next to",
     r"mend(s|ed|ing)?": "fix, hint",
@@ -47,62 +47,73 @@ WORDS = {
 
 def main(names: Sequence[str]) -> int:
     """Print a line for each finding in files and folders, by default all rooms; return 1 if there are any."""
-    words = {re.compile(rf"\b(?:{word})\b", re.IGNORECASE): use for word, use in (WORDS | glossary_words()).items()}
-    found = [line for path in _files(names or CHECKED) for line in _findings(path, words)]
-    print(*found, sep="\n", end="\n" if found else "")
-    return 1 if found else 0
+    replacements = {
+        re.compile(rf"\b(?:{word})\b", re.IGNORECASE): use for word, use in (WORDS | read_glossary_words()).items()
+    }
+    findings = [finding for path in _list_files(names or CHECKED) for finding in _check_file(path, replacements)]
+    print(*findings, sep="\n", end="\n" if findings else "")
+    return 1 if findings else 0
 
 
-def glossary_words() -> dict[str, str]:
-    """Return the words that the glossary rules out, as patterns, and what it has in their place."""
+def read_glossary_words() -> dict[str, str]:
+    """Return the patterns of the words that the glossary rules out, and the terms to use instead."""
     words = {}
     for line in (ROOT / "docs" / "concepts" / "glossary.md").read_text(encoding="utf-8").splitlines():
-        use, *rest = (cell.strip() for cell in line.strip("| ").split("|"))
-        if len(rest) == 2 and rest[0] not in ("", "Not") and not rest[0].startswith("---"):
-            words.update({re.escape(word.strip()): use for word in rest[0].split(",")})
+        cells = [cell.strip() for cell in line.strip("| ").split("|")]
+        # Only rows of the table have 3 cells: the term, words to avoid, and the meaning.
+        if len(cells) == 3 and cells[1] not in ("", "Not") and not cells[1].startswith("---"):
+            words.update({re.escape(word.strip()): cells[0] for word in cells[1].split(",")})
     return words
 
 
-def _files(names: Sequence[str]) -> Iterator[Path]:
+def _list_files(names: Sequence[str]) -> Iterator[Path]:
+    """Yield the pages and modules with these names, and those in folders with them, without exempt ones."""
     for name in names:
         path = ROOT / name
         for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
-            below = file.relative_to(ROOT).as_posix()
-            if file.suffix in (".md", ".py") and not below.startswith(EXEMPT):
+            relative_path = file.relative_to(ROOT).as_posix()
+            if file.suffix in (".md", ".py") and not relative_path.startswith(EXEMPT):
                 yield file
 
 
-def _findings(path: Path, words: dict[re.Pattern[str], str]) -> Iterator[str]:
+def _check_file(path: Path, replacements: dict[re.Pattern[str], str]) -> Iterator[str]:
+    """Yield a line for each word to replace, and for each line of a page that is too long.
+
+    Args:
+        path: a page, or a module of Python.
+        replacements: what to write instead of words, by their patterns.
+    """
     text = path.read_text(encoding="utf-8")
     name = path.relative_to(ROOT).as_posix()
     is_page = path.suffix == ".md"
-    for number, line in _prose(text) if is_page else _strings(text):
-        for pattern, use in words.items():
-            for match in pattern.finditer(re.sub(r"`[^`]*`|^ +\w+: ", "``", line)):
+    for number, line in _list_prose(text) if is_page else _list_comments_and_strings(text):
+        # Without code, and the names of arguments in docstrings.
+        prose = re.sub(r"`[^`]*`|^ +\w+: ", "``", line)
+        for pattern, use in replacements.items():
+            for match in pattern.finditer(prose):
                 yield f"{name}:{number}: {match[0]!r}: write {use}"
-        # A line of a table, an image and a line of one word cannot be wrapped; neither can an entry of the changelog.
-        if (
-            is_page
-            and len(line) > WIDTH
-            and " " in line
-            and not line.lstrip().startswith(("|", "!["))
-            and name != "CHANGELOG.md"
-        ):
+        # Entries of the changelog are lines.
+        if is_page and name != "CHANGELOG.md" and len(line) > WIDTH and _can_wrap(line):
             yield f"{name}:{number}: {len(line)} characters: wrap at {WIDTH}"
 
 
-def _prose(text: str) -> Iterator[tuple[int, str]]:
+def _can_wrap(line: str) -> bool:
+    """Return whether a line is no row of a table, no image and no single word."""
+    return " " in line and not line.lstrip().startswith(("|", "!["))
+
+
+def _list_prose(text: str) -> Iterator[tuple[int, str]]:
     """Yield the lines of a page that are neither code nor a directive, with their numbers."""
-    fenced = False
+    is_code = False
     for number, line in enumerate(text.splitlines(), 1):
         if line.startswith("```"):
-            fenced = not fenced
-        elif not fenced and not line.startswith(("    ", ":::")):
+            is_code = not is_code
+        elif not is_code and not line.startswith(("    ", ":::")):
             yield number, line
 
 
-def _strings(text: str) -> Iterator[tuple[int, str]]:
-    """Yield the lines of comments and string literals, with their numbers."""
+def _list_comments_and_strings(text: str) -> Iterator[tuple[int, str]]:
+    """Yield the lines of comments and string literals of a module, with their numbers."""
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         if token.type == tokenize.COMMENT:
             yield token.start[0], token.string

@@ -2,9 +2,9 @@
 
     .venv/bin/python scripts/docs_commands.py [PAGE ...]
 
-A page is a path such as docs/convert/text.md; without one, all pages. Each page has a separate copy of the data, in which its
-commands run in order; gs://BUCKET is the store of scripts/gcs_emulator. Tests run the tutorials and the pages of common datasets,
-so these are only named. The exit code is 1 if a command failed.
+PAGE is a path such as docs/convert/text.md; without one, all pages. Each page has a separate copy of the data, in which its
+commands run in order; gs://BUCKET is the store of scripts/gcs_emulator. Tests run the commands of the tutorials and of the pages of
+common datasets, so these are skipped here. The exit code is 1 if a command failed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ import zipfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
@@ -39,7 +39,7 @@ from tpudata.format import encode_example
 from tpudata.format.tfrecord.framing import pack_frame
 
 ROOT = Path(__file__).resolve().parent.parent
-# Run by tests, as they stand on the page.
+# Pages and folders of pages whose commands tests run, and the tests.
 TESTED = {
     "docs/convert/datasets.md": "tests/beam_jobs/test_common_datasets.py",
     "docs/convert/text_datasets.md": "tests/beam_jobs/test_common_texts.py",
@@ -47,8 +47,8 @@ TESTED = {
     "docs/convert/extending.md": "tests/beam_jobs/test_extending.py",
     "docs/tutorials/": "tests/test_tutorials.py",
 }
-# Commands that are not for this machine on any page, by what they contain.
-ELSEWHERE = {
+# Reasons not to run a command on any page, by a pattern of the command.
+SKIPPED_EVERYWHERE = {
     r"gcloud|--runner=dataflow|gs://BUCKET/imagenet": "needs Google Cloud",
     r"^(pip|python3 -m pip|docker|\.venv/bin/pip)|setup\.sh": "installs packages",
     r"^export": "sets a variable for the commands below it",
@@ -56,7 +56,7 @@ ELSEWHERE = {
     r"^srun": "needs Slurm",
     r"gs://bucket/": "needs several machines",
 }
-# Other commands that are not run here, by what they contain.
+# Further reasons not to run a command of a page that no test runs.
 SKIPPED = {
     r"\.\.\.|\[--|FOLDER|\bFILE\b|PYTHON|DATASET256|DIR2|PROGRAM": "is a pattern, not a command",
     r"scripts/(bench|conformance)": "takes minutes: it measures or compares",
@@ -68,11 +68,11 @@ SKIPPED = {
     r"imagenet_to_gcs": "run by tests/beam_jobs/sources/folders/test_imagenet.py",
     r"tensorflow_datasets/": "needs a dataset of TensorFlow Datasets",
 }
-# Packages of extras that commands need, by what they contain.
+# Package and extra that a command needs, by a pattern of the command.
 PACKAGES = {r"sentencepiece:": ("sentencepiece", "text"), r"hf:": ("tokenizers", "text")}
 _LIMIT = 600  # Seconds of a command.
-# Shorter trainings and measurements.
-SMALLER = (
+# Replacements in commands, so that they take seconds, and use names of the data.
+REPLACEMENTS = (
     (r"--train-steps \d+", "--train-steps 2"),
     (r"--batch-size \d+", "--batch-size 8"),
     (r"--image-size \d+x\d+", "--image-size 32x32"),
@@ -82,13 +82,27 @@ SMALLER = (
     (r"\bDATASET\b|\bDIR\b", "dataset"),
     (r"\bMODEL\b", "model"),
 )
-# Flags that a command gets in addition, so that it takes seconds.
-ADDED = (
+# Flags to add to commands that match a pattern, so that they take seconds.
+ADDED_FLAGS = (
     (r"^tpudata train (?!.*(--train-steps|--mode\b|--rehearse))", " --train-steps 2"),
     (r"^tpudata train (?!.*(--batch-size|--rehearse))", " --batch-size 8"),
     (r"--model resnet ", " --param depth=18"),
     (r"^tpudata bench", " --seconds 0.2"),
 )
+
+
+class Result(NamedTuple):
+    """Result of a command.
+
+    Attributes:
+        outcome: "ran", "skipped" or "failed".
+        command: the command, as on the page.
+        note: its time, the reason why it was skipped, or the last line of its error.
+    """
+
+    outcome: str
+    command: str
+    note: str
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -101,92 +115,95 @@ def main(argv: Sequence[str] | None = None) -> int:
     ]
     outcomes: Counter[str] = Counter()
     reasons: Counter[str] = Counter()
-    with tempfile.TemporaryDirectory(prefix="tpudata-docs-") as name:
-        data = Path(name, "data")
+    with tempfile.TemporaryDirectory(prefix="tpudata-docs-") as temporary:
+        data = Path(temporary, "data")
         write_data(data)
-        with serve_bucket(data / "pictures", Path(name)) as variables:
+        with serve_bucket(data / "pictures", Path(temporary)) as variables:
             for page in names:
-                for outcome, command, why in run_page(page, data, Path(name, "work"), variables):
+                for outcome, command, note in run_page(page, data, Path(temporary, "work"), variables):
                     outcomes[outcome] += 1
                     if outcome == "skipped":
-                        reasons[why] += 1
-                    print(f"{outcome:8} {page}: {command}{f'  ({why})' if why else ''}", flush=True)
+                        reasons[note] += 1
+                    print(f"{outcome:8} {page}: {command}  ({note})", flush=True)
     print(", ".join(f"{outcomes[outcome]} {outcome}" for outcome in ("ran", "skipped", "failed")))
-    for why, count in reasons.most_common():
-        print(f"{count:4} skipped: {why}")
+    for reason, count in reasons.most_common():
+        print(f"{count:4} skipped: {reason}")
     return int(outcomes["failed"] > 0)
 
 
 @contextlib.contextmanager
 def serve_bucket(pictures: Path, folder: Path) -> Iterator[dict[str, str]]:
-    """Serve gs://BUCKET with pictures, and yield the environment variables that lead a command to it.
+    """Serve gs://BUCKET with pictures, and yield the environment variables with which commands use it.
 
     Args:
         pictures: the folder that becomes gs://BUCKET/pictures.
-        folder: where the server's files are.
+        folder: folder for the server's files.
     """
     shutil.copytree(pictures, folder / "bucket" / "pictures")
-    variables = folder / "variables"
-    words = ["scripts.fake_gcs", f"--environment={variables}", f"--bucket=BUCKET={folder / 'bucket'}"]
+    variables_file = folder / "variables"
+    words = ["scripts.fake_gcs", f"--environment={variables_file}", f"--bucket=BUCKET={folder / 'bucket'}"]
     with subprocess.Popen([sys.executable, "-m", *words], cwd=ROOT, stdout=subprocess.DEVNULL) as server:
         try:
-            while not variables.exists():
+            while not variables_file.exists():
                 if server.poll() is not None:
                     raise RuntimeError(f"scripts/gcs_emulator ended with {server.returncode}")
                 time.sleep(0.1)
-            lines = variables.read_text(encoding="utf-8").splitlines()
+            # Lines such as `export NAME=VALUE`.
+            lines = variables_file.read_text(encoding="utf-8").splitlines()
             yield dict(shlex.split(line)[1].split("=", 1) for line in lines)
         finally:
             server.terminate()
 
 
-def run_page(page: str, data: Path, work: Path, bucket: dict[str, str]) -> Iterator[tuple[str, str, str]]:
-    """Run the commands of a page in order, and yield of each the outcome, the command, and its time or the reason.
+def run_page(page: str, data: Path, work: Path, bucket_variables: dict[str, str]) -> Iterator[Result]:
+    """Run the commands of a page in order, and yield their results.
 
     Args:
         page: path of the page below the root.
-        data: the folder that the page's commands get a copy of.
-        work: the copy.
-        bucket: environment variables for commands that name gs://BUCKET.
+        data: folder of the data.
+        work: folder in which the commands run; it becomes a copy of `data`.
+        bucket_variables: environment variables for commands that name gs://BUCKET.
     """
-    commands = list(commands_of((ROOT / page).read_text(encoding="utf-8")))
+    commands = list(find_commands((ROOT / page).read_text(encoding="utf-8")))
     test = next((test for name, test in TESTED.items() if page.startswith(name)), None)
     shutil.rmtree(work, ignore_errors=True)
     if commands and test is None:
         shutil.copytree(data, work)
     for command in commands:
-        why = reason_to_skip(command, test)
-        if why is not None:
-            yield "skipped", command, why
+        reason = find_reason_to_skip(command, test)
+        if reason is not None:
+            yield Result("skipped", command, reason)
             continue
         environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
         if "gs://" in command:
-            environment |= bucket
-        words = ["bash", "-c", shorter(command, work)]
-        began = time.monotonic()
+            environment |= bucket_variables
+        words = ["bash", "-c", shorten_command(command, work)]
+        begin = time.monotonic()
         try:
-            done = subprocess.run(words, cwd=work, capture_output=True, text=True, timeout=_LIMIT, env=environment)
+            process = subprocess.run(words, cwd=work, capture_output=True, text=True, timeout=_LIMIT, env=environment)
         except subprocess.TimeoutExpired:
-            yield "failed", command, f"it takes more than {_LIMIT} s"
+            yield Result("failed", command, f"it takes more than {_LIMIT} s")
             continue
-        # `migrate` ends with 1 for what it leaves to do, `doctor` for a problem of this machine.
-        is_well = done.returncode == 0 or (done.returncode == 1 and re.match(r"tpudata (migrate|doctor)", command))
-        last = [line for line in done.stderr.splitlines() if line.strip()][-1:]
-        took = f"{time.monotonic() - began:.0f} s"
-        yield ("ran", command, took) if is_well else ("failed", command, (last or [f"exit code {done.returncode}"])[0])
+        # The exit code 1 of `migrate` stands for something left to do, that of `doctor` for a problem of this machine.
+        may_be_1 = re.match(r"tpudata (migrate|doctor)", command)
+        if process.returncode == 0 or (process.returncode == 1 and may_be_1):
+            yield Result("ran", command, f"{time.monotonic() - begin:.0f} s")
+            continue
+        error_lines = [line for line in process.stderr.splitlines() if line.strip()]
+        yield Result("failed", command, error_lines[-1] if error_lines else f"exit code {process.returncode}")
 
 
-def reason_to_skip(command: str, test: str | None) -> str | None:
-    """Return why a command is not run, or None.
+def find_reason_to_skip(command: str, test: str | None) -> str | None:
+    """Return the reason why a command is not run, None for a command to run.
 
     Args:
         command: the command.
-        test: the test that runs the commands of its page, if there is one.
+        test: the test that runs the commands of its page, or None.
     """
-    groups = [ELSEWHERE] if test is not None else [ELSEWHERE, SKIPPED]
-    for pattern, why in (item for group in groups for item in group.items()):
+    reasons = SKIPPED_EVERYWHERE if test is not None else SKIPPED_EVERYWHERE | SKIPPED
+    for pattern, reason in reasons.items():
         if re.search(pattern, command):
-            return why
+            return reason
     if test is not None:
         return f"run by {test}"
     for pattern, (package, extra) in PACKAGES.items():
@@ -195,21 +212,24 @@ def reason_to_skip(command: str, test: str | None) -> str | None:
     return None
 
 
-def commands_of(text: str) -> Iterator[str]:
-    """Yield the commands of a page: lines of code that begin with a program."""
-    lines, fence = iter(text.splitlines()), ""
+def find_commands(text: str) -> Iterator[str]:
+    """Yield the commands of a page: lines of code that begin with a program, without comments and a final &."""
+    lines = iter(text.splitlines())
+    # Language of the fenced block of code that a line is in, empty outside of one.
+    language = ""
     for line in lines:
         if line.startswith("```"):
-            fence = "" if fence else line[3:] or "text"
+            language = "" if language else line[3:] or "text"
             continue
-        if fence and fence not in ("sh", "console"):
+        if language and language not in ("sh", "console"):
             continue
-        found = re.match(r"(?:\$ )?(\S.*)" if fence else r"    +(?:\$ )?(\S.*)", line)
-        command = found[1] if found else ""
+        match = re.match(r"(?:\$ )?(\S.*)" if language else r"    +(?:\$ )?(\S.*)", line)
+        command = match[1] if match else ""
         if not re.match(
             r"(\w+=\S+ )*(tpudata|python3?|scripts/|\.venv/|gcloud|pip|docker|export|srun|tensorboard) ?", command
         ):
             continue
+        # A line of output, such as `tpudata: error: ...`.
         if re.match(r"tpudata(:|$)", command):
             continue
         while command.endswith("\\"):
@@ -217,32 +237,63 @@ def commands_of(text: str) -> Iterator[str]:
         yield re.sub(r"\s+# .*|\s+&$", "", command)
 
 
-def shorter(command: str, work: Path) -> str:
-    """Return a command that takes seconds, and replaces what a command above it has written."""
-    for pattern, replacement in SMALLER:
+def shorten_command(command: str, work: Path) -> str:
+    """Return a command that takes seconds instead of one on a page, and remove the output that it would not replace.
+
+    Args:
+        command: the command.
+        work: folder in which it will run.
+    """
+    for pattern, replacement in REPLACEMENTS:
         command = re.sub(pattern, replacement, command)
-    for pattern, flags in ADDED:
+    for pattern, flags in ADDED_FLAGS:
         if re.search(pattern, command):
             command += flags
     command = re.sub(r"\bconfigs/", f"{ROOT}/configs/", command)
     command = re.sub(r"^python (scripts|examples)/", rf"python {ROOT}/\1/", command)
     output = re.search(r"--output (\S+)", command)
-    writes = re.match(r"tpudata (convert|reshard|import) ", command)
-    if writes and output and (work / output[1]).exists() and "--append" not in command and "--resume" not in command:
-        # A dataset may be its own input on the page.
-        shutil.rmtree(work / output[1])
-    if re.match(r"tpudata train ", command):
-        model = re.search(r"--model-dir (\S+)", command)
-        if model and "--mode " not in command and "--warm-start" not in command:
-            shutil.rmtree(work / model[1], ignore_errors=True)
+    writes_dataset = re.match(r"tpudata (convert|reshard|import) ", command)
+    if writes_dataset and output and "--append" not in command and "--resume" not in command:
+        shutil.rmtree(work / output[1], ignore_errors=True)
+    model_dir = re.search(r"--model-dir (\S+)", command)
+    is_new_training = re.match(r"tpudata train (?!.*(--mode |--warm-start))", command)
+    if is_new_training and model_dir:
+        shutil.rmtree(work / model_dir[1], ignore_errors=True)
     return command
 
 
 def write_data(folder: Path) -> None:
-    """Write small data under the names that the pages use."""
+    """Write small inputs, datasets and models under the names that the pages use."""
     random = np.random.default_rng(1)
-    for below in ("pictures/cat", "pictures/dog", "animals/cat", "animals/dog"):
-        write_pictures(folder / below, 60, random)
+    write_picture_inputs(folder, random)
+    write_text_inputs(folder)
+    write(folder / "main.py", "import tensorflow as tf\nprint(tf.contrib.tpu.RunConfig)\n")
+    write(folder / "model.py", "import tensorflow as tf\nx = tf.placeholder(tf.float32)\n")
+    write(folder / "labels.txt", "cat\ndog\n")
+    write_examples(folder / "boxes" / "a.tfrecord")
+    write(folder / "resnet50.yaml", "model: resnet\ncrop: 32\nparams: {depth: 18}\n")
+    splits = ["--split", "train=0.5,validation=0.5"]
+    convert_digits = ["convert", "images", "--input", "mnist", "--layout", "raw"]
+    convert_pictures = ["convert", "images", "--input", "pictures"]
+    convert_text = ["convert", "text", "--input", "corpus", "--tokenizer", "chars", "--sequence-length", "16"]
+    run_all(
+        folder,
+        [*convert_digits, "--output", "quickstart/dataset"],
+        [*convert_pictures, *splits, "--output", "dataset"],
+        [*convert_pictures, *splits, "--output", "more_pictures", "--seed", "1"],
+        [*convert_text, *splits, "--output", "TOKENS"],
+        [*convert_pictures, "--output", "a"],
+        [*convert_pictures, "--output", "b", "--seed", "1"],
+    )
+    (folder / "old").mkdir()
+    for shard in (folder / "dataset").glob("*.tfrecord"):
+        shutil.copy(shard, folder / "old")
+
+
+def write_picture_inputs(folder: Path, random: np.random.Generator) -> None:
+    """Write pictures in folders, lists, archives and files of other programs."""
+    for subfolder in ("pictures/cat", "pictures/dog", "animals/cat", "animals/dog"):
+        write_pictures(folder / subfolder, 60, random)
     write_pictures(folder / "A", 4, random)
     write_pictures(folder / "B", 4, random)
     write_pictures(folder / "facades", 4, random)
@@ -258,8 +309,8 @@ def write_data(folder: Path) -> None:
     for name in ("cifar10/train-00000-of-00001.parquet", "downloaded/a/train-00000-of-00001.parquet"):
         (folder / name).parent.mkdir(parents=True)
         pq.write_table(table, folder / name)
-    listed = [f"pictures/cat/{number}.jpg,cat" for number in range(12)]
-    write(folder / "list.csv", "\n".join(["path,label", *listed]))
+    rows = [f"pictures/cat/{number}.jpg,cat" for number in range(12)]
+    write(folder / "list.csv", "\n".join(["path,label", *rows]))
     with zipfile.ZipFile(folder / "animals.zip", "w") as archive:
         for path in sorted((folder / "animals").rglob("*.jpg")):
             archive.write(path, path.relative_to(folder / "animals"))
@@ -267,15 +318,11 @@ def write_data(folder: Path) -> None:
         tar.add(folder / "animals", ".")
     write_coco(folder)
     write_voc(folder)
-    for split, count in (("train", 40), ("t10k", 20)):
-        for kind, values in (
-            ("images-idx3", random.integers(0, 256, (count, 28, 28), dtype=np.uint8)),
-            ("labels-idx1", np.arange(count, dtype=np.uint8) % 10),
-        ):
-            head = struct.pack(f">HBB{values.ndim}I", 0, 8, values.ndim, *values.shape)
-            path = folder / "mnist" / f"{split}-{kind}-ubyte.gz"
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(gzip.compress(head + values.tobytes()))
+    write_idx(folder / "mnist", random)
+
+
+def write_text_inputs(folder: Path) -> None:
+    """Write texts as lines, tables and JSON, and tokenizers."""
     speech = "FIRST:\nBefore we proceed any further, hear me speak.\n\nALL:\nSpeak, speak.\n\n" * 200
     for name in ("plays.txt", "shakespeare.txt", "corpus/a.txt", "text/a.txt", "notes/a.txt"):
         write(folder / name, speech)
@@ -294,27 +341,6 @@ def write_data(folder: Path) -> None:
     chat = [{"role": "user", "content": "speak"}, {"role": "assistant", "content": "hear me speak"}]
     write(folder / "chats.jsonl", json.dumps({"messages": chat}))
     write(folder / "alpaca.json", json.dumps([{"instruction": "speak", "input": "", "output": "hear me speak"}]))
-    write(folder / "main.py", "import tensorflow as tf\nprint(tf.contrib.tpu.RunConfig)\n")
-    write(folder / "model.py", "import tensorflow as tf\nx = tf.placeholder(tf.float32)\n")
-    parts = ["--split", "train=0.5,validation=0.5"]
-    digits = ["convert", "images", "--input", "mnist", "--layout", "raw"]
-    convert = ["convert", "images", "--input", "pictures"]
-    lines = ["convert", "text", "--input", "corpus", "--tokenizer", "chars", "--sequence-length", "16"]
-    run_all(
-        folder,
-        [*digits, "--output", "quickstart/dataset"],
-        [*convert, *parts, "--output", "dataset"],
-        [*convert, *parts, "--output", "more_pictures", "--seed", "1"],
-        [*lines, *parts, "--output", "TOKENS"],
-        [*convert, "--output", "a"],
-        [*convert, "--output", "b", "--seed", "1"],
-    )
-    (folder / "old").mkdir()
-    for shard in (folder / "dataset").glob("*.tfrecord"):
-        shutil.copy(shard, folder / "old")
-    write(folder / "labels.txt", "cat\ndog\n")
-    write_examples(folder / "boxes" / "a.tfrecord")
-    write(folder / "resnet50.yaml", "model: resnet\ncrop: 32\nparams: {depth: 18}\n")
 
 
 def write_tokenizers(folder: Path, text: str) -> None:
@@ -324,8 +350,7 @@ def write_tokenizers(folder: Path, text: str) -> None:
 
         sentences = iter(text.splitlines())
         with (folder / "spm.model").open("wb") as model:
-            train = sentencepiece.SentencePieceTrainer.train
-            train(
+            sentencepiece.SentencePieceTrainer.train(
                 sentence_iterator=sentences, model_writer=model, vocab_size=100, hard_vocab_limit=False, minloglevel=2
             )
     with contextlib.suppress(ImportError):
@@ -343,13 +368,13 @@ def write_tokenizers(folder: Path, text: str) -> None:
 
 
 def write_examples(path: Path) -> None:
-    """Write a TFRecord file as another program may."""
+    """Write a TFRecord file with an Example of features that tpudata has no names for."""
     path.parent.mkdir()
     path.write_bytes(pack_frame(encode_example({"boxes": [0.0, 0.0, 0.5, 0.5], "names": ["cat"], "age": 3})))
 
 
 def run_all(folder: Path, *commands: Sequence[str]) -> None:
-    """Run commands of tpudata in a folder."""
+    """Run commands of tpudata in a folder, each given by its arguments."""
     program = Path(sys.executable).parent / "tpudata"
     for command in commands:
         subprocess.run([str(program), *command], cwd=folder, check=True, capture_output=True)
@@ -359,6 +384,19 @@ def write_pictures(folder: Path, count: int, random: np.random.Generator) -> Non
     """Write noisy JPEGs of 48 x 40 pixels."""
     for number in range(count):
         save(folder / f"{number}.jpg", random.integers(0, 256, (40, 48, 3), dtype=np.uint8))
+
+
+def write_idx(folder: Path, random: np.random.Generator) -> None:
+    """Write random digits and labels in the files of MNIST."""
+    folder.mkdir()
+    for split, count in (("train", 40), ("t10k", 20)):
+        for kind, values in (
+            ("images-idx3", random.integers(0, 256, (count, 28, 28), dtype=np.uint8)),
+            ("labels-idx1", np.arange(count, dtype=np.uint8) % 10),
+        ):
+            # Two zeros, 8 for uint8, the number of dimensions, and the dimensions.
+            head = struct.pack(f">HBB{values.ndim}I", 0, 8, values.ndim, *values.shape)
+            (folder / f"{split}-{kind}-ubyte.gz").write_bytes(gzip.compress(head + values.tobytes()))
 
 
 def write_coco(folder: Path) -> None:
@@ -381,13 +419,13 @@ def write_voc(folder: Path) -> None:
     box = "<bndbox><xmin>3</xmin><ymin>4</ymin><xmax>20</xmax><ymax>30</ymax></bndbox>"
     for number in range(3):
         size = "<size><width>48</width><height>40</height><depth>3</depth></size>"
-        item = f"<object><name>cat</name><difficult>0</difficult>{box}</object>"
-        text = f"<annotation><filename>{number}.jpg</filename>{size}{item}</annotation>"
+        cat = f"<object><name>cat</name><difficult>0</difficult>{box}</object>"
+        text = f"<annotation><filename>{number}.jpg</filename>{size}{cat}</annotation>"
         write(folder / "Annotations" / f"{number}.xml", text)
 
 
 def save(path: Path, pixels: np.ndarray[Any, Any]) -> None:
-    """Save pixels as a picture."""
+    """Save pixels, uint8 [height, width] or [height, width, 3], as a picture in the format of the path's suffix."""
     path.parent.mkdir(parents=True, exist_ok=True)
     Image.fromarray(pixels).save(path)
 

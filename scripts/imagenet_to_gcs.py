@@ -12,7 +12,7 @@ and --no-jpeg-only keeps PNGs. The other flags are those of `tpudata convert ima
 from __future__ import annotations
 
 if __name__ == "__main__":
-    # Before the imports, which take most of a second.
+    # Before the imports below, which take most of a second, so that Ctrl-C ends the program without a traceback.
     from tpudata.console.interrupts import end_on_interrupt
 
     end_on_interrupt()
@@ -30,6 +30,7 @@ from beam_jobs.sources.folders.imagenet import SYNSET_FILES, TRAIN_TAR, VALIDATI
 from tpudata.console.process import run_command
 from tpudata.errors import UsageError
 
+# Name of each path, its flags, and their help.
 _PATHS = (
     ("input", ("--raw-data-dir", "--input"), f"{TRAIN_TAR} or train/, and {VALIDATION_TAR} or validation/"),
     ("output", ("--local-scratch-dir", "--gcs-output-path", "--output"), "folder of the dataset, local or gs://"),
@@ -55,10 +56,11 @@ def run(argv: Sequence[str]) -> int:
     parser = OptionParser(
         "imagenet_to_gcs.py", "Convert ImageNet into TFRecord shards.", _DEFAULTS, kinds, paths, _HELPS
     )
-    for dest, names, what in _PATHS:
+    for dest, (main_flag, *other_flags), help_text in _PATHS:
         group = parser.add_mutually_exclusive_group(required=True)
-        for name in names:
-            group.add_argument(name, dest=dest, metavar="DIR", help=what if name == names[0] else f"same as {names[0]}")
+        group.add_argument(main_flag, dest=dest, metavar="DIR", help=help_text)
+        for flag in other_flags:
+            group.add_argument(flag, dest=dest, metavar="DIR", help=f"same as {main_flag}")
     flags, beam_options = parse_flags(parser, argv)
     options, run_options = read_options(ConvertOptions, flags, label_offset=1), read_options(RunOptions, flags)
     check_output_is_writable(options, beam_options, dry_run=run_options.dry_run)

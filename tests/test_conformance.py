@@ -35,10 +35,10 @@ CONFORMANCE, READERS = script("_conformance"), script("_conformance_readers")
 def datasets(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """The folders of a dataset of each kind."""
     folder = tmp_path_factory.mktemp("conformance")
-    CONFORMANCE.draw(folder / "pictures")
-    CONFORMANCE.draw_rows(folder / "rows.jsonl")
+    CONFORMANCE.draw_pictures(folder / "pictures")
+    CONFORMANCE.write_rows(folder / "rows.jsonl")
     for kind in CONFORMANCE.KINDS:
-        module, flags = CONFORMANCE.conversion(kind, folder / "pictures")
+        module, flags = CONFORMANCE.find_conversion(kind, folder / "pictures")
         source = folder / ("pictures" if module == "images" else "rows.jsonl")
         run = {"images": images.run, "text": text.run}[module]
         output = folder / kind / CONFORMANCE.VERSION
@@ -48,19 +48,19 @@ def datasets(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 
 def due(datasets: dict[str, str], kind: str) -> dict[object, Any]:
-    found: dict[object, Any] = CONFORMANCE.expected(kind, Path(datasets[kind]).parent.parent)
+    found: dict[object, Any] = CONFORMANCE.read_expected_records(kind, Path(datasets[kind]).parent.parent)
     assert len(found) == CONFORMANCE.INPUTS
     return found
 
 
 def assert_equal(kind: str, records: Iterable[Any], expected: dict[object, Any]) -> None:
-    found = CONFORMANCE.as_drawn(kind, records)
+    found = CONFORMANCE.unpack_records(kind, records)
     assert len(found) == CONFORMANCE.INPUTS
     key = CONFORMANCE.KEYS[kind]
     # The tfrecord package does not support lists of strings.
     missing = {name for record in found for name in expected[record[key]].keys() ^ record.keys()}
     assert missing <= {"image/object/class/text"}
-    assert CONFORMANCE.differences(found, expected, key) == []
+    assert CONFORMANCE.find_differences(found, expected, key) == []
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def assert_equal(kind: str, records: Iterable[Any], expected: dict[object, Any])
     [
         (name, kind)
         for name in ("tf_data", "tfds", "beam", "grain")
-        for kind in CONFORMANCE.KNOWS.get(name, CONFORMANCE.KINDS)
+        for kind in CONFORMANCE.SUPPORTED_KINDS.get(name, CONFORMANCE.KINDS)
     ],
 )
 def test_every_record_is_read_back_equal(name: str, kind: str, datasets: dict[str, str]) -> None:
@@ -87,20 +87,22 @@ def test_the_tfrecord_package_reads_every_record_back_equal(datasets: dict[str, 
 def test_differences_reports_missing_repeated_and_changed_records(datasets: dict[str, str]) -> None:
     expected = due(datasets, "images")
     first, second, *rest = expected.values()
-    assert CONFORMANCE.differences([first, second, *rest], expected) == []
-    assert CONFORMANCE.differences([first, first, *rest], expected) == [
+    assert CONFORMANCE.find_differences([first, second, *rest], expected) == []
+    assert CONFORMANCE.find_differences([first, first, *rest], expected) == [
         f"{first['image/filename']} comes 2 times",
         f"{second['image/filename']} comes 0 times",
     ]
-    assert len(CONFORMANCE.differences([{**first, "image/height": 0}, second, *rest], expected)) == 1
+    assert len(CONFORMANCE.find_differences([{**first, "image/height": 0}, second, *rest], expected)) == 1
 
 
 def test_rejects_changed_packed_rows(datasets: dict[str, str]) -> None:
     expected = due(datasets, "packed")
     records = list(READERS.READERS["grain"](datasets["packed"], "packed"))
     row = records[0]
-    assert CONFORMANCE.differences(CONFORMANCE.as_drawn("packed", [row, *records[2:]]), expected, "text") != []
+    assert (
+        CONFORMANCE.find_differences(CONFORMANCE.unpack_records("packed", [row, *records[2:]]), expected, "text") != []
+    )
     for name, place, value in (("positions", 1, 0), ("segment_ids", 1, 2), ("input_ids", 0, 256)):
         wrong = {**row, name: [*row[name][:place], value, *row[name][place + 1 :]]}
         with pytest.raises(ValueError, match=r"position|segment|end|byte"):
-            CONFORMANCE.documents(wrong)
+            CONFORMANCE.unpack_documents(wrong)

@@ -37,7 +37,7 @@ def oracle() -> Any:
     ],
 )
 def test_close_values_have_no_differences(original: Any, ours: Any, oracle: Any) -> None:
-    assert list(oracle.differences(original, ours)) == []
+    assert list(oracle.find_differences(original, ours)) == []
 
 
 @pytest.mark.parametrize(
@@ -58,14 +58,17 @@ def test_close_values_have_no_differences(original: Any, ours: Any, oracle: Any)
     ],
 )
 def test_describes_the_first_difference(original: Any, ours: Any, message: str, oracle: Any) -> None:
-    assert next(oracle.differences(original, ours)) == message
+    assert next(oracle.find_differences(original, ours)) == message
 
 
 def test_compares_fields_and_gives_known_reasons(oracle: Any) -> None:
-    known = (oracle.Known("cnn", "event steps/*", "as we like it"), oracle.Known("other", "*", "not this program"))
+    known = (
+        oracle.KnownDifference("cnn", "event steps/*", "as we like it"),
+        oracle.KnownDifference("other", "*", "not this program"),
+    )
     original = {"losses": [1.0, 2.0, 3.0], "variables/w": [1.0], "event steps/rate": [1]}
     ours = {"losses": [1.0, 2.5, 3.5], "variables/w": [1.0], "event steps/speed": [1]}
-    rows = oracle.compare("cnn", original, ours, known)
+    rows = oracle.compare_records("cnn", original, ours, known)
     assert [tuple(row) for row in rows] == [
         ("cnn", "event steps/rate", "only in the original", "as we like it"),
         ("cnn", "event steps/speed", "only in ours", "as we like it"),
@@ -81,7 +84,7 @@ def test_the_table_merges_equal_fields_and_marks_unlisted_differences(oracle: An
         oracle.Row("cnn", "losses", "1.0 became 2.0", None),
         oracle.Row("errors", "error/x", "1 became 2", "so it is better"),
     ]
-    assert oracle.table(rows) == [
+    assert oracle.format_table(rows) == [
         "| program | field | result |",
         "|---|---|---|",
         "| cnn | variables (2) | equal |",

@@ -126,15 +126,15 @@ def test_rejects_a_folder_that_another_quickstart_uses(tmp_path: Path) -> None:
 
 def test_a_running_child_process_keeps_the_lock(tmp_path: Path) -> None:
     quickstart = _module()
-    with quickstart.locked(tmp_path) as lock:
+    with quickstart.lock_folder(tmp_path) as lock:
         child = subprocess.Popen(["sleep", "60"], pass_fds=[lock])
     try:
-        with quickstart.locked(tmp_path) as second:
+        with quickstart.lock_folder(tmp_path) as second:
             assert second is None
     finally:
         child.kill()
         child.wait()
-    with quickstart.locked(tmp_path) as third:
+    with quickstart.lock_folder(tmp_path) as third:
         assert third is not None
 
 

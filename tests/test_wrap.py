@@ -12,7 +12,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*.md"))
-wrapped: Callable[[str], str] = runpy.run_path(str(ROOT / "scripts" / "_wrap.py"))["wrapped"]
+wrapped: Callable[[str], str] = runpy.run_path(str(ROOT / "scripts" / "_wrap.py"))["wrap"]
 
 
 def rendered(text: str) -> str:

@@ -142,7 +142,7 @@ _LAZY = {
 }
 
 
-# Modules that are attributes of this one without an import of theirs.
+# Submodules that `tpudata.NAME` imports at its first use.
 _MODULES = ("errors", "format", "storage")
 
 

@@ -17,7 +17,7 @@ from tpudata.checks import format_bound
 
 NULL = type(None)
 INT64_MAX = 2**63 - 1
-# Values without a schema are printed and encoded again, for which Python recurses.
+# Levels of a value without a schema: far fewer than Python's recursion limit, since such values are printed and encoded again.
 _MOST_LEVELS = 32
 _SHOWN_CHARACTERS = 60
 _NAMES = {
@@ -57,10 +57,10 @@ class Schema(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class Plain:
-    """A value of one of some types; JSON's, so that true is not a number.
+    """A value of one of several JSON types, of which true is not a number.
 
     Attributes:
-        types: the types.
+        types: the allowed types, as `parse_json` returns them.
         low: smallest whole number.
         high: largest whole number.
         pattern: regular expression that a string matches; None for any string.
@@ -76,15 +76,16 @@ class Plain:
     def check(self, where: str, value: Any) -> None:
         """Raise ValueError if a value is of another type, out of range, or another string."""
         if type(value) not in self.types:
-            raise ValueError(f"{where} is {shown(value)}, not {' or '.join(_NAMES[kind] for kind in self.types)}")
+            names = " or ".join(_NAMES[kind] for kind in self.types)
+            raise ValueError(f"{where} is {abbreviate_value(value)}, not {names}")
         if type(value) is int and not self.low <= value <= self.high:
             raise ValueError(
-                f"{where} is {shown(value)}, not a number from {format_bound(self.low)} to {format_bound(self.high)}"
+                f"{where} is {abbreviate_value(value)}, not a number from {format_bound(self.low)} to {format_bound(self.high)}"
             )
         if isinstance(value, float) and not math.isfinite(value):
             raise ValueError(f"{where} is {value}, not a finite number")
         if isinstance(value, str) and self.pattern is not None and not self.pattern.fullmatch(value):
-            raise ValueError(f"{where} is {shown(value)}, not {self.words}")
+            raise ValueError(f"{where} is {abbreviate_value(value)}, not {self.words}")
 
 
 TEXT, WHOLE, FLAG = Plain((str,)), Plain((int,)), Plain((bool,))
@@ -96,16 +97,16 @@ class Items:
     """A list of any length.
 
     Attributes:
-        item: schema of each item.
+        schema: schema of each item.
     """
 
-    item: Schema
+    schema: Schema
 
     def check(self, where: str, value: Any) -> None:
         """Raise ValueError if a value is not a list, or an item does not match."""
         Plain((list,)).check(where, value)
         for index, item in enumerate(value):
-            self.item.check(f"{where}[{index}]", item)
+            self.schema.check(f"{where}[{index}]", item)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,17 +114,17 @@ class FixedList:
     """A list of fixed length.
 
     Attributes:
-        items: schema of each item.
+        schemas: schema of each item, by its position.
     """
 
-    items: tuple[Schema, ...]
+    schemas: tuple[Schema, ...]
 
     def check(self, where: str, value: Any) -> None:
-        """Raise ValueError if a value is not such a list."""
+        """Raise ValueError if a value is not a list of this length, or an item does not match."""
         Plain((list,)).check(where, value)
-        if len(value) != len(self.items):
-            raise ValueError(f"{where} is {shown(value)}, not a list of {len(self.items)} values")
-        for index, (schema, item) in enumerate(zip(self.items, value, strict=True)):
+        if len(value) != len(self.schemas):
+            raise ValueError(f"{where} is {abbreviate_value(value)}, not a list of {len(self.schemas)} values")
+        for index, (schema, item) in enumerate(zip(self.schemas, value, strict=True)):
             schema.check(f"{where}[{index}]", item)
 
 
@@ -132,18 +133,19 @@ class Entries:
     """An object with any keys.
 
     Attributes:
-        value: schema of each value.
-        is_quoted: whether messages quote the keys, which may hold any character.
+        schema: schema of each value.
+        is_quoted: whether messages quote the keys, as they must if a key may hold any character.
     """
 
-    value: Schema
+    schema: Schema
     is_quoted: bool = True
 
     def check(self, where: str, value: Any) -> None:
         """Raise ValueError if a value is not an object, or one of its values does not match."""
         Plain((dict,)).check(where, value)
-        for key, inner in value.items():
-            self.value.check(f"{where}[{shown(key)}]" if self.is_quoted else f"{where}.{key}", inner)
+        for key, entry in value.items():
+            field = f"{where}[{abbreviate_value(key)}]" if self.is_quoted else f"{where}.{key}"
+            self.schema.check(field, entry)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -166,10 +168,11 @@ class Keys:
         """Raise ValueError if a value is not an object, a key is missing or unknown, or a value does not match."""
         if value is None and self.is_nullable:
             return
-        Plain((dict, NULL) if self.is_nullable else (dict,)).check(where or "the file", value)
-        unknown = [] if self.is_open else sorted(value.keys() - self.required.keys() - self.optional.keys())
-        if unknown:
-            raise ValueError(f"{where or 'the file'} has the unknown key {shown(unknown[0])}")
+        subject = where or "the file"
+        Plain((dict, NULL) if self.is_nullable else (dict,)).check(subject, value)
+        unknown_keys = [] if self.is_open else sorted(value.keys() - self.required.keys() - self.optional.keys())
+        if unknown_keys:
+            raise ValueError(f"{subject} has the unknown key {abbreviate_value(unknown_keys[0])}")
         prefix = f"{where}." if where else ""
         for key, schema in self.required.items():
             if key not in value:
@@ -202,8 +205,8 @@ class Anything:
             level += 1
 
 
-def shown(value: Any) -> str:
-    """Return a value for a message, cut to 60 characters."""
+def abbreviate_value(value: Any) -> str:
+    """Return the first 60 characters of a value's repr, for a message; only its type if it has no repr."""
     try:
         text = repr(value)
     except (ValueError, RecursionError):

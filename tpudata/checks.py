@@ -1,6 +1,7 @@
-"""Checks of arguments. Each raises an error of one line that says where, what was got, what is expected, and the fix.
+"""Checks of arguments. They raise an error of one line that says where, what was got, what is expected, and the fix.
 
-Integers and numbers may be Python's or numpy's; a bool is none.
+`check` and `check_...` raise UsageError; `require` and `require_...` raise what the original estimator raises. Integers and numbers
+may be Python's or numpy's; a bool is neither.
 """
 
 from __future__ import annotations
@@ -37,13 +38,13 @@ def check(
     Args:
         where: its name.
         value: its value.
-        is_valid: whether it is one that is expected.
-        expected: these values, in words.
-        fix: what to do, a sentence; none if it follows from what is expected.
+        is_valid: whether the value is allowed.
+        expected: description of the allowed values.
+        fix: a sentence that says what to do; empty if it follows from `expected`.
         error: class of the error.
 
     Raises:
-        UsageError: it is not valid; or an error of another class.
+        UsageError: the value is not allowed; `error` if that is another class.
     """
     if not is_valid:
         raise error(f"{where}: invalid value (got {value!r}, expected {expected}).{fix and f' {fix}'}")
@@ -84,12 +85,12 @@ def require(
         owner: name of the class or function.
         name: name of the argument.
         value: its value.
-        is_valid: whether it is allowed.
-        allowed: values that are, in words.
+        is_valid: whether the value is allowed.
+        allowed: description of the allowed values.
         error: class of the error.
 
     Raises:
-        TypeError: it is not allowed; or an error of another class.
+        TypeError: the value is not allowed; `error` if that is another class.
     """
     if not is_valid:
         raise error(f"{owner}({name}=...) must be {allowed}, got {value!r} ({type(value).__name__}).")
@@ -98,25 +99,25 @@ def require(
 def require_type(
     where: str, value: Any, is_valid: bool, allowed: str, error: type[Exception] = TypeError, fix: str = ""
 ) -> None:
-    """Check the type of a value, which is all that the message shows of it.
+    """Check the type of a value; unlike that of `require`, the message shows only the type.
 
     Args:
         where: name of the value.
         value: the value.
         is_valid: whether its type is allowed.
-        allowed: values that are, in words.
+        allowed: description of the allowed values.
         error: class of the error.
-        fix: what to do, a sentence; none if it follows from what is allowed.
+        fix: a sentence that says what to do; empty if it follows from `allowed`.
 
     Raises:
-        TypeError: it is not allowed; or an error of another class.
+        TypeError: the type is not allowed; `error` if that is another class.
     """
     if not is_valid:
         raise error(f"{where} must be {allowed}, got {type(value).__name__}.{fix and f' {fix}'}")
 
 
-def require_one_of(where: str, value: Any, choices: Collection[Any], error: type[Exception] = ValueError) -> None:
-    """Check that a value is one of some choices; ValueError, or an error of another class, if not."""
+def require_one_of(where: str, value: Any, choices: Collection[str], error: type[Exception] = ValueError) -> None:
+    """Check that a value is one of some strings; raise `error` if not."""
     if value not in choices:
         raise error(f"{where} must be one of {', '.join(choices)}, got {value!r}.")
 
@@ -135,25 +136,25 @@ def require_positive_int(owner: str, name: str, value: Any, *, or_none: bool = F
     require(owner, name, value, value >= 1, allowed, ValueError)
 
 
-def require_seconds(owner: str, name: str, value: Any, *, above: bool = False, or_none: bool = False) -> None:
+def require_seconds(owner: str, name: str, value: Any, *, above_zero: bool = False, or_none: bool = False) -> None:
     """Check a number of seconds, or of another unit of time.
 
     Args:
         owner: name of the class.
         name: name of the argument.
         value: its value.
-        above: whether it has to be above 0, and not 0.
+        above_zero: whether 0 itself is rejected.
         or_none: whether None is allowed, too.
 
     Raises:
         TypeError: the value is not a number.
-        ValueError: the value is negative.
+        ValueError: the value is negative, or a rejected 0.
     """
     if value is None and or_none:
         return
-    allowed = f"a number {'above 0' if above else 'of 0 or more'}{' or None' if or_none else ''}"
+    allowed = f"a number {'above 0' if above_zero else 'of 0 or more'}{' or None' if or_none else ''}"
     require(owner, name, value, isinstance(value, int | float) and not isinstance(value, bool), allowed)
-    require(owner, name, value, value > 0 if above else value >= 0, allowed, ValueError)
+    require(owner, name, value, value > 0 if above_zero else value >= 0, allowed, ValueError)
 
 
 def require_flag(owner: str, name: str, value: Any) -> None:
@@ -162,5 +163,6 @@ def require_flag(owner: str, name: str, value: Any) -> None:
 
 
 def format_bound(number: int) -> str:
-    """Return a bound as text; a large one that is a power of two less 1 in that form: 2**63 - 1."""
-    return f"2**{number.bit_length()} - 1" if number >= 2**31 - 1 and number & (number + 1) == 0 else str(number)
+    """Return a bound as text: the largest integers of 31 bits and more as `2**63 - 1`, others in digits."""
+    is_power_less_one = number & (number + 1) == 0
+    return f"2**{number.bit_length()} - 1" if number >= 2**31 - 1 and is_power_less_one else str(number)

@@ -25,7 +25,7 @@ import re
 
 from tpudata.installation import install_command
 
-_PLACED = re.compile(r"(.*) at byte (\d+)", re.DOTALL)
+_SOURCE_AND_OFFSET = re.compile(r"(.*) at byte (\d+)", re.DOTALL)
 
 
 class TpudataError(Exception):
@@ -45,7 +45,12 @@ class UsageError(TpudataError):
 
 
 class MissingExtraError(UsageError, ImportError):
-    """A feature needs packages that are not installed; the message names the extra to install, or Apache Beam without one."""
+    """A feature needs packages that are not installed; the message names what to install.
+
+    Args:
+        feature: the feature, as the message names it.
+        extra: name of the extra that it needs; empty for Apache Beam, which tpudata itself requires.
+    """
 
     def __init__(self, feature: str, extra: str) -> None:
         needed = f"the [{extra}] extra" if extra else "Apache Beam"
@@ -71,7 +76,7 @@ class BadRecordError(SourceError):
         key: the record's stable name if `source` and `offset` may move (a row of a list), or None.
 
     Args:
-        source: as the attribute. Without a reason, it is the whole message, from which Beam rebuilds errors.
+        source: as the attribute; without a reason, the whole message, which is all that Beam passes on of an error.
         reason: as the attribute.
         offset: as the attribute.
         key: as the attribute.
@@ -83,9 +88,8 @@ class BadRecordError(SourceError):
         if reason is None:
             message = source
             source, _, reason = message.partition(": rejected: ")
-            placed = _PLACED.fullmatch(source)
-            if placed:
-                source, offset = placed[1], int(placed[2])
+            if match := _SOURCE_AND_OFFSET.fullmatch(source):
+                source, offset = match[1], int(match[2])
         else:
             message = f"{source if offset is None else f'{source} at byte {offset}'}: rejected: {reason}"
         super().__init__(message)

@@ -14,7 +14,7 @@ _NAME = "tpudata"
 
 
 def installed_versions(names: Iterable[str]) -> dict[str, str]:
-    """Return the versions of those of some packages that are installed, by their names."""
+    """Return the versions of packages by name, without those that are not installed."""
     import importlib.metadata
 
     versions = {}
@@ -30,7 +30,7 @@ def install_command(extra: str = "") -> str:
     Args:
         extra: name of an extra of setup.py; empty for tpudata alone.
     """
-    # It takes longer to import than all of this package's errors.
+    # Imported here: importing importlib.metadata takes longer than importing all of this package's errors.
     import importlib.metadata
     import json
 
@@ -49,10 +49,12 @@ def install_command(extra: str = "") -> str:
     if url:
         # A folder, a wheel or a repository, here or on a server.
         return f"pip install {shlex.quote(f'{_NAME}{extra_suffix} @ {url}')}"
-    # An installation from an index or a folder of wheels does not record it, so name the packages of the extra themselves.
+    # An installation from an index or a folder of wheels does not record its origin, so name the packages of the extra themselves.
     marker = f'extra == "{extra}"'
     packages = [
-        item.partition(";")[0].strip() for item in distribution.requires or [] if marker in item.replace("'", '"')
+        requirement.partition(";")[0].strip()
+        for requirement in distribution.requires or []
+        if marker in requirement.replace("'", '"')
     ]
     if packages:
         return f"pip install {' '.join(map(shlex.quote, packages))}"

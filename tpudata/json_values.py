@@ -1,12 +1,11 @@
-"""JSON of an input, such as a row of a list. Files that tpudata writes are read by `tpudata.checked_json`."""
+"""JSON values of an input, such as a row of a list. `tpudata.checked_json` reads the files that tpudata writes."""
 
 from __future__ import annotations
 
 import json
 from typing import Any
 
-# Characters of a value in a message.
-_SHOWN = 80
+_SHOWN_CHARACTERS = 80
 
 
 def parse_input_json(text: str | bytes) -> Any:
@@ -18,15 +17,15 @@ def parse_input_json(text: str | bytes) -> Any:
 
 
 def abbreviate_json(value: Any) -> str:
-    """Return the first characters of a value as JSON, for a message."""
+    """Return the first 80 characters of a value as JSON, for a message; only its type if it is nested too deep."""
     try:
-        return json.dumps(value)[:_SHOWN]
+        return json.dumps(value)[:_SHOWN_CHARACTERS]
     except RecursionError:
         return f"a {type(value).__name__} that is nested too deep"
 
 
 def convert_json_number(value: Any, name: str) -> float:
-    """Return a JSON value as a float; ValueError with `name`, that of its field, if it is not a number or too large."""
+    """Return a JSON value as a float; ValueError that names the field `name` if it is not a number, or too large."""
     try:
         if isinstance(value, int | float) and not isinstance(value, bool):
             return float(value)

@@ -1,4 +1,4 @@
-"""TensorFlow's private names that tpudata uses, all of them: TensorFlow 2.20 and 2.21 have them."""
+"""All private names of TensorFlow that tpudata uses; TensorFlow 2.20 and 2.21 have them."""
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -25,8 +25,9 @@ __all__ = [
     "save_slice_info",
     "tpu_shard_context",
 ]
-# Modules of functions for all replicas at once that each replica calls for itself. tf.train.ExponentialMovingAverage averages
-# values over replicas by one of the first; a Keras optimizer that was made outside updates variables by one of the second.
+# Modules with functions that serve all replicas at once, which here each replica calls for itself. With the first,
+# tf.train.ExponentialMovingAverage averages values over replicas; with the second, a Keras optimizer that was made outside of the
+# model updates variables.
 MERGING_MODULES = ("tensorflow.python.training.moving_averages", "tensorflow.python.distribute.distribute_lib")
 
 
@@ -52,7 +53,7 @@ def replace_listeners(
         [Sequence[tf.compat.v1.train.CheckpointSaverListener]], Sequence[tf.compat.v1.train.CheckpointSaverListener]
     ],
 ) -> None:
-    """Give a CheckpointSaverHook the listeners that `choose` returns for those that it has."""
+    """Replace the listeners of a CheckpointSaverHook by `choose(listeners)`."""
     hook._listeners = choose(hook._listeners)
 
 

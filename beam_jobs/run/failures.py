@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 import signal
 
-from tpudata.console.flags import sentence
+from tpudata.console.flags import end_sentence
 from tpudata.console.machine_errors import describe_machine_error, describe_machine_error_text
-from tpudata.error_text.own import own_error
+from tpudata.error_text.own import recover_own_error
 from tpudata.errors import TpudataError
 
 MANUAL = "https://beam.apache.org/documentation/runners/"
@@ -52,7 +52,7 @@ def translate_failure(runner: str, error: Exception, *, in_process: bool, job: s
     Returns:
         The error of ours that a step raised, without Beam's wrapping, or else an error that describes the failure of the runner.
     """
-    own_cause = own_error(error)
+    own_cause = recover_own_error(error)
     if own_cause is not None:
         return own_cause
     text = _GO_STACK.sub("", str(error).replace("\\n", "\n"))
@@ -65,7 +65,7 @@ def translate_failure(runner: str, error: Exception, *, in_process: bool, job: s
         )
     if in_process and ("Traceback" in text or "[while running" in text):
         return None
-    reason = sentence(_find_reason(text) or f"{type(error).__name__} without a message")
+    reason = end_sentence(_find_reason(text) or f"{type(error).__name__} without a message")
     if _LOST_WORKER.search(text):
         return TpudataError(
             f"{job or f'the job of {runner}'}: a worker was lost ({reason.rstrip('.')}). If memory ran out, use larger or fewer"

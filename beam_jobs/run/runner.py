@@ -18,7 +18,7 @@ from beam_jobs.run.failures import MANUAL
 from beam_jobs.run.local_workers import LocalRunner
 from tpudata.console.interrupts import owns_process
 from tpudata.console.nearest import suggestion
-from tpudata.console.process import useful_workers
+from tpudata.console.process import limit_workers
 from tpudata.error_text.lines import one_line
 from tpudata.errors import MissingExtraError, UsageError
 
@@ -169,7 +169,7 @@ def new_pipeline(
             return beam.Pipeline(runner=runner, options=own_options)
         if is_local(options) and workers > 1:
             direct = own_options.view_as(DirectOptions)
-            direct.direct_num_workers = useful_workers(workers, parts)
+            direct.direct_num_workers = limit_workers(workers, parts)
             # Beam warns of its default, which LocalRunner does not use.
             direct.direct_running_mode = None
             return beam.Pipeline(runner=LocalRunner(), options=own_options)

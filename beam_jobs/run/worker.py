@@ -9,12 +9,12 @@ import signal
 import sys
 
 from tpudata.console.loading import uncollected_loading
-from tpudata.console.process import end_with
+from tpudata.console.process import end_with_parent
 
 
 def main() -> None:
     """Run Beam's worker until the runner ends."""
-    end_with(int(sys.argv[1]))
+    end_with_parent(int(sys.argv[1]))
     # A Ctrl-C goes to the whole group; the process that started the job ends the workers.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 

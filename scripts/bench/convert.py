@@ -12,8 +12,8 @@ round runs, in separate processes and in turn:
     decode      the job with --check=decode
     decode2     the same with --workers=2
 
-Figures are CPU seconds, of user and system; the cost of an image is the slope between two sizes, so that start-up is apart, and
-seconds by the clock are those of the slope too. Nothing here passes or fails.
+CPU times are of user and system. The cost of an image, in CPU time and by the clock, is the slope between two sizes, without the
+start-up. Nothing here passes or fails.
 """
 
 from __future__ import annotations
@@ -32,10 +32,11 @@ from typing import NamedTuple
 import numpy as np
 from PIL import Image
 
+# Programs of other sides, which get the folder of the pictures and the path of their output.
 PLAIN = """
 import os, struct, sys
 import google_crc32c
-def masked(data):
+def mask_crc(data):
     crc = google_crc32c.value(data)
     return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
 with open(sys.argv[2], "wb") as out:
@@ -44,9 +45,9 @@ with open(sys.argv[2], "wb") as out:
             with open(entry.path, "rb") as file:
                 data = file.read()
             length = struct.pack("<Q", len(data))
-            out.write(length + struct.pack("<I", masked(length)))
+            out.write(length + struct.pack("<I", mask_crc(length)))
             out.write(data)
-            out.write(struct.pack("<I", masked(data)))
+            out.write(struct.pack("<I", mask_crc(data)))
 """
 PILLOW = """
 import os, sys
@@ -61,20 +62,20 @@ for folder in sorted(os.scandir(sys.argv[1]), key=lambda entry: entry.name):
 TENSORFLOW = """
 import os, sys
 import tensorflow as tf
-def value(item):
-    if isinstance(item, bytes):
-        return tf.train.Feature(bytes_list=tf.train.BytesList(value=[item]))
-    return tf.train.Feature(int64_list=tf.train.Int64List(value=[item]))
+def make_feature(value):
+    if isinstance(value, bytes):
+        return tf.train.Feature(bytes_list=tf.train.BytesList(value=[value]))
+    return tf.train.Feature(int64_list=tf.train.Int64List(value=[value]))
 with tf.io.TFRecordWriter(sys.argv[2]) as out:
     for label, folder in enumerate(sorted(os.scandir(sys.argv[1]), key=lambda entry: entry.name)):
         for entry in os.scandir(folder.path):
             with open(entry.path, "rb") as file:
                 data = file.read()
             height, width, channels = tf.io.decode_jpeg(data, channels=3).shape
-            features = {"image/encoded": data, "image/format": b"JPEG", "image/height": height, "image/width": width,
-                        "image/channels": channels, "image/colorspace": b"RGB", "image/class/label": label,
-                        "image/class/text": folder.name.encode(), "image/filename": entry.name.encode()}
-            feature = {name: value(item) for name, item in features.items()}
+            values = {"image/encoded": data, "image/format": b"JPEG", "image/height": height, "image/width": width,
+                      "image/channels": channels, "image/colorspace": b"RGB", "image/class/label": label,
+                      "image/class/text": folder.name.encode(), "image/filename": entry.name.encode()}
+            feature = {name: make_feature(value) for name, value in values.items()}
             out.write(tf.train.Example(features=tf.train.Features(feature=feature)).SerializeToString())
 """
 JOB = [sys.executable, "-m", "beam_jobs.images", "--input={input}", "--output={output}"]
@@ -109,59 +110,80 @@ def main() -> None:
     sizes = [int(size) for size in flags.sizes.split(",")]
     with tempfile.TemporaryDirectory(prefix="tpudata-bench-") as name:
         folder = Path(name)
-        pictures = sorted(path for path in (flags.pictures or draw(folder / "drawn")).iterdir() if path.is_file())
-        inputs = {size: link(pictures, folder / f"in{size}", size) for size in sizes}
-        bytes_each = sum(path.stat().st_size for path in pictures) / len(pictures)
-        print(f"{len(pictures)} pictures of {bytes_each / 1000:.0f} kB on average, {flags.rounds} rounds")
+        pictures_folder = flags.pictures or draw_pictures(folder / "drawn")
+        pictures = sorted(path for path in pictures_folder.iterdir() if path.is_file())
+        inputs = {size: link_pictures(pictures, folder / f"in{size}", size) for size in sizes}
+        mean_bytes = sum(path.stat().st_size for path in pictures) / len(pictures)
+        print(f"{len(pictures)} pictures of {mean_bytes / 1000:.0f} kB on average, {flags.rounds} rounds")
         report(inputs, folder, flags.rounds, flags.programs.split(","))
 
 
 def report(inputs: dict[int, Path], folder: Path, rounds: int, names: Sequence[str]) -> None:
-    """Measures in turn, and prints the cost of an image, of starting up, and what each is of the plain loop and of Pillow."""
+    """Run programs in turn, and print for each the cost of an image and of the start-up, its memory, and ratios of CPU times.
+
+    Args:
+        inputs: folders of pictures by their number, at least two.
+        folder: folder for outputs.
+        rounds: number of rounds.
+        names: names of the programs.
+    """
     small, large = min(inputs), max(inputs)
-    each: dict[str, list[float]] = {name: [] for name in names}
-    clock: dict[str, list[float]] = {name: [] for name in names}
-    start: dict[str, list[float]] = {name: [] for name in names}
+    image_cpu: dict[str, list[float]] = {name: [] for name in names}
+    image_clock: dict[str, list[float]] = {name: [] for name in names}
+    startup_cpu: dict[str, list[float]] = {name: [] for name in names}
     memory = dict.fromkeys(names, 0.0)
     for number in range(rounds):
         for name in names:
-            few, many = (
+            small_cost, large_cost = (
                 measure(PROGRAMS[name], inputs[size], folder / f"out{number}{name}{size}") for size in (small, large)
             )
-            each[name].append((many.cpu - few.cpu) / (large - small))
-            clock[name].append((many.clock - few.clock) / (large - small))
-            start[name].append(few.cpu - each[name][-1] * small)
-            memory[name] = max(memory[name], many.memory)
+            image_cpu[name].append((large_cost.cpu - small_cost.cpu) / (large - small))
+            image_clock[name].append((large_cost.clock - small_cost.clock) / (large - small))
+            startup_cpu[name].append(small_cost.cpu - image_cpu[name][-1] * small)
+            memory[name] = max(memory[name], large_cost.memory)
     print(
         f"{'':12}{'CPU an image':>14}{'by the clock':>14}{'start-up':>10}{'memory':>10}{'of plain':>10}{'of Pillow':>10}"
     )
     for name in names:
-        ratios = [
-            f"{statistics.median(map(float.__truediv__, each[name], each[base])):10.2f}" if base in each else f"{'':10}"
-            for base in ("plain", "pillow")
-        ]
-        cpu, by_clock, starting = (statistics.median(values[name]) for values in (each, clock, start))
+        cpu, clock, startup = (statistics.median(times[name]) for times in (image_cpu, image_clock, startup_cpu))
+        ratios = ""
+        for base in ("plain", "pillow"):
+            if base in image_cpu:
+                ratio = statistics.median(map(float.__truediv__, image_cpu[name], image_cpu[base]))
+                ratios += f"{ratio:10.2f}"
+            else:
+                ratios += f"{'':10}"
         print(
-            f"{name:12}{cpu * 1e6:11.0f} us{by_clock * 1e6:11.0f} us{starting:8.1f} s{memory[name] / 1e6:7.0f} MB{''.join(ratios)}"
+            f"{name:12}{cpu * 1e6:11.0f} us{clock * 1e6:11.0f} us{startup:8.1f} s{memory[name] / 1e6:7.0f} MB{ratios}"
         )
 
 
 def measure(command: Sequence[str], source: Path, output: Path) -> Cost:
-    """Run a command in a separate process, and remove what it writes."""
+    """Run a command in a separate process, remove its output, and return its cost.
+
+    Args:
+        command: words of the command, in which `{input}` and `{output}` stand for the paths.
+        source: folder of the pictures.
+        output: path of the output.
+    """
     words = [word.replace("{input}", str(source)).replace("{output}", str(output)) for word in command]
-    started = time.monotonic()
+    begin = time.monotonic()
     pid = os.posix_spawn(words[0], words, {**os.environ, "PYTHONPATH": str(Path.cwd()), "TF_CPP_MIN_LOG_LEVEL": "3"})
-    # Its children are counted with it, as it has waited for them.
+    # The usage includes that of child processes, for which the process has waited.
     _, status, usage = os.wait4(pid, 0)
     if status:
         raise SystemExit(f"failed with status {status}: {' '.join(words)[:200]}")
-    clock = time.monotonic() - started
-    shutil.rmtree(output, ignore_errors=True) if output.is_dir() else output.unlink(missing_ok=True)
+    clock = time.monotonic() - begin
+    if output.is_dir():
+        shutil.rmtree(output, ignore_errors=True)
+    else:
+        output.unlink(missing_ok=True)
+    # In kB.
     return Cost(usage.ru_utime + usage.ru_stime, clock, usage.ru_maxrss * 1024)
 
 
-def draw(folder: Path, count: int = 200) -> Path:
-    """Draws JPEGs of about 500 x 400 pixels, with enough in them to take about 110 kB each."""
+def draw_pictures(folder: Path, count: int = 200) -> Path:
+    """Draw noisy JPEGs of 500 x 400 pixels and about 110 kB, and return their folder."""
     folder.mkdir()
     random = np.random.default_rng(0)
     for number in range(count):
@@ -172,8 +194,11 @@ def draw(folder: Path, count: int = 200) -> Path:
     return folder
 
 
-def link(pictures: Sequence[Path], folder: Path, count: int) -> Path:
-    """Hard links to the pictures in 20 class folders, `count` in all."""
+def link_pictures(pictures: Sequence[Path], folder: Path, count: int) -> Path:
+    """Make `count` hard links to pictures, in turn, in 20 class folders; return the folder of these.
+
+    Without hard links between the folders' file systems, make copies.
+    """
     for number in range(count):
         target = folder / f"class{number % 20:02d}" / f"{number:06d}.jpg"
         target.parent.mkdir(parents=True, exist_ok=True)

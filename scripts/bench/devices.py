@@ -2,19 +2,21 @@
 
     python scripts/bench/devices.py [--arrays N ...] [--devices N ...] [--loop N] [--steps N] [--rounds N]
 
-A step subtracts the mean of a batch from each of N arrays of four numbers, so computing takes next to nothing. Three sides run it,
-as calls of one step and of a loop of steps, in this process and in turn: many calls each, as in training nothing else fills caches.
+A step subtracts a tenth of a batch's mean from each of N arrays of four numbers, so that computing takes hardly any time. Three
+sides run it, as calls of one step and of a loop of steps, in this process and in turn: many calls each, since in training nothing
+else fills the caches.
 
-- the engine: `DeviceTrainStep` of `estimator.train` with its batches, checks and losses;
-- JAX, alike: `jax.jit` of a `shard_map` that is called with the arrays, which it donates, and with the same batches; it does the
-  same checks: the mean loss of the devices ends a loop if it is NaN, and the end of a loop tests all arrays;
-- JAX, bare: the same without checks, with one stack of batches again and again.
+- engine: `DeviceTrainStep` of `estimator.train` with its batches, checks and losses;
+- alike: `jax.jit` of a `shard_map` that is called with the arrays, which it donates, and with the same batches; it does the same
+  checks: the mean loss of the devices ends a loop if it is NaN, and the end of a loop tests all arrays;
+- bare: the same without checks, with one stack of batches again and again.
 
-The first two run twice: with the stacks that the feed's thread reads at the same time, and with one stack that is at hand.
+The first two run twice: with the stacks that the feed's thread reads at the same time ("fed"), and with one stack for all calls
+("at hand").
 
-All wait for the end of a call, as CPU devices need, and fetch its losses. CPU is that of the main thread, which calls the devices
-and computes part of such small steps itself. Prints ms a step, ratios of CPU times (medians of the rounds), and the CPU seconds of
-the process that building and the first call take; the engine's include TensorFlow's tracing. Never fails on time.
+All wait for the end of a call, as CPU devices require, and fetch its losses. CPU time is that of the main thread, which calls the
+devices and computes part of such small steps itself. Prints ms a step, ratios of CPU times (medians of the rounds), and the CPU
+seconds of the process that building and the first call take; the engine's include TensorFlow's tracing. Never fails on time.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ import os
 import statistics
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
@@ -52,7 +54,7 @@ _SPEC = tf.TensorSpec([_SIZE], tf.float32)
 
 
 def main() -> None:
-    """Measure both sides and print a table."""
+    """Measure all sides and print a table."""
     parser = argparse.ArgumentParser(description="Measures the engine's host work next to JAX's.")
     parser.add_argument("--arrays", type=int, nargs="+", default=[60, 600, 1800])
     parser.add_argument("--devices", type=int, nargs="+", default=[1, 8])
@@ -84,62 +86,83 @@ def main() -> None:
                     )
 
 
+class _CallTime(NamedTuple):
+    """Seconds of a call: CPU time of the main thread, and by the clock."""
+
+    cpu: float
+    clock: float
+
+
 def _print_row(devices: int, arrays: int, loop: int, calls: int, rounds: int, *, is_fed: bool) -> None:
-    ways = (
-        lambda: _engine(devices, arrays, loop, is_fed=is_fed),
-        lambda: _jax(devices, arrays, loop, is_alike=True, is_fed=is_fed),
-        lambda: _jax(devices, arrays, loop, is_alike=False),
+    """Measure the sides with some devices and arrays, and print the results.
+
+    Args:
+        devices: number of devices.
+        arrays: number of arrays.
+        loop: number of steps in a call.
+        calls: number of calls in a round.
+        rounds: number of rounds.
+        is_fed: whether stacks are read meanwhile.
+    """
+    builders = (
+        lambda: _build_engine(devices, arrays, loop, is_fed=is_fed),
+        lambda: _build_jax(devices, arrays, loop, is_alike=True, is_fed=is_fed),
+        lambda: _build_jax(devices, arrays, loop, is_alike=False),
     )
-    sides, firsts = zip(*map(_begin, ways), strict=True)
+    sides, first_seconds = zip(*map(_build_and_call, builders), strict=True)
     for side in sides:
         for _ in range(3):
             side()
-    times = [[_time(side, calls) for side in sides] for _ in range(rounds)]
-    cpu, clock = (
-        [1e3 / loop * statistics.median(row[side][kind] for row in times) for side in range(3)] for kind in (0, 1)
-    )
-    ratios = [statistics.median(row[0][0] / row[side][0] for row in times) for side in (1, 2)]
-    numbers = " | ".join(" ".join(f"{value:8.3f}" for value in values) for values in (cpu, clock))
-    first = " ".join(f"{seconds:6.1f}" for seconds in firsts)
+    times = [[_measure(side, calls) for side in sides] for _ in range(rounds)]
+    # Milliseconds of a step, and ratios of the engine's CPU time to that of the other sides.
+    by_side = list(zip(*times, strict=True))
+    cpu = [1e3 / loop * statistics.median(call_time.cpu for call_time in side_times) for side_times in by_side]
+    clock = [1e3 / loop * statistics.median(call_time.clock for call_time in side_times) for side_times in by_side]
+    alike_ratio = statistics.median(engine.cpu / alike.cpu for engine, alike, _ in times)
+    bare_ratio = statistics.median(engine.cpu / bare.cpu for engine, _, bare in times)
+    numbers = " | ".join(" ".join(f"{number:8.3f}" for number in row) for row in (cpu, clock))
+    first = " ".join(f"{seconds:6.1f}" for seconds in first_seconds)
     stacks = "fed" if is_fed else "at hand"
     print(
-        f"{devices:>7} {arrays:>6} {loop:>4} {stacks:7} | {numbers} | {ratios[0]:8.2f}  {ratios[1]:8.2f} | {first}",
+        f"{devices:>7} {arrays:>6} {loop:>4} {stacks:7} | {numbers} | {alike_ratio:8.2f}  {bare_ratio:8.2f} | {first}",
         flush=True,
     )
 
 
-def _begin(make: Callable[[], Callable[[], Any]]) -> tuple[Callable[[], Any], float]:
-    """Return a side, and the CPU seconds of building it and of its first call."""
+def _build_and_call(build: Callable[[], Callable[[], Any]]) -> tuple[Callable[[], Any], float]:
+    """Build a side, and call it once; return it, and the CPU seconds that both took."""
     begin = time.process_time()
-    side = make()
+    side = build()
     side()
     return side, time.process_time() - begin
 
 
-def _time(side: Callable[[], Any], calls: int) -> tuple[float, float]:
-    """Return the CPU seconds of the main thread, and the seconds by the clock, of a call."""
+def _measure(side: Callable[[], Any], calls: int) -> _CallTime:
+    """Return the mean time of some calls of a side."""
     cpu, clock = time.thread_time(), time.perf_counter()
     for _ in range(calls):
         side()
-    return (time.thread_time() - cpu) / calls, (time.perf_counter() - clock) / calls
+    return _CallTime((time.thread_time() - cpu) / calls, (time.perf_counter() - clock) / calls)
 
 
-class _AtHand:
-    """An iteration whose stack is taken again and again."""
+class _RepeatedStack(StackIteration):
+    """An iteration that returns the first stack of a feed again and again."""
 
-    def __init__(self, iteration: StackIteration, loop: int) -> None:
-        self.capacity = iteration.capacity
-        self._portion = iteration.take(loop)
-        iteration.close()
+    def __init__(self, feed: StackFeed, loop: int) -> None:
+        super().__init__(feed, None)
+        self._portion = super().take(loop)
+        self.close()
 
-    def take(self, most: int) -> Portion | None:
-        """Return the steps of the stack."""
-        del most
+    def take(self, max_steps: int) -> Portion | None:
+        """Return all steps of the stack."""
+        del max_steps
         return self._portion
 
 
-def _engine(devices: int, arrays: int, loop: int, *, is_fed: bool) -> Callable[[], Any]:
-    def call_model(features: Any, labels: Any) -> TPUEstimatorSpec:
+def _build_engine(devices: int, arrays: int, loop: int, *, is_fed: bool) -> Callable[[], Any]:
+    """Return a function that runs a loop of the engine's steps; the arguments are those of `_print_row`."""
+
+    def call_model(features: Any, labels: Any, mode: str) -> TPUEstimatorSpec:
         del labels
         loss = tf.distribute.get_replica_context().all_reduce("MEAN", tf.reduce_mean(features))
         changes = [
@@ -157,50 +180,62 @@ def _engine(devices: int, arrays: int, loop: int, *, is_fed: bool) -> Callable[[
     variables: dict[str, Any] = {}
     store = VariableStore(variables, DeviceVariables(mesh, variables), topology.peers)
     step = DeviceTrainStep(traced, topology, store, broadcast=False)
-    iteration: Any = _feed(mesh, devices, loop).iterate()
-    if not is_fed:
-        iteration = _AtHand(iteration, loop)
-    return lambda: step.run(iteration, LoopRequest(loop, is_single_step=loop == 1))
+    feed = _make_feed(mesh, devices, loop)
+    iteration = feed.iterate() if is_fed else _RepeatedStack(feed, loop)
+    return lambda: step.run(iteration, LoopRequest(loop, is_step=loop == 1))
 
 
-def _feed(mesh: Any, devices: int, loop: int) -> StackFeed:
+def _make_feed(mesh: Any, devices: int, loop: int) -> StackFeed:
+    """Return a feed of endless batches of ones, in stacks of a loop."""
     dataset = tf.data.Dataset.from_tensors(tf.ones([_SIZE])).repeat()
     return StackFeed(dataset, mesh, devices, loop, endless=True, peers=Peers())
 
 
-def _jax(devices: int, arrays: int, loop: int, *, is_alike: bool, is_fed: bool = False) -> Callable[[], Any]:
-    mesh = make_mesh(find_local_devices(devices))
+def _build_jax(devices: int, arrays: int, loop: int, *, is_alike: bool, is_fed: bool = False) -> Callable[[], Any]:
+    """Return a function that runs a loop of JAX's steps.
+
+    The arguments are those of `_print_row`, and `is_alike`: whether the steps do the engine's checks.
+    """
+    mesh = make_mesh(local_devices(devices))
     everywhere, rows = PartitionSpec(), PartitionSpec(None, AXIS)
 
-    def steps(values: Any, stack: Any, count: Any) -> Any:
-        def body(carry: Any) -> Any:
-            number, _, values, losses = carry
-            mean = jax.lax.pmean(stack[number].mean(), AXIS)
-            values = [value - 0.1 * mean for value in values]
+    def run_steps(arrays: Any, stack: Any, count: Any) -> Any:
+        def run_step(carry: Any) -> Any:
+            step, _, arrays, losses = carry
+            mean = jax.lax.pmean(stack[step].mean(), AXIS)
+            arrays = [array - 0.1 * mean for array in arrays]
             loss = jax.lax.pmean(mean, AXIS) if is_alike else mean
-            goes_on = ~jax.numpy.isnan(loss) if is_alike else True
-            return number + 1, goes_on, values, losses.at[number].set(loss)
+            is_finite = ~jax.numpy.isnan(loss) if is_alike else True
+            return step + 1, is_finite, arrays, losses.at[step].set(loss)
 
-        begin = jax.numpy.int32(0), True, values, jax.numpy.zeros(loop)
-        end = body(begin) if loop == 1 else jax.lax.while_loop(lambda carry: (carry[0] < count) & carry[1], body, begin)
-        done, _, values, losses = end
+        def goes_on(carry: Any) -> Any:
+            step, is_finite, _, _ = carry
+            return (step < count) & is_finite
+
+        begin = jax.numpy.int32(0), True, arrays, jax.numpy.zeros(loop)
+        end = run_step(begin) if loop == 1 else jax.lax.while_loop(goes_on, run_step, begin)
+        steps, _, arrays, losses = end
         if not is_alike or loop == 1:  # The engine checks arrays at the ends of loops.
-            return values, (losses, done)
-        return values, (losses, done, jax.numpy.stack([jax.numpy.isfinite(value).all() for value in values]))
+            return arrays, (losses, steps)
+        return arrays, (losses, steps, jax.numpy.stack([jax.numpy.isfinite(array).all() for array in arrays]))
 
     mapped = jax.shard_map(
-        steps, mesh=mesh, in_specs=(everywhere, rows, everywhere), out_specs=(everywhere, everywhere), check_vma=False
+        run_steps,
+        mesh=mesh,
+        in_specs=(everywhere, rows, everywhere),
+        out_specs=(everywhere, everywhere),
+        check_vma=False,
     )
     compiled = jax.jit(mapped, donate_argnums=0)
-    iteration = _feed(mesh, devices, loop).iterate()
+    iteration = _make_feed(mesh, devices, loop).iterate()
     state = [replicate(mesh, np.zeros(_SIZE, np.float32)) for _ in range(arrays)]
     count = replicate(mesh, np.int32(loop))
-    stack = _stack(iteration, loop)
+    stack = _take_stack(iteration, loop)
 
     def run() -> None:
         nonlocal state, stack
         if is_fed:
-            stack = _stack(iteration, loop)
+            stack = _take_stack(iteration, loop)
         state, results = compiled(state, stack, count)
         results[0].block_until_ready()
         jax.tree.map(np.asarray, results if is_alike else results[0])
@@ -208,7 +243,7 @@ def _jax(devices: int, arrays: int, loop: int, *, is_alike: bool, is_fed: bool =
     return run
 
 
-def _stack(iteration: Any, loop: int) -> Any:
+def _take_stack(iteration: Any, loop: int) -> Any:
     (stack,) = iteration.take(loop).arrays
     return stack
 

@@ -2,9 +2,9 @@
 
     python scripts/bench/feed.py [--devices N] [--rounds N] [--step-ms MS]
 
-All read the same batches, from memory, onto N CPU devices. The plain loop takes numpy arrays and puts them on the devices itself.
-The step of the device is a sleep, in which a real one would compute: without it, the rate is that of feeding alone; with it, what
-counts is how long the loop waits for its batch. Prints ratios of one run, and never fails on time.
+All put the same batches from memory onto N CPU devices. The plain loop takes numpy arrays and puts them on the devices itself. A
+step of the device is a sleep, in which a real one would compute: without it, the rate is that of feeding alone; with it, the time
+that the loop waits for its batch matters. Prints ratios of one run, and never fails on time.
 """
 
 from __future__ import annotations
@@ -14,19 +14,28 @@ import os
 import statistics
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
-# Rows and shape of a batch: records of 784 bytes, images of 150 kB, tokens.
+# Rows of a batch, and shape and dtype of a row: records of 784 bytes, images of 150 kB, tokens.
 _BATCHES = {
     "64 x 784 bytes": (64, (28, 28, 1), "uint8"),
     "32 x 150 kB": (32, (224, 224, 3), "uint8"),
     "128 x 512 tokens": (128, (512,), "int32"),
 }
+# Steps of a stack, as in a loop of training.
 _LOOP = 100
 
 
+class _Cost(NamedTuple):
+    """Seconds of a step: by the clock, those in which the loop waits for its batch, and CPU time."""
+
+    clock: float
+    waiting: float
+    cpu: float
+
+
 def main() -> None:
-    """Measure all ways in turn, and print a table for each kind of batch."""
+    """Measure all ways to feed in turn, and print a table for each duration of a step."""
     parser = argparse.ArgumentParser(description="Measures feeding of JAX devices.")
     parser.add_argument("--devices", type=int, default=4)
     parser.add_argument("--rounds", type=int, default=5)
@@ -43,44 +52,49 @@ def main() -> None:
 
 
 def _measure(name: str, flags: argparse.Namespace, step: float) -> None:
-    ways = {"device_put in the loop": _plain, "as_jax": _as_jax, "stacks of the trainer": _stacks}
-    found: dict[str, list[tuple[float, ...]]] = {way: [] for way in ways}
+    """Measure the ways to feed batches of a name with steps of some seconds, and print a line for each."""
+    ways = {"device_put in the loop": _put_in_loop, "as_jax": _use_as_jax, "stacks of the trainer": _take_stacks}
+    costs: dict[str, list[_Cost]] = {way: [] for way in ways}
     for _ in range(flags.rounds):
-        for way, begin in ways.items():
-            found[way].append(_cost(begin, _dataset(name, flags.devices, begin is _stacks), flags, step))
-    base = found[next(iter(ways))]
-    for way, costs in found.items():
-        wall, waited, cpu = (statistics.median(values) for values in zip(*costs, strict=True))
-        ratio = statistics.median(theirs[0] / mine[0] for mine, theirs in zip(costs, base, strict=True))
-        print(f"    {name:18} {way:24} {1 / wall:9.0f} {1e3 * waited:10.2f} {1e3 * cpu:8.2f} {ratio:6.2f}", flush=True)
+        for way, feed in ways.items():
+            dataset = _make_dataset(name, flags.devices, is_for_one_device=feed is _take_stacks)
+            costs[way].append(_measure_cost(feed, dataset, flags, step))
+    base = costs[next(iter(ways))]
+    for way, way_costs in costs.items():
+        clock, waiting, cpu = (statistics.median(seconds) for seconds in zip(*way_costs, strict=True))
+        ratio = statistics.median(plain.clock / cost.clock for cost, plain in zip(way_costs, base, strict=True))
+        print(
+            f"    {name:18} {way:24} {1 / clock:9.0f} {1e3 * waiting:10.2f} {1e3 * cpu:8.2f} {ratio:6.2f}", flush=True
+        )
 
 
-def _cost(
-    begin: Callable[..., Iterator[Any]], dataset: Any, flags: argparse.Namespace, step: float
-) -> tuple[float, ...]:
-    """Return the seconds of a step, those in which the loop waits for its batch, and the CPU seconds."""
-    steps = begin(dataset, flags.devices)
+def _measure_cost(feed: Callable[..., Iterator[Any]], dataset: Any, flags: argparse.Namespace, step: float) -> _Cost:
+    """Return the cost of a step of some seconds, whose batches a function feeds from a dataset."""
+    steps = feed(dataset, flags.devices)
+    # Buffers are full after two stacks; with sleeping steps they fill meanwhile.
     for _ in range(2 * _LOOP if step == 0 else 2):
         next(steps)
-    count, waited, start, cpu = 0, 0.0, time.perf_counter(), time.process_time()
-    while time.perf_counter() - start < flags.seconds or count % _LOOP:
-        asked = time.perf_counter()
+    count, waiting, begin, cpu = 0, 0.0, time.perf_counter(), time.process_time()
+    # Whole stacks, since the first step of each one takes all of its time.
+    while time.perf_counter() - begin < flags.seconds or count % _LOOP:
+        request_time = time.perf_counter()
         next(steps)
-        waited += time.perf_counter() - asked
+        waiting += time.perf_counter() - request_time
         if step:
             time.sleep(step)
         count += 1
-    wall, cpu = time.perf_counter() - start, time.process_time() - cpu
+    clock, cpu = time.perf_counter() - begin, time.process_time() - cpu
     steps.close()  # type: ignore[attr-defined]  # A generator.
-    return wall / count, waited / count, cpu / count
+    return _Cost(clock / count, waiting / count, cpu / count)
 
 
-def _dataset(name: str, devices: int, is_by_replica: bool) -> Any:
+def _make_dataset(name: str, devices: int, *, is_for_one_device: bool) -> Any:
+    """Return an endless dataset of batches in memory, for all devices or for one of them."""
     import numpy as np
     import tensorflow as tf
 
     rows, shape, dtype = _BATCHES[name]
-    if is_by_replica:
+    if is_for_one_device:
         rows //= devices
     images = np.random.default_rng(0).integers(0, 200, (8 * rows, *shape)).astype(dtype)
     labels = np.arange(8 * rows, dtype=np.int32)
@@ -88,40 +102,42 @@ def _dataset(name: str, devices: int, is_by_replica: bool) -> Any:
     return dataset.cache().repeat().prefetch(2)
 
 
-def _mesh(devices: int, name: str) -> Any:
+def _make_mesh(devices: int, axis: str) -> Any:
     import jax
     import numpy as np
     from jax.sharding import Mesh
 
-    return Mesh(np.array(jax.devices()[:devices]), (name,))
+    return Mesh(np.array(jax.devices()[:devices]), (axis,))
 
 
-def _plain(dataset: Any, devices: int) -> Iterator[Any]:
+def _put_in_loop(dataset: Any, devices: int) -> Iterator[Any]:
+    """Yield the batches of a dataset on devices, put there by `device_put`."""
     import jax
     from jax.sharding import NamedSharding, PartitionSpec
 
-    sharding = NamedSharding(_mesh(devices, "data"), PartitionSpec("data"))
+    sharding = NamedSharding(_make_mesh(devices, "data"), PartitionSpec("data"))
     for batch in dataset.as_numpy_iterator():
         yield jax.block_until_ready(jax.device_put(batch, sharding))
 
 
-def _as_jax(dataset: Any, devices: int) -> Iterator[Any]:
+def _use_as_jax(dataset: Any, devices: int) -> Iterator[Any]:
+    """Yield the batches of a dataset on devices, from as_jax."""
     import jax
 
     from tpudata import as_jax
 
-    for batch in as_jax(dataset, sharding=_mesh(devices, "data")):
+    for batch in as_jax(dataset, sharding=_make_mesh(devices, "data")):
         yield jax.block_until_ready(batch)
 
 
-def _stacks(dataset: Any, devices: int) -> Iterator[Any]:
-    """Yield once a step; on a device, a loop would take all steps of a stack without Python."""
+def _take_stacks(dataset: Any, devices: int) -> Iterator[Any]:
+    """Yield a stack of batches on devices once for each of its steps; in training, a loop takes all steps without Python."""
     import jax
 
     from tpudata.devices.batches.feeder import StackFeed
     from tpudata.devices.processes.peers import Peers
 
-    feed = StackFeed(dataset, _mesh(devices, "replicas"), devices, _LOOP, endless=True, peers=Peers())
+    feed = StackFeed(dataset, _make_mesh(devices, "replicas"), devices, _LOOP, endless=True, peers=Peers())
     iteration = feed.iterate()
     try:
         while (portion := iteration.take(_LOOP)) is not None:

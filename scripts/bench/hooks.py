@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 _CHANNELS = 8
+# Steps of a call that are not measured.
 _WARM_UP = 100
 _CLOCKS = {"clock": time.monotonic, "CPU of the process": time.process_time, "CPU of its main thread": time.thread_time}
 
@@ -32,13 +33,14 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=150, help="of a round")
     flags = parser.parse_args()
     sides = {"ours": _start(sys.executable, "ours"), "original": _start(flags.original, "original")}
-    found: dict[str, list[list[float]]] = {name: [] for name in sides}
-    for count in (20, *[flags.steps] * flags.rounds):  # The first round warms up.
+    # Milliseconds of a step in each round, by each clock.
+    times: dict[str, list[dict[str, float]]] = {name: [] for name in sides}
+    for steps in (20, *[flags.steps] * flags.rounds):  # The first round warms up.
         for name, side in sides.items():
-            found[name].append(_ask(side, count))
-    for number, clock in enumerate(_CLOCKS):
-        ours, original = ([values[number] for values in found[name][1:]] for name in sides)
-        ratios = [theirs / mine for mine, theirs in zip(ours, original, strict=True)]
+            times[name].append(_measure(side, steps))
+    for clock in _CLOCKS:
+        ours, original = ([round_times[clock] for round_times in times[name][1:]] for name in sides)
+        ratios = [original_ms / our_ms for our_ms, original_ms in zip(ours, original, strict=True)]
         print(
             f"{clock:<24} ours {min(ours):.2f} to {max(ours):.2f} ms, original {min(original):.2f} to {max(original):.2f} ms, "
             f"original by ours {statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
@@ -48,19 +50,21 @@ def main() -> None:
 
 
 def _start(python: str, name: str) -> subprocess.Popen[str]:
+    """Start the process of a side, which serves measurements."""
     words = [python, "-W", "ignore", __file__, "--serve", name]
     return subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
 
 
-def _ask(side: subprocess.Popen[str], steps: int) -> list[float]:
+def _measure(side: subprocess.Popen[str], steps: int) -> dict[str, float]:
+    """Let a side train some steps, and return the milliseconds of a step by each clock."""
     assert side.stdin is not None
     assert side.stdout is not None
     print(steps, file=side.stdin, flush=True)
-    return [float(word) for word in side.stdout.readline().split()]
+    return dict(zip(_CLOCKS, map(float, side.stdout.readline().split()), strict=True))
 
 
 def _serve(name: str) -> None:
-    """Answer lines of stdin, each a number of steps, with the milliseconds of a step by each clock."""
+    """Answer lines of stdin, each a number of steps, with the milliseconds of a step by each clock, in their order."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     if name == "ours":
         os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")  # tf.compat.v1.layers needs it
@@ -68,8 +72,9 @@ def _serve(name: str) -> None:
 
     hooks = tf.compat.v1.train
 
-    class Clocks(hooks.SessionRunHook):  # type: ignore[misc, name-defined]  # TensorFlow is untyped
+    class ClockHook(hooks.SessionRunHook):  # type: ignore[misc, name-defined]  # TensorFlow is untyped
         def __init__(self) -> None:
+            # Values of the clocks after each step.
             self.times: list[list[float]] = []
 
         def after_run(self, run_context: Any, run_values: Any) -> None:
@@ -77,26 +82,29 @@ def _serve(name: str) -> None:
             self.times.append([clock() for clock in _CLOCKS.values()])
 
     with tempfile.TemporaryDirectory() as folder:
-        estimator, input_fn = _ours(folder) if name == "ours" else _original(folder)
+        estimator, input_fn = _make_ours(folder) if name == "ours" else _make_original(folder)
         for line in sys.stdin:
-            clocks, steps = Clocks(), int(line)
-            own = [hooks.LoggingTensorHook({"loss": "the_loss"}, 100), hooks.StopAtStepHook(10**9), clocks]
-            estimator.train(input_fn, hooks=own, steps=_WARM_UP + steps)
-            begin, end = clocks.times[_WARM_UP - 1], clocks.times[-1]
+            clock_hook, steps = ClockHook(), int(line)
+            all_hooks = [hooks.LoggingTensorHook({"loss": "the_loss"}, 100), hooks.StopAtStepHook(10**9), clock_hook]
+            estimator.train(input_fn, hooks=all_hooks, steps=_WARM_UP + steps)
+            begin, end = clock_hook.times[_WARM_UP - 1], clock_hook.times[-1]
             print(*(1e3 * (last - first) / steps for first, last in zip(begin, end, strict=True)), flush=True)
 
 
-def _ours(folder: str) -> tuple[Any, Any]:
+def _make_ours(folder: str) -> tuple[Any, Any]:
+    """Return the estimator of train.py, and its input_fn."""
     import numpy as np
     import train
 
     random = np.random.default_rng(0)
     images = random.normal(size=(2048, 28, 28, 1)).astype(np.float32)
     labels = random.integers(0, 10, 2048).astype(np.int32)
-    return train._estimator(folder, 1, _CHANNELS), train._input_fn(images, labels, repeat=True)
+    estimator = train.make_estimator(folder, num_replicas=1, channels=_CHANNELS)
+    return estimator, train.make_input_fn(images, labels, repeat=True)
 
 
-def _original(folder: str) -> tuple[Any, Any]:
+def _make_original(folder: str) -> tuple[Any, Any]:
+    """Return the original estimator with the same model, and its input_fn."""
     from sides import train_original as program
 
     tpu = program.tpu

@@ -1,11 +1,11 @@
-"""Memory of feeding, of datasets that are larger than the shuffle's window and what is read ahead.
+"""Memory of feeding datasets that are larger than the shuffle's window and the buffers together.
 
     python scripts/bench/memory.py FOLDER [--gigabytes 2.2]
 
-Writes two datasets to FOLDER, unless they are there: records of 842 bytes (28 x 28 pixels and a label) and of 110 kB on average, as
-large as photographs (random bytes, fed as strings: nothing is decoded). Each is fed by `make_input_fn` in a separate process, in
-training with a window of 64 MB and in evaluation. Prints the peak of the process's memory beyond what it has once TensorFlow is
-imported and has made a batch: after a quarter of the records, and after all of them. It is bounded where the two are about equal.
+Writes two datasets to FOLDER, unless they exist: records of 842 bytes (28 x 28 pixels and a label) and of 110 kB on average, as
+large as photographs (random bytes, fed as strings: nothing is decoded). `make_input_fn` feeds each in a separate process, in
+training with a window of 64 MB and in evaluation. Prints how much the peak memory of the process has grown since TensorFlow was
+imported and had made a batch: after a quarter of the records, and after all of them. Memory is bounded if the two are about equal.
 """
 
 from __future__ import annotations
@@ -40,29 +40,33 @@ def main() -> None:
         ("small", small, _SMALL_RECORD_BYTES, 1024),
         ("large", large, _LARGE_BYTES, 64),
     ):
-        data = written(flags.folder / f"{name}-{records}", records, is_large=name == "large")
+        data = write_dataset(flags.folder / f"{name}-{records}", records, is_large=name == "large")
         for training in (True, False):
             with multiprocessing.get_context("spawn").Pool(1) as pool:
-                peaks = pool.apply(peak, (data, training, batch_size, records // batch_size, _WINDOW_BYTES // size))
-            what = f"{size:,} bytes, {'training' if training else 'evaluation'}"
-            rows.append([what, f"{records:,}", f"{records * size / 1e6:,.0f} MB", *(f"{mb:,.0f} MB" for mb in peaks)])
+                arguments = (data, training, batch_size, records // batch_size, _WINDOW_BYTES // size)
+                peaks = pool.apply(measure_peaks, arguments)
+            title = f"{size:,} bytes, {'training' if training else 'evaluation'}"
+            rows.append([title, f"{records:,}", f"{records * size / 1e6:,.0f} MB", *(f"{mb:,.0f} MB" for mb in peaks)])
     print(table(rows, right=range(1, 5)))
 
 
-def written(folder: Path, records: int, *, is_large: bool) -> str:
-    """Write a dataset, unless it exists, and return its path."""
+def write_dataset(folder: Path, records: int, *, is_large: bool) -> str:
+    """Write a dataset of random records, unless it exists, and return its path."""
     if (folder / "manifest.json").exists():
         return str(folder)
     random = np.random.default_rng(0)
 
-    def part(number: int) -> Iterator[bytes]:
+    def make_shard_records(number: int) -> Iterator[bytes]:
         for _ in range(records * number // _SHARDS, records * (number + 1) // _SHARDS):
             if is_large:
                 yield encode_example({"text": random.bytes(int(_LARGE_BYTES * random.uniform(0.5, 1.5)))})
             else:
                 yield encode_example({"image_raw": random.bytes(_PIXELS), "label": 7})
 
-    shards = tuple(write_shard(str(folder), shard_name("train", k, _SHARDS), part(k)) for k in range(_SHARDS))
+    shards = tuple(
+        write_shard(str(folder), shard_name("train", number, _SHARDS), make_shard_records(number))
+        for number in range(_SHARDS)
+    )
     features: tuple[Feature, ...] = (Feature("text", "bytes", "string"),)
     if not is_large:
         features = (Feature("image_raw", "bytes", "uint8", (28, 28, 1), "raw"), Feature("label", "int64", "int64"))
@@ -72,23 +76,32 @@ def written(folder: Path, records: int, *, is_large: bool) -> str:
     return str(folder)
 
 
-def peak(data: str, training: bool, batch_size: int, batches: int, window: int) -> list[float]:
-    """Return the MB that feeding takes up to a quarter of the batches, and up to all of them."""
+def measure_peaks(data: str, training: bool, batch_size: int, batches: int, window: int) -> list[float]:
+    """Feed a dataset, and return by how many MB the peak memory has grown after a quarter of the batches, and after all.
+
+    Args:
+        data: path of the dataset.
+        training: whether it is fed for training.
+        batch_size: records in a batch.
+        batches: number of batches.
+        window: records of the shuffle's window in training.
+    """
     import tensorflow as tf
 
     import tpudata
 
+    # Starts the threads of tf.data.
     for _ in tf.data.Dataset.range(10).map(lambda x: x + 1).prefetch(1):
         pass
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    begin_kb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     input_fn = tpudata.make_input_fn(
         data, "train", training=training, seed=1 if training else None, shuffle=window if training else None
     )
-    found = []
+    peaks = []
     for number, _ in enumerate(input_fn({"batch_size": batch_size}).take(batches), 1):
         if number in (batches // 4, batches):
-            found.append((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1000)
-    return found
+            peaks.append((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - begin_kb) / 1000)
+    return peaks
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
     python scripts/bench/micro.py [--conversion 58] [--rounds 5] [--folder DIR]
 
-For an image of 110 kB, in CPU microseconds of user and system, the best of several rounds:
+For an image of 110 kB, CPU microseconds of user and system, the best of several rounds:
 
     Example codec    encode_example_parts, next to protobuf's own class for the same message, and joined
     CRC combine      checksums of a file and of its blocks of 16 records from those of the records, next to a pass over the bytes
@@ -47,23 +47,24 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5, help="of which the best counts (default %(default)s)")
     parser.add_argument("--folder", type=Path, help="on the disk to write to (default: a temporary one)")
     flags = parser.parse_args()
-    data = picture()
+    data = draw_picture()
     with tempfile.TemporaryDirectory(prefix="tpudata-bench-", dir=flags.folder) as name:
-        pairs = {
-            "Example codec": (codec(data, 2000), protobuf_codec(data, 2000)),
-            "CRC combine": (combined(data), passes(data)),
-            "header parser": (headers(data, 2000), pillow_headers(data, 2000)),
-            "O_DIRECT": (uncached(Path(name), data), buffered(Path(name), data)),
+        # Ours, and the plain form.
+        runs = {
+            "Example codec": (run_our_codec(data, 2000), run_protobuf(data, 2000)),
+            "CRC combine": (run_combined_checksums(data), run_separate_checksums(data)),
+            "header parser": (run_our_parser(data, 2000), run_pillow(data, 2000)),
+            "O_DIRECT": (run_uncached_writes(Path(name), data), run_buffered_writes(Path(name), data)),
         }
         print(f"{len(data):,} bytes an image{'ours':>18}{'plain':>10}{'of a conversion':>20}")
-        for part, (ours, plain) in pairs.items():
-            times = [min(cost(run) for _ in range(flags.rounds)) for run in (ours, plain)]
-            share = (times[1] - times[0]) / flags.conversion
-            print(f"{part:20}{times[0]:15.1f} us{times[1]:8.1f} us{share:19.0%}")
+        for part, (ours, plain) in runs.items():
+            our_us, plain_us = (min(measure(run) for _ in range(flags.rounds)) for run in (ours, plain))
+            share = (plain_us - our_us) / flags.conversion
+            print(f"{part:20}{our_us:15.1f} us{plain_us:8.1f} us{share:19.0%}")
 
 
-def picture() -> bytes:
-    """Return a JPEG of about 110 kB, with noise as photographs have it."""
+def draw_picture() -> bytes:
+    """Return a JPEG of about 110 kB, with noise as in a photograph."""
     noise = np.random.default_rng(0).normal(0, 22, (375, 500, 3))
     shade = np.linspace(40, 200, 500)[None, :, None]
     buffer = io.BytesIO()
@@ -71,15 +72,15 @@ def picture() -> bytes:
     return buffer.getvalue()
 
 
-def cost(run: Callable[[], int]) -> float:
-    """Return the CPU microseconds of each of the images that a run is of."""
-    before = time.process_time()
+def measure(run: Callable[[], int]) -> float:
+    """Return the CPU microseconds of an image; `run` processes images, and returns their number."""
+    begin = time.process_time()
     count = run()
-    return (time.process_time() - before) / count * 1e6
+    return (time.process_time() - begin) / count * 1e6
 
 
-def features(data: bytes) -> dict[str, Any]:
-    """Return what a record of the layout imagenet holds."""
+def make_features(data: bytes, number: int) -> dict[str, Any]:
+    """Return the features of a record of the layout imagenet; filenames differ by the number, as in a conversion."""
     return {
         "image/encoded": data,
         "image/format": b"JPEG",
@@ -89,30 +90,30 @@ def features(data: bytes) -> dict[str, Any]:
         "image/colorspace": b"RGB",
         "image/class/label": 7,
         "image/class/text": b"cat",
-        "image/filename": b"cat/000.jpg",
+        "image/filename": b"cat/%d.jpg" % number,
     }
 
 
-def codec(data: bytes, count: int) -> Callable[[], int]:
-    """Return a run of our encoder, whose filenames differ as in a conversion."""
+def run_our_codec(data: bytes, count: int) -> Callable[[], int]:
+    """Return a run of our encoder of Examples."""
 
     def run() -> int:
         for number in range(count):
-            encode_example_parts({**features(data), "image/filename": b"cat/%d.jpg" % number})
+            encode_example_parts(make_features(data, number))
         return count
 
     return run
 
 
-def protobuf_codec(data: bytes, count: int) -> Callable[[], int]:
-    """Return a run of protobuf's own classes, made of the message's definition."""
-    example = example_class()
+def run_protobuf(data: bytes, count: int) -> Callable[[], int]:
+    """Return a run of protobuf's encoder, with a class made from the definition of the message."""
+    example_class = make_example_class()
 
     def run() -> int:
         for number in range(count):
-            message = example()
+            message = example_class()
             entries = message.features.feature
-            for name, value in {**features(data), "image/filename": b"cat/%d.jpg" % number}.items():
+            for name, value in make_features(data, number).items():
                 if isinstance(value, bytes):
                     entries[name].bytes_list.value.append(value)
                 else:
@@ -123,8 +124,8 @@ def protobuf_codec(data: bytes, count: int) -> Callable[[], int]:
     return run
 
 
-def example_class() -> Any:
-    """Return a class for tf.train.Example, without TensorFlow."""
+def make_example_class() -> Any:
+    """Make a protobuf class for tf.train.Example, without TensorFlow; label 1 is optional, 3 repeated, type 11 a message."""
     file = descriptor_pb2.FileDescriptorProto(name="bench_example.proto", package="bench", syntax="proto3")
     for name, kind in (("BytesList", _FIELD.TYPE_BYTES), ("Int64List", _FIELD.TYPE_INT64)):
         file.message_type.add(name=name).field.add(name="value", number=1, label=3, type=kind)
@@ -145,8 +146,8 @@ def example_class() -> Any:
     return message_factory.GetMessageClass(pool.FindMessageTypeByName("bench.Example"))
 
 
-def combined(data: bytes) -> Callable[[], int]:
-    """Return a run that writes records into nothing; the checksum of the file is made from those of the records."""
+def run_combined_checksums(data: bytes) -> Callable[[], int]:
+    """Return a run that writes records to /dev/null; checksums of blocks and of the file are combined from the records'."""
     count = _FILE_BYTES // len(data)
 
     def run() -> int:
@@ -160,29 +161,30 @@ def combined(data: bytes) -> Callable[[], int]:
     return run
 
 
-def passes(data: bytes) -> Callable[[], int]:
-    """Return a run that frames records, and takes the checksum of each, of each block of them, and of the file."""
+def run_separate_checksums(data: bytes) -> Callable[[], int]:
+    """Return a run that writes framed records to /dev/null, and computes the checksums of each, of blocks and of the file."""
     count = _FILE_BYTES // len(data)
 
     def run() -> int:
-        file = block = 0
-        sizes = len(data).to_bytes(8, "little")
-        with open(os.devnull, "wb") as out:
+        file_crc = block_crc = 0
+        length = len(data).to_bytes(8, "little")
+        with open(os.devnull, "wb") as file:
             for number in range(count):
-                block = block if number % 16 else 0
-                head = sizes + google_crc32c.value(sizes).to_bytes(4, "little")
+                if number % 16 == 0:
+                    block_crc = 0
+                head = length + google_crc32c.value(length).to_bytes(4, "little")
                 tail = google_crc32c.value(data).to_bytes(4, "little")
                 for part in (head, data, tail):
-                    file = google_crc32c.extend(file, part)
-                    block = google_crc32c.extend(block, part)
-                    out.write(part)
+                    file_crc = google_crc32c.extend(file_crc, part)
+                    block_crc = google_crc32c.extend(block_crc, part)
+                    file.write(part)
         return count
 
     return run
 
 
-def headers(data: bytes, count: int) -> Callable[[], int]:
-    """Return a run of our parser."""
+def run_our_parser(data: bytes, count: int) -> Callable[[], int]:
+    """Return a run of our parser of headers."""
 
     def run() -> int:
         for _ in range(count):
@@ -192,20 +194,21 @@ def headers(data: bytes, count: int) -> Callable[[], int]:
     return run
 
 
-def pillow_headers(data: bytes, count: int) -> Callable[[], int]:
-    """Return a run of Pillow's, which decodes nothing before pixels are asked for."""
+def run_pillow(data: bytes, count: int) -> Callable[[], int]:
+    """Return a run of Pillow, which decodes no pixels before they are used."""
 
     def run() -> int:
         for _ in range(count):
             with Image.open(io.BytesIO(data)) as image:
-                _ = image.size, image.mode, image.getexif().get(0x0112)
+                orientation_tag = 0x0112
+                _ = image.size, image.mode, image.getexif().get(orientation_tag)
         return count
 
     return run
 
 
-def uncached(folder: Path, data: bytes) -> Callable[[], int]:
-    """Return a run that writes past the page cache."""
+def run_uncached_writes(folder: Path, data: bytes) -> Callable[[], int]:
+    """Return a run that writes records to a file past the page cache, and removes it."""
     count, buffer = _FILE_BYTES // len(data), new_buffer()
 
     def run() -> int:
@@ -222,8 +225,8 @@ def uncached(folder: Path, data: bytes) -> Callable[[], int]:
     return run
 
 
-def buffered(folder: Path, data: bytes) -> Callable[[], int]:
-    """Return a run that writes with a buffer as large."""
+def run_buffered_writes(folder: Path, data: bytes) -> Callable[[], int]:
+    """Return a run that writes records to a file through the page cache, with a buffer of the same size, and removes it."""
     count = _FILE_BYTES // len(data)
 
     def run() -> int:

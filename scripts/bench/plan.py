@@ -3,8 +3,8 @@
     python scripts/bench/plan.py [--records 10000000] [--folder DIR]
     python scripts/bench/plan.py --pipeline [--records 10000000] [--workers 1]
 
-The references are made up: class folders of 10,000 images of about 110 kB, with paths like ImageNet's. They take every step of a
-conversion but the last, in which shards are written: listing, adding up, cutting, and grouping by shard; and the manifest is made.
+The references are generated: class folders of 10,000 images of about 110 kB, with paths like ImageNet's. All steps of a conversion
+run except the writing of shards: listing, adding up, planning, grouping by shard, and making the manifest.
 
 Each step runs in a separate process, as on one worker of an engine, and its output is kept on disk: 100 bytes a reference in DIR, a
 temporary folder by default. `--pipeline` runs the steps on the local runner, which keeps all references in memory. The result is
@@ -20,7 +20,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import apache_beam as beam
 from apache_beam.pvalue import AsSingleton
@@ -33,20 +33,20 @@ from beam_jobs.steps.listing.list_references import COUNTS, NAMES, SAMPLE, TALLY
 from beam_jobs.steps.listing.list_units import ListUnits
 from beam_jobs.steps.shards.group_by_shard import GroupByShard
 
-# Each with whether one worker alone takes it.
+# Name and function of each step, and whether only one worker runs it.
 _STEPS = (
     ("list", steps.list_references, False),
     ("combine", steps.combine, False),
     ("add up", steps.add_up, True),
-    ("plan", steps.plan, True),
-    ("by run", steps.by_run, False),
-    ("by shard", steps.by_shards, False),
-    ("manifest", steps.manifest, True),
+    ("plan", steps.plan_shards, True),
+    ("by run", steps.split_by_run, False),
+    ("by shard", steps.split_runs_by_shard, False),
+    ("manifest", steps.make_manifest, True),
 )
 
 
 def main() -> None:
-    """Run the steps, and print what they took."""
+    """Run the steps, and print their costs."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--records", type=int, default=10_000_000, help="references (default %(default)s)")
     parser.add_argument("--folder", type=Path, help="a folder on a disk with 100 bytes a reference")
@@ -60,42 +60,62 @@ def main() -> None:
         _run_steps(Path(folder), flags.records)
 
 
+class _StepCost(NamedTuple):
+    """Cost of a step.
+
+    Attributes:
+        seconds: CPU seconds of its process.
+        begin_mb: peak memory of the process before the step, in MB.
+        peak_mb: peak memory after the step, in MB.
+        outputs: its outputs by name.
+    """
+
+    seconds: float
+    begin_mb: float
+    peak_mb: float
+    outputs: dict[str, steps.Output]
+
+
 def _run_steps(folder: Path, records: int) -> None:
+    """Run each step in a separate process, and print its cost; files in a folder are its inputs and outputs."""
     print(f"{records:,} references\n")
     print(f"{'step':10} {'workers':8} {'CPU':>9} {'a reference':>12} {'peak':>9} {'grows by':>9}  passes on")
     for name, step, is_serial in _STEPS:
         # Spawned, so that a step's memory is not that of the one before.
         context = multiprocessing.get_context("spawn")
         results: Any = context.SimpleQueue()
-        process = context.Process(target=_step, args=(step, folder, records, results))
+        process = context.Process(target=_measure_step, args=(step, folder, records, results))
         process.start()
         process.join()
         if process.exitcode:
             sys.exit(f"{name}: exit code {process.exitcode}")
-        seconds, before, peak, passed = results.get()
-        what = "; ".join(
-            f"{key}: {found.elements:,} of {found.size / 1e6:,.1f} MB{found.note and f' ({found.note})'}"
-            for key, found in passed.items()
+        cost: _StepCost = results.get()
+        outputs = "; ".join(
+            f"{key}: {output.elements:,} of {output.size / 1e6:,.1f} MB{output.note and f' ({output.note})'}"
+            for key, output in cost.outputs.items()
         )
+        reference_us = cost.seconds / records * 1e6
         print(
-            f"{name:10} {'one' if is_serial else 'any':8} {seconds:7.1f} s {seconds / records * 1e6:9.2f} us {peak:6.0f} MB"
-            f" {peak - before:6.0f} MB  {what}",
+            f"{name:10} {'one' if is_serial else 'any':8} {cost.seconds:7.1f} s {reference_us:9.2f} us {cost.peak_mb:6.0f} MB"
+            f" {cost.peak_mb - cost.begin_mb:6.0f} MB  {outputs}",
             flush=True,
         )
 
 
-def _step(step: Any, folder: Path, records: int, results: Any) -> None:
+def _measure_step(step: Any, folder: Path, records: int, results: Any) -> None:
+    """Run a step in this process, and put its _StepCost into a queue."""
     before = resource.getrusage(resource.RUSAGE_SELF)
-    passed = step(folder, records)
+    outputs = step(folder, records)
     after = resource.getrusage(resource.RUSAGE_SELF)
     seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    results.put((seconds, before.ru_maxrss / 1e3, after.ru_maxrss / 1e3, passed))
+    results.put(_StepCost(seconds, before.ru_maxrss / 1e3, after.ru_maxrss / 1e3, outputs))
 
 
 def _run_pipeline(records: int, workers: int) -> None:
-    beam_options, _ = parse_beam_flags([], workers)
-    pipeline, started = new_pipeline(beam_options), time.monotonic()
-    source = steps.MadeUpFolders(steps.OPTIONS, records)
+    """Run the steps on the local runner, and print their cost together."""
+    beam_options, _ = pipeline_options([], workers)
+    pipeline, begin = new_pipeline(beam_options), time.monotonic()
+    source = steps.GeneratedFolders(steps.OPTIONS, records)
     units = pipeline | ListUnits(source, steps.OPTIONS)
     listed = (
         units.units
@@ -106,8 +126,8 @@ def _run_pipeline(records: int, workers: int) -> None:
     )
     tally = listed[TALLY] | beam.CombineGlobally(SumTallies())
     plan = AsSingleton(tally | "Plan" >> beam.Map(make_plan, {}, steps.OPTIONS, steps.OVERHEAD))
-    shards = listed.packs | GroupByShard(plan) | "Count" >> beam.Map(steps.counted)
-    _ = shards | "Collect" >> beam.combiners.ToList() | "Report" >> beam.Map(_report, plan, started)
+    shards = listed.packs | GroupByShard(plan) | "Count" >> beam.Map(steps.count_references)
+    _ = shards | "Collect" >> beam.combiners.ToList() | "Report" >> beam.Map(_report, plan, begin)
     pipeline.run().wait_until_finish()
     usage = resource.getrusage(resource.RUSAGE_SELF)
     children = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -116,12 +136,19 @@ def _run_pipeline(records: int, workers: int) -> None:
     print(f"peak memory {usage.ru_maxrss / 1e3:.0f} MB, of the largest other process {children.ru_maxrss / 1e3:.0f} MB")
 
 
-def _report(shards: list[tuple[int, int]], plan: Plan, started: float) -> None:
+def _report(shards: list[tuple[int, int]], plan: Plan, begin: float) -> None:
+    """Check that shards have all references of a plan, and print their sizes and the time since `begin`.
+
+    Args:
+        shards: number and bytes of the references of each shard.
+        plan: the plan.
+        begin: time at which the pipeline began.
+    """
     records, sizes = sum(count for count, _ in shards), [size for _, size in shards]
     if records != plan.files or sum(sizes) != plan.bytes:
         raise SystemExit(f"{records} references came out of {plan.files}")
     print(f"{records:,} references of {sum(sizes) / 1e9:,.0f} GB in {len(shards):,} shards")
-    print(f"of {min(sizes) / 1e6:.1f} to {max(sizes) / 1e6:.1f} MB, planned in {time.monotonic() - started:.0f} s")
+    print(f"of {min(sizes) / 1e6:.1f} to {max(sizes) / 1e6:.1f} MB, planned in {time.monotonic() - begin:.0f} s")
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@
 Cases, by default all:
 
     fixed     MNIST-like records of 842 bytes in batches of 1,024, parsed, next to TensorFlow's raw reader, which parses nothing, in
-              order and shuffled, to the two usual ways to parse, and to the least that a graph has to do: read, decode_raw, a
+              order and shuffled, to the two usual ways to parse, and to the least work that a graph can do: read, decode_raw, a
               slice for each feature, and a gather if it shuffles
     resume    seconds to the first batch from step 0 and from later ones
     shuffle   how well a dataset that is sorted by class is mixed, next to a true permutation
@@ -38,7 +38,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import tensorflow as tf
 from sides import read_jpeg, read_tokens
-from sides.side_by_side import Side, table
+from sides.side_by_side import Side, print_table
 
 import tpudata
 from tpudata.format import (
@@ -96,37 +96,41 @@ def main() -> None:
 
 def fixed(folder: Path, rounds: int) -> None:
     """Measure records of one size: a dataset that fits the shuffle's window, and one that does not."""
-    rounds_of = {title: 1600 for title in FIXED if title.startswith(("tpudata, training", "least, shuffled"))}
     for name, records, batches in (("52 MB", 61_440, 300), ("345 MB", 409_600, 400)):
-        data = mnist_like(folder / f"fixed-{records}", records)
-        # What is slow takes part of the records; a window is filled, and filled anew, several times in a round.
-        sides = {
-            title: Side(partial(build, data), 20 if build is slowly else rounds_of.get(title, batches), warm)
-            for title, build in FIXED.items()
-            for warm in [batches if title in rounds_of else 5]
-        }
+        data = write_mnist_like(folder / f"fixed-{records}", records)
+        sides = {}
+        for title, build in FIXED.items():
+            if build is read_slowly:
+                sides[title] = Side(partial(build, data), 20)
+            elif title.startswith(("tpudata, training", "least, shuffled")):
+                # A window of 117 batches is filled several times in a round.
+                sides[title] = Side(partial(build, data), 1600, batches)
+            else:
+                sides[title] = Side(partial(build, data), batches)
         print(f"fixed: {records:,} records of 842 bytes, {name}; thousand records")
-        table(sides, BATCH, rounds)
+        print_table(sides, BATCH, rounds)
 
 
 def resume(folder: Path, rounds: int) -> None:
     """Measure seconds to the first batch of a dataset larger than the shuffle's window."""
-    data = mnist_like(folder / "fixed-409600", 409_600)
+    data = write_mnist_like(folder / "fixed-409600", 409_600)
     input_fn = tpudata.make_input_fn(data, "train", training=True, seed=1)
 
-    def seconds(step: int) -> float:
+    def measure_first_batch(step: int) -> float:
         begin = time.perf_counter()
         next(iter(input_fn({"batch_size": BATCH}, start_step=step)))
         return time.perf_counter() - begin
 
-    seconds(0)
+    # Imports and traces.
+    measure_first_batch(0)
     print("resume: 345 MB; seconds to the first batch")
     for step in (0, 1, 1000, 10**6, 10**9):
-        print(f"    from step {step:<13,} {statistics.median(seconds(step) for _ in range(rounds)):8.2f}")
+        seconds = statistics.median(measure_first_batch(step) for _ in range(rounds))
+        print(f"    from step {step:<13,} {seconds:8.2f}")
 
 
 def shuffle(folder: Path, rounds: int) -> None:  # noqa: ARG001
-    """Measure the order alone; no record is read."""
+    """Measure how well orders mix the records of a dataset that is sorted by class; no record is read."""
     print(
         "shuffle: a dataset sorted by class; distance of records from their places, as a share of all, and classes per batch"
     )
@@ -137,26 +141,27 @@ def shuffle(folder: Path, rounds: int) -> None:  # noqa: ARG001
         ("4.1 M of 842 bytes (3.4 GB), 1000 classes", 4_096_000, 842, 1024, WINDOW, 1000),
         ("1.28 M of tokens, 6.2 kB (7.9 GB), 1000 sources", 1_280_000, 6200, 512, 16_236, 1000),
     ):
+        steps = records // BATCH
         order = TrainingOrder.make(Chunks.cut([records // 8] * 8, chunk), BATCH, window, 1)
-        sides = [(name, order)]
-        if (large := max(2048, PIECES_WINDOW // size)) < records:
+        permutations = {name: _list_order(order, steps)}
+        if (pieces_window := max(2048, PIECES_WINDOW // size)) < records:
             # As from an object store: shards of 100 MB, a cut of which fetches 2.9 MB twice, in lanes that cost 3 %.
             lanes = largest_divisor(BATCH, min(32, 1 + round(0.03 * records * size / 2.9e6)))
             pieces = Chunks.cut([records], 10**8 // size)
-            streams = StreamOrder.make_lanes(pieces, BATCH, large, 1, lanes=lanes, max_run=10**6 // size)
-            sides.append((f"  in pieces, {lanes} lanes", streams))
-        found_ids = [(label, _ids(side, records // BATCH)) for label, side in sides]
-        found_ids.append(("  RecordSource.shuffle", _source_ids(records, size)))
-        found_ids.append(("  true permutation", np.random.default_rng(0).permutation(records)))
-        for label, ids in found_ids:
-            distance = np.abs(ids - np.arange(len(ids))) / records
-            found = np.mean([len(np.unique(batch)) for batch in (ids // (records // classes)).reshape(-1, BATCH)])
-            quartiles = " ".join(f"{value:6.3f}" for value in np.quantile(distance, (0.25, 0.5, 0.75)))
-            print(f"    {label:49} {distance.mean():6.3f} {quartiles} {found:8.1f}")
+            streams = StreamOrder.make_lanes(pieces, BATCH, pieces_window, 1, lanes=lanes, max_run=10**6 // size)
+            permutations[f"  in pieces, {lanes} lanes"] = _list_order(streams, steps)
+        permutations["  RecordSource.shuffle"] = _list_source_order(records, size)
+        permutations["  true permutation"] = np.random.default_rng(0).permutation(records)
+        for label, numbers in permutations.items():
+            distances = np.abs(numbers - np.arange(len(numbers))) / records
+            record_classes = numbers // (records // classes)
+            batch_classes = np.mean([len(np.unique(batch)) for batch in record_classes.reshape(-1, BATCH)])
+            quartiles = " ".join(f"{quartile:6.3f}" for quartile in np.quantile(distances, (0.25, 0.5, 0.75)))
+            print(f"    {label:49} {distances.mean():6.3f} {quartiles} {batch_classes:8.1f}")
 
 
-def _ids(order: TrainingOrder, steps: int) -> Any:
-    """Return the numbers of the records of some steps, in their order."""
+def _list_order(order: TrainingOrder, steps: int) -> Any:
+    """Return the numbers of the records of the first steps of an order."""
     slots = order.slots(0, order.batch_size)
     if isinstance(order, StreamOrder):
         streams = [order.stream(np.int64(slot), 0).map(tf.range).rebatch(order.run) for slot in slots]
@@ -170,26 +175,33 @@ def _ids(order: TrainingOrder, steps: int) -> Any:
     return np.concatenate(list(blocks.unbatch().take(steps).as_numpy_iterator()))
 
 
-def _source_ids(records: int, size: int) -> Any:
-    """Return the numbers of the records of an epoch of `RecordSource.shuffle`, up to a whole batch."""
+def _list_source_order(records: int, size: int) -> Any:
+    """Return the numbers of the records of an epoch of `RecordSource.shuffle`, without a last partial batch.
+
+    Args:
+        records: number of records.
+        size: bytes of a record.
+    """
+    # Of 8 MiB, as RecordSource has them.
     chunks = max(32, records * size >> 23)
     cuts = records * np.arange(chunks + 1) // chunks
     table = ChunkTable(np.zeros(chunks, np.int64), cuts[:-1], np.diff(cuts))
     options = {"seed": 1, "epochs": 1, "host_index": 0, "host_count": 1, "lanes": 1, "rows": 1, "window_chunks": 32}
-    order, parts = ChunkOrder(table, **options), []
+    order = ChunkOrder(table, **options)
+    numbers = []
     key: WindowKey | None = WindowKey(0, 0, 0)
     while key is not None:
-        window = order.make_window(key)
-        parts.append(np.array([chunk.first for chunk in window.chunks])[window.chunk_of] + window.record_of)
+        window = order.window(key)
+        numbers.append(np.array([chunk.first for chunk in window.chunks])[window.chunk_of] + window.record_of)
         key = order.find_following(key)
-    return np.concatenate(parts)[: records // BATCH * BATCH]
+    return np.concatenate(numbers)[: records // BATCH * BATCH]
 
 
 def tokens(folder: Path, rounds: int) -> None:
     """Measure rows of 512 tokens, stored in two ways."""
-    for title, sides in read_tokens.pipelines(folder, BATCH):
+    for title, sides in read_tokens.list_sides(folder, BATCH):
         print(f"{title}; thousand rows")
-        table(sides, BATCH, rounds)
+        print_table(sides, BATCH, rounds)
 
 
 CASES: dict[str, Callable[[Path, int], None]] = {
@@ -200,148 +212,154 @@ CASES: dict[str, Callable[[Path, int], None]] = {
 }
 
 
-def raw(data: str) -> tf.data.Dataset:
+def read_raw(data: str) -> tf.data.Dataset:
     """Return TensorFlow's reader, which parses nothing."""
-    return tf.data.TFRecordDataset(_files(data)).batch(BATCH).prefetch(2)
+    return tf.data.TFRecordDataset(_list_shards(data)).batch(BATCH).prefetch(2)
 
 
-def shuffled(data: str) -> tf.data.Dataset:
+def read_raw_shuffled(data: str) -> tf.data.Dataset:
     """Return TensorFlow's reader with a shuffle window of as many records as ours."""
-    return tf.data.TFRecordDataset(_files(data)).repeat().shuffle(WINDOW).batch(BATCH).prefetch(2)
+    return tf.data.TFRecordDataset(_list_shards(data)).repeat().shuffle(WINDOW).batch(BATCH).prefetch(2)
 
 
-def in_batches(data: str) -> tf.data.Dataset:
+def read_in_batches(data: str) -> tf.data.Dataset:
     """Return the faster of the two usual ways to parse: batch, then `parse_example`."""
     return (
-        tf.data.TFRecordDataset(_files(data))
+        tf.data.TFRecordDataset(_list_shards(data))
         .batch(BATCH)
         .map(parse_batch, num_parallel_calls=tf.data.AUTOTUNE)
         .prefetch(2)
     )
 
 
-def slowly(data: str) -> tf.data.Dataset:
-    """Return the slower one: `parse_single_example`, then batch."""
-    return tf.data.TFRecordDataset(_files(data)).map(parse_record).batch(BATCH).prefetch(2)
+def read_slowly(data: str) -> tf.data.Dataset:
+    """Return the slower of the two usual ways to parse: `parse_single_example`, then batch."""
+    return tf.data.TFRecordDataset(_list_shards(data)).map(parse_record).batch(BATCH).prefetch(2)
 
 
-def least(data: str) -> tf.data.Dataset:
-    """Return the least that makes tensors of records in order: it knows where the values are, and checks nothing."""
+def read_least(data: str) -> tf.data.Dataset:
+    """Return the least work that makes tensors of records in order: it knows the positions of values, and checks nothing."""
     return (
-        tf.data.TFRecordDataset(_files(data))
+        tf.data.TFRecordDataset(_list_shards(data))
         .batch(BATCH)
-        .map(sliced(data), num_parallel_calls=tf.data.AUTOTUNE)
+        .map(make_slicer(data), num_parallel_calls=tf.data.AUTOTUNE)
         .prefetch(2)
     )
 
 
-def least_shuffled(data: str) -> tf.data.Dataset:
-    """Return the least that shuffles in a graph: runs of 1,024 records, drawn anywhere, mixed in a window; it keeps no epochs."""
-    dataset, decoded = open_dataset(data), sliced(data)
-    files, shards = tf.constant(_files(data)), dataset.manifest.split("train").shards
-    offsets = tf.constant([dataset.index(shard).offsets[:-1:BATCH] for shard in shards])
-    runs = [shard.records // BATCH for shard in shards]
-    assert len(set(runs)) == 1
-    size = runs[0] * len(runs)
+def read_least_shuffled(data: str) -> tf.data.Dataset:
+    """Return the least work that shuffles in a graph: runs of 1,024 records, drawn at random with repetition, mixed in a window."""
+    dataset, slice_records = open_dataset(data), make_slicer(data)
+    files, shards = tf.constant(_list_shards(data)), dataset.manifest.split("train").shards
+    run_offsets = tf.constant([dataset.index(shard).offsets[:-1:BATCH] for shard in shards])
+    (shard_runs,) = {shard.records // BATCH for shard in shards}
+    runs = shard_runs * len(shards)
 
-    def run(number: tf.Tensor) -> Any:
-        place = tf.random.stateless_uniform([], tf.stack([0, number]), 0, size, tf.int64)
-        file, number = place // runs[0], place % runs[0]
-        stored = tf.raw_ops.TFRecordDatasetV2(
-            filenames=[files[file]], compression_type="", buffer_size=1 << 20, byte_offsets=[offsets[file, number]]
+    def read_run(draw: tf.Tensor) -> Any:
+        run = tf.random.stateless_uniform([], tf.stack([0, draw]), 0, runs, tf.int64)
+        shard, run_in_shard = run // shard_runs, run % shard_runs
+        variant = tf.raw_ops.TFRecordDatasetV2(
+            filenames=[files[shard]],
+            compression_type="",
+            buffer_size=1 << 20,
+            byte_offsets=[run_offsets[shard, run_in_shard]],
         )
-        records = tf.data.experimental.from_variant(stored, tf.TensorSpec([], tf.string))
-        return decoded(records.batch(BATCH).take(1).get_single_element())
+        records = tf.data.experimental.from_variant(variant, tf.TensorSpec([], tf.string))
+        return slice_records(records.batch(BATCH).take(1).get_single_element())
 
-    def mixed(number: tf.Tensor, *window: tf.Tensor) -> tf.data.Dataset:
+    def mix(number: tf.Tensor, *window: tf.Tensor) -> tf.data.Dataset:
         draws = tf.random.stateless_uniform([WINDOW], tf.stack([1, number]), dtype=tf.float32)
         order = tf.reshape(tf.argsort(draws)[: WINDOW // BATCH * BATCH], [-1, BATCH])
         return tf.data.Dataset.range(WINDOW // BATCH).map(
             lambda step: tuple(tf.gather(column, order[step]) for column in window)
         )
 
-    read = tf.data.Dataset.range(tf.int64.max).map(run, num_parallel_calls=tf.data.AUTOTUNE)
-    windows = tf.data.Dataset.zip((tf.data.Dataset.range(tf.int64.max), read.rebatch(WINDOW)))
-    return windows.prefetch(1).flat_map(lambda number, window: mixed(number, *window)).prefetch(2)
+    columns = tf.data.Dataset.range(tf.int64.max).map(read_run, num_parallel_calls=tf.data.AUTOTUNE)
+    windows = tf.data.Dataset.zip((tf.data.Dataset.range(tf.int64.max), columns.rebatch(WINDOW)))
+    return windows.prefetch(1).flat_map(lambda number, window: mix(number, *window)).prefetch(2)
 
 
-def training(data: str, **options: Any) -> tf.data.Dataset:
-    """Return ours, shuffled; images uint8 as stored, unless options say otherwise."""
+def read_training(data: str, **options: Any) -> tf.data.Dataset:
+    """Return our pipeline for training; images are uint8 as stored, unless options of `make_input_fn` say otherwise."""
     return tpudata.make_input_fn(data, "train", training=True, seed=1, **options)({"batch_size": BATCH})
 
 
-def evaluation(data: str) -> tf.data.Dataset:
-    """Return ours, one pass in order."""
+def read_evaluation(data: str) -> tf.data.Dataset:
+    """Return our pipeline for evaluation: one pass in order."""
     return tpudata.make_input_fn(data, "train", training=False)({"batch_size": BATCH})
 
 
 FIXED: dict[str, Callable[[str], tf.data.Dataset]] = {
-    "raw: TFRecordDataset, batch": raw,
-    "raw, shuffled": shuffled,
-    "batch, parse_example": in_batches,
-    "map(parse_single_example), batch": slowly,
-    "least: batch, decode_raw, slices": least,
-    "least, shuffled": least_shuffled,
-    "tpudata, training": training,
-    "tpudata, training, float32": partial(training, images=tpudata.Images(dtype="float32")),
-    "tpudata, training, shuffle=False": partial(training, shuffle=False),
-    "tpudata, evaluation": evaluation,
+    "raw: TFRecordDataset, batch": read_raw,
+    "raw, shuffled": read_raw_shuffled,
+    "batch, parse_example": read_in_batches,
+    "map(parse_single_example), batch": read_slowly,
+    "least: batch, decode_raw, slices": read_least,
+    "least, shuffled": read_least_shuffled,
+    "tpudata, training": read_training,
+    "tpudata, training, float32": partial(read_training, images=tpudata.Images(dtype="float32")),
+    "tpudata, training, shuffle=False": partial(read_training, shuffle=False),
+    "tpudata, evaluation": read_evaluation,
 }
 
 
-def _files(data: str) -> list[str]:
+def _list_shards(data: str) -> list[str]:
     return sorted(str(path) for path in Path(data).glob("train-*"))
 
 
-def sliced(data: str) -> Callable[[tf.Tensor], Any]:
-    """Return a function that cuts pictures and labels, uint8 and int32, out of records of one layout."""
-    first = next(iter(tf.data.TFRecordDataset(_files(data)))).numpy()
-    places = find_value_positions(first)
+def make_slicer(data: str) -> Callable[[tf.Tensor], Any]:
+    """Return a function that slices batches of records into images and labels, uint8 and int32.
+
+    It takes the positions of values from the first record, since all have the same layout.
+    """
+    first = next(iter(tf.data.TFRecordDataset(_list_shards(data)))).numpy()
+    places = value_places(first)
     assert places is not None
     image, label = places["image_raw"], places["label"]
 
-    def cut(records: tf.Tensor) -> Any:
+    def slice_records(records: tf.Tensor) -> Any:
         matrix = tf.ensure_shape(tf.io.decode_raw(records, tf.uint8), [None, len(first)])
         images = tf.reshape(matrix[:, image.begin : image.end], [-1, 28, 28, 1])
+        # Labels below 128 have one byte.
         return images, tf.cast(matrix[:, label.begin], tf.int32)
 
-    return cut
+    return slice_records
 
 
 def parse_batch(records: tf.Tensor) -> Any:
     """Parse whole batches to normalised images and labels."""
-    found = tf.io.parse_example(records, SPEC)
-    images = tf.reshape(tf.io.decode_raw(found["image_raw"], tf.uint8), (-1, 28, 28, 1))
-    return tf.cast(images, tf.float32) / 255.0, tf.cast(found["label"], tf.int32)
+    features = tf.io.parse_example(records, SPEC)
+    images = tf.reshape(tf.io.decode_raw(features["image_raw"], tf.uint8), (-1, 28, 28, 1))
+    return tf.cast(images, tf.float32) / 255.0, tf.cast(features["label"], tf.int32)
 
 
 def parse_record(record: tf.Tensor) -> Any:
     """Parse one record, as the first programs for TPUs did."""
-    found = tf.io.parse_single_example(record, SPEC)
-    image = tf.ensure_shape(tf.io.decode_raw(found["image_raw"], tf.uint8), [PIXELS])
-    return tf.reshape(tf.cast(image, tf.float32) / 255.0, (28, 28, 1)), tf.cast(found["label"], tf.int32)
+    features = tf.io.parse_single_example(record, SPEC)
+    image = tf.ensure_shape(tf.io.decode_raw(features["image_raw"], tf.uint8), [PIXELS])
+    return tf.reshape(tf.cast(image, tf.float32) / 255.0, (28, 28, 1)), tf.cast(features["label"], tf.int32)
 
 
 SPEC = {"image_raw": tf.io.FixedLenFeature([], tf.string), "label": tf.io.FixedLenFeature([], tf.int64)}
 
 
-def mnist_like(folder: Path, records: int, shards: int = 4) -> str:
-    """Write random pictures of 28 x 28 with labels 0 to 9, unless they exist."""
+def write_mnist_like(folder: Path, records: int, shards: int = 4) -> str:
+    """Write random pictures of 28 x 28 with labels 0 to 9, unless they exist; return the folder's path."""
     if (folder / "manifest.json").exists():
         return str(folder)
     random = np.random.default_rng(0)
 
-    def part(count: int) -> Iterator[bytes]:
+    def make_records(count: int) -> Iterator[bytes]:
         for _ in range(count):
             yield encode_example({"image_raw": random.bytes(PIXELS), "label": int(random.integers(10))})
 
-    written = [
-        write_shard(str(folder), shard_name("train", number, shards), part(records // shards))
+    written_shards = [
+        write_shard(str(folder), shard_name("train", number, shards), make_records(records // shards))
         for number in range(shards)
     ]
     manifest = Manifest(
         layout="raw",
-        splits={"train": Split(tuple(written))},
+        splits={"train": Split(tuple(written_shards))},
         features=(
             Feature("image_raw", "bytes", "uint8", (28, 28, 1), "raw"),
             Feature("label", "int64", "int64", num_classes=10),

@@ -45,29 +45,35 @@ def write(folder: str, count: int, size: int) -> tuple[str, str]:
 
 
 def one_by_one(source: Any, order: Sequence[int]) -> None:
-    """Read single records."""
+    """Read records, each with one call."""
     for number in order:
         source[number]
 
 
 def in_batches(source: Any, order: Sequence[int]) -> None:
-    """Read a batch with one call."""
+    """Read records in batches, each with one call."""
     for first in range(0, len(order), BATCH):
         source.__getitems__(order[first : first + BATCH])
 
 
 def by_grain(source: Any, order: Sequence[int]) -> None:
-    """Read records in shuffled order through grain's DataLoader in this process."""
+    """Read as many records as `order` has, in a shuffled order of grain's DataLoader, in this process."""
     sampler = grain.IndexSampler(len(order), grain.NoSharding(), shuffle=True, seed=0, num_epochs=1)
     for _ in grain.DataLoader(data_source=source, sampler=sampler, worker_count=0):
         pass
 
 
-def measured(read: Callable[[Any, Sequence[int]], None], source: Any, order: Sequence[int]) -> tuple[float, float]:
-    """Return CPU and wall seconds a record."""
-    cpu, wall = time.process_time(), time.perf_counter()
+def measure(read: Callable[[Any, Sequence[int]], None], source: Any, order: Sequence[int]) -> tuple[float, float]:
+    """Return the CPU seconds, and those by the clock, that reading a record takes.
+
+    Args:
+        read: function that reads records of a source in an order.
+        source: the source.
+        order: numbers of the records.
+    """
+    cpu, clock = time.process_time(), time.perf_counter()
     read(source, order)
-    return (time.process_time() - cpu) / len(order), (time.perf_counter() - wall) / len(order)
+    return (time.process_time() - cpu) / len(order), (time.perf_counter() - clock) / len(order)
 
 
 def main() -> None:
@@ -91,16 +97,15 @@ def main() -> None:
             costs: dict[str, list[tuple[float, float]]] = {name: [] for name in sources}
             for _ in range(flags.rounds):
                 for name, source in sources.items():
-                    costs[name].append(measured(read, source, order))
-            rows = {
-                name: [statistics.median(values) for values in zip(*found, strict=True)]
-                for name, found in costs.items()
+                    costs[name].append(measure(read, source, order))
+            medians = {
+                name: [statistics.median(seconds) for seconds in zip(*source_costs, strict=True)]
+                for name, source_costs in costs.items()
             }
-            base = rows["ArrayRecord"][0]
-            for name, (cpu, wall) in rows.items():
-                print(
-                    f"  {read.__name__:12} {name:14} {1e-3 / cpu:8.1f} {1e-3 / wall:8.1f} {base / cpu:6.2f}", flush=True
-                )
+            base_cpu, _ = medians["ArrayRecord"]
+            for name, (cpu, clock) in medians.items():
+                rates = f"{1e-3 / cpu:8.1f} {1e-3 / clock:8.1f} {base_cpu / cpu:6.2f}"
+                print(f"  {read.__name__:12} {name:14} {rates}", flush=True)
 
 
 if __name__ == "__main__":

@@ -49,33 +49,35 @@ def main() -> None:
     parser.add_argument("--megabytes", type=float, default=20, help="of text, repeated as needed (default %(default)s)")
     parser.add_argument("--rounds", type=int, default=5, help="of which the best counts (default %(default)s)")
     flags = parser.parse_args()
-    found = [document for path in flags.paths for document in read(path)]
-    size = sum(map(len, found))
-    texts = found * max(1, round(flags.megabytes * 1e6 / size))
-    print(f"{len(found):,} documents of {size / len(found):.0f} characters on average, x {len(texts) // len(found)}")
+    documents = [document for path in flags.paths for document in read_documents(path)]
+    size = sum(map(len, documents))
+    repeats = max(1, round(flags.megabytes * 1e6 / size))
+    texts = documents * repeats
+    print(f"{len(documents):,} documents of {size / len(documents):.0f} characters on average, x {repeats}")
     with tempfile.TemporaryDirectory(prefix="tpudata-bench-") as name:
-        specs = train(found, Path(name))
-        report_share(found, flags.length, specs)
+        specs = train_tokenizers(documents, Path(name))
+        report_share(documents, flags.length, specs)
         report_bytes(texts, flags.length, flags.rounds)
         for spec in specs:
+            # A tenth of the texts, since these tokenizers take much longer than bytes.
             report_tokenizer(texts[: max(1, len(texts) // 10)], flags.length, flags.rounds, spec)
 
 
-def read(path: Path) -> list[str]:
+def read_documents(path: Path) -> list[str]:
     """Return the documents of a file, or of a folder's files that are UTF-8."""
     files = sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
-    found = []
+    documents = []
     for file in files:
         try:
             text = file.read_bytes().decode()
         except UnicodeDecodeError:
             continue
-        found += [part for part in re.split(r"\n[ \t\r]*\n", text) if part.strip()]
-    return found
+        documents += [part for part in re.split(r"\n[ \t\r]*\n", text) if part.strip()]
+    return documents
 
 
-def train(texts: Sequence[str], folder: Path) -> list[TokenizerSpec]:
-    """Train a model of each package on these texts."""
+def train_tokenizers(texts: Sequence[str], folder: Path) -> list[TokenizerSpec]:
+    """Train a tokenizer of each package on the first lines of texts, write its file to a folder, and return the specs."""
     lines = [line for text in texts[:_TRAINING_LINES] for line in text.split("\n")][:_TRAINING_LINES]
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
@@ -93,18 +95,18 @@ def train(texts: Sequence[str], folder: Path) -> list[TokenizerSpec]:
 def report_share(texts: Sequence[str], length: int, specs: Sequence[TokenizerSpec]) -> None:
     """Print the share of the packed tokens that is text."""
     for spec in (TokenizerSpec("bytes"), *specs):
-        summary = convert(blocks_of(texts), open_tokenizer(spec), spec, length, pack=True)
+        summary = convert(make_blocks(texts), open_tokenizer(spec), spec, length, pack=True)
         print(f"packed with {spec.kind:14} {summary.real_share:7.2%} of {summary.tokens + summary.padding:,} tokens")
 
 
 def report_bytes(texts: Sequence[str], length: int, rounds: int) -> None:
-    """Print how fast bytes are cut and packed, next to a plain loop."""
+    """Print how fast bytes are split into sequences and packed, next to a plain loop."""
     spec = TokenizerSpec("bytes")
     tokenizer = open_tokenizer(spec)
-    blocks = blocks_of(texts)
+    blocks = make_blocks(texts)
     data = "".join(texts).encode()
     runs: dict[str, Callable[[], int]] = {
-        "plain loop": lambda: plain_loop(data, length),
+        "plain loop": lambda: convert_plainly(data, length),
         "bytes, stream": lambda: convert(blocks, tokenizer, spec, length, pack=False).tokens,
         "bytes, packed": lambda: convert(blocks, tokenizer, spec, length, pack=True).tokens,
     }
@@ -114,63 +116,77 @@ def report_bytes(texts: Sequence[str], length: int, rounds: int) -> None:
 def report_tokenizer(texts: Sequence[str], length: int, rounds: int, spec: TokenizerSpec) -> None:
     """Print how fast a tokenizer is, next to its package's own batch call."""
     tokenizer = open_tokenizer(spec)
-    blocks = blocks_of(texts)
+    blocks = make_blocks(texts)
     batch = list(texts)
     runs: dict[str, Callable[[], int]] = {
-        f"{spec.kind}, own batch": own_batch(spec, batch),
+        f"{spec.kind}, own batch": make_own_batch(spec, batch),
         f"{spec.kind}, encode_batch": lambda: sum(map(len, tokenizer.encode_batch(batch))),
         f"{spec.kind}, packed": lambda: convert(blocks, tokenizer, spec, length, pack=True).tokens,
     }
     report(runs, rounds)
 
 
-def own_batch(spec: TokenizerSpec, batch: list[str]) -> Callable[[], int]:
-    """Return the package's own function that encodes many texts into lists of ids."""
+def make_own_batch(spec: TokenizerSpec, batch: list[str]) -> Callable[[], int]:
+    """Return a function that encodes a batch of texts with the tokenizer's package alone, and returns the number of tokens."""
     if spec.kind == "sentencepiece":
         processor = sentencepiece.SentencePieceProcessor(model_file=spec.path)
         return lambda: sum(map(len, processor.encode(batch, out_type=int, num_threads=1)))
     tokenizer = tokenizers.Tokenizer.from_file(spec.path)
-    return lambda: sum(len(one.ids) for one in tokenizer.encode_batch(batch))
+    return lambda: sum(len(encoding.ids) for encoding in tokenizer.encode_batch(batch))
 
 
 def report(runs: dict[str, Callable[[], int]], rounds: int) -> None:
-    """Run in turn, and print tokens per CPU second of the best round and the ratio to the first run."""
-    best = dict.fromkeys(runs, 0.0)
+    """Run functions in turn; print for each the tokens per CPU second of its best round, and their ratio to the first one's.
+
+    Args:
+        runs: functions that return the number of their tokens, by name.
+        rounds: number of rounds.
+    """
+    best_rates = dict.fromkeys(runs, 0.0)
     for _ in range(rounds):
         for name, run in runs.items():
-            before = time.process_time()
+            begin = time.process_time()
             tokens = run()
-            best[name] = max(best[name], tokens / (time.process_time() - before))
-    first = next(iter(best.values()))
-    for name, rate in best.items():
-        print(f"{name:28} {rate / 1e6:8.2f} M tokens per CPU second {rate / first:6.2f}")
+            best_rates[name] = max(best_rates[name], tokens / (time.process_time() - begin))
+    first_rate = next(iter(best_rates.values()))
+    for name, rate in best_rates.items():
+        print(f"{name:28} {rate / 1e6:8.2f} M tokens per CPU second {rate / first_rate:6.2f}")
 
 
-def plain_loop(data: bytes, length: int) -> int:
+def convert_plainly(data: bytes, length: int) -> int:
     """Make Examples of rows of bytes in a plain loop, and return the number of bytes."""
     for start in range(0, len(data), length):
-        value = tf.train.Int64List(value=data[start : start + length])
-        feature = {"input_ids": tf.train.Feature(int64_list=value)}
+        ids = tf.train.Int64List(value=data[start : start + length])
+        feature = {"input_ids": tf.train.Feature(int64_list=ids)}
         tf.train.Example(features=tf.train.Features(feature=feature)).SerializeToString()
     return len(data)
 
 
-def blocks_of(texts: Sequence[str]) -> list[Block]:
-    """Return the documents as the worker of a shard has them."""
+def make_blocks(texts: Sequence[str]) -> list[Block]:
+    """Return documents as the worker of a shard gets them: packs of references, each with the bytes of its documents."""
     blocks = []
     for start in range(0, len(texts), PACK_REFERENCES):
-        data = [text.encode() for text in texts[start : start + PACK_REFERENCES]]
+        encoded_texts = [text.encode() for text in texts[start : start + PACK_REFERENCES]]
         references = [
-            Reference(f"a.txt:{n}", "train", (), "a.txt", n, len(one), PLAIN_TEXT) for n, one in enumerate(data)
+            Reference(f"a.txt:{number}", "train", (), "a.txt", number, len(encoded), PLAIN_TEXT)
+            for number, encoded in enumerate(encoded_texts)
         ]
-        blocks.append((Pack.of(references, np.zeros(len(references), np.uint64)), b"".join(data)))
+        blocks.append((Pack.of(references, np.zeros(len(references), np.uint64)), b"".join(encoded_texts)))
     return blocks
 
 
 def convert(
     blocks: Sequence[Block], tokenizer: Tokenizer, spec: TokenizerSpec, length: int, *, pack: bool
 ) -> TextSummary:
-    """Make the records of documents, and return the counts."""
+    """Make the records of documents, and return their counts.
+
+    Args:
+        blocks: the documents.
+        tokenizer: the tokenizer.
+        spec: its spec.
+        length: tokens of a sequence.
+        pack: whether documents are packed.
+    """
     summary = TextSummary()
     converter = TextRecords(TextOptions(tokenizer=spec, sequence_length=length, pack=pack), tokenizer.identity)
     for _ in converter.records(blocks, tokenizer, summary, reject):

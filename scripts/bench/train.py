@@ -2,13 +2,13 @@
 
     python scripts/bench/train.py [--channels N] [--steps N] [--rounds N] [--num-replicas N] [--original PYTHON]
 
-The model is a small CNN for 28x28 digits (random ones, made once and held in memory), batch 64, Momentum: convolutions of N and 2 N
-channels, a dense layer of 8 N. Both loops run 100 steps in a call, in this process, in turn; what counts are the median of
-several rounds, and of the ratios within each round, because a machine is never quite idle. Also timed: the first step, from
-making the estimator to its end, and ten evaluations and predictions of one batch after the first ones, which build them. With
-`--original`, the Python of an environment with TensorFlow 2.15, the original TPUEstimator trains the same model in a separate
-process, in turn with the others (use_tpu=False). "With hooks" is with LoggingTensorHook and StopAtStepHook, which see every
-step. On a machine with a GPU, everything runs there. Prints ratios, and never fails on time.
+The model is a small CNN for 28x28 digits (random ones in memory), batch 64, Momentum: convolutions of N and 2 N channels, a dense
+layer of 8 N. Both loops run 100 steps in a call, in this process, in turn. Printed are the medians of several rounds, and of the
+ratios within each round, since a machine is never quite idle. Also measured are the first step, from making the estimator to its
+end, and ten evaluations and predictions of one batch after the first ones, which build them. With `--original`, the Python of an
+environment with TensorFlow 2.15, the original TPUEstimator trains the same model in a separate process, in turn with the others
+(use_tpu=False). "With hooks" is with LoggingTensorHook and StopAtStepHook, which see every step. On a machine with a GPU, all sides
+use it. Never fails on time.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _OURS = "estimator.train"
 
 
 def main() -> None:
-    """Measures and prints a table."""
+    """Measure all sides and print a table."""
     parser = argparse.ArgumentParser(description="Measures the estimator's training loop next to a bare one.")
     parser.add_argument("--channels", type=int, default=16, help="of the first convolution (default: 16)")
     parser.add_argument("--steps", type=int, default=300, help="per round; a multiple of 100")
@@ -52,67 +52,70 @@ def main() -> None:
     labels = random.integers(0, 10, 2048).astype(np.int32)
     with tempfile.TemporaryDirectory() as folder:
         begin = time.monotonic()
-        estimator = _estimator(folder, flags.num_replicas, flags.channels)
-        train_input = _input_fn(images, labels, repeat=True)
+        estimator = make_estimator(folder, num_replicas=flags.num_replicas, channels=flags.channels)
+        train_input = make_input_fn(images, labels, repeat=True)
         estimator.train(train_input, steps=1)
-        first = time.monotonic() - begin
-        bare = _bare_loop(images, labels, flags.channels)
-        bare(_LOOP)
+        first_step_seconds = time.monotonic() - begin
+        run_bare_loop = _make_bare_loop(images, labels, flags.channels)
+        run_bare_loop(_LOOP)
+        # Functions that train, and return the steps per second.
         sides: dict[str, Callable[[], float]] = {
-            _BARE: lambda: flags.steps / _seconds(lambda: bare(flags.steps)),
-            _OURS: lambda: _estimator_speed(estimator, train_input, flags.steps),
-            f"{_OURS} with hooks": lambda: _estimator_speed(estimator, train_input, flags.steps, _hooks),
+            _BARE: lambda: flags.steps / _measure(lambda: run_bare_loop(flags.steps)),
+            _OURS: lambda: _measure_speed(estimator, train_input, flags.steps),
+            f"{_OURS} with hooks": lambda: _measure_speed(estimator, train_input, flags.steps, _make_hooks),
         }
         if flags.original:
             original = _Original(flags.original, folder, flags.channels)
-            sides["original"] = lambda: original.speed(flags.steps, hooks=False)
-            sides["original with hooks"] = lambda: original.speed(flags.steps, hooks=True)
-        speeds = {name: [side()] for name, side in sides.items()}  # the first round warms up
+            sides["original"] = lambda: original.measure_speed(flags.steps, has_hooks=False)
+            sides["original with hooks"] = lambda: original.measure_speed(flags.steps, has_hooks=True)
+        speeds = {name: [side()] for name, side in sides.items()}  # The first round warms up.
         for _ in range(flags.rounds):
             for name, side in sides.items():
                 speeds[name].append(side())
         if flags.original:
             original.close()
-        repeated = {
-            "evaluate": lambda: estimator.evaluate(_input_fn(images[:_BATCH], labels[:_BATCH], repeat=False)),
-            "predict": lambda: list(estimator.predict(_input_fn(images[:_BATCH], labels[:_BATCH], repeat=False))),
+        one_batch = make_input_fn(images[:_BATCH], labels[:_BATCH], repeat=False)
+        calls = {
+            "evaluate": lambda: estimator.evaluate(one_batch),
+            "predict": lambda: list(estimator.predict(one_batch)),
         }
-        calls = {name: [_seconds(call) for _ in range(11)] for name, call in repeated.items()}
+        call_seconds = {name: [_measure(call) for _ in range(11)] for name, call in calls.items()}
     device = "GPU" if tf.config.list_logical_devices("GPU") else "CPU"
     print(
         f"{device}, {flags.num_replicas} replicas, batch {_BATCH}, {flags.channels} channels, {_LOOP} steps per loop, "
         f"medians of {flags.rounds} rounds"
     )
-    for name, values in speeds.items():
-        rounds = " ".join(f"{speed:.0f}" for speed in values[1:])
-        print(f"{name:<26} {statistics.median(values[1:]):8,.1f} steps/s  ({rounds})")
-    print(f"the estimator's loop takes {_ratio(speeds, _BARE, _OURS):.3f} times the bare one's time")
+    for name, (_, *round_speeds) in speeds.items():
+        rounds = " ".join(f"{speed:.0f}" for speed in round_speeds)
+        print(f"{name:<26} {statistics.median(round_speeds):8,.1f} steps/s  ({rounds})")
+    print(f"the estimator's loop takes {_compute_ratio(speeds, _BARE, _OURS):.3f} times the bare one's time")
     if flags.original:
         for name in (_BARE, _OURS):
-            best = max(speeds[name][1:]) / max(speeds["original"][1:])
-            print(
-                f"{name}: {_ratio(speeds, name, 'original'):.2f} times the original's steps/s, in the best rounds {best:.2f}"
-            )
-        with_hooks = _ratio(speeds, f"{_OURS} with hooks", "original with hooks")
-        print(f"{_OURS} with hooks: {with_hooks:.2f} times the original's with hooks")
-    print(f"first step after {first:.1f} s")
-    for name, seconds in calls.items():
-        rest = sum(seconds[1:])
-        print(f"{name}: first call {seconds[0]:.2f} s, next ten {rest:.2f} s, {rest / seconds[0]:.2f} times the first")
+            ratio = _compute_ratio(speeds, name, "original")
+            best_ratio = max(speeds[name][1:]) / max(speeds["original"][1:])
+            print(f"{name}: {ratio:.2f} times the original's steps/s, in the best rounds {best_ratio:.2f}")
+        ratio = _compute_ratio(speeds, f"{_OURS} with hooks", "original with hooks")
+        print(f"{_OURS} with hooks: {ratio:.2f} times the original's with hooks")
+    print(f"first step after {first_step_seconds:.1f} s")
+    for name, (first, *later) in call_seconds.items():
+        print(
+            f"{name}: first call {first:.2f} s, next ten {sum(later):.2f} s, {sum(later) / first:.2f} times the first"
+        )
 
 
-def _ratio(speeds: dict[str, list[float]], one: str, other: str) -> float:
-    """Return the median of the ratios within each round but the first."""
-    return statistics.median(a / b for a, b in zip(speeds[one][1:], speeds[other][1:], strict=True))
+def _compute_ratio(speeds: dict[str, list[float]], side: str, base: str) -> float:
+    """Return the median of the ratios of two sides' speeds within each round but the first."""
+    return statistics.median(a / b for a, b in zip(speeds[side][1:], speeds[base][1:], strict=True))
 
 
-def _seconds(function: Callable[[], Any]) -> float:
+def _measure(function: Callable[[], Any]) -> float:
+    """Return the seconds of a call."""
     begin = time.monotonic()
     function()
     return time.monotonic() - begin
 
 
-def _logits(images: Any, channels: int, training: bool) -> Any:
+def _compute_logits(images: Any, channels: int, training: bool) -> Any:
     layers = v1.layers
     net = layers.conv2d(images, channels, 5, padding="same", activation=tf.nn.relu)
     net = layers.max_pooling2d(net, 2, 2)
@@ -123,7 +126,7 @@ def _logits(images: Any, channels: int, training: bool) -> Any:
 
 
 def _model_fn(features: Any, labels: Any, mode: str, params: dict[str, Any]) -> TPUEstimatorSpec:
-    logits = _logits(features, params["channels"], mode == ModeKeys.TRAIN)
+    logits = _compute_logits(features, params["channels"], mode == ModeKeys.TRAIN)
     if mode == ModeKeys.PREDICT:
         return TPUEstimatorSpec(mode, predictions={"class": tf.argmax(logits, 1)})
     loss = tf.identity(v1.losses.sparse_softmax_cross_entropy(labels, logits), name="the_loss")
@@ -137,7 +140,8 @@ def _model_fn(features: Any, labels: Any, mode: str, params: dict[str, Any]) -> 
     return TPUEstimatorSpec(mode, loss=loss, train_op=optimizer.minimize(loss, v1.train.get_global_step()))
 
 
-def _estimator(folder: str, num_replicas: int, channels: int) -> TPUEstimator:
+def make_estimator(folder: str, *, num_replicas: int, channels: int) -> TPUEstimator:
+    """Return an estimator of the model with a model folder."""
     config = RunConfig(
         TPUConfig(_LOOP, num_replicas=num_replicas), model_dir=folder, save_checkpoints_secs=None, tf_random_seed=1
     )
@@ -152,7 +156,9 @@ def _estimator(folder: str, num_replicas: int, channels: int) -> TPUEstimator:
     )
 
 
-def _input_fn(images: Any, labels: Any, repeat: bool) -> Callable[..., Any]:
+def make_input_fn(images: Any, labels: Any, *, repeat: bool) -> Callable[..., Any]:
+    """Return an input_fn of arrays, which repeats them without end or gives them once."""
+
     def input_fn(params: dict[str, Any]) -> Any:
         dataset = tf.data.Dataset.from_tensor_slices((images, labels))
         dataset = dataset.repeat() if repeat else dataset
@@ -161,44 +167,54 @@ def _input_fn(images: Any, labels: Any, repeat: bool) -> Callable[..., Any]:
     return input_fn
 
 
-def _hooks() -> list[Any]:
+def _make_hooks() -> list[Any]:
     return [v1.train.LoggingTensorHook({"loss": "the_loss"}, 100), v1.train.StopAtStepHook(10**9)]
 
 
-def _estimator_speed(
-    estimator: TPUEstimator, input_fn: Any, steps: int, hooks: Callable[[], list[Any] | None] = lambda: None
+def _measure_speed(
+    estimator: TPUEstimator, input_fn: Any, steps: int, make_hooks: Callable[[], list[Any] | None] = lambda: None
 ) -> float:
-    """Return the difference of a long and a short call, without what a call costs once."""
-    short = _seconds(lambda: estimator.train(input_fn, hooks=hooks(), steps=_LOOP))
-    return steps / (_seconds(lambda: estimator.train(input_fn, hooks=hooks(), steps=_LOOP + steps)) - short)
+    """Return the steps per second of an estimator.
+
+    The time of the steps is the difference between a long and a short call, which does not include the cost of a call itself.
+    """
+    short = _measure(lambda: estimator.train(input_fn, hooks=make_hooks(), steps=_LOOP))
+    long = _measure(lambda: estimator.train(input_fn, hooks=make_hooks(), steps=_LOOP + steps))
+    return steps / (long - short)
 
 
 class _Original:
-    """The original, in a separate process."""
+    """The original TPUEstimator with the same model, in a separate process.
+
+    Args:
+        python: Python of an environment with TensorFlow 2.15.
+        folder: folder for its model folder.
+        channels: channels of the first convolution.
+    """
 
     def __init__(self, python: str, folder: str, channels: int) -> None:
         program = Path(__file__).with_name("sides") / "train_original.py"
         words = [python, "-W", "ignore", str(program), str(Path(folder) / "original"), str(channels)]
-        # Its own Keras is the one that has tf.compat.v1.layers.
+        # tf.compat.v1.layers of TensorFlow 2.15 needs no other Keras.
         environment = {name: value for name, value in os.environ.items() if name != "TF_USE_LEGACY_KERAS"}
         self._process = subprocess.Popen(
             words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
         )
 
-    def speed(self, steps: int, *, hooks: bool) -> float:
-        """Its steps per second."""
+    def measure_speed(self, steps: int, *, has_hooks: bool) -> float:
+        """Return its steps per second."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        print(steps, int(hooks), file=self._process.stdin, flush=True)
+        print(steps, int(has_hooks), file=self._process.stdin, flush=True)
         return float(self._process.stdout.readline())
 
     def close(self) -> None:
-        """End it."""
+        """End the process."""
         self._process.communicate()
 
 
-def _bare_loop(images: Any, labels: Any, channels: int) -> Callable[[int], None]:
-    """Return a loop of training steps of the same model in plain tf.function, with separate variables."""
+def _make_bare_loop(images: Any, labels: Any, channels: int) -> Callable[[int], None]:
+    """Return a function that trains the same model for some steps in plain tf.function, with separate variables."""
     layers = [
         tf.keras.layers.Conv2D(channels, 5, padding="same", activation="relu"),
         tf.keras.layers.MaxPooling2D(2, 2),
@@ -213,10 +229,10 @@ def _bare_loop(images: Any, labels: Any, channels: int) -> Callable[[int], None]
     model.build((None, 28, 28, 1))
     variables = model.trainable_variables
     slots = [tf.Variable(tf.zeros_like(variable)) for variable in variables]
-    dataset = _input_fn(images, labels, repeat=True)({"batch_size": _BATCH})
+    dataset = make_input_fn(images, labels, repeat=True)({"batch_size": _BATCH})
 
     def loop(iterator: Any, steps: Any) -> None:
-        def step(done: Any) -> Any:
+        def run_step(count: Any) -> Any:
             features, labels = next(iterator)
             with tf.GradientTape() as tape:
                 logits = model(features, training=True)
@@ -225,9 +241,9 @@ def _bare_loop(images: Any, labels: Any, channels: int) -> Callable[[int], None]
                 tf.raw_ops.ResourceApplyMomentum(
                     var=variable.handle, accum=slot.handle, lr=0.01, grad=gradient, momentum=0.9
                 )
-            return (done + 1,)
+            return (count + 1,)
 
-        tf.while_loop(lambda done: done < steps, step, (tf.constant(0),))
+        tf.while_loop(lambda count: count < steps, run_step, (tf.constant(0),))
 
     iterator = iter(dataset)
     compiled = tf.function(loop, autograph=False)

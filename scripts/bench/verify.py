@@ -21,7 +21,7 @@ _CHUNK = 1 << 20
 
 
 def main() -> None:
-    """Measures and prints a table."""
+    """Measure both sides and print a table."""
     parser = argparse.ArgumentParser(description="Measures tpudata verify next to a plain read with CRC-32C.")
     parser.add_argument("folder", metavar="DIR")
     parser.add_argument("--rounds", type=int, default=5)
@@ -30,7 +30,7 @@ def main() -> None:
     shards = [shard for split in dataset.manifest.splits.values() for shard in split.shards]
     size = sum(shard.bytes for shard in shards)
 
-    def plain() -> None:
+    def read_plainly() -> None:
         for shard in shards:
             crc = 0
             with open(dataset.shard_path(shard), "rb", buffering=0) as file:
@@ -39,26 +39,28 @@ def main() -> None:
             if crc != shard.crc32c:
                 raise SystemExit(f"{shard.name} is damaged")
 
-    def verified() -> None:
-        for defect in verify(flags.folder, example_check=find_image_problems):
+    def run_verify() -> None:
+        for defect in verify(flags.folder, example_check=image_problems):
             raise SystemExit(str(defect))
 
     seconds: dict[str, list[float]] = {"read + crc32c": [], "verify": []}
     for _ in range(flags.rounds):
-        seconds["read + crc32c"].append(_cpu(plain))
-        seconds["verify"].append(_cpu(verified))
-    best = {name: min(rounds) for name, rounds in seconds.items()}
+        seconds["read + crc32c"].append(_measure_cpu(read_plainly))
+        seconds["verify"].append(_measure_cpu(run_verify))
+    best_seconds = {name: min(rounds) for name, rounds in seconds.items()}
     records = dataset.manifest.records
     print(f"{records:,} records of {size / records / 1000:.1f} kB, best of {flags.rounds} rounds, CPU time")
-    for name, value in best.items():
-        print(f"{name:<14} {size / value / 1e6:8,.0f} MB/s  {value / records * 1e6:8.1f} us a record")
-    print(f"verify takes {best['verify'] / best['read + crc32c']:.1f} times the CPU of read + crc32c")
+    for name, cpu in best_seconds.items():
+        print(f"{name:<14} {size / cpu / 1e6:8,.0f} MB/s  {cpu / records * 1e6:8.1f} us a record")
+    ratio = best_seconds["verify"] / best_seconds["read + crc32c"]
+    print(f"verify takes {ratio:.1f} times the CPU of read + crc32c")
 
 
-def _cpu(function: Callable[[], None]) -> float:
-    before = time.process_time()
+def _measure_cpu(function: Callable[[], None]) -> float:
+    """Return the CPU seconds of a call."""
+    begin = time.process_time()
     function()
-    return time.process_time() - before
+    return time.process_time() - begin
 
 
 if __name__ == "__main__":

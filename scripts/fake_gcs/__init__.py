@@ -1,4 +1,4 @@
-"""A small Google Cloud Storage on loopback, for tests and for trying things on one machine.
+"""A small Google Cloud Storage on loopback, for tests and for trials on one machine.
 
 It supports the requests of google-cloud-storage, Beam's GcsIO and TensorFlow's built-in client for gs://: the JSON API and reads of
 the XML API, by HTTP on a port of loopback, and by HTTPS as googleapis.com for clients that use the port as a proxy. Objects are in

@@ -34,17 +34,18 @@ def main() -> int:
     parser.add_argument("--bandwidth", type=amount, metavar="MB", help="MB/s of each request (default: no limit)")
     parser.add_argument("--environment", type=Path, metavar="FILE", help="write the variables there as well")
     flags = parser.parse_args()
-    # Sent by the program that started this one, or by a terminal that is closed.
+    # The program that started this one, or a terminal that is closed, sends these.
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.default_int_handler)
     try:
         with (
             tempfile.TemporaryDirectory(prefix="gcs-emulator-") as folder,
-            opened(flags.port) as store,
-            uninterrupted_at_the_end(),
+            open_store(flags.port) as store,
+            ignore_signals_at_exit(),
         ):
-            for said in flags.bucket or ["data"]:
-                fill(store, *said.partition("=")[::2])
+            for bucket in flags.bucket or ["data"]:
+                name, _, files = bucket.partition("=")
+                fill_bucket(store, name, files)
             store.latency = flags.latency / 1000
             store.bandwidth = None if flags.bandwidth is None else flags.bandwidth * 1e6
             variables = environment(store, Path(folder))
@@ -69,7 +70,7 @@ def main() -> int:
 
 
 def port(text: str) -> int:
-    """Return a port's number."""
+    """Parse the number of a port, as an argparse `type`."""
     number = int(text)
     if not 0 <= number < 1 << 16:
         raise ValueError(text)
@@ -77,24 +78,24 @@ def port(text: str) -> int:
 
 
 def amount(text: str) -> float:
-    """Return a number of 0 or more."""
+    """Parse a finite number of 0 or more, as an argparse `type`."""
     number = float(text)
     if not 0 <= number < math.inf:
         raise ValueError(text)
     return number
 
 
-def opened(number: int) -> FakeGcs:
-    """Return the store on a port."""
+def open_store(port: int) -> FakeGcs:
+    """Return a store on a port, 0 for any that is free; OSError if the port cannot be used."""
     try:
-        return FakeGcs(MOST_LISTED, number)
+        return FakeGcs(MOST_LISTED, port)
     except OSError as error:
-        raise OSError(f"port {number} of 127.0.0.1: {error.strerror}. Omit --port for a free one.") from error
+        raise OSError(f"port {port} of 127.0.0.1: {error.strerror}. Omit --port for a free one.") from error
 
 
 @contextlib.contextmanager
-def uninterrupted_at_the_end() -> Iterator[None]:
-    """Lets what is put away be put away, however often somebody presses Ctrl-C."""
+def ignore_signals_at_exit() -> Iterator[None]:
+    """Ignore signals after the body, so that a second Ctrl-C does not interrupt the removal of temporary files."""
     try:
         yield
     finally:
@@ -102,8 +103,12 @@ def uninterrupted_at_the_end() -> Iterator[None]:
             signal.signal(number, signal.SIG_IGN)
 
 
-def fill(store: FakeGcs, name: str, folder: str) -> None:
-    """Make a bucket, and store the files of a folder in it."""
+def fill_bucket(store: FakeGcs, name: str, folder: str) -> None:
+    """Make a bucket, and store the files of a folder in it; an empty `folder` stands for none.
+
+    Raises:
+        OSError: the name is invalid, or the folder does not exist.
+    """
     if not name or "/" in name:
         raise OSError(f"--bucket {name!r}: it is NAME or NAME=FOLDER, and no gs:// or / is in a bucket's name")
     store.bucket(name)

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-import email.parser
-import email.policy
 import gzip
 import re
 import uuid
 from collections.abc import Callable
 from http import HTTPStatus
-from typing import TypeAlias
+from typing import Any, TypeAlias
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from scripts.fake_gcs import uploads
 from scripts.fake_gcs.objects import Object, Objects, RejectedError
 from scripts.fake_gcs.requests import Answer, Request, error_answer, json_answer
 
+# Function that answers a request.
 Action: TypeAlias = "Callable[[Objects, Request], Answer]"
 _RANGE = re.compile(r"bytes=(\d*)-(\d*)")
 _JSON = "(?:/download)?/storage/v1"
@@ -25,106 +24,123 @@ MOST_LISTED = 1000
 
 
 def route(request: Request) -> Action:
-    """Return the function that answers a request, and fill in what the request is for."""
+    """Return the function that answers a request, and set the request's operation, bucket and name.
+
+    Raises:
+        RejectedError: the store has no such request.
+    """
     for methods, pattern, operation, action in _ROUTES:
-        found = pattern.fullmatch(request.path)
-        if found and request.method in methods:
-            groups = {name: unquote(value) for name, value in found.groupdict().items()}
-            request.bucket, request.name = groups.get("bucket", ""), groups.get("name", "")
-            request.said |= {f"_{name}": value for name, value in groups.items()}
-            request.operation = operation
-            if action is uploads.start and "upload_id" in request.said:
-                action = uploads.go_on
-                request.operation, request.name = "part", request.said.get("name", "")
-                if request.method == "DELETE":
-                    request.operation = "abandon"
-                    return uploads.abandon
-            if action is _object and request.said.get("alt") == "media":
-                request.operation = "read"
-            elif action is uploads.start and not request.name:
-                request.name = request.said.get("name", "")
-            elif action is uploads.go_on:
-                uploads.look(request)
-            return action
+        match = pattern.fullmatch(request.path)
+        if match is None or request.method not in methods:
+            continue
+        groups = {name: unquote(value) for name, value in match.groupdict().items()}
+        request.bucket, request.name = groups.get("bucket", ""), groups.get("name", "")
+        request.query |= {f"_{name}": value for name, value in groups.items()}
+        request.operation = operation
+        if action is uploads.start:
+            return _route_upload(request)
+        if action is _object and request.query.get("alt") == "media":
+            request.operation = "read"
+        return action
     raise RejectedError(404, f"this store has nothing at {request.method} {request.path}")
 
 
+def _route_upload(request: Request) -> Action:
+    """Return the function that starts, continues or abandons an upload, and set the request's operation and name."""
+    request.name = request.query.get("name", "")
+    if "upload_id" not in request.query:
+        return uploads.start
+    if request.method == "DELETE":
+        request.operation = "abandon"
+        return uploads.abandon
+    request.operation = "status" if uploads.asks_for_status(request) else "part"
+    return uploads.continue_upload
+
+
 def _object(store: Objects, request: Request) -> Answer:
-    found = store.get(request.bucket, request.name, request.said)
-    if request.said.get("alt") == "media":
-        return _media(found, request)
-    return json_answer(found.resource(request.bucket, request.name))
+    """Answer with the content of an object, or with its resource."""
+    stored = store.get(request.bucket, request.name, request.query)
+    if request.query.get("alt") == "media":
+        return _answer_content(stored, request)
+    return json_answer(stored.resource(request.bucket, request.name))
 
 
 def _xml_object(store: Objects, request: Request) -> Answer:
-    return _media(store.get(request.bucket, request.name, request.said), request)
+    return _answer_content(store.get(request.bucket, request.name, request.query), request)
 
 
-def _media(found: Object, request: Request) -> Answer:
+def _answer_content(stored: Object, request: Request) -> Answer:
+    """Answer with the content of an object, or with the requested range of it."""
     headers = {
-        "X-Goog-Hash": found.hashes,
-        "X-Goog-Generation": str(found.generation),
-        "X-Goog-Stored-Content-Length": str(len(found.data)),
-        "X-Goog-Stored-Content-Encoding": found.encoding or "identity",
-        "Content-Type": found.kind,
+        "X-Goog-Hash": stored.hashes,
+        "X-Goog-Generation": str(stored.generation),
+        "X-Goog-Stored-Content-Length": str(len(stored.data)),
+        "X-Goog-Stored-Content-Encoding": stored.encoding or "identity",
+        "Content-Type": stored.kind,
         "Accept-Ranges": "bytes",
     }
-    if found.encoding == "gzip" and "gzip" not in request.headers.get("accept-encoding", ""):
-        # Decompressive transcoding, which leaves ranges aside.
-        return Answer(200, gzip.decompress(found.data), headers)
-    if found.encoding:
-        headers["Content-Encoding"] = found.encoding
-    said, size = _RANGE.fullmatch(request.headers.get("range", "")), len(found.data)
-    if said is None or said[0] == "bytes=-":
-        return Answer(200, found.data, headers)
-    if said[1]:
-        start, end = int(said[1]), min(int(said[2] or size), size - 1)
+    if stored.encoding == "gzip" and "gzip" not in request.headers.get("accept-encoding", ""):
+        # Decompressive transcoding, which ignores ranges.
+        return Answer(200, gzip.decompress(stored.data), headers)
+    if stored.encoding:
+        headers["Content-Encoding"] = stored.encoding
+    match, size = _RANGE.fullmatch(request.headers.get("range", "")), len(stored.data)
+    if match is None or match[0] == "bytes=-":
+        return Answer(200, stored.data, headers)
+    first, last = match.groups()
+    if first:
+        begin, end = int(first), min(int(last or size), size - 1)
     else:
-        start, end = max(0, size - int(said[2])), size - 1
-    if start >= size or end < start:
+        # The last bytes, by their number.
+        begin, end = max(0, size - int(last)), size - 1
+    if begin >= size or end < begin:
         raise RejectedError(416, "The requested range cannot be satisfied.")
-    headers["Content-Range"] = f"bytes {start}-{end}/{size}"
-    # A view: parts of shards are large.
-    return Answer(206, memoryview(found.data)[start : end + 1], headers)
+    headers["Content-Range"] = f"bytes {begin}-{end}/{size}"
+    # A view, since parts of shards are large.
+    return Answer(206, memoryview(stored.data)[begin : end + 1], headers)
 
 
 def _delete(store: Objects, request: Request) -> Answer:
-    store.delete(request.bucket, request.name, request.said)
+    store.delete(request.bucket, request.name, request.query)
     return Answer(204, b"", {})
 
 
 def _change(store: Objects, request: Request) -> Answer:
-    found = store.get(request.bucket, request.name, request.said)
-    said = request.json()
+    """Change the Content-Encoding and Content-Type of an object."""
+    stored = store.get(request.bucket, request.name, request.query)
+    metadata = request.json()
     changed = dataclasses.replace(
-        found, encoding=said.get("contentEncoding", found.encoding), kind=said.get("contentType", found.kind)
+        stored,
+        encoding=metadata.get("contentEncoding", stored.encoding),
+        kind=metadata.get("contentType", stored.kind),
     )
     store.buckets[request.bucket][request.name] = changed
     return json_answer(changed.resource(request.bucket, request.name))
 
 
 def _list(store: Objects, request: Request) -> Answer:
-    prefixes, items, token = store.names(request.bucket, request.said, getattr(store, "page", MOST_LISTED))
-    answer = {
+    page = store.list_page(request.bucket, request.query, getattr(store, "page", MOST_LISTED))
+    answer: dict[str, Any] = {
         "kind": "storage#objects",
-        "items": [item.resource(request.bucket, name) for name, item in items.items()],
-        "prefixes": prefixes,
+        "items": [stored.resource(request.bucket, name) for name, stored in page.objects.items()],
+        "prefixes": page.prefixes,
     }
-    return json_answer({**answer, "nextPageToken": token} if token else answer)
+    return json_answer({**answer, "nextPageToken": page.next_token} if page.next_token else answer)
 
 
 def _copy(store: Objects, request: Request) -> Answer:
-    said = request.said
-    source = {key.removeprefix("ifSource"): value for key, value in said.items() if key.startswith("ifSource")}
-    source = {f"if{key}": value for key, value in source.items()}
-    if "sourceGeneration" in said:
-        source["generation"] = said["sourceGeneration"]
+    """Answer rewriteTo and copyTo, which copy an object."""
+    query = request.query
+    # Preconditions of the source are those of any request, with Source in their names.
+    source_query = {key.replace("Source", "", 1): value for key, value in query.items() if key.startswith("ifSource")}
+    if "sourceGeneration" in query:
+        source_query["generation"] = query["sourceGeneration"]
     with store.lock:
-        found = store.get(request.bucket, request.name, source)
-        bucket, name = said["_to_bucket"], said["_to_name"]
-        stored = store.put(bucket, name, found.data, found.encoding, found.kind, said)
+        source = store.get(request.bucket, request.name, source_query)
+        bucket, name = query["_to_bucket"], query["_to_name"]
+        stored = store.put(bucket, name, source.data, source.encoding, source.kind, query)
     resource = stored.resource(bucket, name)
-    if said["_verb"] == "copyTo":
+    if query["_verb"] == "copyTo":
         return json_answer(resource)
     size = str(len(stored.data))
     answer = {"kind": "storage#rewriteResponse", "totalBytesRewritten": size, "objectSize": size, "done": True}
@@ -132,17 +148,19 @@ def _copy(store: Objects, request: Request) -> Answer:
 
 
 def _compose(store: Objects, request: Request) -> Answer:
-    said = request.json()
+    """Join objects into one."""
+    composition = request.json()
     with store.lock:
-        parts = [store.get(request.bucket, part["name"], {}) for part in said["sourceObjects"]]
-        kind = said.get("destination", {}).get("contentType", parts[0].kind)
+        parts = [store.get(request.bucket, part["name"], {}) for part in composition["sourceObjects"]]
+        kind = composition.get("destination", {}).get("contentType", parts[0].kind)
         data = b"".join(part.data for part in parts)
-        stored = store.put(request.bucket, request.name, data, None, kind, request.said)
+        stored = store.put(request.bucket, request.name, data, None, kind, request.query)
     return json_answer(stored.resource(request.bucket, request.name))
 
 
 def _bucket(store: Objects, request: Request) -> Answer:
-    objects = store.opened(request.bucket)
+    """Answer with the resource of a bucket, or delete it."""
+    objects = store.find_bucket(request.bucket)
     if request.method == "DELETE":
         if objects:
             raise RejectedError(409, "The bucket you tried to delete is not empty.")
@@ -156,16 +174,18 @@ def _bucket_resource(name: str) -> dict[str, str]:
 
 
 def _layout(store: Objects, request: Request) -> Answer:
-    store.opened(request.bucket)
+    """Answer that a bucket has no hierarchical namespace."""
+    store.find_bucket(request.bucket)
     layout = {"kind": "storage#storageLayout", "bucket": request.bucket, "location": "US"}
     return json_answer({**layout, "locationType": "multi-region", "hierarchicalNamespace": {"enabled": False}})
 
 
 def _buckets(store: Objects, request: Request) -> Answer:
+    """Make a bucket, or list all."""
     if request.method == "POST":
         name = request.json()["name"]
         if name in store.buckets:
-            raise RejectedError(409, f"bucket {name} is there")
+            raise RejectedError(409, f"bucket {name} exists already")
         store.bucket(name)
         return json_answer(_bucket_resource(name))
     return json_answer({"kind": "storage#buckets", "items": [_bucket_resource(name) for name in sorted(store.buckets)]})
@@ -183,31 +203,31 @@ def _impersonated_token(store: Objects, request: Request) -> Answer:
 
 def _batch(store: Objects, request: Request) -> Answer:
     """Answer the requests in the parts of one body; the answer has a part for each."""
-    head = f"Content-Type: {request.headers['content-type']}\r\n\r\n".encode()
-    message = email.parser.BytesParser(policy=email.policy.HTTP).parsebytes(head + request.body)
     boundary = f"batch_{uuid.uuid4().hex}"
-    parts = []
-    for part in message.iter_parts():
-        inner = part.get_payload(decode=True)
-        assert isinstance(inner, bytes)
-        answer = _answer_part(store, request, inner)
+    answer_parts = []
+    for part in request.parse_parts().iter_parts():
+        payload = part.get_payload(decode=True)
+        assert isinstance(payload, bytes)
+        answer = _answer_part(store, request, payload)
         lines = [f"HTTP/1.1 {answer.code} {HTTPStatus(answer.code).phrase}"]
         lines += [f"{name}: {value}" for name, value in answer.headers.items()]
         lines.append(f"Content-Length: {len(answer.body)}")
-        number = str(part.get("Content-ID", "")).strip("<>")
-        head_lines = f"--{boundary}\r\nContent-Type: application/http\r\nContent-ID: <response-{number}>\r\n\r\n"
-        parts.append(head_lines.encode() + "\r\n".join(lines).encode() + b"\r\n\r\n" + answer.body + b"\r\n")
-    body = b"".join(parts) + f"--{boundary}--\r\n".encode()
+        content_id = str(part.get("Content-ID", "")).strip("<>")
+        part_head = f"--{boundary}\r\nContent-Type: application/http\r\nContent-ID: <response-{content_id}>\r\n\r\n"
+        answer_parts.append(part_head.encode() + "\r\n".join(lines).encode() + b"\r\n\r\n" + answer.body + b"\r\n")
+    body = b"".join(answer_parts) + f"--{boundary}--\r\n".encode()
     return Answer(200, body, {"Content-Type": f"multipart/mixed; boundary={boundary}"})
 
 
-def _answer_part(store: Objects, outer: Request, data: bytes) -> Answer:
+def _answer_part(store: Objects, batch: Request, data: bytes) -> Answer:
+    """Answer one request of a batch, whose lines may end in LF alone."""
     head, _, body = data.lstrip().partition(b"\r\n\r\n" if b"\r\n\r\n" in data else b"\n\n")
-    first, *lines = head.decode().splitlines()
-    method, target = first.split()[:2]
-    headers = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
-    parts = urlsplit(target)
-    request = Request(method, parts.path, outer.base, dict(parse_qsl(parts.query)), headers, body)
+    request_line, *header_lines = head.decode().splitlines()
+    method, target = request_line.split()[:2]
+    header_parts = (line.partition(":") for line in header_lines)
+    headers = {name.strip().lower(): value.strip() for name, _, value in header_parts}
+    url = urlsplit(target)
+    request = Request(method, url.path, batch.base, dict(parse_qsl(url.query)), headers, body)
     try:
         return route(request)(store, request)
     except RejectedError as error:
@@ -215,7 +235,9 @@ def _answer_part(store: Objects, outer: Request, data: bytes) -> Answer:
 
 
 _B, _O = r"(?P<bucket>[^/]+)", r"(?P<name>.+)"
+# Groups that are not an object's bucket and name become entries of the query, with a _ before their names.
 _TO = r"(?P<verb>rewriteTo|copyTo)/b/(?P<to_bucket>[^/]+)/o/(?P<to_name>.+)"
+# Methods, path, operation for faults and counters, and the function that answers.
 _ROUTES: list[tuple[tuple[str, ...], re.Pattern[str], str, Action]] = [
     (methods, re.compile(pattern), operation, action)
     for methods, pattern, operation, action in (

@@ -24,11 +24,11 @@ _END = datetime.datetime(2099, 1, 1, tzinfo=datetime.UTC)
 
 
 def server_context() -> tuple[ssl.SSLContext, bytes]:
-    """Return what serves `HOSTS` by TLS, and the certificate of the authority to trust for it, in PEM."""
+    """Return the TLS context of a server for `HOSTS`, and the certificate in PEM of the authority that its clients must trust."""
     authority_key, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
     authority_name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "tpudata tests, valid nowhere")])
     authority = (
-        _builder(authority_name, authority_name, authority_key)
+        _begin_certificate(authority_name, authority_name, authority_key)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(_usage(signs=True), critical=True)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(authority_key.public_key()), critical=False)
@@ -36,7 +36,7 @@ def server_context() -> tuple[ssl.SSLContext, bytes]:
     )
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, HOSTS[0])])
     certificate = (
-        _builder(name, authority_name, key)
+        _begin_certificate(name, authority_name, key)
         .add_extension(x509.SubjectAlternativeName([x509.DNSName(host) for host in HOSTS]), critical=False)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_usage(signs=False), critical=True)
@@ -48,7 +48,7 @@ def server_context() -> tuple[ssl.SSLContext, bytes]:
         .sign(authority_key, hashes.SHA256())
     )
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    # Python only loads them from a file.
+    # Python only loads a key and a certificate from a file.
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "server.pem")
         secret = key.private_bytes(
@@ -59,7 +59,7 @@ def server_context() -> tuple[ssl.SSLContext, bytes]:
     return context, authority.public_bytes(serialization.Encoding.PEM)
 
 
-def _builder(name: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey) -> x509.CertificateBuilder:
+def _begin_certificate(name: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey) -> x509.CertificateBuilder:
     return (
         x509.CertificateBuilder()
         .subject_name(name)

@@ -11,12 +11,12 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 
 from scripts.fake_gcs.server import FakeGcs
 
-# TensorFlow's client for gs:// asks Google's hosts alone, by HTTPS: the store is its proxy.
+# TensorFlow's client for gs:// only knows Google's hosts, by HTTPS: the store is its proxy.
 _TENSORFLOW = {
-    # Nothing but this very word keeps it from asking for Google's metadata server first.
+    # Only the value `true` keeps the client from asking Google's metadata server first.
     "NO_GCE_CHECK": "true",
     "GCE_METADATA_HOST": "127.0.0.1:9",
-    # It would remember for 5 seconds how long a file was that another client has replaced since.
+    # Otherwise the client caches the size of a file for 5 seconds, in which another client may replace it.
     "GCS_STAT_CACHE_MAX_AGE": "0",
     "GCS_RETRY_CONFIG_INIT_DELAY_TIME_US": "100000",
     "GCS_RETRY_CONFIG_MAX_DELAY_TIME_US": "1000000",
@@ -24,17 +24,22 @@ _TENSORFLOW = {
 
 
 def environment(store: FakeGcs, folder: Path) -> dict[str, str]:
-    """For all three clients: google-cloud-storage and Beam's GcsIO ask the store itself, TensorFlow takes it for its proxy.
+    """Return the variables for all three clients: google-cloud-storage and Beam's GcsIO use the store itself, TensorFlow as proxy.
 
     Args:
         store: the store.
-        folder: where the certificate and the key file of an account that is nobody's are written.
+        folder: folder in which a certificate and the key file of an invented account are written.
     """
     return {**proxied_environment(store, folder), "STORAGE_EMULATOR_HOST": store.url}
 
 
 def proxied_environment(store: FakeGcs, folder: Path) -> dict[str, str]:
-    """For all three clients, as they ask Google's hosts, by HTTPS and with credentials."""
+    """Return the variables with which all three clients send requests for Google's hosts, by HTTPS and with credentials.
+
+    Args:
+        store: the store.
+        folder: as for `environment`.
+    """
     authority = folder / "authority.pem"
     authority.write_bytes(store.authority)
     return {
@@ -45,13 +50,13 @@ def proxied_environment(store: FakeGcs, folder: Path) -> dict[str, str]:
         "NO_PROXY": "127.0.0.1,localhost",
         "CURL_CA_BUNDLE": str(authority),
         "REQUESTS_CA_BUNDLE": str(authority),
-        "GOOGLE_APPLICATION_CREDENTIALS": str(key_file(store, folder)),
+        "GOOGLE_APPLICATION_CREDENTIALS": str(write_key_file(store, folder)),
         "GOOGLE_CLOUD_PROJECT": "test",
     }
 
 
-def key_file(store: FakeGcs, folder: Path) -> Path:
-    """Write the key file of an account that is nobody's."""
+def write_key_file(store: FakeGcs, folder: Path) -> Path:
+    """Write the key file of an invented account, unless it exists; return its path."""
     path = folder / "service-account.json"
     if not path.exists():
         path.write_text(json.dumps(service_account(f"{store.url}/token")))
@@ -60,8 +65,8 @@ def key_file(store: FakeGcs, folder: Path) -> Path:
 
 
 def service_account(token_uri: str) -> dict[str, Any]:
-    """Return what stands in the key file of an account that is nobody's."""
-    # It proves nothing, and every client checks it: 36 ms for one of 2048 bits, 7 ms for this one.
+    """Return the content of the key file of an invented account, whose tokens come from `token_uri`."""
+    # A short key, since nothing depends on it: each client takes 7 ms to check it, and 36 ms for one of 2048 bits.
     key = rsa.generate_private_key(public_exponent=65537, key_size=1024)
     secret = key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()

@@ -1,4 +1,4 @@
-"""Faults of the store: their kinds, the requests that meet them, and their number."""
+"""Faults of the store: their kinds, and the requests that meet them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import dataclasses
 import fnmatch
 import threading
 
-# By kind: what happens.
+# Kinds of faults, and what happens.
 KINDS = {
     "429": "the answer is 429, too many requests",
     "500": "the answer is 500",
@@ -14,23 +14,23 @@ KINDS = {
     "401": "the answer is 401",
     "403": "the answer is 403",
     "404": "the answer is 404",
-    "expired": "every token that was given out is no longer good",
-    "reset": "the connection is reset before anything is done",
-    "lost": "it is done, and the connection is reset before the answer",
-    "truncated": "half of the answer's body comes, then the connection is closed",
-    "slow": "the answer's body comes piece by piece, over `seconds`",
-    "corrupt": "one bit of the body is another, on the way out or in",
-    "cut": "half of the bytes sent are taken, then the connection is reset",
-    "empty": "nothing is done, and the answer is 200 with an empty body",
-    "html": "nothing is done, and the answer is 200 with a page of HTML",
-    "unsaid": "it is done, and the answer is 200 with an empty body",
-    "short": "half of the answer's body comes, and its head says that this is all",
+    "expired": "all tokens that were issued expire",
+    "reset": "the connection is reset before the request is executed",
+    "lost": "the request is executed, and the connection is reset before the answer",
+    "truncated": "half of the answer's body is sent, then the connection is closed",
+    "slow": "the answer's body is sent piece by piece, over `seconds`",
+    "corrupt": "one bit of the body is changed: of the request's if it sends data, otherwise of the answer's",
+    "cut": "half of the request's body is read and stored, then the connection is reset",
+    "empty": "the request is not executed, and the answer is 200 with an empty body",
+    "html": "the request is not executed, and the answer is 200 with a page of HTML",
+    "unsaid": "the request is executed, and the answer is 200 with an empty body",
+    "short": "half of the answer's body is sent, and its Content-Length says that this is all",
     "unhashed": "as corrupt, and the answer lacks X-Goog-Hash",
-    "duplicate": "it is done twice; the answer is that to the second request",
-    "stall": "it is done, and the answer does not come; after `seconds` the connection is reset",
-    "unstored": "the answer is as it should be, and the object that it is about is not there",
+    "duplicate": "the request is executed twice; the answer is that to the second execution",
+    "stall": "the request is executed, and no answer is sent; after `seconds` the connection is reset",
+    "unstored": "the answer is correct, but the object is not in the store",
 }
-# What a request is for; "part" is a part of an upload that `upload` has begun.
+# Operations of requests; "part" is a part of an upload that `upload` has begun, "status" a request for its received size.
 OPERATIONS = (
     "list",
     "stat",
@@ -53,11 +53,11 @@ class Fault:
 
     Args:
         kind: one of KINDS.
-        operation: kind of the requests, one of OPERATIONS or a pattern of them.
+        operation: operation of the requests, one of OPERATIONS or a pattern of them.
         where: objects of the requests, a pattern of BUCKET/OBJECT.
-        count: number of requests that meet it; None for all.
-        passing: number of such requests that are spared first.
-        seconds: duration of a slow body, or time until an answer that never comes is given up.
+        count: number of requests that meet the fault; None for all.
+        passing: number of such requests that do not meet it, before those that do.
+        seconds: seconds in which a slow body is sent, or after which a stalled connection is reset.
     """
 
     kind: str
@@ -87,17 +87,22 @@ class Faults:
         self.met = 0
 
     def add(self, *faults: Fault) -> None:
-        """Lets them happen from now on."""
+        """Let requests meet faults from now on; an earlier fault goes before later ones."""
         with self._lock:
             self._faults += [dataclasses.replace(fault) for fault in faults]
 
     def clear(self) -> None:
-        """Nothing goes wrong any more."""
+        """Remove all faults."""
         with self._lock:
             self._faults.clear()
 
     def take(self, operation: str, where: str) -> Fault | None:
-        """Return the fault that a request meets, or None."""
+        """Return the fault that a request meets, and count it; None without one.
+
+        Args:
+            operation: the request's operation.
+            where: its BUCKET/OBJECT.
+        """
         with self._lock:
             for fault in self._faults:
                 if not fnmatch.fnmatchcase(operation, fault.operation) or not fnmatch.fnmatchcase(where, fault.where):

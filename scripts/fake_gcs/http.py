@@ -16,19 +16,24 @@ from scripts.fake_gcs.api import route
 from scripts.fake_gcs.certificates import HOSTS
 from scripts.fake_gcs.faults import Fault
 from scripts.fake_gcs.objects import RejectedError
-from scripts.fake_gcs.requests import Answer, Request, error_answer, json_answer, spoiled
+from scripts.fake_gcs.requests import Answer, Request, error_answer, flip_bit, json_answer
 
 if TYPE_CHECKING:
     from scripts.fake_gcs.server import FakeGcs
 
+# Value of SO_LINGER with which closing a socket resets the connection: on, for 0 seconds.
 _RESET = struct.pack("ii", 1, 0)
+# Most pieces of a body that is sent slowly, and the least time of a piece.
 _PIECES, _PIECE_SECONDS = 20, 0.01
-_OF_A_PROXY = {
+# Answers in place of the store's, such as a proxy sends, by kind of fault.
+_REPLACED_ANSWERS = {
     "empty": Answer(200, b"", {}),
     "html": Answer(200, b"<html><body>Sign in to the network</body></html>", {"Content-Type": "text/html"}),
 }
-_SPOILING = ("corrupt", "unhashed")
-_OF_ONE_CONNECTION = ("connection", "content-length", "date", "expect", "server", "transfer-encoding")
+# Kinds of faults that change a bit of a body.
+_CORRUPTING = ("corrupt", "unhashed")
+# Headers that belong to one connection, and are not forwarded.
+_CONNECTION_HEADERS = ("connection", "content-length", "date", "expect", "server", "transfer-encoding")
 
 
 def _is_for_token(request: Request) -> bool:
@@ -46,13 +51,13 @@ class Handler(BaseHTTPRequestHandler):
     _host = ""
 
     def log_message(self, *_: Any) -> None:
-        """Nothing: tests have their own output."""
+        """Log nothing."""
 
     def do_CONNECT(self) -> None:
-        """Goes on with the client by TLS, as the host that it wants to speak with."""
+        """Continue the connection by TLS, as the host that the client wants to connect to."""
         host, _, port = self.path.partition(":")
         if host not in HOSTS or port != "443":
-            # Nothing leads out of here.
+            # This proxy connects to no other machine.
             return self._send(error_answer(403, f"this store does not stand in for {self.path}"), None)
         self.send_response(200, "Connection Established")
         self.end_headers()
@@ -65,13 +70,13 @@ class Handler(BaseHTTPRequestHandler):
         return None
 
     def handle_expect_100(self) -> bool:
-        """Lets the body come; a client waits for a second before it sends it unasked."""
-        answered = super().handle_expect_100()
+        """Tell the client to send the body, at once: it would wait a second for an answer that stays in the buffer."""
+        is_expected = super().handle_expect_100()
         self.wfile.flush()
-        return answered
+        return is_expected
 
     def finish(self) -> None:
-        """Close the connection; that of TLS is one that the server does not know."""
+        """Close the connection, also that by TLS, which the server does not know."""
         with contextlib.suppress(OSError, ValueError):
             super().finish()
         with contextlib.suppress(OSError):
@@ -84,47 +89,52 @@ class Handler(BaseHTTPRequestHandler):
         super().setup()
 
     def _serve(self) -> None:
+        """Answer one request, with the fault that it meets."""
         store = self._store
         if self.path == "/counts":
             return self._send(json_answer(store.counts()), None)
-        with store.counted() as is_too_many:
+        with store.count_request() as is_too_many:
             time.sleep(store.latency)
-            request = self._request()
-            fault = None
+            request = self._read_head()
+            fault, fault_kind = None, ""
             try:
                 if store.forward and not _is_for_token(request):
-                    request.body = self._body(request)
+                    request.body = self._read_body(request)
                     return self._send(self._forward(request), None)
                 action = route(request)
                 fault = store.faults.take(request.operation, f"{request.bucket}/{request.name}")
+                fault_kind = "" if fault is None else fault.kind
                 with store.lock:
                     store.requests[request.operation] += 1
-                if fault is not None and fault.kind == "reset":
+                if fault_kind == "reset":
                     return self._reset()
-                request.is_cut = fault is not None and fault.kind == "cut"
-                request.body = self._body(request)
+                request.is_cut = fault_kind == "cut"
+                request.body = self._read_body(request)
                 if is_too_many:
                     store.requests["rejected"] += 1
                     raise RejectedError(429, "The rate of requests to the bucket is too high.")
-                self._reject_by(fault)
+                if fault_kind.isdigit():
+                    raise RejectedError(int(fault_kind), "a fault of the store")
+                if fault_kind == "expired":
+                    store.expire_tokens()
                 self._check_token(request)
-                billed = request.said.get("userProject"), request.headers.get("x-goog-user-project")
-                store.seen_projects.add(billed)
-                store.check_payer(request.bucket, *billed)
-                request.spoils = fault is not None and fault.kind in _SPOILING and request.method in ("POST", "PUT")
-                if fault is not None and fault.kind in _OF_A_PROXY:
-                    return self._send(_OF_A_PROXY[fault.kind], None)
-                if fault is not None and fault.kind == "duplicate":
+                projects = request.query.get("userProject"), request.headers.get("x-goog-user-project")
+                store.seen_projects.add(projects)
+                store.check_payer(request.bucket, *projects)
+                request.is_corrupt = fault_kind in _CORRUPTING and request.method in ("POST", "PUT")
+                if fault_kind in _REPLACED_ANSWERS:
+                    return self._send(_REPLACED_ANSWERS[fault_kind], None)
+                if fault_kind == "duplicate":
                     with contextlib.suppress(RejectedError):
                         action(store, request)
                 answer = action(store, request)
-                if fault is not None and fault.kind == "unstored":
+                if fault_kind == "unstored":
                     store.buckets[request.bucket].pop(request.name, None)
-                if fault is not None and fault.kind == "stall":
+                if fault is not None and fault_kind == "stall":
                     store.ended.wait(fault.seconds)
-                if fault is not None and fault.kind in ("cut", "lost", "stall"):
+                if fault_kind in ("cut", "lost", "stall"):
                     return self._reset()
-                if fault is not None and fault.kind == "unsaid":
+                if fault_kind == "unsaid":
                     answer = Answer(200, b"", {})
             except RejectedError as error:
                 answer = error_answer(error.code, error.message)
@@ -133,8 +143,8 @@ class Handler(BaseHTTPRequestHandler):
             with store.lock:
                 store.sent[request.operation] += len(answer.body)
                 if request.operation == "read":
-                    store.read(request.name, answer)
-            return self._send(self._as_it_comes(answer, request, fault), fault)
+                    store.record_read(request.name, answer)
+            return self._send(self._transform(answer, request, fault_kind), fault)
 
     do_GET = do_HEAD = do_POST = do_PUT = do_DELETE = do_PATCH = _serve  # noqa: N815
 
@@ -143,67 +153,67 @@ class Handler(BaseHTTPRequestHandler):
         store: FakeGcs = self.server.store
         return store
 
-    def _request(self) -> Request:
-        parts = urlsplit(self.path)
-        base = f"https://{self._host}" if self._host else f"http://{self.headers.get('Host', self._store.url[7:])}"
+    def _read_head(self) -> Request:
+        """Return the request without its body, which is not read yet."""
+        url = urlsplit(self.path)
+        host = self.headers.get("Host", f"127.0.0.1:{self._store.port}")
+        base = f"https://{self._host}" if self._host else f"http://{host}"
         headers = {name.lower(): value for name, value in self.headers.items()}
-        return Request(self.command, parts.path, base, dict(parse_qsl(parts.query, True)), headers)
+        return Request(self.command, url.path, base, dict(parse_qsl(url.query, True)), headers)
 
-    def _body(self, request: Request) -> bytes:
+    def _read_body(self, request: Request) -> bytes:
+        """Read the body of a request, half of it if it is cut."""
         if "chunked" in request.headers.get("transfer-encoding", "").lower():
-            return b"".join(iter(self._chunk, b""))
+            return b"".join(iter(self._read_chunk, b""))
         size = int(request.headers.get("content-length") or 0)
         data = self.rfile.read(size // 2 if request.is_cut else size)
         if self._store.bandwidth:
             time.sleep(len(data) / self._store.bandwidth)
         return data
 
-    def _chunk(self) -> bytes:
+    def _read_chunk(self) -> bytes:
+        """Read a chunk of a chunked body; the last one is empty."""
         size = int(self.rfile.readline().partition(b";")[0], 16)
         data = self.rfile.read(size)
         self.rfile.readline()
         return data
 
     def _forward(self, request: Request) -> Answer:
-        """Return the answer of another store."""
+        """Return the answer of the other store."""
         connection = http.client.HTTPConnection(str(self._store.forward), timeout=60)
-        headers = {name: value for name, value in self.headers.items() if name.lower() not in _OF_ONE_CONNECTION}
+        headers = {name: value for name, value in self.headers.items() if name.lower() not in _CONNECTION_HEADERS}
         try:
             connection.request(self.command, self.path, request.body or None, headers)
             response = connection.getresponse()
             data = response.read()
         finally:
             connection.close()
-        kept = {name: value for name, value in response.headers.items() if name.lower() not in _OF_ONE_CONNECTION}
-        if self._host and "Location" in kept:
-            # It does not know that it was asked by TLS.
-            kept["Location"] = kept["Location"].replace("http://", "https://", 1)
+        headers = {name: value for name, value in response.headers.items() if name.lower() not in _CONNECTION_HEADERS}
         if self._host:
+            # The other store does not know that the client uses TLS.
+            if "Location" in headers:
+                headers["Location"] = headers["Location"].replace("http://", "https://", 1)
             data = data.replace(b'"mediaLink":"http://', b'"mediaLink":"https://')
-        return Answer(response.status, data, kept)
+        return Answer(response.status, data, headers)
 
-    def _as_it_comes(self, answer: Answer, request: Request, fault: Fault | None) -> Answer:
-        """Return an answer as it leaves: packed for who asks for it so, and with what goes wrong on the way."""
+    def _transform(self, answer: Answer, request: Request, fault_kind: str) -> Answer:
+        """Return an answer as the client gets it: compressed if it requests that, and with the effect of a fault."""
         headers, body = answer.headers, answer.body
-        if self._store.hides_hashes or (fault is not None and fault.kind == "unhashed"):
+        if self._store.hides_hashes or fault_kind == "unhashed":
             headers = {name: value for name, value in headers.items() if name != "X-Goog-Hash"}
-        asks = [request.headers.get(name, "") for name in ("accept-encoding", "user-agent")]
+        # Google's store requires the word gzip in both headers.
+        requests_gzip = all("gzip" in request.headers.get(name, "") for name in ("accept-encoding", "user-agent"))
         is_json = headers.get("Content-Type", "").startswith("application/json")
-        if self._store.packs and is_json and all("gzip" in words for words in asks):
+        if self._store.packs and is_json and requests_gzip:
             headers, body = {**headers, "Content-Encoding": "gzip"}, gzip.compress(body)
-        if fault is not None and fault.kind in _SPOILING and not request.spoils:
-            body = spoiled(bytes(body))
-        if fault is not None and fault.kind == "short":
+        if fault_kind in _CORRUPTING and not request.is_corrupt:
+            body = flip_bit(bytes(body))
+        if fault_kind == "short":
             body = body[: len(body) // 2]
         return Answer(answer.code, body, headers)
 
-    def _reject_by(self, fault: Fault | None) -> None:
-        if fault is not None and fault.kind.isdigit():
-            raise RejectedError(int(fault.kind), "this is what was asked for")
-        if fault is not None and fault.kind == "expired":
-            self._store.expire_tokens()
-
     def _check_token(self, request: Request) -> None:
+        """Reject a request whose token the store does not accept; requests for tokens need none."""
         if request.operation == "token":
             return
         header = request.headers.get("authorization")
@@ -211,7 +221,7 @@ class Handler(BaseHTTPRequestHandler):
         self._store.check_token(header)
 
     def _reset(self) -> None:
-        """End the connection as a machine does that knows nothing of it."""
+        """Reset the connection: the client gets an error instead of the end of the data."""
         self.close_connection = True
         with contextlib.suppress(OSError):
             self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
@@ -221,6 +231,7 @@ class Handler(BaseHTTPRequestHandler):
         self.connection.close()
 
     def _send(self, answer: Answer, fault: Fault | None) -> None:
+        """Send an answer, truncated or slowly if the fault says so."""
         self.send_response(answer.code)
         for name, value in answer.headers.items():
             self.send_header(name, value)
@@ -239,7 +250,7 @@ class Handler(BaseHTTPRequestHandler):
         self._send_over(body, seconds)
 
     def _send_over(self, body: bytes | memoryview, seconds: float) -> None:
-        """Send a body so that it takes this long."""
+        """Send a body evenly over some seconds."""
         if not seconds:
             self.wfile.write(body)
             self.wfile.flush()

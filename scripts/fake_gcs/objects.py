@@ -9,11 +9,11 @@ import hashlib
 import itertools
 import threading
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import google_crc32c
 
-# Parts of an upload are multiples of this, but for the last.
+# All parts of an upload but the last have a multiple of these bytes.
 PART_BYTES = 256 << 10
 _PRECONDITIONS = ("ifGenerationMatch", "ifGenerationNotMatch", "ifMetagenerationMatch", "ifMetagenerationNotMatch")
 
@@ -33,8 +33,8 @@ class Object:
 
     Attributes:
         data: its bytes.
-        generation: larger than that of any object before it.
-        encoding: its Content-Encoding.
+        generation: number of the generation, larger than that of any object stored before.
+        encoding: its Content-Encoding, or None.
         kind: its Content-Type.
     """
 
@@ -45,21 +45,21 @@ class Object:
 
     @functools.cached_property
     def crc32c(self) -> str:
-        """As the API writes it: base64 of the big-endian bytes."""
+        """The CRC-32C, as the API has it: base64 of the big-endian bytes."""
         return base64.b64encode(google_crc32c.value(self.data).to_bytes(4, "big")).decode()
 
     @functools.cached_property
     def md5(self) -> str:
-        """Base64 of the digest."""
+        """The MD5 digest in base64."""
         return base64.b64encode(hashlib.md5(self.data).digest()).decode()
 
     @property
     def hashes(self) -> str:
-        """As in the header x-goog-hash."""
+        """The value of the header x-goog-hash."""
         return f"crc32c={self.crc32c},md5={self.md5}"
 
     def resource(self, bucket: str, name: str) -> dict[str, Any]:
-        """Return what the JSON API says of it."""
+        """Return the object's resource in the JSON API."""
         return {
             **({"contentEncoding": self.encoding} if self.encoding else {}),
             "kind": "storage#object",
@@ -81,29 +81,58 @@ class Object:
 
 @dataclasses.dataclass
 class Upload:
-    """A resumable upload: under way, or done, and then `result` is the object."""
+    """An upload.
+
+    Attributes:
+        bucket, name: bucket and name of the object.
+        query: query of the request that began it, which has the preconditions.
+        encoding: Content-Encoding of the object, or None.
+        kind: its Content-Type.
+        crc32c: the CRC-32C that the client sent, before the bytes or with the last of them, as in `Object.crc32c`; or None.
+        data: the bytes that were received.
+        result: the object, once the upload is finished.
+    """
 
     bucket: str
     name: str
-    said: Mapping[str, str]
+    query: Mapping[str, str]
     encoding: str | None
     kind: str
+    crc32c: str | None = None
     data: bytearray = dataclasses.field(default_factory=bytearray)
     result: Object | None = None
 
 
+class Page(NamedTuple):
+    """A page of a listing.
+
+    Attributes:
+        prefixes: names of the folders.
+        objects: the objects, by name.
+        next_token: token of the next page, None for the last page.
+    """
+
+    prefixes: list[str]
+    objects: dict[str, Object]
+    next_token: str | None
+
+
 class Objects:
-    """The state; its methods raise `RejectedError`, and may be called by several threads.
+    """The state; its methods raise `RejectedError`, and several threads may call them.
+
+    Their argument `query` is that of the request, which may have a generation and preconditions.
 
     Attributes:
         buckets: objects by bucket and name.
-        uploads: those under way, by id.
-        denied: buckets that nobody may touch.
+        uploads: unfinished uploads, by id.
+        finished: finished uploads, by id.
+        denied: buckets that no account may access.
         retained: buckets whose objects may be neither replaced nor deleted.
-        requester_pays: projects that may pay, by bucket; other buckets ask for none.
+        requester_pays: projects that may pay, by bucket; other buckets require none.
         uploads_at: scheme and host to which resumable uploads are sent, None for those of the request.
         needs_token: whether a request without a token is rejected.
-        repeats_folders: whether a page of a listing begins with the folder that the page before has ended with.
+        repeats_folders: whether a page of a listing begins with the folder with which the page before ended.
+        lock: lock of the state.
     """
 
     def __init__(self) -> None:
@@ -123,7 +152,7 @@ class Objects:
         self._expired: set[str] = set()
 
     def bucket(self, name: str) -> dict[str, Object]:
-        """Make a bucket, unless it is there; return its objects."""
+        """Make a bucket, unless it exists; return its objects by name."""
         return self.buckets.setdefault(name, {})
 
     def put(
@@ -133,38 +162,38 @@ class Objects:
         data: bytes,
         encoding: str | None = None,
         kind: str = "application/octet-stream",
-        said: Mapping[str, str] | None = None,
+        query: Mapping[str, str] | None = None,
     ) -> Object:
-        """Store an object as a new generation, if the preconditions that are `said` hold."""
+        """Store an object as a new generation, if the preconditions of `query` hold; return it."""
         with self.lock:
-            objects = self.opened(bucket)
-            check_preconditions(objects.get(name), said or {})
+            objects = self.find_bucket(bucket)
+            check_preconditions(objects.get(name), query or {})
             if name in objects:
                 self._check_retention(bucket, name)
             objects[name] = Object(data, next(self._generations), encoding, kind)
             return objects[name]
 
-    def opened(self, bucket: str) -> dict[str, Object]:
-        """Return the objects of a bucket that is there and may be touched."""
+    def find_bucket(self, bucket: str) -> dict[str, Object]:
+        """Return the objects of a bucket by name; reject a bucket that does not exist or is denied."""
         if bucket in self.denied:
             raise RejectedError(403, f"the account does not have storage.objects access to {bucket}")
         if bucket not in self.buckets:
             raise RejectedError(404, f"The specified bucket does not exist: {bucket}")
         return self.buckets[bucket]
 
-    def get(self, bucket: str, name: str, said: Mapping[str, str]) -> Object:
-        """Return an object, of the generation that is asked for."""
+    def get(self, bucket: str, name: str, query: Mapping[str, str]) -> Object:
+        """Return an object, of the requested generation."""
         with self.lock:
-            found = self.opened(bucket).get(name)
-            if found is None or said.get("generation", str(found.generation)) != str(found.generation):
+            stored = self.find_bucket(bucket).get(name)
+            if stored is None or query.get("generation", str(stored.generation)) != str(stored.generation):
                 raise RejectedError(404, f"No such object: {bucket}/{name}")
-            check_preconditions(found, said)
-            return found
+            check_preconditions(stored, query)
+            return stored
 
-    def delete(self, bucket: str, name: str, said: Mapping[str, str]) -> None:
-        """Remove an object."""
+    def delete(self, bucket: str, name: str, query: Mapping[str, str]) -> None:
+        """Remove an object, of the requested generation."""
         with self.lock:
-            self.get(bucket, name, said)
+            self.get(bucket, name, query)
             self._check_retention(bucket, name)
             del self.buckets[bucket][name]
 
@@ -177,70 +206,85 @@ class Objects:
             )
 
     def check_payer(self, bucket: str, *projects: str | None) -> None:
-        """Raise if a bucket asks for a project that pays, and there is none, or one that may not."""
+        """Reject a request to a bucket whose requesters pay, unless it names projects that may pay.
+
+        Args:
+            bucket: the bucket.
+            projects: projects that the request names, in several places; None for a place without one.
+        """
         payers = self.requester_pays.get(bucket)
         if payers is None:
             return
-        named = {project for project in projects if project is not None}
-        if not named:
+        named_projects = {project for project in projects if project is not None}
+        if not named_projects:
             raise RejectedError(400, "Bucket is a requester pays bucket but no user project provided.")
-        if named - payers:
+        if named_projects - payers:
             account = "nobody@test.iam.gserviceaccount.com"
             raise RejectedError(
                 403, f"{account} does not have serviceusage.services.use access to the Google Cloud project."
             )
 
-    def names(self, bucket: str, said: Mapping[str, str], most: int) -> tuple[list[str], dict[str, Object], str | None]:
-        """Return a page of a listing: prefixes, objects by name, and the token of the next page."""
-        prefix, delimiter, after = said.get("prefix", ""), said.get("delimiter"), said.get("pageToken", "")
-        limit = min(most, int(said.get("maxResults", most)))
+    def list_page(self, bucket: str, query: Mapping[str, str], most: int) -> Page:
+        """Return the page of a listing that a query requests, of at most `most` folders and objects.
+
+        A page token is the last name of the page before.
+        """
+        prefix, delimiter, last_name = query.get("prefix", ""), query.get("delimiter"), query.get("pageToken", "")
         with self.lock:
-            objects = dict(self.opened(bucket))
-        found: dict[str, Object | None] = {}
+            objects = dict(self.find_bucket(bucket))
+        # None for a folder.
+        entries: dict[str, Object | None] = {}
         for name, stored in objects.items():
-            if not name.startswith(prefix) or not said.get("startOffset", "") <= name:
+            if not name.startswith(prefix) or not query.get("startOffset", "") <= name:
                 continue
-            if "endOffset" in said and name >= said["endOffset"]:
+            if "endOffset" in query and name >= query["endOffset"]:
                 continue
-            head, cut, _ = name[len(prefix) :].partition(delimiter) if delimiter else ("", "", "")
-            if cut and not (
-                name.endswith(cut) and said.get("includeTrailingDelimiter") == "true" and head + cut == name
-            ):
-                found[prefix + head + cut] = None
+            head, separator, _ = name[len(prefix) :].partition(delimiter) if delimiter else ("", "", "")
+            folder = prefix + head + separator
+            lists_as_object = head + separator == name and query.get("includeTrailingDelimiter") == "true"
+            if separator and not lists_as_object:
+                entries[folder] = None
             else:
-                found[name] = stored
-        again = {after} if self.repeats_folders and found.get(after, ...) is None else set()
-        names = sorted(name for name in found if name > after or name in again)
-        page = names[:limit]
-        token = page[-1] if page and len(page) < len(names) else None
-        items = {name: item for name in page if (item := found[name]) is not None}
-        return [name for name in page if found[name] is None], items, token
+                entries[name] = stored
+        repeats_last = self.repeats_folders and entries.get(last_name, ...) is None
+        names = sorted(name for name in entries if name > last_name or (repeats_last and name == last_name))
+        page_names = names[: min(most, int(query.get("maxResults", most)))]
+        return Page(
+            prefixes=[name for name in page_names if entries[name] is None],
+            objects={name: entry for name in page_names if (entry := entries[name]) is not None},
+            next_token=page_names[-1] if page_names and len(page_names) < len(names) else None,
+        )
 
     def start_upload(self, upload: Upload) -> str:
-        """Begins an upload; returns its id."""
+        """Begin an upload, if its preconditions hold; return its id."""
         with self.lock:
-            check_preconditions(self.opened(upload.bucket).get(upload.name), upload.said)
-            number = f"secret-upload-{next(self._numbers)}"
-            self.uploads[number] = upload
-            return number
+            check_preconditions(self.find_bucket(upload.bucket).get(upload.name), upload.query)
+            upload_id = f"secret-upload-{next(self._numbers)}"
+            self.uploads[upload_id] = upload
+            return upload_id
 
-    def finish_upload(self, number: str, data: bytes) -> Object:
-        """End an upload with an object, if its preconditions hold; `data` is what came of its bytes."""
+    def finish_upload(self, upload_id: str, data: bytes) -> Object:
+        """Store the object of an upload, if its preconditions still hold; return it.
+
+        Args:
+            upload_id: the upload's id.
+            data: the object's bytes.
+        """
         with self.lock:
-            upload = self.uploads.pop(number)
-            upload.result = self.put(upload.bucket, upload.name, data, upload.encoding, upload.kind, upload.said)
-            self.finished[number] = upload
+            upload = self.uploads.pop(upload_id)
+            upload.result = self.put(upload.bucket, upload.name, data, upload.encoding, upload.kind, upload.query)
+            self.finished[upload_id] = upload
             return upload.result
 
     def new_token(self) -> str:
-        """Give out a token."""
+        """Issue a token."""
         with self.lock:
             token = f"secret-token-{next(self._numbers)}"
             self._tokens.add(token)
             return token
 
     def expire_tokens(self) -> None:
-        """No token that was given out is good any more."""
+        """Reject all issued tokens from now on."""
         with self.lock:
             self._expired |= self._tokens
 
@@ -250,18 +294,23 @@ class Objects:
             self._expired.clear()
 
     def check_token(self, header: str | None) -> None:
-        """Raise if the token is wrong, or missing although it is required."""
+        """Reject a header Authorization with an unknown or expired token, and a missing one if tokens are required."""
         if header is None and not self.needs_token:
             return
         if header is None or header.removeprefix("Bearer ") not in self._tokens - self._expired:
             raise RejectedError(401, "Invalid Credentials")
 
 
-def check_preconditions(current: Object | None, said: Mapping[str, str]) -> None:
-    """Raise if the present generation is not the expected one; 0 stands for none."""
-    known = {"Generation": current.generation if current else 0, "Metageneration": 1 if current else 0}
+def check_preconditions(current: Object | None, query: Mapping[str, str]) -> None:
+    """Reject a query with a precondition that does not hold.
+
+    Args:
+        current: the current generation of the object; None without one, whose generation is 0.
+        query: the query.
+    """
+    generation, metageneration = (current.generation, 1) if current else (0, 0)
     for name in _PRECONDITIONS:
-        if name in said:
-            is_equal = known["Metageneration" if "Meta" in name else "Generation"] == int(said[name])
+        if name in query:
+            is_equal = int(query[name]) == (metageneration if "Meta" in name else generation)
             if is_equal == ("Not" in name):
                 raise RejectedError(412, "At least one of the pre-conditions you specified did not hold.")

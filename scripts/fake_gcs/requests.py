@@ -1,10 +1,13 @@
-"""Requests, as the parts of the store get them, and answers."""
+"""Requests and answers, as the functions that answer get and return them."""
 
 from __future__ import annotations
 
 import dataclasses
+import email.parser
+import email.policy
 import json
 from collections.abc import Mapping
+from email.message import EmailMessage
 from typing import Any, NamedTuple
 
 
@@ -13,36 +16,43 @@ class Request:
     """A request whose head was read.
 
     Attributes:
-        method, path: as sent, the path still quoted.
-        base: scheme and host by which the store was asked.
-        said: the query, by name.
-        headers: by name in lower case.
-        body: what came with it.
-        operation, bucket, name: what it is for; filled in by the route.
-        spoils: whether the bytes that come with it are changed on the way.
-        is_cut: whether half of them never come.
+        method, path: as sent, the path without the query and still quoted.
+        base: scheme and host of the request's URL.
+        query: values of the query by name; groups of the route's pattern are added with a _ before their names.
+        headers: values of the headers by name in lower case.
+        body: the body.
+        operation, bucket, name: operation, bucket and object, which `route` sets.
+        is_corrupt: whether a fault changes the uploaded bytes.
+        is_cut: whether a fault ends the body after half of its bytes.
     """
 
     method: str
     path: str
     base: str
-    said: dict[str, str]
+    query: dict[str, str]
     headers: Mapping[str, str]
     body: bytes = b""
     operation: str = "other"
     bucket: str = ""
     name: str = ""
-    spoils: bool = False
+    is_corrupt: bool = False
     is_cut: bool = False
 
     def json(self) -> dict[str, Any]:
         """Return the body as a JSON object; an empty one if there is no body."""
-        found: dict[str, Any] = json.loads(self.body) if self.body.strip() else {}
-        return found
+        value: dict[str, Any] = json.loads(self.body) if self.body.strip() else {}
+        return value
 
-    def spoil(self, data: bytes) -> bytes:
-        """Return the bytes that came, or others."""
-        return spoiled(data) if self.spoils else data
+    def parse_parts(self) -> EmailMessage:
+        """Return the body of a multipart request as a message with its parts."""
+        head = f"Content-Type: {self.headers['content-type']}\r\n\r\n".encode()
+        message = email.parser.BytesParser(policy=email.policy.HTTP).parsebytes(head + self.body)
+        assert isinstance(message, EmailMessage)
+        return message
+
+    def corrupt(self, data: bytes) -> bytes:
+        """Return uploaded bytes, changed if the fault of the request says so."""
+        return flip_bit(data) if self.is_corrupt else data
 
 
 class Answer(NamedTuple):
@@ -54,17 +64,17 @@ class Answer(NamedTuple):
 
 
 def json_answer(value: Any, code: int = 200) -> Answer:
-    """Return a JSON object."""
+    """Return an answer with a JSON value."""
     return Answer(code, json.dumps(value).encode(), {"Content-Type": "application/json; charset=UTF-8"})
 
 
 def error_answer(code: int, message: str) -> Answer:
-    """Return an error as the JSON API words it."""
+    """Return an error in the form of the JSON API."""
     errors = [{"message": message, "domain": "global", "reason": "fake"}]
     return json_answer({"error": {"code": code, "message": message, "errors": errors}}, code)
 
 
-def spoiled(data: bytes) -> bytes:
-    """Return the same bytes, one bit apart."""
+def flip_bit(data: bytes) -> bytes:
+    """Return bytes with one bit changed, that in the middle."""
     middle = len(data) // 2
     return data[:middle] + bytes([data[middle] ^ 1]) + data[middle + 1 :] if data else data

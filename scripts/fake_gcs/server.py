@@ -18,13 +18,21 @@ from scripts.fake_gcs.http import Handler
 from scripts.fake_gcs.objects import Objects
 from scripts.fake_gcs.requests import Answer
 
+# Default number of entries in a page of a listing, few so that tests have several pages.
 PAGE = 5
-# Requests that are remembered.
-_READS = 100_000
+# Number of requests for bytes that `reads` keeps.
+_MOST_READS = 100_000
 
 
 class Read(NamedTuple):
-    """A request for bytes of an object: its answer, and when that was sent, by the monotonic clock."""
+    """A request for bytes of an object.
+
+    Attributes:
+        name: name of the object.
+        code: status code of the answer.
+        size: bytes of its body.
+        seconds: time of the answer, by the monotonic clock.
+    """
 
     name: str
     code: int
@@ -36,8 +44,8 @@ class FakeGcs(Objects):
     """The store; `with FakeGcs() as store` serves it at `store.url`.
 
     Args:
-        page: most objects in an answer to a listing.
-        port: of loopback; any that is free by default.
+        page: most entries in a page of a listing.
+        port: port of loopback; 0 for any that is free.
 
     Attributes:
         buckets, uploads, denied, retained, requester_pays, uploads_at, needs_token: see `Objects`.
@@ -46,17 +54,18 @@ class FakeGcs(Objects):
         sent: bytes of the bodies of answers, by operation.
         connections: number of connections.
         reads: the last requests for bytes of objects.
-        seen_authorization: the headers of this name, of every kind that came.
-        seen_projects: the projects that requests named in their URL and in the header of Google's library.
-        latency: seconds that every request waits before anything is done.
-        forward: HOST:PORT of another store, which answers in place of this one all but questions for tokens.
-        bandwidth: bytes per second of each answer's body, None for as many as there can be.
-        packs: whether JSON is packed for clients that ask for it as Google wants, by two headers.
-        hides_hashes: whether answers lack X-Goog-Hash, as some proxies leave them.
-        capacity: requests at the same time that are answered, None for any number; more get 429.
-        retry_after: seconds of the header Retry-After of answers 429 and 503, None for none.
+        seen_authorization: all values of the header Authorization in requests; empty for a request without it.
+        seen_projects: pairs of the projects that requests named in their URL and in a header; None for none.
+        latency: seconds that every request waits before it is executed.
+        forward: HOST:PORT of another store that answers all requests except those for tokens; None for this store.
+        bandwidth: bytes per second of each request's and answer's body, None for no limit.
+        packs: whether JSON is compressed for clients that request it by the two headers that Google requires.
+        hides_hashes: whether answers lack X-Goog-Hash, which some proxies remove.
+        capacity: number of requests that are answered at the same time, None for no limit; others get 429.
+        retry_after: seconds in the header Retry-After of answers 429 and 503, None for no header.
+        page: most entries in a page of a listing.
         ended: set when the store ends.
-        in_flight, most_in_flight: requests at the same time, now and at most.
+        in_flight, most_in_flight: number of requests at the same time, now and at most.
     """
 
     def __init__(self, page: int = PAGE, port: int = 0) -> None:
@@ -65,7 +74,7 @@ class FakeGcs(Objects):
         self.requests: Counter[str] = Counter()
         self.sent: Counter[str] = Counter()
         self.connections = 0
-        self.reads: deque[Read] = deque(maxlen=_READS)
+        self.reads: deque[Read] = deque(maxlen=_MOST_READS)
         self.seen_authorization: set[str] = set()
         self.seen_projects: set[tuple[str | None, str | None]] = set()
         self.latency = 0.0
@@ -88,48 +97,49 @@ class FakeGcs(Objects):
 
     def __exit__(self, *_: object) -> None:
         self.ended.set()
-        ends = threading.Thread(target=self._server.shutdown)
-        ends.start()
-        # It looks whether to end every 20 ms, and at a connection.
+        shutdown = threading.Thread(target=self._server.shutdown)
+        shutdown.start()
+        # The server notices a shutdown every 20 ms, or at once after a connection.
         with contextlib.suppress(OSError):
             socket.create_connection(("127.0.0.1", self.port)).close()
-        ends.join()
+        shutdown.join()
         self._server.server_close()
         self._server.close_connections()
 
-    def read(self, name: str, answer: Answer) -> None:
-        """Remember a request for bytes of an object."""
+    def record_read(self, name: str, answer: Answer) -> None:
+        """Add a request for bytes of an object to `reads`."""
         self.reads.append(Read(name, answer.code, len(answer.body), time.monotonic()))
 
     def counts(self) -> dict[str, Any]:
         """Return the counters, and the CPU seconds of the process: the answer to GET /counts.
 
-        `most_in_flight` counts from the call before.
+        `most_in_flight` is the maximum since the last call.
         """
         with self.lock:
-            found = {"requests": dict(self.requests), "sent": dict(self.sent), "connections": self.connections}
+            counters = {"requests": dict(self.requests), "sent": dict(self.sent), "connections": self.connections}
             most, self.most_in_flight = self.most_in_flight, self.in_flight
-            return {**found, "most_in_flight": most, "cpu_seconds": time.process_time()}
+            return {**counters, "most_in_flight": most, "cpu_seconds": time.process_time()}
 
     @property
     def tls(self) -> ssl.SSLContext:
-        """For connections to the hosts that it stands in for."""
-        return self._made_tls()[0]
+        """The TLS context for connections to Google's hosts."""
+        return self._get_tls()[0]
 
     @property
     def authority(self) -> bytes:
-        """The certificate that whoever takes this for his proxy must trust, in PEM."""
-        return self._made_tls()[1]
+        """The certificate in PEM that clients must trust if the store is their proxy."""
+        return self._get_tls()[1]
 
-    def _made_tls(self) -> tuple[ssl.SSLContext, bytes]:
+    def _get_tls(self) -> tuple[ssl.SSLContext, bytes]:
+        """Return the TLS context and the authority's certificate, which are made at the first call."""
         with self.lock:
             if self._tls is None:
                 self._tls = server_context()
             return self._tls
 
     @contextlib.contextmanager
-    def counted(self) -> Iterator[bool]:
-        """Count a request; yield whether it is one too many."""
+    def count_request(self) -> Iterator[bool]:
+        """Count the body as a request in flight; yield whether there are more of them than the store's capacity."""
         with self.lock:
             self.in_flight += 1
             self.most_in_flight = max(self.most_in_flight, self.in_flight)
@@ -142,6 +152,8 @@ class FakeGcs(Objects):
 
 
 class _Server(ThreadingHTTPServer):
+    """The server of a store, with a thread for each connection."""
+
     daemon_threads = True
     # A client opens all its connections at once.
     request_queue_size = 256
@@ -152,21 +164,22 @@ class _Server(ThreadingHTTPServer):
         super().__init__(address, Handler)
 
     def server_bind(self) -> None:
-        # Python's own asks for the name of the address, which may take seconds.
+        # Python's method looks up the name of the address, which may take seconds.
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self.socket.bind(self.server_address)
         self.server_address = self.socket.getsockname()
         self.server_name, self.server_port = "localhost", self.server_address[1]
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        self._connections = {known for known in self._connections if known.fileno() >= 0} | {request}
+        open_connections = {connection for connection in self._connections if connection.fileno() >= 0}
+        self._connections = open_connections | {request}
         super().process_request(request, client_address)
 
     def close_connections(self) -> None:
-        """End those that clients keep for later."""
+        """End the connections that clients keep open."""
         for connection in self._connections:
             with contextlib.suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Nothing: clients go away when they like; an answer of 500 tells them of mistakes here."""
+        """Ignore errors of connections: clients may end them at any time."""

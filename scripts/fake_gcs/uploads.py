@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import base64
-import email.parser
-import email.policy
 import json
 import re
 from typing import Any
@@ -17,117 +15,127 @@ from scripts.fake_gcs.requests import Answer, Request, json_answer
 
 _CONTENT_RANGE = re.compile(r"bytes (?:(\d+)-(\d+)|\*)/(\d+|\*)")
 _HASH = re.compile(r"crc32c=([A-Za-z0-9+/=]+)")
-# Hashes may be said before the bytes or with the last of them.
-_CRC32C = "_crc32c"
+_NO_UPLOAD = "there is no such upload (any more)"
 
 
 def start(store: Objects, request: Request) -> Answer:
-    """Begins a resumable upload, or takes an object that comes whole."""
-    kind = request.said.get("uploadType")
+    """Begin a resumable upload, or store the object of a request that contains all of it."""
+    kind = request.query.get("uploadType")
     if kind == "resumable":
-        said = request.json()
-        name = _named(request, said)
-        number = store.start_upload(_upload(request, said, request.headers.get("x-upload-content-type")))
-        query = urlencode({"uploadType": "resumable", "name": name, "upload_id": number})
+        upload = _make_upload(request, request.json(), request.headers.get("x-upload-content-type"))
+        upload_id = store.start_upload(upload)
+        query = urlencode({"uploadType": "resumable", "name": upload.name, "upload_id": upload_id})
         location = f"{store.uploads_at or request.base}/upload/storage/v1/b/{quote(request.bucket)}/o?{query}"
         return Answer(200, b"", {"Location": location})
     if kind == "multipart":
-        head = f"Content-Type: {request.headers['content-type']}\r\n\r\n".encode()
-        message = email.parser.BytesParser(policy=email.policy.HTTP).parsebytes(head + request.body)
-        described, held = message.iter_parts()
-        # The parser takes text apart by lines; the bytes are what stands between the boundaries.
-        boundary = b"\r\n--" + message.get_boundary().encode() + b"--"  # type: ignore[union-attr]
-        body = request.body[: request.body.rindex(boundary)]
-        content = body[body.index(b"\r\n\r\n", body.index(b"\r\n\r\n") + 4) + 4 :]
-        said = json.loads(described.get_content() if described.get_content_maintype() == "text" else _bytes(described))
-        _named(request, said)
-        upload = _upload(request, said, held.get_content_type())
+        upload, content = _parse_multipart(request)
     elif kind == "media":
-        upload, content = _upload(request, {}, request.headers.get("content-type")), request.body
+        upload, content = _make_upload(request, {}, request.headers.get("content-type")), request.body
     else:
         raise RejectedError(400, f"uploadType={kind}")
-    number = store.start_upload(upload)
+    upload_id = store.start_upload(upload)
     upload.data += content
-    return _finished(store, request, number)
+    return _finish(store, request, upload_id)
 
 
-def look(request: Request) -> None:
-    """Tells a part of an upload from the question how much has come."""
-    said = _CONTENT_RANGE.fullmatch(request.headers.get("content-range", ""))
-    if said is not None and said[1] is None and said[3] != "0":
-        request.operation = "status"
+def _parse_multipart(request: Request) -> tuple[Upload, bytes]:
+    """Return the upload and the content of a multipart request, whose parts are the metadata and the content."""
+    message = request.parse_parts()
+    metadata_part, content_part = message.iter_parts()
+    # Not from the parser, which splits text into lines: the bytes after the second head, up to the last boundary.
+    boundary = message.get_boundary()
+    assert boundary is not None
+    body = request.body[: request.body.rindex(b"\r\n--" + boundary.encode() + b"--")]
+    content = body[body.index(b"\r\n\r\n", body.index(b"\r\n\r\n") + 4) + 4 :]
+    if metadata_part.get_content_maintype() == "text":
+        metadata = json.loads(metadata_part.get_content())
+    else:
+        payload = metadata_part.get_payload(decode=True)
+        assert isinstance(payload, bytes)
+        metadata = json.loads(payload)
+    return _make_upload(request, metadata, content_part.get_content_type()), content
 
 
-def go_on(store: Objects, request: Request) -> Answer:
-    """Take a part of an upload, or report how much has come."""
-    number = request.said["upload_id"]
-    done = store.finished.get(number)
-    if done is not None and done.result is not None:
-        return json_answer(done.result.resource(done.bucket, done.name))
-    upload = store.uploads.get(number)
+def asks_for_status(request: Request) -> bool:
+    """Return whether a request for an upload only asks for the size that was received."""
+    match = _CONTENT_RANGE.fullmatch(request.headers.get("content-range", ""))
+    # `bytes */0` sends the end of an empty object.
+    return match is not None and match[1] is None and match[3] != "0"
+
+
+def continue_upload(store: Objects, request: Request) -> Answer:
+    """Add a part to an upload, and finish it with its last part; answer with the object or the received size."""
+    upload_id = request.query["upload_id"]
+    finished = store.finished.get(upload_id)
+    if finished is not None and finished.result is not None:
+        return json_answer(finished.result.resource(finished.bucket, finished.name))
+    upload = store.uploads.get(upload_id)
     if upload is None:
-        raise RejectedError(410, "there is no such upload (any more)")
+        raise RejectedError(410, _NO_UPLOAD)
     header = request.headers.get("content-range")
-    said = _CONTENT_RANGE.fullmatch(header) if header else None
-    if header and said is None:
+    match = _CONTENT_RANGE.fullmatch(header) if header else None
+    if header and match is None:
         raise RejectedError(400, f"Content-Range: {header}")
-    total = str(len(request.body)) if said is None else said[3]
-    if said is None or said[1] is not None:
-        _take(upload, request, int(said[1]) if said else 0, is_last=total != "*")
+    # Without the header, the body is the whole object. The total is * until the last part.
+    first, _, total = match.groups() if match else ("0", "", str(len(request.body)))
+    if first is not None:
+        _add_part(upload, request, int(first), is_last=total != "*")
     if not request.is_cut and total != "*" and len(upload.data) == int(total):
-        if found := _HASH.search(request.headers.get("x-goog-hash", "")):
-            upload.said = {**upload.said, _CRC32C: found[1]}
-        return _finished(store, request, number)
+        if hash_match := _HASH.search(request.headers.get("x-goog-hash", "")):
+            upload.crc32c = hash_match[1]
+        return _finish(store, request, upload_id)
     return Answer(308, b"", {"Range": f"bytes=0-{len(upload.data) - 1}"} if upload.data else {})
 
 
 def abandon(store: Objects, request: Request) -> Answer:
-    """Forgets an upload."""
-    if store.uploads.pop(request.said["upload_id"], None) is None:
-        raise RejectedError(410, "there is no such upload (any more)")
+    """Remove an unfinished upload."""
+    if store.uploads.pop(request.query["upload_id"], None) is None:
+        raise RejectedError(410, _NO_UPLOAD)
+    # The code of Google's store for an upload that its client ends.
     return Answer(499, b"", {})
 
 
-def _take(upload: Upload, request: Request, first: int, *, is_last: bool) -> None:
+def _add_part(upload: Upload, request: Request, first: int, *, is_last: bool) -> None:
+    """Add a request's body to an upload, at the offset `first`; bytes that are there already are skipped."""
     if first > len(upload.data):
         raise RejectedError(503, f"byte {len(upload.data)} is the next, not {first}")
     if not is_last and len(request.body) % PART_BYTES and not request.is_cut:
         raise RejectedError(
             400, f"a part of {len(request.body)} bytes; all but the last have a multiple of {PART_BYTES}"
         )
-    fresh = request.body[len(upload.data) - first :]
-    # What came of a part that was cut is kept in whole pieces.
-    upload.data += fresh[: len(fresh) // PART_BYTES * PART_BYTES] if request.is_cut else fresh
+    new_bytes = request.body[len(upload.data) - first :]
+    # As Google's store does, keep a multiple of PART_BYTES of a part whose connection ended.
+    upload.data += new_bytes[: len(new_bytes) // PART_BYTES * PART_BYTES] if request.is_cut else new_bytes
 
 
-def _finished(store: Objects, request: Request, number: str) -> Answer:
-    upload = store.uploads[number]
-    due = upload.said.get(_CRC32C)
-    data = request.spoil(bytes(upload.data))
-    if due is not None and base64.b64decode(due) != google_crc32c.value(data).to_bytes(4, "big"):
-        del store.uploads[number]
-        raise RejectedError(400, f"Provided CRC32C {due!r} doesn't match the bytes that came.")
-    stored = store.finish_upload(number, data)
+def _finish(store: Objects, request: Request, upload_id: str) -> Answer:
+    """Store the object of an upload whose bytes were all received, if they have the checksum that the client sent."""
+    upload = store.uploads[upload_id]
+    data = request.corrupt(bytes(upload.data))
+    crc32c = google_crc32c.value(data).to_bytes(4, "big")
+    if upload.crc32c is not None and base64.b64decode(upload.crc32c) != crc32c:
+        del store.uploads[upload_id]
+        raise RejectedError(400, f"Provided CRC32C {upload.crc32c!r} doesn't match the bytes that came.")
+    stored = store.finish_upload(upload_id, data)
     return json_answer(stored.resource(upload.bucket, upload.name))
 
 
-def _upload(request: Request, described: dict[str, Any], kind: str | None) -> Upload:
-    said = dict(request.said)
-    if "crc32c" in described:
-        said[_CRC32C] = described["crc32c"]
-    kind = described.get("contentType") or kind or "application/octet-stream"
-    encoding = described.get("contentEncoding") or said.get("contentEncoding")
-    return Upload(request.bucket, _named(request, described), said, encoding, kind)
+def _make_upload(request: Request, metadata: dict[str, Any], kind: str | None) -> Upload:
+    """Return the upload that a request begins, and set the request's name.
 
-
-def _named(request: Request, described: dict[str, Any]) -> str:
-    request.name = request.said.get("name") or described.get("name") or ""
+    Args:
+        request: the request.
+        metadata: the object's metadata in the request.
+        kind: its Content-Type if the metadata has none.
+    """
+    request.name = request.query.get("name") or metadata.get("name") or ""
     if not request.name:
         raise RejectedError(400, "Required: name")
-    return request.name
-
-
-def _bytes(part: Any) -> bytes:
-    data = part.get_payload(decode=True)
-    assert isinstance(data, bytes)
-    return data
+    return Upload(
+        request.bucket,
+        request.name,
+        request.query,
+        encoding=metadata.get("contentEncoding") or request.query.get("contentEncoding"),
+        kind=metadata.get("contentType") or kind or "application/octet-stream",
+        crc32c=metadata.get("crc32c"),
+    )

@@ -1,5 +1,5 @@
 # ruff: noqa: ARG001, ARG002  (TPUEstimator looks at the names of a model_fn's arguments; hooks get all of theirs)
-"""Programs of scripts/oracle_tf215 with what public programs do besides training: results they read, iterators that hooks
+"""Programs of scripts/oracle_tf215 with what public programs do in addition to training: results they read, iterators that hooks
 initialise, sparse features, steps that do not count, and checkpoints with partitioned variables."""
 
 from __future__ import annotations
@@ -12,56 +12,63 @@ from model import (
     LABELS,
     ROWS,
     SIDE,
+    add_prefix,
     base,
-    checkpoints,
+    copy_start,
     dense,
-    estimator,
-    events,
-    finite,
     input_fn,
-    model,
-    named,
-    note,
-    take_start,
+    list_checkpoint_steps,
+    make_estimator,
+    make_finite_input_fn,
+    make_model_fn,
+    read_events,
+    read_variables,
+    record_folder,
     tpu,
-    variables,
 )
 
 
 def results(folder):
-    """Record the types of what evaluate returns, and what the event file has of vectors and serialised summaries."""
+    """Record the types of the metrics that evaluate returns, and the summaries of vectors and images in the event file."""
 
     def model_fn(features, labels, mode, params):
         logits = dense(features, False)
         loss = tf.losses.sparse_softmax_cross_entropy(labels, logits)
         step = tf.train.get_global_step()
         train_op = tf.train.GradientDescentOptimizer(0.1).minimize(loss, global_step=step)
-        found = tf.nn.softmax(logits)[:, 0]
+        first_probabilities = tf.nn.softmax(logits)[:, 0]
         metrics = {
             "accuracy": tf.metrics.accuracy(labels, tf.argmax(logits, 1)),
-            "precision_at": tf.metrics.precision_at_thresholds(tf.equal(labels, 0), found, [0.2, 0.3, 0.5]),
+            "precision_at": tf.metrics.precision_at_thresholds(
+                tf.equal(labels, 0), first_probabilities, [0.2, 0.3, 0.5]
+            ),
             "precision_at_k": tf.metrics.precision_at_k(tf.cast(labels, tf.int64), logits, 2),
             "pictures": (tf.summary.image("seen", tf.zeros([1, 2, 2, 1])), tf.no_op()),
         }
         return base.EstimatorSpec(mode, loss=loss, train_op=train_op, eval_metric_ops=metrics)
 
-    take_start(folder)
-    built = estimator(folder, model_fn)
-    built.train(input_fn, steps=4)
-    metrics = built.evaluate(finite(40))
-    items = {name: value.item() for name, value in metrics.items() if np.ndim(value) == 0 and hasattr(value, "item")}
-    seen = {}
+    copy_start(folder)
+    estimator = make_estimator(folder, model_fn)
+    estimator.train(input_fn, steps=4)
+    metrics = estimator.evaluate(make_finite_input_fn(40))
+    scalar_values = {
+        name: value.item() for name, value in metrics.items() if np.ndim(value) == 0 and hasattr(value, "item")
+    }
+    summaries = {}
     for path in folder.glob("eval/*tfevents*"):
         for event in tf.train.summary_iterator(str(path)):
             for value in event.summary.value:
                 kind = value.WhichOneof("value")
-                seen[value.tag] = [kind, tf.make_ndarray(value.tensor) if kind == "tensor" and value.node_name else 0]
+                summaries[value.tag] = [
+                    kind,
+                    tf.make_ndarray(value.tensor) if kind == "tensor" and value.node_name else 0,
+                ]
     types = {name: type(value).__name__ for name, value in metrics.items()}
-    return {**named("types", types), **named("items", items), **named("summaries", seen)}
+    return {**add_prefix("types", types), **add_prefix("items", scalar_values), **add_prefix("summaries", summaries)}
 
 
-class Initializes(tf.train.SessionRunHook):
-    """Feeds the arrays to the iterator's initializer, which input_fn hands over."""
+class InitializingHook(tf.train.SessionRunHook):
+    """Runs the initializer of the iterator of its input_fn, and feeds the arrays to it."""
 
     def after_create_session(self, session, coord):
         self.initialize(session)
@@ -75,12 +82,12 @@ class Initializes(tf.train.SessionRunHook):
 
 
 def initialised_iterator(folder):
-    take_start(folder)
-    hook = Initializes()
-    built = estimator(folder, model())
-    built.train(hook.input_fn, hooks=[hook], steps=7)
-    metrics = built.evaluate(hook.input_fn, hooks=[hook], steps=3)
-    return {**named("metrics", metrics), **note(folder)}
+    copy_start(folder)
+    hook = InitializingHook()
+    estimator = make_estimator(folder, make_model_fn())
+    estimator.train(hook.input_fn, hooks=[hook], steps=7)
+    metrics = estimator.evaluate(hook.input_fn, hooks=[hook], steps=3)
+    return {**add_prefix("metrics", metrics), **record_folder(folder)}
 
 
 def sparse_features(folder):
@@ -89,10 +96,10 @@ def sparse_features(folder):
     spec = {"ids": tf.io.VarLenFeature(tf.int64), "flat": tf.io.FixedLenFeature([16], tf.float32)}
 
     def example(row):
-        found = tf.train.Example()
-        found.features.feature["ids"].int64_list.value.extend(rows[row])
-        found.features.feature["flat"].float_list.value.extend(FLAT[row])
-        return found.SerializeToString()
+        example_proto = tf.train.Example()
+        example_proto.features.feature["ids"].int64_list.value.extend(rows[row])
+        example_proto.features.feature["flat"].float_list.value.extend(FLAT[row])
+        return example_proto.SerializeToString()
 
     examples = [example(row) for row in range(ROWS)]
 
@@ -115,19 +122,19 @@ def sparse_features(folder):
         train_op = tf.train.AdagradOptimizer(0.1).minimize(loss, global_step=step)
         return tpu.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
 
-    take_start(folder)
-    built = estimator(folder, model_fn)
-    built.train(lambda params: sparse_input_fn(params).repeat(), steps=10)
-    rows = list(built.predict(lambda params: sparse_input_fn(params, 21)))
-    metrics = built.evaluate(lambda params: sparse_input_fn(params, 40))
-    found = {f"predictions/{name}": [row[name] for row in rows] for name in rows[0]}
-    return {**named("metrics", metrics), **found, **note(folder)}
+    copy_start(folder)
+    estimator = make_estimator(folder, model_fn)
+    estimator.train(lambda params: sparse_input_fn(params).repeat(), steps=10)
+    rows = list(estimator.predict(lambda params: sparse_input_fn(params, 21)))
+    metrics = estimator.evaluate(lambda params: sparse_input_fn(params, 40))
+    record = {f"predictions/{name}": [row[name] for row in rows] for name in rows[0]}
+    return {**add_prefix("metrics", metrics), **record, **record_folder(folder)}
 
 
 def skipped_steps(folder):
-    """Train with steps that leave the global step alone, as a loss scale does, at several intervals."""
+    """Train with steps that do not count, as those that a loss scale skips, at several intervals of summaries."""
 
-    def built(features, labels, mode, every):
+    def make_spec(features, labels, mode, every):
         loss = tf.losses.sparse_softmax_cross_entropy(labels, dense(features, False))
         tries = tf.get_variable("tries", [], tf.int64, initializer=tf.zeros_initializer(), trainable=False)
         step = tf.train.get_global_step()
@@ -142,31 +149,37 @@ def skipped_steps(folder):
             mode, loss=loss, train_op=tf.group(update, step.assign_add(tf.cast(counts, tf.int64)))
         )
 
-    found = {}
+    record = {}
     for every in (2, 3, 4):
         for interval in (1, 2, 3):
-            place = folder / f"{every}_{interval}"
-            take_start(place)
+            subfolder = folder / f"{every}_{interval}"
+            copy_start(subfolder)
 
             def model_fn(features, labels, mode, params):
-                return built(features, labels, mode, params["every"])
+                return make_spec(features, labels, mode, params["every"])
 
-            own = estimator(
-                place,
+            estimator = make_estimator(
+                subfolder,
                 model_fn,
                 params={"every": every},
                 iterations=4,
                 save_summary_steps=interval,
                 save_checkpoints_steps=4,
             )
-            own.train(input_fn, max_steps=9)
-            # At longer intervals, the original reads the step while it is updated, before or after that.
-            seen = note(place) if interval == 1 else {"checkpoints": checkpoints(place), **variables(place)}
-            found |= named(f"every {every}, interval {interval}", seen)
-    return found
+            estimator.train(input_fn, max_steps=9)
+            # At longer intervals, the original's steps of events vary: it reads the step while it is updated.
+            subfolder_record = (
+                record_folder(subfolder)
+                if interval == 1
+                else {"checkpoints": list_checkpoint_steps(subfolder), **read_variables(subfolder)}
+            )
+            record |= add_prefix(f"every {every}, interval {interval}", subfolder_record)
+    return record
 
 
-class Counts(tf.train.SessionRunHook):
+class CountingHook(tf.train.SessionRunHook):
+    """Counts the global step, which the train_op leaves alone."""
+
     def begin(self):
         self.count = tf.train.get_global_step().assign_add(1)
 
@@ -179,9 +192,9 @@ def counting_hook(folder):
         loss = tf.losses.sparse_softmax_cross_entropy(labels, dense(features, False))
         return tpu.TPUEstimatorSpec(mode, loss=loss, train_op=tf.train.GradientDescentOptimizer(0.1).minimize(loss))
 
-    take_start(folder)
-    estimator(folder, model_fn).train(input_fn, hooks=[Counts()], max_steps=3)
-    return variables(folder)
+    copy_start(folder)
+    make_estimator(folder, model_fn).train(input_fn, hooks=[CountingHook()], max_steps=3)
+    return read_variables(folder)
 
 
 def infinite_loss(folder):
@@ -198,14 +211,16 @@ def infinite_loss(folder):
         scale = (np.arange(ROWS) // BATCH).astype(np.float32)
         return tf.data.Dataset.from_tensor_slices(({"flat": FLAT, "scale": scale}, LABELS)).repeat().batch(BATCH, True)
 
-    take_start(folder)
-    estimator(folder, model_fn, iterations=4).train(scaled, steps=10)
-    steps, losses = events(folder)
+    copy_start(folder)
+    make_estimator(folder, model_fn, iterations=4).train(scaled, steps=10)
+    steps, losses = read_events(folder)
     losses = {step: loss if np.isfinite(loss) else "infinite" for step, loss in losses.items()}
-    return {"losses": losses, **named("event steps", steps), **variables(folder)}
+    return {"losses": losses, **add_prefix("event steps", steps), **read_variables(folder)}
 
 
-class Ends(tf.train.SessionRunHook):
+class EndHook(tf.train.SessionRunHook):
+    """Records the end of the training."""
+
     def __init__(self, calls):
         self.calls = calls
 
@@ -213,8 +228,8 @@ class Ends(tf.train.SessionRunHook):
         self.calls.append("end")
 
 
-class Notes(base.FinalExporter):
-    """Notes each evaluation."""
+class RecordingExporter(base.FinalExporter):
+    """Records each evaluation."""
 
     def __init__(self, calls):
         self.calls = calls
@@ -229,23 +244,25 @@ class Notes(base.FinalExporter):
 
 def last_evaluation(folder):
     """Record the order of the last evaluation, throttled or not, and the end of the training's hooks."""
-    found = {}
+    record = {}
     for throttle in (0, 600):
         for by_hook in (False, True):
-            calls, place = [], folder / f"{throttle}_{by_hook}"
-            take_start(place)
-            hooks = [tf.train.CheckpointSaverHook(str(place), save_steps=2)] if by_hook else []
+            calls, subfolder = [], folder / f"{throttle}_{by_hook}"
+            copy_start(subfolder)
+            hooks = [tf.train.CheckpointSaverHook(str(subfolder), save_steps=2)] if by_hook else []
             base.train_and_evaluate(
-                estimator(place, model(), save_checkpoints_steps=2),
-                base.TrainSpec(input_fn, max_steps=6, hooks=[*hooks, Ends(calls)]),
-                base.EvalSpec(finite(BATCH), exporters=[Notes(calls)], throttle_secs=throttle),
+                make_estimator(subfolder, make_model_fn(), save_checkpoints_steps=2),
+                base.TrainSpec(input_fn, max_steps=6, hooks=[*hooks, EndHook(calls)]),
+                base.EvalSpec(
+                    make_finite_input_fn(BATCH), exporters=[RecordingExporter(calls)], throttle_secs=throttle
+                ),
             )
-            found[f"calls/throttle {throttle}, saver by hook {by_hook}"] = calls
-    return found
+            record[f"calls/throttle {throttle}, saver by hook {by_hook}"] = calls
+    return record
 
 
 def partitioned(folder):
-    """Begin with the original's checkpoint of 4 steps, which has the partitioned variables whole, and train 4 more."""
+    """Continue from the original's checkpoint of 4 steps, which has partitioned variables as whole ones, to 8 steps."""
 
     def model_fn(features, labels, mode, params):
         parts = tf.fixed_size_partitioner(3)
@@ -259,15 +276,15 @@ def partitioned(folder):
         return tpu.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
 
     if SIDE == "original":
-        estimator(folder, model_fn).train(input_fn, steps=4)
+        make_estimator(folder, model_fn).train(input_fn, steps=4)
     else:
-        take_start(folder, 4)
-    built = estimator(folder, model_fn)
-    metrics = built.evaluate(input_fn, steps=3)
-    built.train(input_fn, max_steps=8)
-    losses = {step: loss for step, loss in events(folder)[1].items() if step > 4}
-    rows = [row["logits"] for row in built.predict(finite(10))]
-    return {**named("metrics", metrics), "losses": losses, "predictions/logits": rows}
+        copy_start(folder, 4)
+    estimator = make_estimator(folder, model_fn)
+    metrics = estimator.evaluate(input_fn, steps=3)
+    estimator.train(input_fn, max_steps=8)
+    losses = {step: loss for step, loss in read_events(folder)[1].items() if step > 4}
+    rows = [row["logits"] for row in estimator.predict(make_finite_input_fn(10))]
+    return {**add_prefix("metrics", metrics), "losses": losses, "predictions/logits": rows}
 
 
 CARRIED = (

@@ -2,7 +2,9 @@
 """Cases of model functions that leave operations with an effect in the graph, for scripts/oracle_tf215 and for the tests.
 
 The model is one variable `w` that starts at 10 (in a checkpoint) or 3, and the loss is its square: with a learning rate of 0.1 each
-step multiplies it by 0.8. Each case adds one kind of operation, which something runs or nothing does.
+step multiplies it by 0.8. Each case adds one kind of operation, which the train_op, the loss or a hook runs, or nothing.
+
+A case is a function whose first argument is `m`, a Model; it returns the spec.
 """
 
 from __future__ import annotations
@@ -20,14 +22,19 @@ def keras():
 
 
 class Model:
-    """A call of model_fn in the middle of its work.
+    """A call of model_fn, with the parts that its case completes.
 
     Args:
         tpu: the module with TPUEstimatorSpec.
-        mode: of the call.
-        features: of the call.
-        checkpoint: path of a checkpoint, written by `write_checkpoint`.
-        calls: what Python functions in the graph append to.
+        mode: mode of the call.
+        features: features of the call.
+        checkpoint: path of the checkpoint of `write_checkpoint`.
+        calls: list to which Python functions in the graph append.
+
+    Attributes:
+        trains: whether the mode is training.
+        w: the variable.
+        loss: its square.
     """
 
     def __init__(self, tpu, mode, features, checkpoint, calls):
@@ -66,7 +73,7 @@ class Model:
 
 
 def write_checkpoint(folder):
-    """Write w = 10, scope/w = 20 and p = [1, 2, 3, 4] as the original's Saver does; returns the path."""
+    """Write a checkpoint with w = 10, scope/w = 20 and p = [1, 2, 3, 4] as the original's Saver does; return its path."""
     with tf.Graph().as_default(), tf.Session() as session:
         for name, value in (("w", 10.0), ("scope/w", 20.0), ("p", [1.0, 2.0, 3.0, 4.0])):
             tf.get_variable(name, initializer=tf.constant(value), use_resource=True)
@@ -113,7 +120,7 @@ def init_twice(m):
 
 
 def init_in_every_mode_but_of_no_use(m):
-    """Keep trained values if an evaluation or a prediction builds the same graph."""
+    """Keep trained values when an evaluation or a prediction builds the same graph."""
     tf.train.init_from_checkpoint(m.checkpoint, {"w": "w"})
     return m.spec(after=m.counter().assign_add(1.0))
 
@@ -301,16 +308,16 @@ def local_variable_in_train_op(m):
 
 def static_table(m):
     rows = tf.lookup.KeyValueTensorInitializer(tf.constant(["a", "b"]), tf.constant([1.0, 2.0]))
-    found = tf.lookup.StaticHashTable(rows, -1.0).lookup(tf.constant("b"))
-    return m.spec(loss=m.loss + found, after=m.counter().assign_add(found), value=found)
+    table_value = tf.lookup.StaticHashTable(rows, -1.0).lookup(tf.constant("b"))
+    return m.spec(loss=m.loss + table_value, after=m.counter().assign_add(table_value), value=table_value)
 
 
 def mutable_table(m):
     table = tf.lookup.experimental.MutableHashTable(tf.string, tf.float32, default_value=0.0)
     key = tf.constant("a")
     with tf.control_dependencies([table.insert(key, table.lookup(key) + 1.0)]):
-        found = table.lookup(key)
-    return m.spec(after=m.counter().assign(found))
+        table_value = table.lookup(key)
+    return m.spec(after=m.counter().assign(table_value))
 
 
 def mutable_table_unused(m):
@@ -333,8 +340,8 @@ def host_call_with_effect(m):
 # --- Hooks.
 
 
-class Fetching(tf.train.SessionRunHook):
-    """Asks for the element in every second step."""
+class FetchingHook(tf.train.SessionRunHook):
+    """Fetches an element of the graph in every second step."""
 
     def __init__(self, element):
         self.element, self.step = element, 0
@@ -346,20 +353,20 @@ class Fetching(tf.train.SessionRunHook):
 
 def hook_runs_operation(m):
     update = m.counter().assign_add(1.0)
-    return m.spec(training_hooks=[Fetching(update.op)])
+    return m.spec(training_hooks=[FetchingHook(update.op)])
 
 
 def hook_runs_group(m):
     update = tf.group(m.counter().assign_add(1.0), m.counter("other").assign_add(2.0))
-    return m.spec(training_hooks=[Fetching(update)])
+    return m.spec(training_hooks=[FetchingHook(update)])
 
 
 def hook_fetches_effect(m):
     update = m.counter().assign_add(1.0)
-    return m.spec(training_hooks=[Fetching(tf.identity(update, name="updated"))])
+    return m.spec(training_hooks=[FetchingHook(tf.identity(update, name="updated"))])
 
 
-# --- Evaluation and prediction: what they assign is gone with them.
+# --- Evaluation and prediction: later calls do not see what they assign.
 
 
 def assigned_in_evaluation(m):
@@ -391,7 +398,7 @@ CASES = {
     for name, value in list(globals().items())
     if getattr(value, "__code__", None) and value.__code__.co_varnames[:1] == ("m",)
 }
-# Cases with operations that XLA does not compile, which several replicas reject.
+# Cases with operations that XLA does not compile, so that several replicas reject them.
 REJECTED = ("python_function_in_train_op", "static_table", "mutable_table", "mutable_table_unused")
 # Cases whose values depend on the rows of a replica: all replicas take those of the first.
 OF_FIRST_REPLICA = ("batch_norm_in_train_op", "keras_batch_norm_in_train_op", "metric_in_train_op")
@@ -409,35 +416,39 @@ def model_fn(tpu, name, checkpoint, calls):
 
 
 def input_fn(params):
-    """Endless batches of [-2, 2]."""
+    """Return endless batches of 4 rows, whose values have the mean 1.5 or 2."""
     x = np.array([[-1.0], [3.0], [1.0], [3.0], [0.0], [2.0], [4.0], [2.0]], np.float32)
     return tf.data.Dataset.from_tensor_slices(({"x": x}, x[:, 0])).repeat().batch(4, drop_remainder=True)
 
 
 def one_batch(params):
-    """Return a batch for predictions."""
+    """Return one batch for predictions."""
     return tf.data.Dataset.from_tensor_slices({"x": np.ones([4, 1], np.float32)}).batch(4, drop_remainder=True)
 
 
 def run(estimator, calls, steps=6):
-    """Train, evaluate, predict and train again; returns what came of it."""
-    found = {}
+    """Train, evaluate, predict and train again.
+
+    Returns:
+        The `loss` of the evaluation, the first value `predicted`, the number of `calls`, and the name of an `error`, if any.
+    """
+    results = {}
     try:
         estimator.train(input_fn, max_steps=steps)
         metrics = estimator.evaluate(input_fn, steps=2)
-        found |= {"loss": metrics["loss"], "predicted": [row["w"] for row in estimator.predict(one_batch)][:1]}
+        results |= {"loss": metrics["loss"], "predicted": [row["w"] for row in estimator.predict(one_batch)][:1]}
         estimator.train(input_fn, max_steps=steps + 2)
     except Exception as problem:
-        found["error"] = type(problem).__name__
-    return {**found, "calls": len(calls)}
+        results["error"] = type(problem).__name__
+    return {**results, "calls": len(calls)}
 
 
 def values_by_step(folder):
-    """Return the values of all variables except the global step, at each step that has a checkpoint."""
-    found = {}
-    for path in sorted(folder.glob("model.ckpt-*.index"), key=lambda path: int(path.name[11:-6])):
+    """Return the values of each variable at all steps that have a checkpoint, by its name."""
+    values = {}
+    # Named model.ckpt-STEP.index.
+    for path in sorted(folder.glob("model.ckpt-*.index"), key=lambda path: int(path.stem.rpartition("-")[2])):
         reader = tf.train.load_checkpoint(str(path.with_suffix("")))
         for name in sorted(reader.get_variable_to_shape_map()):
-            value = reader.get_tensor(name)
-            found.setdefault(name, []).append(value.tolist())
-    return found
+            values.setdefault(name, []).append(reader.get_tensor(name).tolist())
+    return values

@@ -5,22 +5,26 @@ from __future__ import annotations
 
 import numpy as np
 import tensorflow.compat.v1 as tf
-from model import BATCH, FLAT, LABELS, base, dense, finite, input_fn, metric_fn, model, tpu
+from model import BATCH, FLAT, LABELS, base, dense, input_fn, make_finite_input_fn, make_model_fn, metric_fn, tpu
 
 
-def error(call):
-    """Name the nearest Python or TensorFlow type that the call raises; all of them if our error has several such bases."""
+def name_error(call):
+    """Return the name of the error that a call raises, "none" without one.
+
+    For an error of ours, the names of its nearest base classes of Python or TensorFlow, joined by "and".
+    """
     try:
         call()
-    except Exception as raised:
-        found = [kind for kind in type(raised).__mro__ if kind.__module__.split(".")[0] in ("builtins", "tensorflow")]
-        nearest = [kind for kind in found if not any(issubclass(other, kind) and other is not kind for other in found)]
+    except Exception as error:
+        kinds = [kind for kind in type(error).__mro__ if kind.__module__.split(".")[0] in ("builtins", "tensorflow")]
+        nearest = [kind for kind in kinds if not any(issubclass(other, kind) and other is not kind for other in kinds)]
         return " and ".join(kind.__name__ for kind in nearest)
     return "none"
 
 
 def errors(folder):
-    good = model()
+    """Record the error of each mistake, by a description of it."""
+    good = make_model_fn()
 
     def make(**changes):
         options = {
@@ -57,10 +61,12 @@ def errors(folder):
         )
 
     def evaluate(model_fn):
-        return make(model_fn=model_fn, model_dir=str(folder / "eval")).evaluate(finite(BATCH))
+        return make(model_fn=model_fn, model_dir=str(folder / "eval")).evaluate(make_finite_input_fn(BATCH))
 
     def predict(model_fn, **options):
-        return list(make(model_fn=model_fn, model_dir=str(folder / "predict")).predict(finite(BATCH), **options))
+        return list(
+            make(model_fn=model_fn, model_dir=str(folder / "predict")).predict(make_finite_input_fn(BATCH), **options)
+        )
 
     def not_a_number(features, labels, mode, params):
         loss = tf.reduce_sum(dense(features, False)) * np.float32("nan")
@@ -189,4 +195,4 @@ def errors(folder):
         "RegressionOutput of ints": lambda: base.export.RegressionOutput(tf.constant([1])),
         "ServingInputReceiver without features": lambda: base.export.ServingInputReceiver(None, None),
     }
-    return {f"error/{name}": error(call) for name, call in cases.items()}
+    return {f"error/{name}": name_error(call) for name, call in cases.items()}

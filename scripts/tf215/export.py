@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import tensorflow.compat.v1 as tf
-from model import FLAT, SIDE, base, dense, estimator, input_fn, model, take_start
+from model import FLAT, SIDE, base, copy_start, dense, input_fn, make_estimator, make_model_fn
 
 
-def signature_facts(path):
-    """Return the inputs, outputs and results of each signature."""
+def record_signatures(path):
+    """Return the names of an exported model's signatures, and for each its inputs and the outputs for the first 5 rows."""
     loaded = tf.saved_model.load_v2(path.decode())
-    found = {"signatures": sorted(loaded.signatures)}
+    record = {"signatures": sorted(loaded.signatures)}
     examples = [
         tf.train.Example(
             features=tf.train.Features(feature={"flat": tf.train.Feature(float_list=tf.train.FloatList(value=row))})
@@ -18,16 +18,17 @@ def signature_facts(path):
     ]
     for name, signature in loaded.signatures.items():
         ((_, inputs),) = [signature.structured_input_signature]
-        found[f"inputs/{name}"] = {key: [spec.dtype.name, str(spec.shape)] for key, spec in sorted(inputs.items())}
+        record[f"inputs/{name}"] = {key: [spec.dtype.name, str(spec.shape)] for key, spec in sorted(inputs.items())}
         is_text = any(spec.dtype == tf.string for spec in inputs.values())
         values = examples if is_text else FLAT[:5]
         outputs = signature(**{key: tf.constant(values) for key in inputs})
-        found |= {f"outputs/{name}/{key}": value.numpy() for key, value in outputs.items()}
-    return found
+        record |= {f"outputs/{name}/{key}": value.numpy() for key, value in outputs.items()}
+    return record
 
 
 def export(folder):
-    take_start(folder / "model")
+    """Export a model with each kind of receiver and outputs, and record its signatures."""
+    copy_start(folder / "model")
     predict, classify, regress = (
         getattr(base.export, f"{kind}Output") for kind in ("Predict", "Classification", "Regression")
     )
@@ -58,8 +59,8 @@ def export(folder):
             features = {"flat": features}
         return dense({"flat": features.get("flat", features.get("feature"))}, training)
 
-    estimator(folder / "model", model()).train(input_fn, steps=5)
-    found = {}
+    make_estimator(folder / "model", make_model_fn()).train(input_fn, steps=5)
+    record = {}
     for name, receiver, outputs in (
         ("predictions", raw, None),
         ("one output", raw, lambda logits: {"only": predict(logits)}),
@@ -68,8 +69,8 @@ def export(folder):
         ("bare", bare, None),
         ("tensor", tensor, None),
     ):
-        built = estimator(folder / "model", model(any_features, outputs=outputs))
-        path = built.export_saved_model(str(folder / "export" / name.replace(" ", "_")), receiver)
-        found[f"{name}/type of the result"] = type(path).__name__
-        found |= {f"{name}/{key}": value for key, value in signature_facts(path).items()}
-    return found
+        estimator = make_estimator(folder / "model", make_model_fn(any_features, outputs=outputs))
+        path = estimator.export_saved_model(str(folder / "export" / name.replace(" ", "_")), receiver)
+        record[f"{name}/type of the result"] = type(path).__name__
+        record |= {f"{name}/{key}": value for key, value in record_signatures(path).items()}
+    return record

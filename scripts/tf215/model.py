@@ -40,7 +40,8 @@ def input_fn(params, mode=None, rows=ROWS):
     return (data.repeat() if mode == "train" else data).batch(params["batch_size"], drop_remainder=mode == "train")
 
 
-def finite(rows):
+def make_finite_input_fn(rows):
+    """Return an input_fn of the first rows, once."""
     return lambda params: input_fn(params, rows=rows)
 
 
@@ -81,7 +82,16 @@ def metric_fn(labels, logits):
     }
 
 
-def model(logits_fn=dense, optimizer=lambda: tf.train.AdamOptimizer(0.01), as_dict=False, outputs=None):
+def make_model_fn(logits_fn=dense, optimizer=lambda: tf.train.AdamOptimizer(0.01), as_dict=False, outputs=None):
+    """Return a model_fn of a classifier.
+
+    Args:
+        logits_fn: function from the features and whether the mode is training to the logits.
+        optimizer: function that makes the optimizer.
+        as_dict: whether the tensors of eval_metrics are a dict instead of a list.
+        outputs: function from the logits to export_outputs, or None.
+    """
+
     def model_fn(features, labels, mode, params):
         logits = logits_fn(features, mode == "train")
         predictions = {"class": tf.argmax(logits, 1), "probabilities": tf.nn.softmax(logits)}
@@ -90,11 +100,11 @@ def model(logits_fn=dense, optimizer=lambda: tf.train.AdamOptimizer(0.01), as_di
             return tpu.TPUEstimatorSpec(mode, predictions=predictions, export_outputs=exports)
         loss = tf.losses.sparse_softmax_cross_entropy(labels, logits)
         if mode == "train":
-            chosen = optimizer()
+            built_optimizer = optimizer()
             if params["use_tpu"]:
-                chosen = tpu.CrossShardOptimizer(chosen)
+                built_optimizer = tpu.CrossShardOptimizer(built_optimizer)
             with tf.control_dependencies(tf.get_collection(tf.GraphKeys.UPDATE_OPS)):
-                train_op = chosen.minimize(loss, global_step=tf.train.get_global_step())
+                train_op = built_optimizer.minimize(loss, global_step=tf.train.get_global_step())
             return tpu.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
         tensors = {"labels": labels, "logits": logits} if as_dict else [labels, logits]
         return tpu.TPUEstimatorSpec(mode, loss=loss, eval_metrics=(metric_fn, tensors))
@@ -102,9 +112,14 @@ def model(logits_fn=dense, optimizer=lambda: tf.train.AdamOptimizer(0.01), as_di
     return model_fn
 
 
-def estimator(
+def make_estimator(
     folder, model_fn, warm_start_from=None, iterations=1, num_replicas=None, size=BATCH, params=None, **config
 ):
+    """Return an estimator of this side, by default with checkpoints every 5 steps and summaries in each.
+
+    `iterations` are the steps of a loop, `size` is the batch size of each mode, `config` has further arguments of RunConfig; only
+    ours has the argument `num_replicas`.
+    """
     options = {
         "save_checkpoints_steps": 5,
         "save_summary_steps": 1,
@@ -135,8 +150,8 @@ def estimator(
     )
 
 
-def take_start(folder, step=0, giver="original"):
-    """Begin with the other side's checkpoint of that step, unless this side is the one that gives it."""
+def copy_start(folder, step=0, giver="original"):
+    """Copy the checkpoint of a step from the same folder of the side `giver`, unless this side is the giver."""
     if giver == SIDE:
         return
     source = ROOT / giver / folder.relative_to(ROOT / SIDE)
@@ -146,17 +161,19 @@ def take_start(folder, step=0, giver="original"):
     (folder / "checkpoint").write_text(f'model_checkpoint_path: "model.ckpt-{step}"\n')
 
 
-def variables(folder, prefix="variables"):
+def read_variables(folder, prefix="variables"):
+    """Return the values of the newest checkpoint, by name with a prefix."""
     reader = tf.train.load_checkpoint(str(folder))
     return {f"{prefix}/{name}": reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
 
 
-def checkpoints(folder):
-    return sorted(int(path.name[11:-6]) for path in folder.glob("model.ckpt-*.index"))
+def list_checkpoint_steps(folder):
+    """Return the steps of the checkpoints, whose files are model.ckpt-STEP.index."""
+    return sorted(int(path.stem.rpartition("-")[2]) for path in folder.glob("model.ckpt-*.index"))
 
 
-def events(folder):
-    """Return the steps at which each tag was written, and the losses by step."""
+def read_events(folder):
+    """Return the steps at which summaries were written by tag, and the losses by step."""
     steps, losses = {}, {}
     for path in sorted(folder.glob("*tfevents*")):
         for event in tf.train.summary_iterator(str(path)):
@@ -164,33 +181,40 @@ def events(folder):
                 steps.setdefault(value.tag, set()).add(event.step)
                 if value.tag == "loss":
                     losses[event.step] = value.simple_value
-    return {tag: sorted(found) for tag, found in steps.items()}, losses
+    return {tag: sorted(tag_steps) for tag, tag_steps in steps.items()}, losses
 
 
-def scalars(folder, tags):
+def read_scalars(folder, tags):
     """Return the values of scalar summaries by tag and step."""
-    found = {tag: {} for tag in tags}
+    values = {tag: {} for tag in tags}
     for path in sorted(folder.glob("*tfevents*")):
         for event in tf.train.summary_iterator(str(path)):
-            for value in event.summary.value:
-                if value.tag in found:
-                    found[value.tag][event.step] = value.simple_value
-    return found
+            for summary_value in event.summary.value:
+                if summary_value.tag in values:
+                    values[summary_value.tag][event.step] = summary_value.simple_value
+    return values
 
 
-def note(folder):
-    """Return the content of a folder: losses, checkpoints, steps of events and variables."""
-    steps, losses = events(folder)
-    found = {"losses": losses, "checkpoints": checkpoints(folder), **named("event steps", steps), **variables(folder)}
+def record_folder(folder):
+    """Return the record of a model folder: losses, steps of checkpoints, steps of events, and variables."""
+    steps, losses = read_events(folder)
+    record = {
+        "losses": losses,
+        "checkpoints": list_checkpoint_steps(folder),
+        **add_prefix("event steps", steps),
+        **read_variables(folder),
+    }
     for path in sorted(folder.glob("eval*")):
-        found |= named(f"event steps of {path.name}", events(path)[0])
-    return found
+        record |= add_prefix(f"event steps of {path.name}", read_events(path)[0])
+    return record
 
 
-def named(prefix, values):
+def add_prefix(prefix, values):
+    """Return values by name with `prefix/` before each name: the field's kind in the comparison."""
     return {f"{prefix}/{name}": value for name, value in values.items()}
 
 
-def predictions(rows):
+def stack_predictions(rows):
+    """Return the values of all predicted rows as arrays, by name."""
     rows = list(rows)
     return {f"predictions/{name}": np.stack([row[name] for row in rows]) for name in rows[0]}

@@ -1,7 +1,7 @@
 # ruff: noqa: ARG002, B905  (optimizers get all of their arguments, and pairs of one list are of one length)
-"""Optimizers that programs for TPUEstimator bring along: the kinds of update that no optimizer of TensorFlow makes.
+"""Optimizers as programs for TPUEstimator define them, with kinds of updates that no optimizer of TensorFlow makes.
 
-They need TensorFlow alone. scripts/oracle_tf215 trains with them on both sides, and the tests of CrossShardOptimizer on several
+They only need TensorFlow. scripts/oracle_tf215 trains with them on both sides, and the tests of CrossShardOptimizer on several
 replicas.
 """
 
@@ -10,7 +10,8 @@ from __future__ import annotations
 import tensorflow.compat.v1 as tf
 
 
-def zeros_like(variable, name):
+def make_slot(variable, name):
+    """Return an additional variable of zeros, of the shape and dtype of a variable."""
     return tf.get_variable(
         f"{variable.name.split(':')[0]}/{name}",
         variable.shape,
@@ -33,32 +34,34 @@ class WeightDecayAdam(tf.train.Optimizer):
             if gradient is None:
                 continue
             gradient = tf.convert_to_tensor(gradient)
-            first, second = zeros_like(variable, "adam_m"), zeros_like(variable, "adam_v")
-            next_first = 0.9 * first + 0.1 * gradient
-            next_second = 0.99 * second + 0.01 * tf.square(gradient)
-            update = next_first / (tf.sqrt(next_second) + 1e-6)
+            mean, variance = make_slot(variable, "adam_m"), make_slot(variable, "adam_v")
+            next_mean = 0.9 * mean + 0.1 * gradient
+            next_variance = 0.99 * variance + 0.01 * tf.square(gradient)
+            update = next_mean / (tf.sqrt(next_variance) + 1e-6)
+            # Biases do not decay.
             if variable.shape.rank == 2:
                 update += self.decay * variable
-            next_variable = variable - self.rate_of(variable, update) * update
-            assignments += [variable.assign(next_variable), first.assign(next_first), second.assign(next_second)]
+            next_variable = variable - self.compute_rate(variable, update) * update
+            assignments += [variable.assign(next_variable), mean.assign(next_mean), variance.assign(next_variance)]
         return tf.group(*assignments, name=name)
 
-    def rate_of(self, variable, update):
+    def compute_rate(self, variable, update):
+        """Return the learning rate of a variable, for an update."""
         return self.rate
 
 
 class Lamb(WeightDecayAdam):
-    """Scales each variable's step by the ratio of its norm and the norm of its update."""
+    """LAMB: the rate of a variable is scaled by the ratio of its norm and the norm of its update."""
 
-    def rate_of(self, variable, update):
-        norm, size = tf.norm(variable), tf.norm(update)
-        return self.rate * tf.where(norm > 0, tf.where(size > 0, norm / size, 1.0), 1.0)
+    def compute_rate(self, variable, update):
+        norm, update_norm = tf.norm(variable), tf.norm(update)
+        return self.rate * tf.where(norm > 0, tf.where(update_norm > 0, norm / update_norm, 1.0), 1.0)
 
 
 class LayerwiseAdam(WeightDecayAdam):
     """A rate for each variable, as ELECTRA has it, and a global step that it counts itself."""
 
-    def rate_of(self, variable, update):
+    def compute_rate(self, variable, update):
         return self.rate * (0.5 if variable.shape.rank == 2 else 2.0)
 
     def apply_gradients(self, grads_and_vars, global_step=None, name=None):
@@ -67,7 +70,7 @@ class LayerwiseAdam(WeightDecayAdam):
 
 
 class ByHandMomentum(tf.train.Optimizer):
-    """Overrides what TensorFlow's optimizers override, for whole gradients and for those of rows."""
+    """Momentum by the methods that TensorFlow's optimizers override, for gradients of whole variables and of rows."""
 
     def __init__(self, rate=0.05, name="ByHandMomentum"):
         super().__init__(False, name)
@@ -91,7 +94,7 @@ class ByHandMomentum(tf.train.Optimizer):
 
 
 class DecayedMomentum(tf.train.MomentumOptimizer):
-    """Decays the weights before an optimizer of TensorFlow's updates them."""
+    """Momentum of TensorFlow, with weights that decay before each update."""
 
     def __init__(self, rate=0.05, decay=0.02):
         super().__init__(rate, 0.9)
@@ -105,7 +108,7 @@ class DecayedMomentum(tf.train.MomentumOptimizer):
 
 
 class ClippedInside(tf.train.Optimizer):
-    """Clips what another optimizer applies, by the norm of all gradients."""
+    """Clips gradients by their global norm, and lets another optimizer apply them."""
 
     def __init__(self, inner, norm=0.5, name="ClippedInside"):
         super().__init__(False, name)
@@ -126,5 +129,5 @@ OPTIMIZERS = {
     "clipped inside": lambda: ClippedInside(tf.train.AdamOptimizer(0.05)),
     "clipped by hand": lambda: ClippedInside(ByHandMomentum()),
 }
-# The program counts their steps.
+# Optimizers that do not count the global step, so that a program has to.
 COUNT_NO_STEPS = ("weight decay", "lamb")

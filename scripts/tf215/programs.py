@@ -1,10 +1,11 @@
 # ruff: noqa: ARG001, ARG002  (TPUEstimator looks at the names of a model_fn's arguments; hooks get all of theirs)
-"""Programs for TPUEstimator, run with the original or with ours: `STAGE FOLDER [PROGRAM ...]`.
+"""Programs for TPUEstimator, run with the original or with ours: `programs.py STAGE FOLDER [PROGRAM ...]`.
 
-It needs TensorFlow alone, or TensorFlow and tpudata; both sides run the same lines. A program's files lie in FOLDER/SIDE/PROGRAM,
-the record of what it saw in FOLDER/SIDE/PROGRAM.json. Ours runs after the original, from whose first checkpoint it takes the
-initial values: what random ops give is no part of the comparison. In AFTER_OURS it is the other way round. So there are three
-stages: "original", "ours" and "again", which is the original's once more.
+The original's side needs only TensorFlow 2.15, ours TensorFlow and tpudata; both run the same lines. A program gets the folder
+FOLDER/SIDE/PROGRAM for its files, and returns a record, which is written to FOLDER/SIDE/PROGRAM.json.
+
+Ours starts from the original's first checkpoint, since random initial values are not compared; so the stage "original" runs before
+the stage "ours". The programs in AFTER_OURS start from a checkpoint of ours; the original runs them in the third stage, "again".
 """
 
 from __future__ import annotations
@@ -25,62 +26,63 @@ from model import (
     ROOT,
     SIDE,
     STAGE,
+    add_prefix,
     base,
     batch_norm,
-    checkpoints,
     cnn,
+    copy_start,
     dense,
-    estimator,
-    events,
-    finite,
     input_fn,
     keras_layers,
+    list_checkpoint_steps,
+    make_estimator,
+    make_finite_input_fn,
+    make_model_fn,
     metric_fn,
-    model,
     momentum,
-    named,
-    note,
-    predictions,
-    scalars,
-    take_start,
+    read_events,
+    read_scalars,
+    read_variables,
+    record_folder,
+    stack_predictions,
     tpu,
-    variables,
     with_dropout,
 )
 from optimizers import COUNT_NO_STEPS, OPTIMIZERS
 
 
 def train_evaluate_predict(folder, model_fn, steps=20):
-    take_start(folder)
-    built = estimator(folder, model_fn)
-    built.train(input_fn, max_steps=steps)
-    metrics = built.evaluate(input_fn)
-    rows = built.predict(finite(BATCH * 2 + 5))
-    return {**predictions(rows), **named("metrics", metrics), **note(folder)}
+    """Train a model, evaluate it and predict with it, and record all results."""
+    copy_start(folder)
+    estimator = make_estimator(folder, model_fn)
+    estimator.train(input_fn, max_steps=steps)
+    metrics = estimator.evaluate(input_fn)
+    rows = estimator.predict(make_finite_input_fn(BATCH * 2 + 5))
+    return {**stack_predictions(rows), **add_prefix("metrics", metrics), **record_folder(folder)}
 
 
 def layers_cnn(folder):
-    return train_evaluate_predict(folder, model(cnn, momentum))
+    return train_evaluate_predict(folder, make_model_fn(cnn, momentum))
 
 
 def get_variable_adam(folder):
-    return train_evaluate_predict(folder, model(dense, as_dict=True))
+    return train_evaluate_predict(folder, make_model_fn(dense, as_dict=True))
 
 
 def batch_norm_update_ops(folder):
-    return train_evaluate_predict(folder, model(batch_norm))
+    return train_evaluate_predict(folder, make_model_fn(batch_norm))
 
 
 def keras_in_model_fn(folder):
-    return train_evaluate_predict(folder, model(keras_layers))
+    return train_evaluate_predict(folder, make_model_fn(keras_layers))
 
 
 def dropout(folder):
-    return train_evaluate_predict(folder, model(with_dropout))
+    return train_evaluate_predict(folder, make_model_fn(with_dropout))
 
 
 def optimizers(folder):
-    found = {}
+    record = {}
     for name, optimizer in {
         "sgd": lambda: tf.train.GradientDescentOptimizer(0.1),
         "nesterov": lambda: tf.train.MomentumOptimizer(0.05, 0.9, use_nesterov=True),
@@ -88,20 +90,23 @@ def optimizers(folder):
         "rmsprop": lambda: tf.train.RMSPropOptimizer(0.01, momentum=0.5),
         "ftrl": lambda: tf.train.FtrlOptimizer(0.1, l1_regularization_strength=0.001),
     }.items():
-        take_start(folder / name)
-        estimator(folder / name, model(optimizer=optimizer)).train(input_fn, steps=30)
-        found |= {f"losses/{name}": events(folder / name)[1], **variables(folder / name, f"variables/{name}")}
-    return found
+        copy_start(folder / name)
+        make_estimator(folder / name, make_model_fn(optimizer=optimizer)).train(input_fn, steps=30)
+        record |= {
+            f"losses/{name}": read_events(folder / name)[1],
+            **read_variables(folder / name, f"variables/{name}"),
+        }
+    return record
 
 
 def custom_optimizers(folder):
-    """Optimizers of the program: the original on one device, ours on one and on four replicas."""
+    """Train with optimizers that programs define: the original on one device, ours on one and on four replicas."""
 
-    def model_of(name):
+    def make_model_fn_with(name):
         def model_fn(features, labels, mode, params):
             loss = tf.losses.sparse_softmax_cross_entropy(labels, dense(features, True))
             optimizer, step = OPTIMIZERS[name](), tf.train.get_global_step()
-            if SIDE == "ours":  # The original's sums over cores have no kernel for the CPU.
+            if SIDE == "ours":  # The original's CrossShardOptimizer has no kernel for the CPU.
                 optimizer = tpu.CrossShardOptimizer(optimizer)
             train_op = optimizer.minimize(loss, global_step=step)
             if name in COUNT_NO_STEPS:
@@ -110,17 +115,17 @@ def custom_optimizers(folder):
 
         return model_fn
 
-    found = {}
+    record = {}
     for name in OPTIMIZERS:
         for replicas in (1, 4):
-            place = folder / f"{name.replace(' ', '_')}_{replicas}"
-            take_start(place)
-            estimator(place, model_of(name), num_replicas=replicas if SIDE == "ours" else None).train(
-                input_fn, steps=10
-            )
-            what = f"{name} on {replicas}"
-            found |= {f"losses/{what}": events(place)[1], **variables(place, f"variables/{what}")}
-    return found
+            subfolder = folder / f"{name.replace(' ', '_')}_{replicas}"
+            copy_start(subfolder)
+            num_replicas = replicas if SIDE == "ours" else None
+            make_estimator(subfolder, make_model_fn_with(name), num_replicas=num_replicas).train(input_fn, steps=10)
+            _, losses = read_events(subfolder)
+            title = f"{name} on {replicas}"
+            record |= {f"losses/{title}": losses, **read_variables(subfolder, f"variables/{title}")}
+    return record
 
 
 def summaries(folder):
@@ -132,7 +137,7 @@ def summaries(folder):
         tf.summary.histogram("logits", logits)
         return logits
 
-    return train_evaluate_predict(folder, model(logits_fn), steps=8)
+    return train_evaluate_predict(folder, make_model_fn(logits_fn), steps=8)
 
 
 def summaries_of_variables(folder):
@@ -147,13 +152,13 @@ def summaries_of_variables(folder):
             tf.summary.scalar("written", count.assign_add(1.0))
         return logits
 
-    take_start(folder)
-    estimator(folder, model(logits_fn), iterations=4, save_summary_steps=4).train(input_fn, steps=10)
-    return {**note(folder), **named("values", scalars(folder, ("kernel_sum", "at_step", "written")))}
+    copy_start(folder)
+    make_estimator(folder, make_model_fn(logits_fn), iterations=4, save_summary_steps=4).train(input_fn, steps=10)
+    return {**record_folder(folder), **add_prefix("values", read_scalars(folder, ("kernel_sum", "at_step", "written")))}
 
 
 class Recorder(tf.train.SessionRunHook):
-    """Notes its calls, and what it fetches: named tensors of the step, variables, and operations that it adds."""
+    """Records its calls, and the values that it fetches: tensors of the step by name, variables, and operations that it adds."""
 
     def __init__(self, who, calls, values, stop_at=None):
         self.who, self.calls, self.values, self.stop_at = who, calls, values, stop_at
@@ -185,6 +190,8 @@ class Recorder(tf.train.SessionRunHook):
 
 
 class Listener(tf.train.CheckpointSaverListener):
+    """Records its calls."""
+
     def __init__(self, calls):
         self.calls = calls
 
@@ -206,44 +213,49 @@ def model_with_hooks(calls, values):
         logits = dense(features, False)
         loss = tf.losses.sparse_softmax_cross_entropy(labels, logits)
         loss = tf.identity(loss, name="the_loss")
-        own = [Recorder("spec", calls, values)]
+        spec_hooks = [Recorder("spec", calls, values)]
         step = tf.train.get_global_step()
         train_op = tf.train.AdamOptimizer(0.01).minimize(loss, global_step=step)
-        return tpu.TPUEstimatorSpec(mode, loss=loss, train_op=train_op, training_hooks=own, evaluation_hooks=own)
+        return tpu.TPUEstimatorSpec(
+            mode, loss=loss, train_op=train_op, training_hooks=spec_hooks, evaluation_hooks=spec_hooks
+        )
 
     return model_fn
 
 
 def hooks(folder):
-    """Hooks of the call and of the spec, listeners, and TensorFlow's own hooks."""
-    found = {}
+    """Train and evaluate with hooks of the call and of the spec, listeners, and hooks of TensorFlow."""
+    record = {}
     for name, data, stop_at in (
         ("steps", input_fn, None),
         ("stopped", input_fn, 4),
-        ("ended", finite(BATCH * 3), None),
+        ("ended", make_finite_input_fn(BATCH * 3), None),
     ):
         calls, values, lines = [], [], []
 
-        def line(tensors, lines=lines):
+        def log_loss(tensors, lines=lines):
             lines.append([round(float(tensors["the_loss:0"]), 4)])
             return ""
 
-        place = folder / name
-        take_start(place)
-        built = estimator(place, model_with_hooks(calls, values), save_checkpoints_steps=3)
-        own = [
+        subfolder = folder / name
+        copy_start(subfolder)
+        estimator = make_estimator(subfolder, model_with_hooks(calls, values), save_checkpoints_steps=3)
+        all_hooks = [
             Recorder("call", calls, values, stop_at),
-            tf.train.LoggingTensorHook(["the_loss:0"], every_n_iter=2, formatter=line),
-            tf.train.StepCounterHook(every_n_steps=2, output_dir=str(place / "counter")),
+            tf.train.LoggingTensorHook(["the_loss:0"], every_n_iter=2, formatter=log_loss),
+            tf.train.StepCounterHook(every_n_steps=2, output_dir=str(subfolder / "counter")),
             tf.train.StopAtStepHook(num_steps=7),
         ]
-        built.train(data, hooks=own, steps=50, saving_listeners=[Listener(calls)])
+        estimator.train(data, hooks=all_hooks, steps=50, saving_listeners=[Listener(calls)])
         tf.summary.FileWriterCache.clear()
-        built.evaluate(finite(BATCH * 2), hooks=[Recorder("evaluation", calls, values)])
-        found |= {f"calls/{name}": calls, f"values/{name}": values, f"logged/{name}": lines}
-        found |= {f"counted/{name}": sorted(events(place / "counter")[0].get("global_step/sec", []))}
-        found |= {f"checkpoints/{name}": checkpoints(place), **variables(place, f"variables/{name}")}
-    return found
+        estimator.evaluate(make_finite_input_fn(BATCH * 2), hooks=[Recorder("evaluation", calls, values)])
+        record |= {f"calls/{name}": calls, f"values/{name}": values, f"logged/{name}": lines}
+        record |= {f"counted/{name}": sorted(read_events(subfolder / "counter")[0].get("global_step/sec", []))}
+        record |= {
+            f"checkpoints/{name}": list_checkpoint_steps(subfolder),
+            **read_variables(subfolder, f"variables/{name}"),
+        }
+    return record
 
 
 def averages(folder):
@@ -253,39 +265,44 @@ def averages(folder):
         logits = dense(features, False)
         average = tf.train.ExponentialMovingAverage(0.8)
 
-        def swapped():
+        def restore_averages():
             return tf.train.Scaffold(saver=tf.train.Saver(average.variables_to_restore()))
 
-        def own_values():
+        def initialize_b():
             _, b = tf.trainable_variables()
             return tf.train.Scaffold(init_fn=lambda _, session: b.load(np.full(4, 0.5, np.float32), session))
 
         if mode == "infer":
-            return tpu.TPUEstimatorSpec(mode, predictions={"logits": logits}, scaffold_fn=swapped)
+            return tpu.TPUEstimatorSpec(mode, predictions={"logits": logits}, scaffold_fn=restore_averages)
         loss = tf.losses.sparse_softmax_cross_entropy(labels, logits)
         if mode == "eval":
             return tpu.TPUEstimatorSpec(
-                mode, loss=loss, eval_metrics=(metric_fn, [labels, logits]), scaffold_fn=swapped
+                mode, loss=loss, eval_metrics=(metric_fn, [labels, logits]), scaffold_fn=restore_averages
             )
         train_op = tf.train.GradientDescentOptimizer(0.5).minimize(loss, global_step=tf.train.get_global_step())
         with tf.control_dependencies([train_op]):
             train_op = average.apply(tf.trainable_variables())
-        return tpu.TPUEstimatorSpec(mode, loss=loss, train_op=train_op, scaffold_fn=own_values)
+        return tpu.TPUEstimatorSpec(mode, loss=loss, train_op=train_op, scaffold_fn=initialize_b)
 
     cold = folder / "cold"
-    estimator(cold, model_fn).train(input_fn, steps=1)
+    make_estimator(cold, model_fn).train(input_fn, steps=1)
     first = tf.train.load_checkpoint(str(cold / "model.ckpt-0"))
-    found = {"first/b": first.get_tensor("b")}
-    place = folder / "warm"
-    take_start(place)
-    built = estimator(place, model_fn)
+    record = {"first/b": first.get_tensor("b")}
+    subfolder = folder / "warm"
+    copy_start(subfolder)
+    estimator = make_estimator(subfolder, model_fn)
     evaluation = base.EvalSpec(input_fn, steps=None, throttle_secs=0)
-    metrics, _ = base.train_and_evaluate(built, base.TrainSpec(input_fn, max_steps=12), evaluation)
-    return {**found, **named("metrics", metrics), **predictions(built.predict(finite(20))), **note(place)}
+    metrics, _ = base.train_and_evaluate(estimator, base.TrainSpec(input_fn, max_steps=12), evaluation)
+    return {
+        **record,
+        **add_prefix("metrics", metrics),
+        **stack_predictions(estimator.predict(make_finite_input_fn(20))),
+        **record_folder(subfolder),
+    }
 
 
 def host_calls(folder):
-    """Summaries that host_call writes, at every step and at every third."""
+    """Train with summaries that host_call writes, in every step and in every third."""
 
     def host_fn(step, loss, scaled):
         writer = tf.compat.v2.summary.create_file_writer(str(folder / "host"))
@@ -301,19 +318,21 @@ def host_calls(folder):
         loss = tf.losses.sparse_softmax_cross_entropy(labels, logits)
         step = tf.train.get_global_step()
         train_op = tf.train.AdamOptimizer(0.01).minimize(loss, global_step=step)
-        with tf.control_dependencies([train_op]):  # else the original reads it now before the step, now after it
-            after = tf.reshape(step.read_value(), [1])
-        tensors = [after, tf.reshape(loss, [1]), logits * 2]
+        with tf.control_dependencies(
+            [train_op]
+        ):  # Otherwise the original reads it before or after the step, by chance.
+            next_step = tf.reshape(step.read_value(), [1])
+        tensors = [next_step, tf.reshape(loss, [1]), logits * 2]
         return tpu.TPUEstimatorSpec(mode, loss=loss, train_op=train_op, host_call=(host_fn, tensors))
 
-    take_start(folder)
-    estimator(folder, model_fn).train(input_fn, steps=8)
-    steps, _ = events(folder / "host")
-    return {**named("host steps", steps), **note(folder)}
+    copy_start(folder)
+    make_estimator(folder, model_fn).train(input_fn, steps=8)
+    steps, _ = read_events(folder / "host")
+    return {**add_prefix("host steps", steps), **record_folder(folder)}
 
 
 def plain_estimator_spec(folder):
-    """Use the spec of the Estimator without TPU, with a bare tensor of predictions."""
+    """Use the EstimatorSpec of programs without a TPU, with a tensor instead of a dict of predictions."""
 
     def model_fn(features, labels, mode, params):
         logits = dense(features, False)
@@ -324,69 +343,77 @@ def plain_estimator_spec(folder):
         train_op = tf.train.GradientDescentOptimizer(0.1).minimize(loss, global_step=step)
         return base.EstimatorSpec(mode, loss=loss, train_op=train_op, eval_metric_ops=metric_fn(labels, logits))
 
-    take_start(folder)
-    built = estimator(folder, model_fn)
-    built.train(input_fn, steps=8)
-    rows = np.stack(list(built.predict(finite(21))))
-    return {**named("metrics", built.evaluate(finite(40))), "predictions/bare": rows, **note(folder)}
+    copy_start(folder)
+    estimator = make_estimator(folder, model_fn)
+    estimator.train(input_fn, steps=8)
+    rows = np.stack(list(estimator.predict(make_finite_input_fn(21))))
+    return {
+        **add_prefix("metrics", estimator.evaluate(make_finite_input_fn(40))),
+        "predictions/bare": rows,
+        **record_folder(folder),
+    }
 
 
 def resume(folder):
-    """Trained in three goes, by two estimators; the input starts anew each time."""
-    take_start(folder)
-    built = estimator(folder, model(), save_checkpoints_steps=4)
-    built.train(input_fn, steps=7)
-    built.train(input_fn, steps=5)
-    estimator(folder, model(), save_checkpoints_steps=4).train(input_fn, max_steps=15)
-    return note(folder)
+    """Train in three calls, by two estimators; the input starts from the beginning in each."""
+    copy_start(folder)
+    estimator = make_estimator(folder, make_model_fn(), save_checkpoints_steps=4)
+    estimator.train(input_fn, steps=7)
+    estimator.train(input_fn, steps=5)
+    make_estimator(folder, make_model_fn(), save_checkpoints_steps=4).train(input_fn, max_steps=15)
+    return record_folder(folder)
 
 
 def limits(folder):
-    """max_steps that is reached, data that ends, a few batches of an evaluation, and data that is empty."""
-    take_start(folder)
-    built = estimator(folder, model())
-    built.train(finite(BATCH * 3), steps=100)
-    found = {"steps/data ended": checkpoints(folder)[-1]}
-    built.train(input_fn, max_steps=2)
-    found["steps/max_steps was reached"] = checkpoints(folder)[-1]
-    found |= named("metrics of 2 steps", built.evaluate(input_fn, steps=2))
-    found |= named("metrics past the end", built.evaluate(finite(BATCH), steps=50))
-    found |= named("metrics of no data", built.evaluate(finite(0), name="none"))
-    found |= named("metrics at step 0", built.evaluate(input_fn, checkpoint_path=str(folder / "model.ckpt-0")))
-    found["rows of no data"] = len(list(built.predict(finite(0))))
-    return {**found, **note(folder)}
+    """Train to the end of the data and to a max_steps that is reached; evaluate and predict on few, ending and no batches."""
+    copy_start(folder)
+    estimator = make_estimator(folder, make_model_fn())
+    estimator.train(make_finite_input_fn(BATCH * 3), steps=100)
+    record = {"steps/data ended": list_checkpoint_steps(folder)[-1]}
+    estimator.train(input_fn, max_steps=2)
+    record["steps/max_steps was reached"] = list_checkpoint_steps(folder)[-1]
+    record |= add_prefix("metrics of 2 steps", estimator.evaluate(input_fn, steps=2))
+    record |= add_prefix("metrics past the end", estimator.evaluate(make_finite_input_fn(BATCH), steps=50))
+    record |= add_prefix("metrics of no data", estimator.evaluate(make_finite_input_fn(0), name="none"))
+    record |= add_prefix(
+        "metrics at step 0", estimator.evaluate(input_fn, checkpoint_path=str(folder / "model.ckpt-0"))
+    )
+    record["rows of no data"] = len(list(estimator.predict(make_finite_input_fn(0))))
+    return {**record, **record_folder(folder)}
 
 
 def predict_options(folder):
-    take_start(folder)
-    built = estimator(folder, model())
-    built.train(input_fn, steps=5)
-    batches = list(built.predict(finite(21), yield_single_examples=False))
-    found = {f"batches/{name}": [batch[name] for batch in batches] for name in batches[0]}
-    found["keys"] = [sorted(row) for row in built.predict(finite(3), predict_keys=["class", "unknown"])]
-    first = built.predict(finite(3), checkpoint_path=str(folder / "model.ckpt-0"))
-    return {**found, "first values": [row["probabilities"] for row in first]}
+    copy_start(folder)
+    estimator = make_estimator(folder, make_model_fn())
+    estimator.train(input_fn, steps=5)
+    batches = list(estimator.predict(make_finite_input_fn(21), yield_single_examples=False))
+    record = {f"batches/{name}": [batch[name] for batch in batches] for name in batches[0]}
+    record["keys"] = [
+        sorted(row) for row in estimator.predict(make_finite_input_fn(3), predict_keys=["class", "unknown"])
+    ]
+    first = estimator.predict(make_finite_input_fn(3), checkpoint_path=str(folder / "model.ckpt-0"))
+    return {**record, "first values": [row["probabilities"] for row in first]}
 
 
 def checkpoint_intervals(folder):
-    found = {}
+    record = {}
     for name, config in {
         "every 3": {"save_checkpoints_steps": 3},
         "every 3 in loops of 4": {"save_checkpoints_steps": 3, "iterations": 4},
         "never": {"save_checkpoints_steps": None, "save_checkpoints_secs": None},
         "keep 2": {"save_checkpoints_steps": 2, "keep_checkpoint_max": 2},
     }.items():
-        place = folder / name.replace(" ", "_")
-        estimator(place, model(), **config).train(input_fn, steps=10)
-        found[f"checkpoints/{name}"] = checkpoints(place)
-    return found
+        subfolder = folder / name.replace(" ", "_")
+        make_estimator(subfolder, make_model_fn(), **config).train(input_fn, steps=10)
+        record[f"checkpoints/{name}"] = list_checkpoint_steps(subfolder)
+    return record
 
 
 def warm_start(folder):
-    take_start(folder / "first")
-    estimator(folder / "first", model(batch_norm)).train(input_fn, steps=10)
+    copy_start(folder / "first")
+    make_estimator(folder / "first", make_model_fn(batch_norm)).train(input_fn, steps=10)
     first = str(ROOT / "original" / folder.name / "first")
-    found = {}
+    record = {}
     for name, settings in {
         "path": first,
         "pattern": base.WarmStartSettings(first, "dense_1/"),
@@ -396,45 +423,51 @@ def warm_start(folder):
         ),
         "none": base.WarmStartSettings(first, None),
     }.items():
-        estimator(folder / f"cold_{name}", model(batch_norm), settings).train(input_fn, steps=1)
+        make_estimator(folder / f"cold_{name}", make_model_fn(batch_norm), settings).train(input_fn, steps=1)
         reader = tf.train.load_checkpoint(str(folder / f"cold_{name}" / "model.ckpt-0"))
         source = tf.train.load_checkpoint(first)
         renames = {"dense_1/bias": "dense_1/bias/Adam"} if name == "renamed" else {}
-        found[f"warm variables/{name}"] = sorted(
+        record[f"warm variables/{name}"] = sorted(
             key
             for key in reader.get_variable_to_shape_map()
             if np.any(source.get_tensor(renames.get(key, key)) != 0)
             and np.array_equal(reader.get_tensor(key), source.get_tensor(renames.get(key, key)))
         )
-    return found
+    return record
 
 
 def train_and_evaluate(folder):
-    take_start(folder)
+    copy_start(folder)
     receiver = base.export.build_parsing_serving_input_receiver_fn({"flat": tf.io.FixedLenFeature([16], tf.float32)})
-    built = estimator(folder, model())
+    estimator = make_estimator(folder, make_model_fn())
     exporters = [
         base.LatestExporter("latest", receiver),
         base.FinalExporter("final", receiver),
         base.BestExporter("best", receiver),
     ]
     evaluation = base.EvalSpec(input_fn, steps=None, exporters=exporters, throttle_secs=0)
-    metrics, exports = base.train_and_evaluate(built, base.TrainSpec(input_fn, max_steps=12), evaluation)
-    again = base.train_and_evaluate(built, base.TrainSpec(input_fn, max_steps=12), evaluation)
-    found = {f"exports/{item.name}": len(list((folder / "export" / item.name).iterdir())) for item in exporters}
+    metrics, exports = base.train_and_evaluate(estimator, base.TrainSpec(input_fn, max_steps=12), evaluation)
+    again = base.train_and_evaluate(estimator, base.TrainSpec(input_fn, max_steps=12), evaluation)
+    record = {f"exports/{item.name}": len(list((folder / "export" / item.name).iterdir())) for item in exporters}
     results = [type(result).__name__ for result in exports]
-    return {**named("metrics", metrics), **found, "export results": results, "again": list(again), **note(folder)}
+    return {
+        **add_prefix("metrics", metrics),
+        **record,
+        "export results": results,
+        "again": list(again),
+        **record_folder(folder),
+    }
 
 
 def continue_training(folder, giver):
-    """10 steps by the giver; then 10 more, by either side."""
+    """Train 10 steps on the side `giver`, and from its checkpoint 10 more steps on each side."""
     if giver == SIDE:
-        estimator(folder, model(cnn, momentum)).train(input_fn, max_steps=10)
+        make_estimator(folder, make_model_fn(cnn, momentum)).train(input_fn, max_steps=10)
     else:
-        take_start(folder, 10, giver)
-    estimator(folder, model(cnn, momentum)).train(input_fn, max_steps=20)
-    losses = {step: loss for step, loss in events(folder)[1].items() if step > 10}
-    return {"losses": losses, "checkpoints": checkpoints(folder)[-3:], **variables(folder)}
+        copy_start(folder, 10, giver)
+    make_estimator(folder, make_model_fn(cnn, momentum)).train(input_fn, max_steps=20)
+    losses = {step: loss for step, loss in read_events(folder)[1].items() if step > 10}
+    return {"losses": losses, "checkpoints": list_checkpoint_steps(folder)[-3:], **read_variables(folder)}
 
 
 def continued(folder):
@@ -477,27 +510,33 @@ PROGRAMS = {
     )
 }
 
+# Programs that the original runs after ours.
 AFTER_OURS = ("taken_back",)
 
 
-def plain(value):
-    """Convert a value to what JSON can hold."""
+def to_json(value):
+    """Return a value without arrays, tuples, bytes and keys that JSON does not have."""
     if isinstance(value, dict):
-        return {str(key): plain(item) for key, item in value.items()}
+        return {str(key): to_json(element) for key, element in value.items()}
     if isinstance(value, (list, tuple)):
-        return [plain(item) for item in value]
+        return [to_json(element) for element in value]
     if isinstance(value, (np.ndarray, np.generic)):
-        return plain(value.tolist())
+        return to_json(value.tolist())
     return value.decode() if isinstance(value, bytes) else value
 
 
 def main():
+    """Run the programs of the stage, and write their records."""
     unknown = sorted({*sys.argv[3:]} - {*PROGRAMS})
     if unknown:
         sys.exit(f"unknown program {unknown[0]!r}; known: {', '.join(PROGRAMS)}")
-    stage = {"original": PROGRAMS.keys() - {*AFTER_OURS}, "ours": PROGRAMS.keys(), "again": {*AFTER_OURS}}[STAGE]
+    stage_programs = {
+        "original": PROGRAMS.keys() - {*AFTER_OURS},
+        "ours": PROGRAMS.keys(),
+        "again": {*AFTER_OURS},
+    }[STAGE]
     for name, program in PROGRAMS.items():
-        if name not in stage or name not in (sys.argv[3:] or stage):
+        if name not in stage_programs or (sys.argv[3:] and name not in sys.argv[3:]):
             continue
         folder = ROOT / SIDE / name
         shutil.rmtree(folder, ignore_errors=True)
@@ -507,7 +546,7 @@ def main():
             logging.exception("%s: %s", SIDE, name)
             record = {"the program": f"{SIDE} failed with {type(problem).__name__}: {problem}"}
         folder.parent.mkdir(parents=True, exist_ok=True)
-        (ROOT / SIDE / f"{name}.json").write_text(json.dumps(plain(record)))
+        (ROOT / SIDE / f"{name}.json").write_text(json.dumps(to_json(record)))
         print(f"{SIDE}: {name}", file=sys.stderr, flush=True)
 
 

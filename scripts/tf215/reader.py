@@ -9,10 +9,10 @@ import sys
 import tempfile
 from pathlib import Path
 
-from oracle import environment
+from oracle import make_environment
 
 ROOT = Path(__file__).resolve().parents[2]
-# Only what our reader needs.
+# Packages for our reader, without those that only other parts of tpudata need.
 PACKAGES = ["tensorflow-cpu==2.15.1", "google-crc32c"]
 
 
@@ -22,18 +22,18 @@ def main() -> int:
     parser.add_argument("--venvs", help="keep the virtual environment in this folder, and use an existing one")
     flags = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="tpudata-reader-") as temporary:
-        python = environment(Path(flags.venvs or temporary).resolve() / "reader", PACKAGES)
+        python = make_environment(Path(flags.venvs or temporary).resolve() / "reader", PACKAGES)
         log = Path(temporary, "log")
         with log.open("w") as file:
-            done = subprocess.run(
+            process = subprocess.run(
                 [python, str(ROOT / "scripts" / "tf215" / "reader_programs.py"), temporary],
                 env={**os.environ, "PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "2"},
                 stderr=file,
             )
-        # The log has TensorFlow's deprecation warnings, too.
-        if done.returncode:
+        # Only then, since TensorFlow writes many warnings.
+        if process.returncode:
             print(log.read_text(), file=sys.stderr)
-    return int(done.returncode != 0)
+    return int(process.returncode != 0)
 
 
 if __name__ == "__main__":

@@ -22,24 +22,27 @@ RECORDS, BATCH = 103, 20
 
 
 class Row(NamedTuple):
-    """A number that was counted, and what it should be."""
+    """A number of a program, and the expected number."""
 
     name: str
-    found: Any
-    wanted: Any
+    result: Any
+    expected: Any
 
 
-def write(folder: str) -> tuple[Any, Any]:
-    """Write a dataset of 103 records in two shards; return its images and labels."""
+def write_dataset(folder: str) -> tuple[Any, Any]:
+    """Write a dataset of 103 records in two shards; return its images, uint8 [103, 4, 4, 1], and labels, int64 [103]."""
     rng = np.random.default_rng(0)
     labels = rng.integers(0, 4, RECORDS)
     images = rng.integers(0, 100, (RECORDS, 4, 4, 1)).astype(np.uint8)
     images[np.arange(RECORDS), labels, 0, 0] += 120
-    records = [encode_example({"image_raw": i.tobytes(), "label": int(y)}) for i, y in zip(images, labels)]  # noqa: B905
+    records = [
+        encode_example({"image_raw": image.tobytes(), "label": int(label)})
+        for image, label in zip(images, labels)  # noqa: B905
+    ]
     parts = (records[:60], records[60:])
-    shards = [write_shard(folder, shard_name("train", n, 2), part) for n, part in enumerate(parts)]
-    split = {"train": Split(tuple(shards))}
-    manifest = Manifest("raw", split, FEATURES, Source("numbers", RECORDS, 0, ""), "reader_tf215", 4)
+    shards = [write_shard(folder, shard_name("train", number, 2), part) for number, part in enumerate(parts)]
+    splits = {"train": Split(tuple(shards))}
+    manifest = Manifest("raw", splits, FEATURES, Source("numbers", RECORDS, 0, ""), "reader_tf215", 4)
     write_metadata(folder, manifest, list("abcd"))
     return images, labels
 
@@ -55,9 +58,9 @@ def model_fn(features: Any, labels: Any, mode: str, params: Any) -> Any:  # noqa
     if mode == "eval":
 
         def metrics(labels: Any, logits: Any, weights: Any) -> Any:
-            found = tf.argmax(logits, 1, output_type=tf.int32)
+            predicted = tf.argmax(logits, 1, output_type=tf.int32)
             return {
-                "accuracy": v1.metrics.accuracy(labels, found, weights),
+                "accuracy": v1.metrics.accuracy(labels, predicted, weights),
                 "mean_label": v1.metrics.mean(labels, weights),
             }
 
@@ -68,8 +71,8 @@ def model_fn(features: Any, labels: Any, mode: str, params: Any) -> Any:  # noqa
     return v1.estimator.tpu.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
 
 
-def estimator_rows(folder: str, images: Any, labels: Any) -> Iterator[Row]:
-    """Trains, evaluates and predicts with the original TPUEstimator."""
+def run_estimator(folder: str, images: Any, labels: Any) -> Iterator[Row]:
+    """Train, evaluate and predict with the original TPUEstimator; yield the results."""
     v1 = tf.compat.v1
     estimator = v1.estimator.tpu.TPUEstimator(
         model_fn,
@@ -82,21 +85,20 @@ def estimator_rows(folder: str, images: Any, labels: Any) -> Iterator[Row]:
     train = tpudata.make_input_fn(folder, "train", training=True, images=tpudata.Images(dtype="float32"), seed=1)
     test = tpudata.make_input_fn(folder, "train", training=False, images=tpudata.Images(dtype="float32"))
     estimator.train(train, steps=100)
-    result = estimator.evaluate(test)
+    metrics = estimator.evaluate(test)
     kernel, bias = (estimator.get_variable_value(f"dense/{name}") for name in ("kernel", "bias"))
-    logits = images.reshape(RECORDS, 16).astype(np.float32) / np.float32(255) @ kernel + bias
-    yield Row("steps trained", int(result["global_step"]), 100)
-    yield Row(
-        "accuracy of 103 records in batches of 20", float(result["accuracy"]), (logits.argmax(1) == labels).mean()
-    )
-    yield Row("mean label", float(result["mean_label"]), labels.mean())
-    found = np.stack([row["logits"] for row in estimator.predict(test)])
-    yield Row("rows predicted, the last batch padded", len(found), 120)
-    yield Row("largest difference of a prediction", float(np.abs(found[:RECORDS] - logits).max()), 0.0)
+    expected_logits = images.reshape(RECORDS, 16).astype(np.float32) / np.float32(255) @ kernel + bias
+    expected_accuracy = (expected_logits.argmax(1) == labels).mean()
+    yield Row("steps trained", int(metrics["global_step"]), 100)
+    yield Row("accuracy of 103 records in batches of 20", float(metrics["accuracy"]), expected_accuracy)
+    yield Row("mean label", float(metrics["mean_label"]), labels.mean())
+    logits = np.stack([row["logits"] for row in estimator.predict(test)])
+    yield Row("rows predicted, the last batch padded", len(logits), 120)
+    yield Row("largest difference of a prediction", float(np.abs(logits[:RECORDS] - expected_logits).max()), 0.0)
 
 
-def context_rows(folder: str, labels: Any) -> Iterator[Row]:
-    """Call input_fn with the original's TPUContext, as its calls on 1, 2 and 3 hosts and for each of 4 cores do."""
+def run_with_contexts(folder: str, labels: Any) -> Iterator[Row]:
+    """Call input_fn with the original's TPUContext, as the original does on 1, 2 and 3 hosts and for each of 4 cores."""
     test = tpudata.make_input_fn(folder, "train", training=False)
     for name, hosts, mode, calls in (
         ("1 host", 1, "PER_HOST_V1", 1),
@@ -113,50 +115,52 @@ def context_rows(folder: str, labels: Any) -> Iterator[Row]:
             num_hosts=hosts,
             num_of_replicas_per_host=2,
         )
-        seen, steps = [], set()
+        # Labels of all calls without those of padding, and the calls' numbers of batches.
+        read_labels, batch_counts = [], set()
         for call in range(calls):
             context = TPUContext(internal, input_device="/cpu:0", invocation_index=call, host_id=call)
             batches = list(test({"batch_size": 8, "context": context}).as_numpy_iterator())
-            steps.add(len(batches))
-            seen += [int(y) for x, ys in batches for y, w in zip(ys, x["weights"]) if w]  # noqa: B905
-        yield Row(f"records through TPUContext, {name}", len(seen), RECORDS)
-        yield Row(f"their labels' sum, {name}", sum(seen), int(labels.sum()))
-        yield Row(f"different numbers of batches, {name}", len(steps), 1)
+            batch_counts.add(len(batches))
+            for features, batch_labels in batches:
+                read_labels += batch_labels[features["weights"] > 0].tolist()
+        yield Row(f"records through TPUContext, {name}", len(read_labels), RECORDS)
+        yield Row(f"their labels' sum, {name}", sum(read_labels), int(labels.sum()))
+        yield Row(f"different numbers of batches, {name}", len(batch_counts), 1)
 
 
-def session_rows(folder: str, labels: Any) -> Iterator[Row]:
-    """Goes through the dataset in a session of TensorFlow 1."""
+def run_in_session(folder: str, labels: Any) -> Iterator[Row]:
+    """Read the dataset in a session of TensorFlow 1."""
     test = tpudata.make_input_fn(folder, "train", training=False)
-    total = count = 0.0
+    label_sum = count = 0.0
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         batch = tf.compat.v1.data.make_one_shot_iterator(test({"batch_size": BATCH})).get_next()
         while True:
             try:
-                features, found = session.run(batch)
+                features, batch_labels = session.run(batch)
             except tf.errors.OutOfRangeError:
                 break
-            total += float((features["weights"] * found).sum())
+            label_sum += float((features["weights"] * batch_labels).sum())
             count += float(features["weights"].sum())
     yield Row("records in a session", count, RECORDS)
-    yield Row("their labels' sum", total, labels.sum())
+    yield Row("their labels' sum", label_sum, labels.sum())
 
 
 def main(folder: str) -> int:
     """Print a table of all rows; return 1 if a number is not the expected one."""
-    images, labels = write(folder)
+    images, labels = write_dataset(folder)
     print(f"TensorFlow {tf.__version__}, numpy {np.__version__}, Python {sys.version.split()[0]}\n")
     print("| what | found | plain numpy |\n|---|---|---|")
-    wrong = 0
+    different = 0
     for rows in (
-        estimator_rows(folder, images, labels),
-        context_rows(folder, labels),
-        session_rows(folder, labels),
+        run_estimator(folder, images, labels),
+        run_with_contexts(folder, labels),
+        run_in_session(folder, labels),
     ):
         for row in rows:
-            wrong += not np.isclose(row.found, row.wanted, rtol=1e-6, atol=1e-5)
-            print(f"| {row.name} | {row.found:.6g} | {row.wanted:.6g} |", flush=True)
-    print(f"\n{wrong} differ")
-    return int(wrong > 0)
+            different += not np.isclose(row.result, row.expected, rtol=1e-6, atol=1e-5)
+            print(f"| {row.name} | {row.result:.6g} | {row.expected:.6g} |", flush=True)
+    print(f"\n{different} differ")
+    return int(different > 0)
 
 
 if __name__ == "__main__":

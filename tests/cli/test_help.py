@@ -6,6 +6,7 @@ Tests read the private table of commands, to cover each one.
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -74,6 +75,14 @@ def test_lists_the_pages_that_mention_a_word(word: str, page: str, shown: Callab
     assert first.startswith(f"'{word}' is on ")
     assert page in [line.split()[0] for line in lines]
     assert len(lines) <= 8
+
+
+def test_names_the_package_that_is_missing_for_the_help_of_a_source(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "beam_jobs.sources.installed.installed_sources", None)
+    assert main(["help", "no-such-word"]) == 2
+    assert "The help of a source needs Apache Beam, which is not installed." in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("words", WORDS, ids=" ".join)

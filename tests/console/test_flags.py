@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tpudata.console.flags import FlagParser, flag_type, positive_int, sentence
+from tpudata.console.flags import FlagParser, end_sentence, flag_type, positive_int
 from tpudata.errors import UsageError
 
 
@@ -160,4 +160,4 @@ def test_messages_point_to_the_help(parser: FlagParser, words: list[str], messag
 
 
 def test_sentence_ends_with_one_mark() -> None:
-    assert [sentence(text) for text in ("a", "a.", "a?", "a!")] == ["a.", "a.", "a?", "a!"]
+    assert [end_sentence(text) for text in ("a", "a.", "a?", "a!")] == ["a.", "a.", "a?", "a!"]

@@ -17,8 +17,8 @@ from tpudata.console.lifeline import Lifeline, watch
 
 WORKER = """
 import sys, time
-from tpudata.console.process import end_with
-end_with(int(sys.argv[1]))
+from tpudata.console.process import end_with_parent
+end_with_parent(int(sys.argv[1]))
 print("ready", flush=True)
 time.sleep(600)
 """

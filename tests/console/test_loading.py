@@ -38,9 +38,9 @@ def test_a_command_loads_without_the_collector(fails: bool, monkeypatch: pytest.
 OF_A_COMMAND = """
 import gc, os
 from tpudata.console.loading import uncollected_loading
-from tpudata.console.process import end_with
+from tpudata.console.process import end_with_parent
 
-end_with(os.pipe()[0])
+end_with_parent(os.pipe()[0])
 with uncollected_loading():
     print(gc.isenabled())
 print(gc.isenabled())

@@ -7,7 +7,7 @@ import pickle
 import pytest
 import tensorflow as tf
 
-from tpudata.error_text.own import own_error
+from tpudata.error_text.own import recover_own_error
 from tpudata.errors import (
     BadRecordError,
     CorruptionError,
@@ -29,7 +29,7 @@ ERRORS = [
 def test_from_the_text_of_a_traceback(error: TpudataError) -> None:
     kind = f"{type(error).__module__}.{type(error).__name__}"
     text = f"Traceback (most recent call last):\n  File x\n{kind}: {error} [while running 'WriteShards']\n\nmore"
-    found = own_error(RuntimeError(text))
+    found = recover_own_error(RuntimeError(text))
     assert found is not None
     assert str(found) == str(error)
     if isinstance(error, (BadRecordError, CorruptionError)):
@@ -45,7 +45,7 @@ def test_from_a_cause() -> None:
         except TpudataError as error:
             raise RuntimeError("a runner failed") from error
     except RuntimeError as error:
-        found = own_error(error)
+        found = recover_own_error(error)
     assert isinstance(found, BadRecordError)
     assert (found.source, found.offset) == ("/in/x.tar", 512)
 
@@ -57,10 +57,10 @@ def test_from_a_function_that_tensorflow_called() -> None:
     dataset = tf.data.Dataset.range(1).map(lambda row: tf.py_function(fail, [row], tf.int64))
     with pytest.raises(tf.errors.OpError) as caught:
         list(dataset)
-    found = own_error(caught.value)
+    found = recover_own_error(caught.value)
     assert isinstance(found, CorruptionError)
     assert (found.offset, found.reason) == (12, "the checksum does not fit")
 
 
 def test_others_are_none_of_ours() -> None:
-    assert own_error(RuntimeError("tpudata.errors was imported")) is None
+    assert recover_own_error(RuntimeError("tpudata.errors was imported")) is None

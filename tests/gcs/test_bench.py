@@ -12,7 +12,7 @@ from scripts.fake_gcs import FakeGcs
 from tests.gcs.child import Child
 from tests.helpers.datasets import write_images
 from tests.helpers.libtpu import needs_libtpu
-from tpudata.cli.bench.text import report_text
+from tpudata.cli.bench.text import format_report
 
 LATENCY, BANDWIDTH = 0.05, 5e6
 
@@ -53,7 +53,7 @@ def test_reports_the_stores_rates_and_the_tpus_demand(filled_store: FakeGcs, chi
         streams = needed["bytes_per_second"] / storage["stream_bytes_per_second"]
         assert 0 <= needed["streams"] - streams < 1
         assert 0 <= needed["cores"] - needed["bytes_per_second"] * storage["cpu_seconds_per_gigabyte"] / 1e9 < 1
-    text = report_text(found)
+    text = format_report(found)
     assert "4 streams read " in text
     assert f"A v5e-8 takes at most {round(tpu['needed']):,} records/s from it, " in text
     assert f"reading=tpudata.Reading(streams={tpu['storage']['streams']})" in text

@@ -185,7 +185,7 @@ def test_no_changed_bit_of_a_listing_or_a_stat_passes(
         at = place % len(data)
         return data[:at] + bytes([data[at] ^ mask]) + data[at + 1 :]
 
-    monkeypatch.setattr("scripts.fake_gcs.http.spoiled", spoiled)
+    monkeypatch.setattr("scripts.fake_gcs.http.flip_bit", spoiled)
     as_google.faults.add(Fault("corrupt", "list"), Fault("corrupt", "stat"))
     assert (listed(gcs), looked_up(gcs)) == due
     assert as_google.faults.met == 2

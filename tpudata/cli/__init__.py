@@ -47,8 +47,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _dispatch(argv: Sequence[str]) -> int:
+    """Run the command that the arguments begin with, and return its exit code; UsageError if it is unknown."""
     from tpudata._version import __version__
-    from tpudata.console.flags import sentence
+    from tpudata.console.flags import end_sentence
     from tpudata.console.nearest import suggestion
     from tpudata.errors import UsageError
 
@@ -66,7 +67,7 @@ def _dispatch(argv: Sequence[str]) -> int:
         name, arguments = arguments[0], ["--help"]
     if name not in COMMANDS:
         kind, names = ("flag", ["--help", "--version"]) if name.startswith("-") else ("command", [*COMMANDS])
-        unknown = sentence(f"unknown {kind} {name!r}{suggestion(name, names)}")
+        unknown = end_sentence(f"unknown {kind} {name!r}{suggestion(name, names)}")
         raise UsageError(f"{unknown} Known: {', '.join(names)}. See: tpudata --help")
     with interruptible_loading():
         command = importlib.import_module(f"tpudata.cli.{name}")

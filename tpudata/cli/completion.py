@@ -13,8 +13,8 @@ from tpudata.console.flags import FlagParser
 
 _SHELLS = ("bash", "zsh", "fish")
 _NAME = "tpudata"
-# Instructions for using the script.
-_USES = (
+# How to install the script in each shell.
+_INSTALLATIONS = (
     "bash: tpudata completion bash > ~/.local/share/bash-completion/completions/tpudata",
     "zsh: tpudata completion zsh > DIR/_tpudata, where DIR is a folder of $fpath",
     "fish: tpudata completion fish > ~/.config/fish/completions/tpudata.fish",
@@ -26,37 +26,40 @@ def run(argv: Sequence[str]) -> int:
     import shtab
 
     shell = new_parser().parse(argv).shell
-    print(shtab.complete(_join_commands(), shell))
+    print(shtab.complete(_join_parsers(), shell))
     return 0
 
 
 def new_parser() -> FlagParser:
     """Return the parser of the command's flags."""
-    parser = FlagParser("tpudata completion", "Print a script that completes commands and flags in a shell.", _USES)
+    parser = FlagParser(
+        "tpudata completion", "Print a script that completes commands and flags in a shell.", _INSTALLATIONS
+    )
     parser.add_argument("shell", choices=_SHELLS, metavar="SHELL", help=", ".join(_SHELLS))
     return parser
 
 
-def _join_commands() -> argparse.ArgumentParser:
-    """Return one parser of all commands, as shtab takes it."""
-    whole = argparse.ArgumentParser(_NAME)
-    commands = whole.add_subparsers()
+def _join_parsers() -> argparse.ArgumentParser:
+    """Return one parser with a subparser for each command, as shtab needs it."""
+    root = argparse.ArgumentParser(_NAME)
+    commands = root.add_subparsers()
     for name, summary in COMMANDS.items():
         module = importlib.import_module(f"tpudata.cli.{name}")
         if name == "convert":
             kinds = commands.add_parser(name, help=summary).add_subparsers()
-            for kind, about in KINDS.items():
-                kinds.add_parser(kind, help=about, parents=[_mark_paths(module.new_parser(kind))], add_help=False)
+            for kind, kind_summary in KINDS.items():
+                parents = [_mark_paths(module.new_parser(kind))]
+                kinds.add_parser(kind, help=kind_summary, parents=parents, add_help=False)
         elif name == "help":
             names = [*COMMANDS, *short_names(all_pages()).values()]
             commands.add_parser(name, help=summary).add_argument("name", choices=names)
         else:
             commands.add_parser(name, help=summary, parents=[_mark_paths(module.new_parser())], add_help=False)
-    return whole
+    return root
 
 
 def _mark_paths(parser: FlagParser) -> FlagParser:
-    """Return the parser after marking its paths for shtab, whose scripts otherwise complete no file names."""
+    """Mark the arguments of a parser that are paths, for which shtab's script then completes file names; return the parser."""
     import shtab
 
     for action in parser.path_actions():

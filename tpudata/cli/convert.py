@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from types import ModuleType
 
-from tpudata.console.flags import FlagParser, sentence
+from tpudata.console.flags import FlagParser, end_sentence
 from tpudata.console.loading import uncollected_loading
 from tpudata.console.nearest import suggestion
 from tpudata.console.quiet import quiet_beam_loading
@@ -30,7 +30,7 @@ def run(argv: Sequence[str]) -> int:
         print(_format_help())
         return 0
     if kind not in KINDS:
-        unknown = sentence(f"tpudata convert: unknown kind of input {kind!r}{suggestion(kind, KINDS)}")
+        unknown = end_sentence(f"tpudata convert: unknown kind of input {kind!r}{suggestion(kind, KINDS)}")
         raise UsageError(f"{unknown} Known: {', '.join(KINDS)}. The kind comes first. See: tpudata convert --help")
     code: int = _import_job(kind).run(arguments)
     return code
@@ -43,6 +43,7 @@ def new_parser(kind: str) -> FlagParser:
 
 
 def _import_job(kind: str) -> ModuleType:
+    """Import the module of the Beam job of a kind of input."""
     with quiet_beam_loading(), uncollected_loading():
         return importlib.import_module(f"beam_jobs.{kind}")
 

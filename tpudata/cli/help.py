@@ -12,25 +12,25 @@ from collections.abc import Sequence
 
 from tpudata.cli import COMMANDS
 from tpudata.cli.pages import SECTIONS, Page, all_pages, short_names
-from tpudata.console.flags import FlagParser, sentence
+from tpudata.console.flags import FlagParser, end_sentence
 from tpudata.console.nearest import suggestion
 from tpudata.console.quiet import quiet_beam_loading
 from tpudata.errors import MissingExtraError, UsageError
 
 # Pages that are listed for a word; more do not help to choose.
 _MOST_PAGES = 8
-# Mentions in a section that count: a table of many names is no better than a page about one.
+# Score of a section for a word: its mentions, of which at most 5 count, since a table of many names is no better than a page about
+# one; and 10 if the heading has the word.
 _MOST_MENTIONS = 5
-# A heading that has the word counts as this many mentions.
-_HEADING_MENTIONS = 10
+_HEADING_SCORE = 10
 
 
 def run(argv: Sequence[str]) -> int:
     """Print a page, the arguments of a source, the pages that mention a word, or all pages, and return the exit code 0.
 
     Raises:
-        UsageError: there is no such command, page or source, and no page mentions the word.
-        MissingExtraError: no page mentions the word, and Beam, which knows sources, is not installed.
+        UsageError: there is no such command, page or source, and no page mentions the word; or several pages have the name.
+        MissingExtraError: no page mentions the word, and Beam, without which sources are unknown, is not installed.
     """
     name = new_parser().parse(argv).name
     pages = all_pages()
@@ -46,8 +46,11 @@ def run(argv: Sequence[str]) -> int:
         )
     if matches:
         _show(matches[0].text(names))
-    else:
-        _show(_describe_source_arguments(name) or _find_word(name, pages, names))
+        return 0
+    text = _describe_source_arguments(name) or _list_mentions(name, pages, names)
+    if not text:
+        raise _make_unknown_name_error(name, names)
+    _show(text)
     return 0
 
 
@@ -61,7 +64,9 @@ def new_parser() -> FlagParser:
 
 
 def _format_contents(pages: list[Page], names: dict[str, str]) -> str:
-    """Return the pages by section, with their titles."""
+    """Return the list of all pages by section, with their titles."""
+    if not pages:
+        return "This installation has no pages. See: tpudata --help"
     parts = [
         "tpudata help COMMAND shows the flags of a command, tpudata help WORD the pages on it, tpudata help PAGE a page of:"
     ]
@@ -69,53 +74,56 @@ def _format_contents(pages: list[Page], names: dict[str, str]) -> str:
         lines = [f"  {names[page.name]:<22}  {page.title}" for page in pages if page.name.startswith(f"{section}/")]
         if lines:
             parts.append("\n".join([f"{section}:", *lines]))
-    if not pages:
-        parts = ["This installation has no pages. See: tpudata --help"]
     return "\n\n".join(parts)
 
 
 def _describe_source_arguments(name: str) -> str:
-    """Return the arguments of the sources of that name, or nothing if no installed package has one."""
+    """Return the arguments of the installed sources of a name; empty without such a source, or without Beam."""
     try:
         with quiet_beam_loading():
             from beam_jobs.sources.installed.installed_sources import DOCUMENTS, IMAGES, load_source
             from beam_jobs.sources.installed.own_arguments import describe_source
     except ModuleNotFoundError:
-        # A word is found without Beam.
         return ""
     kinds = [kind for group in (IMAGES, DOCUMENTS) if (kind := load_source(group, name)) is not None]
     return "\n\n".join(describe_source(name, kind) for kind in kinds)
 
 
-def _find_word(word: str, pages: list[Page], names: dict[str, str]) -> str:
-    """Return the pages that mention a word, first those with a heading that has it, each with its section on it."""
+def _list_mentions(word: str, pages: list[Page], names: dict[str, str]) -> str:
+    """Return the list of the pages that mention a word, each with its best section, the best first; empty without any."""
     pattern = re.compile(rf"\b{re.escape(word)}", re.IGNORECASE)
-    lines: list[tuple[int, str]] = []
+    scored_lines: list[tuple[int, str]] = []
     for page in pages:
         scores = {
-            heading: min(len(pattern.findall(text)), _MOST_MENTIONS) + _HEADING_MENTIONS * bool(pattern.search(heading))
+            heading: min(len(pattern.findall(text)), _MOST_MENTIONS) + _HEADING_SCORE * bool(pattern.search(heading))
             for heading, text in page.sections()
         }
-        heading = max(scores, key=lambda heading: scores[heading])
-        if scores[heading]:
-            title = page.title if heading == page.title else f"{page.title}: {heading}"
-            lines.append((scores[heading], f"  {names[page.name]:<22}  {title}"))
-    if not lines:
-        try:
-            from beam_jobs.sources.installed.installed_sources import DOCUMENTS, installed_names
-            from beam_jobs.sources.source_table import source_names
-        except ModuleNotFoundError as error:
-            raise MissingExtraError("The help of a source", "beam") from error
-        near = suggestion(word, [*COMMANDS, *names.values(), *source_names(), *installed_names(DOCUMENTS)])
-        unknown = f"{word!r} is neither a command, a page, nor a source of an installed package{near}"
-        raise UsageError(f"{sentence(unknown)} See: tpudata help")
-    lines.sort(key=lambda line: -line[0])
-    count = f"{len(lines)} pages, such as" if len(lines) > _MOST_PAGES else "these pages"
-    return "\n".join([f"{word!r} is on {count}:", *(line for _, line in lines[:_MOST_PAGES])])
+        best = max(scores, key=lambda heading: scores[heading])
+        if scores[best]:
+            title = page.title if best == page.title else f"{page.title}: {best}"
+            scored_lines.append((scores[best], f"  {names[page.name]:<22}  {title}"))
+    if not scored_lines:
+        return ""
+    # Pages with the same score stay in the order of the site.
+    scored_lines.sort(key=lambda scored: -scored[0])
+    count = f"{len(scored_lines)} pages, such as" if len(scored_lines) > _MOST_PAGES else "these pages"
+    return "\n".join([f"{word!r} is on {count}:", *(line for _, line in scored_lines[:_MOST_PAGES])])
+
+
+def _make_unknown_name_error(name: str, names: dict[str, str]) -> UsageError:
+    """Return the error for a name of which nothing is known, with the nearest command, page or source."""
+    try:
+        from beam_jobs.sources.installed.installed_sources import DOCUMENTS, installed_names
+        from beam_jobs.sources.source_table import source_names
+    except ModuleNotFoundError:
+        return MissingExtraError("The help of a source", "")
+    nearest = suggestion(name, [*COMMANDS, *names.values(), *source_names(), *installed_names(DOCUMENTS)])
+    unknown = f"{name!r} is neither a command, a page, nor a source of an installed package{nearest}"
+    return UsageError(f"{end_sentence(unknown)} See: tpudata help")
 
 
 def _show(text: str) -> None:
-    """Print a text, page by page where a person reads it."""
+    """Print a text, with a pager if stdin and stdout are a terminal."""
     if sys.stdin.isatty() and sys.stdout.isatty():
         pydoc.pager(f"{text.rstrip()}\n")
     else:

@@ -1,4 +1,4 @@
-"""`tpudata import DIR...`: `tpudata reshard` by the name that those look for who have TFRecords already."""
+"""`tpudata import DIR...`: `tpudata reshard`, under the name that users with existing TFRecords look for."""
 
 from __future__ import annotations
 

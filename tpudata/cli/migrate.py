@@ -14,20 +14,20 @@ from tpudata.console.tables import count_text
 from tpudata.errors import DatasetError, StorageError
 from tpudata.migrate.program import Migration, migrate_files
 
+# Exit code if a person has something to do.
 _LEFT_TO_DO = 1
 
 
 def run(argv: Sequence[str]) -> int:
     """Run the command with its flags and return its exit code: 1 if something is left for a person to do."""
     flags = new_parser().parse(argv)
-    # All are read before one is written.
-    programs = {path: _read(path) for path in dict.fromkeys(flags.files)}
-    # Evidence in one file counts for all: they are one program.
-    migrations = migrate_files(programs)
+    # Read all files before any is written: one that cannot be read leaves the others unchanged.
+    texts = {path: _read(path) for path in dict.fromkeys(flags.files)}
+    migrations = migrate_files(texts)
     for path, migration in migrations.items():
         if flags.diff:
-            _print_diff(path, programs[path], migration)
-        elif migration.text != programs[path]:
+            _print_diff(path, texts[path], migration)
+        elif migration.text != texts[path]:
             _write(Path(path), migration.text)
     for path, migration in migrations.items():
         places = count_text(migration.changes, "place")
@@ -55,6 +55,12 @@ def new_parser() -> FlagParser:
 
 
 def _read(path: str) -> str:
+    """Return the text of a file, with its line ends.
+
+    Raises:
+        StorageError: it cannot be read.
+        DatasetError: it is not UTF-8.
+    """
     if Path(path).exists() and not Path(path).is_file():
         # Reading a pipe could wait for ever.
         raise StorageError(f"{path}: cannot be read: not a file. Pass the path of a Python file.")
@@ -69,7 +75,7 @@ def _read(path: str) -> str:
 
 
 def _write(path: Path, text: str) -> None:
-    """Replace a file in one piece; it stays executable, and a link stays a link."""
+    """Replace a file in one piece; its permissions are kept, and a link stays a link."""
     target = path.resolve()
     temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
     try:
@@ -83,5 +89,6 @@ def _write(path: Path, text: str) -> None:
 
 
 def _print_diff(path: str, text: str, migration: Migration) -> None:
+    """Print the difference between a file's text and its migration, in the unified format."""
     lines = difflib.unified_diff(text.splitlines(keepends=True), migration.text.splitlines(keepends=True), path, path)
     sys.stdout.writelines(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -43,28 +44,26 @@ class Page:
         return [(heading, "\n".join(lines)) for heading, lines in sections]
 
     def text(self, short_names: dict[str, str]) -> str:
-        """Return the page with the addresses of links as `tpudata help` takes them, and without pictures.
+        """Return the page for a terminal: links to pages become `tpudata help` commands, and pictures are omitted.
 
         Args:
-            short_names: the shortest name of each page by its name.
+            short_names: the shortest name of each page, by its name (see the function of this name).
         """
 
-        def name_link(link: re.Match[str]) -> str:
+        def format_link(link: re.Match[str]) -> str:
             words, target = link.groups()
             if re.match(r"https?:", target):
                 return f"{words} ({target})"
-            parts: list[str] = []
-            for part in (PurePosixPath(self.name).parent / target.partition("#")[0]).parts:
-                parts = parts[:-1] if part == ".." else [*parts, part]
-            name = short_names.get("/".join(parts).removesuffix(".md"))
-            return f"{words} (tpudata help {name})" if name else words
+            path = posixpath.normpath(PurePosixPath(self.name).parent / target.partition("#")[0])
+            short_name = short_names.get(path.removesuffix(".md"))
+            return f"{words} (tpudata help {short_name})" if short_name else words
 
         without_pictures = re.sub(r"^!\[[^]]*\]\([^)]*\)\n\n?", "", self.file.read_text("utf-8"), flags=re.MULTILINE)
-        return re.sub(r"\[([^]]*)\]\(([^)\s]*)\)", name_link, without_pictures)
+        return re.sub(r"\[([^]]*)\]\(([^)\s]*)\)", format_link, without_pictures)
 
 
 def all_pages() -> list[Page]:
-    """Return the pages, section by section; none if neither folder is there."""
+    """Return the pages, section by section; an empty list if the installation has none."""
     folder = next((folder for folder in _FOLDERS if folder.is_dir()), None)
     if folder is None:
         return []
@@ -73,7 +72,7 @@ def all_pages() -> list[Page]:
 
 
 def short_names(pages: list[Page]) -> dict[str, str]:
-    """Return the shortest name of each page: its file's, unless pages of other sections or a command have the same."""
+    """Return the shortest unique name of each page, by its name: that of its file unless another page or a command has the same."""
     from tpudata.cli import COMMANDS
 
     used_names = [page.file.stem for page in pages] + [*COMMANDS]

@@ -22,7 +22,7 @@ def run(argv: Sequence[str]) -> int:
         if not path:
             parser.error(f"{name} is empty; pass a path")
     if not flags.output.endswith((".html", ".htm")):
-        # A mistyped name must not replace a shard or a manifest.
+        # A wrong path must not replace a shard or a manifest.
         parser.error(f"--output: not the name of a page (got {flags.output}, expected a name that ends in .html)")
     dataset = open_dataset(flags.folder)
     page = report_page(dataset, sample_dataset(dataset, flags.samples), _open_decoder(dataset)).encode()
@@ -61,7 +61,7 @@ def new_parser() -> FlagParser:
 
 
 def _open_decoder(dataset: Dataset) -> Callable[[Sequence[int]], str] | None:
-    """Return the dataset's tokenizer as a function from ids to text; None if it cannot be opened here."""
+    """Return the `decode` of the dataset's tokenizer; None without a tokenizer, or if it cannot be opened here."""
     if not isinstance(dataset.manifest.options.get("tokenizer"), dict):
         return None
     from tpudata.tokenizers import dataset_tokenizer

@@ -12,13 +12,18 @@ from tpudata.console.quiet import quiet_beam_loading
 
 
 def run(argv: Sequence[str], prog: str = "tpudata reshard") -> int:
-    """Run the Beam job and return its exit code; messages call the command `prog`."""
+    """Run the Beam job and return its exit code.
+
+    Args:
+        argv: the arguments.
+        prog: the command as the user types it, for messages.
+    """
     code: int = _import_job().run(argv, prog)
     return code
 
 
 def new_parser(prog: str = "tpudata reshard") -> FlagParser:
-    """Return the parser of the command's flags."""
+    """Return the parser of the flags, for the command that the user types as `prog`."""
     parser: FlagParser = _import_job().new_parser(prog)
     return parser
 

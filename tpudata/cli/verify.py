@@ -19,17 +19,23 @@ from tpudata.format.verification.damaged_records import quarantine_damage
 from tpudata.format.verification.shard_check import ExampleCheck
 from tpudata.images.check import find_decoded_image_problems, find_image_problems
 
-_DEFECTS = 1
+# Exit code if readers meet a defect.
+_DEFECTS_REMAIN = 1
 
 
 def run(argv: Sequence[str]) -> int:
     """Run the command with its flags and return its exit code: 1 if there is any defect that readers meet."""
     flags = new_parser().parse(argv)
-    check = find_decoded_image_problems if flags.decode else find_image_problems
-    with interruptible(lambda: None, lambda: None):
+    check = decoded_image_problems if flags.decode else image_problems
+    # `verify` stops its worker processes itself when an interrupt ends it, and there are no temporary files.
+    with interruptible(stop=_do_nothing, tidy=_do_nothing):
         defects = _find_defects(flags.folder, flags.workers, check)
         report = _report_json if flags.json else _report
         return report(flags.folder, defects, check if flags.quarantine else None)
+
+
+def _do_nothing() -> None:
+    pass
 
 
 def new_parser() -> FlagParser:
@@ -56,7 +62,13 @@ def new_parser() -> FlagParser:
 
 
 def _report(folder: str, defects: Iterator[Defect], check: ExampleCheck | None) -> int:
-    """Print the defects, quarantine them if a check is given, and return the exit code."""
+    """Print the defects as lines, quarantine them if requested, and return the exit code.
+
+    Args:
+        folder: the dataset's folder.
+        defects: the defects, as they are found.
+        check: check of Examples that found them, for the quarantine; None for no quarantine.
+    """
     defect_list = []
     for defect in defects:
         defect_list.append(defect)
@@ -67,17 +79,17 @@ def _report(folder: str, defects: Iterator[Defect], check: ExampleCheck | None) 
     else:
         print(_format_intact(folder, open_dataset(folder).manifest))
     if check is None:
-        return _DEFECTS if defect_list else 0
+        return _DEFECTS_REMAIN if defect_list else 0
     quarantine, remaining = quarantine_damage(folder, defect_list, check)
     records = sum(shard.count for shard in quarantine.shards.values())
     print(f"{folder}: readers skip {count_text(records, 'record')} in {count_text(len(quarantine.shards), 'shard')}")
     if remaining:
         print(f"{folder}: {count_text(len(remaining), 'defect')} cannot be put into quarantine, first {remaining[0]}")
-    return _DEFECTS if remaining else 0
+    return _DEFECTS_REMAIN if remaining else 0
 
 
 def _report_json(folder: str, defects: Iterator[Defect], check: ExampleCheck | None) -> int:
-    """Do the same, and print one JSON object."""
+    """Do the same as `_report`, but print one JSON object at the end."""
     defect_list = list(defects)
     report: dict[str, Any] = {"path": folder, "defects": [dataclasses.asdict(defect) for defect in defect_list]}
     remaining = defect_list
@@ -89,28 +101,29 @@ def _report_json(folder: str, defects: Iterator[Defect], check: ExampleCheck | N
         }
     json.dump(report, sys.stdout, indent=1)
     print()
-    return _DEFECTS if remaining else 0
+    return _DEFECTS_REMAIN if remaining else 0
 
 
 def _find_defects(folder: str, workers: int, check: ExampleCheck) -> Iterator[Defect]:
     """Yield the defects as they are found, with a progress bar if stderr is a terminal."""
     with tqdm(unit="B", unit_scale=True, desc="verifying", leave=False, disable=not sys.stderr.isatty()) as bar:
 
-        def progress(read: int, total: int) -> None:
-            bar.total = total
-            bar.update(read)
+        def show_progress(new_bytes: int, total_bytes: int) -> None:
+            bar.total = total_bytes
+            bar.update(new_bytes)
 
-        yield from verify(folder, example_check=check, workers=workers, progress=progress)
+        yield from verify(folder, example_check=check, workers=workers, progress=show_progress)
 
 
 def _format_kinds(defects: Sequence[Defect]) -> str:
-    """Return how many defects there are of each kind of annotation; empty if there are none."""
+    """Return the number of defects by their kind, in parentheses; empty if no defect has a kind."""
     counts = Counter(defect.kind for defect in defects if defect.kind)
     kinds = ", ".join(f"{kind} {count_text(count)}" for kind, count in sorted(counts.items()))
     return f" ({kinds})" if kinds else ""
 
 
 def _format_intact(folder: str, manifest: Manifest) -> str:
+    """Return the line that says that there are no defects, and a table of the splits."""
     rows = [["split", "records", "shards", "bytes"]]
     for name, split in manifest.splits.items():
         rows.append([name, count_text(split.records), count_text(len(split.shards)), bytes_text(split.bytes)])

@@ -32,9 +32,12 @@ class FlagParser(argparse.ArgumentParser):
         description: one line on what it does.
         closing: paragraphs that `--help` prints below the flags, wrapped to the terminal.
         topics: pages of `tpudata help` about the command, which the last line names.
+
+    Attributes:
+        closing: `closing` and the line of the topics.
     """
 
-    # That of the class: argparse adds --help before this class has set anything.
+    # Set on the class: argparse adds --help before `__init__` can set attributes.
     _group: argparse._ArgumentGroup | None = None
 
     def __init__(self, prog: str, description: str, closing: Sequence[str] = (), topics: Sequence[str] = ()) -> None:
@@ -45,7 +48,7 @@ class FlagParser(argparse.ArgumentParser):
 
     @contextlib.contextmanager
     def group(self, title: str) -> Iterator[None]:
-        """Show the flags that are added inside below this title."""
+        """Put the flags that the context's body adds into a group of the help with this title."""
         self._group = self.add_argument_group(title)
         try:
             yield
@@ -53,7 +56,7 @@ class FlagParser(argparse.ArgumentParser):
             self._group = None
 
     def add_argument(self, *names: str, **settings: Any) -> argparse.Action:
-        """Add a flag or a word, as argparse does, to the group that is open."""
+        """Add a flag or a positional argument, as argparse does, to the open `group` if there is one."""
         if self._group is None:
             return super().add_argument(*names, **settings)
         return self._group.add_argument(*names, **settings)
@@ -73,7 +76,9 @@ class FlagParser(argparse.ArgumentParser):
     def format_help(self) -> str:
         """Return the help: a usage of one line, the flags in groups, and the closing paragraphs."""
         words = [_describe_usage(action) for action in self._actions if action.required or not action.option_strings]
-        self.usage = " ".join(["%(prog)s", *sorted(words, key=lambda word: word.startswith("-")), "[FLAGS]"])
+        # Positional arguments come before flags.
+        words.sort(key=lambda word: word.startswith("-"))
+        self.usage = " ".join(["%(prog)s", *words, "[FLAGS]"])
         # A command that is split inside a path or a word cannot be copied.
         wrapper = textwrap.TextWrapper(
             shutil.get_terminal_size().columns - 2, break_long_words=False, break_on_hyphens=False
@@ -93,26 +98,30 @@ class FlagParser(argparse.ArgumentParser):
     def parse_with_rest(
         self, argv: Sequence[str], also_known: Collection[str] | None = None
     ) -> tuple[argparse.Namespace, list[str]]:
-        """Parse the known flags, and return the rest of `argv` for another parser.
+        """Parse the known flags; return them and the words that are left for another parser.
 
         Args:
             argv: the words after the command.
-            also_known: names of flags that the other parser takes; with it, flags that neither knows are rejected.
+            also_known: names of flags that the other parser takes; None if they are unknown.
+
+        Raises:
+            UsageError: neither parser knows a flag, if `also_known` is given; a value is invalid; or a required flag is missing.
         """
         # Words after "--" are not flags.
         end = list(argv).index("--") if "--" in argv else len(argv)
         words = [self._spell(word, also_known or ()) for word in argv[:end]]
         if also_known is not None:
-            # First, since a misspelt flag is a better message than a missing one.
+            # Before argparse looks for required flags: the message on a misspelt flag helps more than one on a missing flag.
             names = {*self.flag_names(), *also_known}
-            self.reject_unknown([w for w in words if w.startswith("--") and w.split("=", 1)[0] not in names], names)
+            unknown_flags = [word for word in words if word.startswith("--") and word.split("=", 1)[0] not in names]
+            self.reject_unknown(unknown_flags, names)
         return super().parse_known_args([*words, *argv[end:]])
 
     def reject_unknown(self, unparsed: Sequence[str], also_known: Iterable[str] = ()) -> None:
-        """Raise a UsageError for the first of the unknown words, with the nearest flag.
+        """Raise a UsageError for the first unknown word that suggests the nearest flag; do nothing without such words.
 
         Args:
-            unparsed: words that no parser took.
+            unparsed: the unknown words, which no parser took.
             also_known: names of flags that another parser takes, for the suggestion.
         """
         if not unparsed:
@@ -130,41 +139,50 @@ class FlagParser(argparse.ArgumentParser):
         return [name for name in self._option_string_actions if name.startswith("--")]
 
     def path_actions(self) -> list[argparse.Action]:
-        """Return the flags and words whose values are paths."""
+        """Return the flags and positional arguments whose values are paths."""
         return [action for action in self._actions if _PATH_METAVARS.fullmatch(str(action.metavar))]
 
-    def _spell(self, word: str, others: Collection[str]) -> str:
-        """Return a flag in its parser's spelling (dashes for this one, `others` as given), and other words unchanged."""
+    def _spell(self, word: str, other_flags: Collection[str]) -> str:
+        """Return a word as its parser spells it: `--use_tpu` as `--use-tpu`, `--use-tpu=false` as `--no-use-tpu`.
+
+        Args:
+            word: a word of the command line.
+            other_flags: names of flags of another parser, which may have underscores.
+        """
         name, equals, value = word.partition("=")
-        own_flags = self.flag_names()
-        if word.startswith("--") and name not in own_flags:
-            dashed, underscored = name.replace("_", "-"), "--" + name[2:].replace("-", "_")
-            # First our own: Beam has a flag --dry_run, too.
-            name = (
-                dashed
-                if dashed in own_flags
-                else name
-                if name in others
-                else underscored
-                if underscored in others
-                else name
-            )
+        if word.startswith("--"):
+            name = self._spell_name(name, other_flags)
         if equals and name in self._switches:
-            return name if self._is_true(name, value) else _name_opposite(name)
+            return name if self._parse_boolean(name, value) else _name_opposite(name)
         return name + equals + value
 
-    def _is_true(self, name: str, value: str) -> bool:
+    def _spell_name(self, name: str, other_flags: Collection[str]) -> str:
+        """Return the known flag that a name stands for, or the name if it is unknown."""
+        own_flags = self.flag_names()
+        dashed, underscored = name.replace("_", "-"), "--" + name[2:].replace("-", "_")
+        # Our own flags come first: Beam has a flag --dry_run, too.
+        for spelling, flags in (
+            (name, own_flags),
+            (dashed, own_flags),
+            (name, other_flags),
+            (underscored, other_flags),
+        ):
+            if spelling in flags:
+                return spelling
+        return name
+
+    def _parse_boolean(self, name: str, value: str) -> bool:
         if value.lower() not in (*_TRUE, *_FALSE):
             self.error(f"argument {name}: {value!r} is neither true nor false")
         return value.lower() in _TRUE
 
     def error(self, message: str) -> NoReturn:
         """Raise a UsageError instead of exiting as argparse does."""
-        raise UsageError(f"{self.prog}: {sentence(message)} See: {self.prog} --help")
+        raise UsageError(f"{self.prog}: {end_sentence(message)} See: {self.prog} --help")
 
 
 def _describe_usage(action: argparse.Action) -> str:
-    """Return a required flag with its value, or a word without a flag."""
+    """Return an action in the usage: `--flag VALUE`, or the value alone for a positional argument."""
     value = str(action.metavar or action.dest)
     if action.option_strings:
         return f"{action.option_strings[0]} {value}"
@@ -177,8 +195,8 @@ def _name_opposite(switch: str) -> str:
     return "--no-" + switch.removeprefix("--")
 
 
-def sentence(message: str) -> str:
-    """Return the message with a full stop, unless it ends in a punctuation mark (a suggestion ends in a question mark)."""
+def end_sentence(message: str) -> str:
+    """Return a message with a full stop, unless it ends in a punctuation mark (a suggestion ends in a question mark)."""
     return message if message.endswith((".", "?", "!")) else f"{message}."
 
 
@@ -231,12 +249,12 @@ def height_width(text: str) -> tuple[int, int]:
 
 
 def parse_pad(text: str) -> tuple[str, int]:
-    """Return the name or the pattern, and the number of entries, of a `--pad`.
+    """Return the name or pattern of features, and their number of entries, from a `--pad NAME=N`.
 
     Raises:
         ValueError: the text has another form.
     """
-    name, equals, number = text.rpartition("=")
-    if not equals or not name or not number.isdecimal() or int(number) < 1:
+    name, equals, length = text.rpartition("=")
+    if not equals or not name or not length.isdecimal() or int(length) < 1:
         raise ValueError(f"{text!r} is not NAME=N, such as caption=5, with a whole number of 1 or more")
-    return name, int(number)
+    return name, int(length)

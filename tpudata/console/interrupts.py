@@ -44,24 +44,24 @@ def end_on_interrupt() -> None:
 def interruptible_work() -> Iterator[None]:
     """Let the first Ctrl-C in the body raise KeyboardInterrupt, and a second one end the process."""
     with _handle_with(_raise_once):
-        hook = sys.unraisablehook
+        outer_hook = sys.unraisablehook
 
         def end_or_pass_on(unraisable: sys.UnraisableHookArgs) -> None:
             # The interrupt was raised in a finalizer, which swallows exceptions.
             if issubclass(unraisable.exc_type, KeyboardInterrupt):
                 _end()
-            hook(unraisable)
+            outer_hook(unraisable)
 
         sys.unraisablehook = end_or_pass_on
         try:
             yield
         finally:
-            sys.unraisablehook = hook
+            sys.unraisablehook = outer_hook
 
 
 @contextlib.contextmanager
 def interruptible_loading() -> Iterator[None]:
-    """Let Ctrl-C end the process at once while a command that works imports large libraries; in other programs nothing changes."""
+    """Let Ctrl-C end the process at once in the body, which imports large libraries, if `interruptible_work` is active."""
     if signal.getsignal(signal.SIGINT) is not _raise_once:
         yield
         return
@@ -76,38 +76,41 @@ def is_default_or_ours(handler: object) -> bool:
 
 def was_interrupted() -> bool:
     """Return whether Ctrl-C came in the body of `interruptible_work`, even if it became another exception."""
-    return signal.getsignal(signal.SIGINT) is _end_again
+    return signal.getsignal(signal.SIGINT) is _end_silently
 
 
 @contextlib.contextmanager
 def _handle_with(handler: signal.Handlers | object) -> Iterator[None]:
     """Handle SIGINT with `handler` while the context lasts, unless a foreign handler is installed."""
-    before = signal.getsignal(signal.SIGINT)
-    if not is_default_or_ours(before):
+    outer_handler = signal.getsignal(signal.SIGINT)
+    if not is_default_or_ours(outer_handler):
         yield
         return
     signal.signal(signal.SIGINT, handler)  # type: ignore[arg-type]
     try:
         yield
     finally:
-        # Restore only if no interrupt is pending: Python's handler would turn a second one into a traceback.
+        # After an interrupt, `_end_silently` stays: the outer handler would turn a second one into a traceback.
         if is_default_or_ours(signal.getsignal(signal.SIGINT)):
-            signal.signal(signal.SIGINT, before)
+            signal.signal(signal.SIGINT, outer_handler)
 
 
 def _raise_once(signal_number: int, frame: FrameType | None) -> None:
+    """Handle the first Ctrl-C: raise KeyboardInterrupt, and let the next one end the process."""
     del signal_number, frame
-    signal.signal(signal.SIGINT, _end_again)
+    signal.signal(signal.SIGINT, _end_silently)
     raise KeyboardInterrupt
 
 
 def _end(signal_number: int = signal.SIGINT, frame: FrameType | None = None) -> None:
+    """Handle Ctrl-C: report it in one line, and end the process."""
     del signal_number, frame
     with contextlib.suppress(OSError):
         os.write(2, f"{MESSAGE}\n".encode())
     os._exit(INTERRUPTED)
 
 
-def _end_again(signal_number: int, frame: FrameType | None) -> None:
+def _end_silently(signal_number: int, frame: FrameType | None) -> None:
+    """Handle a second Ctrl-C: the first one is reported already."""
     del signal_number, frame
     os._exit(INTERRUPTED)

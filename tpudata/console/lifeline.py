@@ -22,17 +22,18 @@ class Lifeline:
 
     def __init__(self) -> None:
         self.reader, self._writer = os.pipe()
-        # Popping is atomic, so the descriptor is closed once: closed again, its number may belong to another file.
-        self._uncut = [None]
+        # The right to close the writing end. Popping is atomic, so one caller gets it: closed again, the descriptor's number may
+        # belong to another file.
+        self._right_to_close = [None]
 
     def cut(self) -> None:
-        """End all processes that hold the other end, now or later; any thread may call it, and again."""
+        """End all processes that hold the reading end, now or later; any thread may call it, more than once."""
         with contextlib.suppress(IndexError):
-            self._uncut.pop()
+            self._right_to_close.pop()
             os.close(self._writer)
 
     def close(self) -> None:
-        """End all processes that hold the other end; start no more after this."""
+        """Cut the lifeline and close its reading end, so that no more processes can be started with it."""
         self.cut()
         os.close(self.reader)
 

@@ -1,4 +1,4 @@
-"""Errors that the machine is to blame for, whatever they met: memory that ran out, and disks that fail."""
+"""Errors that the machine causes, in any part of a program: memory that ran out, and disks that fail."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import re
 from tpudata.error_text.own import iterate_causes
 
 DISK_FIX = "The disk or the connection to it fails: see the system's log (`dmesg`)."
-_DISK = (errno.EIO, errno.ESTALE, errno.ENXIO, errno.ENOTCONN, errno.EREMOTEIO)
-_ADVICE = "Use a machine with more memory; fewer --workers, or a smaller --batch-size, take less."
+_DISK_ERRORS = (errno.EIO, errno.ESTALE, errno.ENXIO, errno.ENOTCONN, errno.EREMOTEIO)
+_MEMORY_FIX = "Use a machine with more memory; fewer --workers, or a smaller --batch-size, take less."
 # Messages of Python, numpy, Arrow, the library loader and TensorFlow, as the last line of a traceback.
 _NO_MEMORY = re.compile(
     r"^(?:[\w.]*MemoryError\b[^\n]*|OSError: \[Errno 12\][^\n]*|RuntimeError: can't start new thread[^\n]*"
@@ -18,33 +18,35 @@ _NO_MEMORY = re.compile(
     re.MULTILINE,
 )
 _DISK_FAILED = re.compile(
-    rf"^OSError: \[Errno (?:{'|'.join(map(str, _DISK))})\] ([^\n]*?): '([^\n]*?)'(?: -> [^\n]*)?$", re.MULTILINE
+    rf"^OSError: \[Errno (?:{'|'.join(map(str, _DISK_ERRORS))})\] ([^\n]*?): '([^\n]*?)'(?: -> [^\n]*)?$", re.MULTILINE
 )
-# End of the text of an error in a step of Beam.
-_STEP = re.compile(r" \[while running [^\n]*")
+# Beam ends the text of an error with the step that it met.
+_BEAM_STEP = re.compile(r" \[while running [^\n]*")
 
 
 def describe_machine_error(error: BaseException) -> str:
-    """Return the message for an error that the machine is to blame for, in one line; empty for all others.
+    """Return the message for an error that the machine causes, in one line; empty for other errors.
 
     Args:
         error: an exception; those that it was raised from count, too.
     """
     for cause in iterate_causes(error):
-        problem = describe_machine_error_text(f"{type(cause).__name__}: {cause}")
+        text = f"{type(cause).__name__}: {cause}"
+        problem = describe_machine_error_text(text)
         if problem:
             return problem
+        # A subclass may have a name that the pattern does not know.
         if isinstance(cause, MemoryError):
-            return _describe_memory_error(f"{type(cause).__name__}: {cause}")
+            return _describe_memory_error(text)
     return ""
 
 
 def describe_machine_error_text(text: str) -> str:
-    """Return the message for the text of a traceback, as `describe_machine_error` does."""
-    plain = _STEP.sub("", text)
-    if match := _NO_MEMORY.search(plain):
+    """Return the message for an error that the machine causes by the text of its traceback; empty for other errors."""
+    traceback = _BEAM_STEP.sub("", text)
+    if match := _NO_MEMORY.search(traceback):
         return _describe_memory_error(match[0])
-    if match := _DISK_FAILED.search(plain):
+    if match := _DISK_FAILED.search(traceback):
         reason, path = match.groups()
         return f"{path} could not be used: {reason}. {DISK_FIX}"
     return ""
@@ -52,11 +54,11 @@ def describe_machine_error_text(text: str) -> str:
 
 def _describe_memory_error(reason: str) -> str:
     reason = reason.removesuffix(": ").rstrip(". ")
-    return f"memory ran out ({reason}{_describe_limit()}). {_ADVICE}"
+    return f"memory ran out ({reason}{_describe_limit()}). {_MEMORY_FIX}"
 
 
 def _describe_limit() -> str:
-    """Return the limit of this process's memory in words, if it has one."""
+    """Return the limit of this process's memory as the end of a phrase; empty without a limit."""
     try:
         import resource
     except ImportError:

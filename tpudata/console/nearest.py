@@ -7,9 +7,9 @@ from collections.abc import Iterable
 
 # A word with more edits is another name.
 _MOST_EDITS = 4
-# Distance of a part, in edits: --resize stands for --resize-shorter, not for --resume.
-_PART = 1.5
-# A shorter beginning fits too many names.
+# Distance of a part from its whole, in edits: --resize stands for --resize-shorter, not for --resume.
+_PART_DISTANCE = 1.5
+# Characters of the shortest part that counts: a shorter beginning fits too many names.
 _SHORTEST_PART = 3
 
 
@@ -22,6 +22,7 @@ def nearest_name(got: str, names: Iterable[str]) -> str | None:
     word = got.lower().strip("-")
     if not word:
         return None
+    # Distance, edits to choose between equal distances, name.
     candidates: list[tuple[float, int, str]] = []
     for name in names:
         other = name.lower().strip("-")
@@ -29,8 +30,11 @@ def nearest_name(got: str, names: Iterable[str]) -> str | None:
         if edits <= min(_MOST_EDITS, max(1, len(word) // 3)):
             candidates.append((edits, edits, name))
         if _is_part(word, other) or _is_part(other, word):
-            candidates.append((_PART, edits, name))
-    return min(candidates)[2] if candidates else None
+            candidates.append((_PART_DISTANCE, edits, name))
+    if not candidates:
+        return None
+    _, _, nearest = min(candidates)
+    return nearest
 
 
 def suggestion(got: str, names: Iterable[str]) -> str:
@@ -46,6 +50,7 @@ def did_you_mean(got: str, names: Iterable[str]) -> str:
 
 
 def _is_part(part: str, whole: str) -> bool:
+    """Return whether a name is the beginning of another one, or has some of its words."""
     if len(part) < _SHORTEST_PART:
         return False
     return whole.startswith(part) or set(re.split(r"\W|_", part)) < set(re.split(r"\W|_", whole))
@@ -53,13 +58,13 @@ def _is_part(part: str, whole: str) -> bool:
 
 def _count_edits(first: str, second: str) -> int:
     """Return the number of edits from one word to the other (optimal string alignment)."""
-    before: list[int] = []
+    # Row i of the table has the edits from the first i letters of one word to each beginning of the other.
+    one_above: list[int] = []
     row = list(range(len(second) + 1))
     for i, letter in enumerate(first, 1):
-        last, before, row = before, row, [i]
+        two_above, one_above, row = one_above, row, [i]
         for j, other_letter in enumerate(second, 1):
-            edits = min(before[j] + 1, row[j - 1] + 1, before[j - 1] + (letter != other_letter))
-            if i > 1 and j > 1 and letter == second[j - 2] and first[i - 2] == other_letter:
-                edits = min(edits, last[j - 2] + 1)
-            row.append(edits)
+            edits = min(one_above[j] + 1, row[j - 1] + 1, one_above[j - 1] + (letter != other_letter))
+            is_swap = i > 1 and j > 1 and letter == second[j - 2] and first[i - 2] == other_letter
+            row.append(min(edits, two_above[j - 2] + 1) if is_swap else edits)
     return row[-1]

@@ -26,8 +26,8 @@ from tpudata.errors import UsageError
 
 _T = TypeVar("_T")
 _METADATA = "option"
-# Characters of a metavar; longer choices are listed in the help text, where they are wrapped.
-_LONGEST = 40
+# Characters of the longest metavar; longer choices are listed in the help text, which argparse wraps.
+_LONGEST_METAVAR = 40
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,7 +86,7 @@ _TEXT = Value()
 REQUIRED: Any = dataclasses.MISSING
 
 
-def _keep(value: Any) -> Any:
+def _return_unchanged(value: Any) -> Any:
     return value
 
 
@@ -96,15 +96,15 @@ class Stored:
 
     Attributes:
         schema: check of an entry that an append inherits unless the flag is passed; None if it is not inherited.
-        write: function from the option's value, other than None, to JSON.
-        read: function from JSON, other than null, to the option's value, or to the list that `collect` takes.
-        is_optional: whether an empty value is not stored, as in datasets of versions without the option.
-        name: name of the entry, if it is not the option's.
+        write: function from the option's value to JSON; not called for None.
+        read: function from JSON to the option's value, or to the list that `collect` takes; not called for null.
+        is_optional: whether an empty value is omitted, as in datasets of versions without the option.
+        name: name of the entry; empty for that of the option.
     """
 
     schema: Schema | None = None
-    write: Callable[[Any], Any] = _keep
-    read: Callable[[Any], Any] = _keep
+    write: Callable[[Any], Any] = _return_unchanged
+    read: Callable[[Any], Any] = _return_unchanged
     is_optional: bool = False
     name: str = ""
 
@@ -116,14 +116,14 @@ class Option:
     Attributes:
         group: group of the flag in the help.
         help: a phrase, with the default in parentheses unless that is false or nothing.
-        default: default of the field; REQUIRED if there is none.
+        default: default of the field; REQUIRED without one.
         name: name of the field, and of the keyword of the functions.
         flag: the flag, such as `--shard-size`.
-        value: its values.
-        choices: values by the texts that stand for them; empty if others are allowed.
-        inverts: whether the flag is a switch that stands for False.
+        value: the values that the flag takes.
+        choices: values of the option by the texts that stand for them; empty if the flag takes other texts, too.
+        inverts: whether the flag is a switch that sets the option to False.
         collect: function from all values of a flag that may be passed several times to the option's value; None for other flags.
-        separator: text between key and value of a keyword that is a mapping.
+        separator: text between a key and its value in the flag, for an option whose keyword is a mapping.
         stored: entry in the manifest; None if the option does not affect the content of shards.
         modes: modes of the command that use the option; empty for all.
         needs: name of another option, without which this one has no effect; empty if there is none.
@@ -157,7 +157,7 @@ class Option:
 
     @property
     def translates_booleans(self) -> bool:
-        """Whether True and False stand for other texts."""
+        """Whether True and False are other texts on the command line, or the opposite of the switch."""
         return isinstance(self.default, bool) and (self.inverts or not self.is_switch)
 
     def check(self, value: Any) -> None:
@@ -180,7 +180,7 @@ class Option:
         return self.choices.get(parsed, parsed) if self.choices else parsed
 
     def to_flag(self, value: Any) -> Any:
-        """Return the parsed value of the flag that stands for an option's value; `collect` is not inverted."""
+        """Return the parsed value of the flag that stands for an option's value: the inverse of `from_flag` without `collect`."""
         if self.inverts:
             return not value
         return next((text for text, choice in self.choices.items() if choice == value), value)
@@ -211,18 +211,32 @@ def option(
 ) -> _T:
     """Return a field of a dataclass that is an option; the arguments are the attributes of Option.
 
-    Without `flag`, it is that of the field's name. `choices` may be texts that stand for themselves. A default that is a dict is
-    copied for each object.
+    An empty `flag` stands for the flag with the field's name. `choices` may be texts that stand for themselves. A default that is a
+    dict is copied for each object.
     """
-    texts = choices if isinstance(choices, Mapping) else {text: text for text in choices}
-    rules = stored, modes, needs, aliases
-    entry = Option(group, help, default, "", flag, value, texts, inverts, collect, separator, *rules)
-    field: Any = (
-        dataclasses.field(default_factory=default.copy, metadata={_METADATA: entry})
-        if isinstance(default, dict)
-        else dataclasses.field(default=default, metadata={_METADATA: entry})
+    definition = Option(
+        group,
+        help,
+        default,
+        # `list_options` fills in the name of the field.
+        name="",
+        flag=flag,
+        value=value,
+        choices=choices if isinstance(choices, Mapping) else {text: text for text in choices},
+        inverts=inverts,
+        collect=collect,
+        separator=separator,
+        stored=stored,
+        modes=modes,
+        needs=needs,
+        aliases=aliases,
     )
-    # The type of the default, as of dataclasses.field, so that it is compared with the annotation.
+    field: Any = (
+        dataclasses.field(default_factory=default.copy, metadata={_METADATA: definition})
+        if isinstance(default, dict)
+        else dataclasses.field(default=default, metadata={_METADATA: definition})
+    )
+    # Declared as the default's type, like dataclasses.field, so that type checkers compare it with the annotation.
     return field  # type: ignore[no-any-return]
 
 
@@ -231,9 +245,9 @@ def list_options(kind: type) -> Mapping[str, Option]:
     options: dict[str, Option] = {}
     for field in dataclasses.fields(kind):
         if _METADATA in field.metadata:
-            entry: Option = field.metadata[_METADATA]
-            flag = entry.flag or f"--{field.name.replace('_', '-')}"
-            options[field.name] = dataclasses.replace(entry, name=field.name, flag=flag)
+            definition: Option = field.metadata[_METADATA]
+            flag = definition.flag or f"--{field.name.replace('_', '-')}"
+            options[field.name] = dataclasses.replace(definition, name=field.name, flag=flag)
     return options
 
 
@@ -250,8 +264,7 @@ def add_option(parser: FlagParser, option: Option, *, is_required: bool = False)
         parser.add_switch(option.flag, default=None, help=help_text, dest=option.name)
         return
     metavar = option.value.metavar or "{" + ",".join(option.choices) + "}"
-    if len(metavar) > _LONGEST:
-        # In the help it is wrapped.
+    if len(metavar) > _LONGEST_METAVAR:
         help_text, metavar = f"{help_text}: {', '.join(option.choices)}", option.flag.removeprefix("--").upper()
     parse = option.value.parse
     parser.add_argument(
@@ -268,7 +281,7 @@ def add_option(parser: FlagParser, option: Option, *, is_required: bool = False)
 
 
 def passed_options(kind: type, flags: argparse.Namespace) -> dict[str, Any]:
-    """Return the values of a dataclass's options that were passed.
+    """Return the values of a dataclass's options that were passed, by their names.
 
     Args:
         kind: the dataclass.
@@ -283,8 +296,8 @@ def passed_options(kind: type, flags: argparse.Namespace) -> dict[str, Any]:
 
 def check_options(values: Any) -> None:
     """Raise UsageError if an option of a dataclass has a value that is not allowed by itself."""
-    for name, entry in list_options(type(values)).items():
-        entry.check(getattr(values, name))
+    for name, option in list_options(type(values)).items():
+        option.check(getattr(values, name))
 
 
 def check_uses(values: Any, mode: str = "") -> None:
@@ -295,36 +308,40 @@ def check_uses(values: Any, mode: str = "") -> None:
         mode: mode of the command.
     """
     options = list_options(type(values))
-    for name, entry in options.items():
+    for name, option in options.items():
         if getattr(values, name) in (None, False, ""):
             continue
-        if entry.modes and mode not in entry.modes:
-            raise UsageError(f"{entry.flag} requires --mode {' or '.join(entry.modes)} (got {mode}). Omit one of them.")
-        if entry.needs and not getattr(values, entry.needs):
-            raise UsageError(f"{entry.flag} requires {options[entry.needs].flag}. Pass it, too, or omit {entry.flag}.")
+        if option.modes and mode not in option.modes:
+            raise UsageError(
+                f"{option.flag} requires --mode {' or '.join(option.modes)} (got {mode}). Omit one of them."
+            )
+        if option.needs and not getattr(values, option.needs):
+            raise UsageError(
+                f"{option.flag} requires {options[option.needs].flag}. Pass it, too, or omit {option.flag}."
+            )
 
 
 def drop_unset_options(values: Any, fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Omit the options that are optional in the manifest and empty, so that shards of earlier versions keep their digest.
+    """Return fields without the options that are optional in the manifest and empty: shards of earlier versions keep their digest.
 
     Args:
-        values: the dataclass.
-        fields: its fields by name.
+        values: an object of a dataclass of options.
+        fields: values of its fields by name.
     """
     options = list_options(type(values))
     unset = {
         name
-        for name, entry in options.items()
-        if entry.stored and entry.stored.is_optional and not getattr(values, name)
+        for name, option in options.items()
+        if option.stored and option.stored.is_optional and not getattr(values, name)
     }
     return {name: value for name, value in fields.items() if name not in unset}
 
 
 def stored_options(values: Any) -> dict[str, Any]:
-    """Return the entries of a dataclass's options in the manifest."""
+    """Return the entries of the manifest for an object of a dataclass of options, by their names."""
     entries: dict[str, Any] = {}
-    for name, entry in list_options(type(values)).items():
+    for name, option in list_options(type(values)).items():
         value = getattr(values, name)
-        if entry.stored is not None and (value or not entry.stored.is_optional):
-            entries[entry.stored.name or name] = None if value is None else entry.stored.write(value)
+        if option.stored is not None and (value or not option.stored.is_optional):
+            entries[option.stored.name or name] = None if value is None else option.stored.write(value)
     return entries

@@ -89,13 +89,13 @@ def run_module(name: str, prog: str) -> int:
 
 def _run_and_report(function: Callable[[Sequence[str]], int], argv: Sequence[str]) -> int:
     """Run a command and return its exit code; report errors and interrupts in one line."""
-    # An in-process caller keeps its handlers, and another thread may set none.
-    is_whole = owns_process() and threading.current_thread() is threading.main_thread()
+    # A program that calls the command keeps its handlers, and only the main thread may set any.
+    handles_interrupts = owns_process() and threading.current_thread() is threading.main_thread()
     try:
-        with interruptible_work() if is_whole else contextlib.nullcontext():
+        with interruptible_work() if handles_interrupts else contextlib.nullcontext():
             return function(argv)
     except TpudataError as error:
-        if is_whole and was_interrupted():
+        if handles_interrupts and was_interrupted():
             return _report_interrupt(KeyboardInterrupt())
         # One line, even if the name of a file contains line ends.
         line = str(error).replace("\r", "\\r").replace("\n", "\\n")
@@ -103,12 +103,12 @@ def _run_and_report(function: Callable[[Sequence[str]], int], argv: Sequence[str
         return error.exit_code
     except KeyboardInterrupt as error:
         return _report_interrupt(error)
-    except SystemExit as done:
-        # argparse exits this way after --help.
-        return done.code if isinstance(done.code, int) else int(done.code is not None)
+    except SystemExit as request:
+        # argparse exits this way after --help. As in Python, None is 0, and a message is 1.
+        return request.code if isinstance(request.code, int) else int(request.code is not None)
     except Exception as error:
         # Libraries wrap an interrupt that meets them at work.
-        if is_whole and was_interrupted():
+        if handles_interrupts and was_interrupted():
             return _report_interrupt(KeyboardInterrupt())
         problem = describe_machine_error(error)
         if not problem:
@@ -124,8 +124,8 @@ def _report_interrupt(error: KeyboardInterrupt) -> int:
     return code
 
 
-def end_with(lifeline: int) -> None:
-    """End this process, which works for a command, with its parent.
+def end_with_parent(lifeline: int) -> None:
+    """Let this process, which works for a command, end with its parent.
 
     Args:
         lifeline: descriptor of the reading end of the parent's lifeline.
@@ -140,23 +140,23 @@ def most_workers() -> int:
     return _WORKERS_PER_CORE * cores
 
 
-def useful_workers(workers: int, parts: int | None) -> int:
-    """Return the number of worker processes to start, and log a warning if it is lower than requested.
+def limit_workers(workers: int, parts: int | None) -> int:
+    """Return the number of worker processes to start; log a warning if it is lower than requested.
 
     Args:
         workers: the requested number.
         parts: the largest number of parts that the work has, or None if it is unknown.
     """
-    by_cores = most_workers()
-    useful = max(1, min(workers, by_cores, workers if parts is None else parts))
-    if useful < workers:
-        reason = f"{_WORKERS_PER_CORE} for each core" if useful == by_cores else "as many as the work has parts"
-        _log.warning("--workers %d: %d are started, %s.", workers, useful, reason)
-    return useful
+    most_by_cores = most_workers()
+    count = max(1, min(workers, most_by_cores, workers if parts is None else parts))
+    if count < workers:
+        reason = f"{_WORKERS_PER_CORE} for each core" if count == most_by_cores else "as many as the work has parts"
+        _log.warning("--workers %d: %d are started, %s.", workers, count, reason)
+    return count
 
 
 def _stdout_fails() -> bool:
-    """Return whether an OSError came from stdout: write a line to it, since an unbuffered stream has nothing to flush."""
+    """Return whether stdout fails, by printing an empty line: an unbuffered stream has nothing that could be flushed."""
     try:
         print(flush=True)
     except OSError:
@@ -165,5 +165,5 @@ def _stdout_fails() -> bool:
 
 
 def _drop_stdout() -> None:
-    """Discard stdout's buffer, which the interpreter would otherwise try to write again at exit."""
+    """Send stdout's buffer to /dev/null: the interpreter would otherwise fail to write it again at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -13,7 +13,9 @@ from collections.abc import Iterator
 
 _LEVEL = "TF_CPP_MIN_LOG_LEVEL"
 # Informational lines in the two forms of TensorFlow's C++ log, and the line that announces the log itself.
-_CHATTER = re.compile(rb"I\d{4} \d|\d{4}-\d\d-\d\d [\d:.]+: I |WARNING: All log messages before absl::InitializeLog")
+_INFORMATION = re.compile(
+    rb"I\d{4} \d|\d{4}-\d\d-\d\d [\d:.]+: I |WARNING: All log messages before absl::InitializeLog"
+)
 
 # Start of Beam's warnings. Its files on gs:// are never used: tpudata.storage reads and writes them.
 _ABOUT_GCP = ("apitools not found", "Failed to import GCSFileSystem")
@@ -44,16 +46,16 @@ def quiet_loading() -> Iterator[None]:
             os.close(stderr)
             captured.seek(0)
             for line in captured:
-                if not _CHATTER.match(line):
+                if not _INFORMATION.match(line):
                     os.write(2, line)
 
 
 @contextlib.contextmanager
 def quiet_beam_loading() -> Iterator[None]:
-    """Drop warnings inside: two of Beam's about its missing [gcp] extra, and Google's of the age of a version of Python.
+    """Drop warnings inside: two of Beam's about its missing [gcp] extra, and Google's about an old version of Python.
 
-    A runner or storage that needs the extra names it. Only tpudata's commands use this, as loggers and warnings belong to the
-    process.
+    A runner or storage that needs the extra names it. Only tpudata's commands use this, since loggers and warnings belong to the
+    whole process.
     """
 
     def is_wanted(record: logging.LogRecord) -> bool:

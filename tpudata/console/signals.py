@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from types import FrameType
+from typing import Any
 
 from tpudata.console.interrupts import INTERRUPTED, MESSAGE, is_default_or_ours, owns_process
 
@@ -50,13 +51,13 @@ def interruptible(stop: Callable[[], None], tidy: Callable[[], None]) -> Iterato
         yield
         return
     interrupts = _Interrupts(stop, tidy)
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-    is_free = {
-        signal.SIGTERM: before[signal.SIGTERM] is signal.SIG_DFL,
-        signal.SIGINT: is_default_or_ours(before[signal.SIGINT]),
-    }
-    changed = [number for number in before if is_free[number]]
-    for number in changed:
+    # The handlers that are replaced: those that the program has not set itself.
+    replaced_handlers: dict[signal.Signals, Any] = {}
+    if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        replaced_handlers[signal.SIGTERM] = signal.SIG_DFL
+    if is_default_or_ours(sigint_handler := signal.getsignal(signal.SIGINT)):
+        replaced_handlers[signal.SIGINT] = sigint_handler
+    for number in replaced_handlers:
         signal.signal(number, interrupts.receive)
     try:
         yield
@@ -67,10 +68,10 @@ def interruptible(stop: Callable[[], None], tidy: Callable[[], None]) -> Iterato
         raise interrupts.received from error
     finally:
         interrupts.leave()
-        for number in changed:
-            # Do not interrupt a process that is ending.
-            is_ending = interrupts.is_ours and interrupts.received is not None
-            signal.signal(number, signal.SIG_IGN if is_ending else before[number])
+        # Do not interrupt a process that is ending.
+        is_ending = interrupts.owns_process and interrupts.received is not None
+        for number, handler in replaced_handlers.items():
+            signal.signal(number, signal.SIG_IGN if is_ending else handler)
 
 
 @contextlib.contextmanager
@@ -81,7 +82,7 @@ def defer_signals() -> Iterator[None]:
     main thread blocks, and the main thread handles it.
     """
     numbers = [signal.SIGINT, signal.SIGTERM]
-    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
+    outer_mask = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
     received: list[int] = []
     handlers = {}
     if threading.current_thread() is threading.main_thread():
@@ -94,9 +95,9 @@ def defer_signals() -> Iterator[None]:
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)
-        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
-        for late in received:
-            signal.raise_signal(late)
+        signal.pthread_sigmask(signal.SIG_SETMASK, outer_mask)
+        for received_number in received:
+            signal.raise_signal(received_number)
 
 
 @contextlib.contextmanager
@@ -104,44 +105,53 @@ def end_on_second_sigterm() -> Iterator[None]:
     """Let the second SIGTERM end the process even if the main thread waits for a device and runs no handler."""
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
-    before = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+    outer_descriptor = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
     thread = threading.Thread(target=_count_sigterms, args=(reader,), name="tpudata-sigterm", daemon=True)
     thread.start()
     try:
         yield
     finally:
-        signal.set_wakeup_fd(before)
+        signal.set_wakeup_fd(outer_descriptor)
         os.close(writer)
         thread.join()
         os.close(reader)
 
 
 class _Interrupts:
-    """Signals, and the thread that acts on them: a handler may interrupt the main thread while that holds any lock."""
+    """Handler of `interruptible`, and the thread that acts on signals: a handler may run while the main thread holds any lock.
+
+    Args:
+        stop: as for `interruptible`.
+        tidy: as for `interruptible`.
+
+    Attributes:
+        received: exception of the first signal, or None.
+        owns_process: whether this process runs one of tpudata's commands.
+    """
 
     def __init__(self, stop: Callable[[], None], tidy: Callable[[], None]) -> None:
         self.received: KeyboardInterrupt | None = None
-        self.is_ours = owns_process()
+        self.owns_process = owns_process()
         self._stop, self._tidy = stop, tidy
-        self._is_left = False
+        self._body_has_ended = False
         self._has_stopped = threading.Event()
         self._reader, self._writer = os.pipe()
         self._thread = threading.Thread(target=self._watch, name="tpudata-interrupts", daemon=True)
         self._thread.start()
 
     def receive(self, signal_number: int, frame: FrameType | None) -> None:
-        """Handle a signal."""
+        """Handle a signal: raise the first one in the main thread; ignore later ones in a process of a command."""
         del frame
         if self.received is None:
             self.received = Terminated() if signal_number == signal.SIGTERM else KeyboardInterrupt()
             os.write(self._writer, b"!")
             raise self.received
-        if not self.is_ours:
+        if not self.owns_process:
             raise KeyboardInterrupt
 
     def leave(self) -> None:
         """Mark the context's body as ended; after a signal, wait up to 3 s until other processes are stopped."""
-        self._is_left = True
+        self._body_has_ended = True
         if self.received is not None:
             self._has_stopped.wait(_TIDY_SECONDS)
         else:
@@ -156,11 +166,11 @@ class _Interrupts:
         assert self.received is not None
         self._stop()
         self._has_stopped.set()
-        if not self.is_ours:
+        if not self.owns_process:
             return
         time.sleep(_GRACE_SECONDS)
         code, words = describe_interrupt(self.received)
-        if not self._is_left:
+        if not self._body_has_ended:
             tidying = threading.Thread(target=self._tidy, daemon=True)
             tidying.start()
             tidying.join(_TIDY_SECONDS)
@@ -170,9 +180,13 @@ class _Interrupts:
 
 
 def _count_sigterms(reader: int) -> None:
-    """Count the signals, for each of which Python writes a byte with its number."""
-    received = 0
+    """End the process at the second SIGTERM.
+
+    Args:
+        reader: descriptor of a pipe to which Python writes the number of each signal, as a byte.
+    """
+    sigterms = 0
     while byte := os.read(reader, 1):
-        received += byte[0] == signal.SIGTERM
-        if received == 2:
+        sigterms += byte[0] == signal.SIGTERM
+        if sigterms == 2:
             os._exit(TERMINATED)

@@ -27,47 +27,52 @@ def table(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> str:
     return "\n".join(lines)
 
 
-def count_text(count: int, one: str | None = None, many: str | None = None) -> str:
+def count_text(count: int, singular: str | None = None, plural: str | None = None) -> str:
     """Return a count with its thousands separated: 1,437; or, with its noun, 1 record or 1,437 records.
 
     Args:
         count: the count.
-        one: singular of the noun; None for the count alone.
-        many: its plural; None for `one` with an s.
+        singular: the noun for 1; None for the count alone.
+        plural: the noun for other counts; None for `singular` with an s.
     """
-    if one is None:
+    if singular is None:
         return f"{count:,}"
-    return f"{count:,} {one if count == 1 else many or f'{one}s'}"
+    return f"{count:,} {singular if count == 1 else plural or f'{singular}s'}"
 
 
 def bytes_text(size: int) -> str:
     """Return a size in decimal units (1 MB is 10^6 bytes), to three or four digits: 812 bytes, 37.5 kB, 1.28 GB."""
-    value, unit = float(size), 0
+    number, unit_index = float(size), 0
     # 999.95 of a unit would print as 1000.0 of it.
-    while value >= 999.95 and unit < len(_UNITS) - 1:
-        value, unit = value / 1000, unit + 1
-    if unit == 0:
+    while number >= 999.95 and unit_index < len(_UNITS) - 1:
+        number, unit_index = number / 1000, unit_index + 1
+    if unit_index == 0:
         return count_text(size, "byte")
-    return f"{value:.2f} {_UNITS[unit]}" if value < 10 else f"{value:.1f} {_UNITS[unit]}"
+    return f"{number:.{2 if number < 10 else 1}f} {_UNITS[unit_index]}"
 
 
 def memory_text(size: float) -> str:
-    """Return a size of memory in binary units, in which that of devices is stated: 15.8 GiB, 37.5 MiB, 0.5 KiB."""
+    """Return a number of bytes in binary units, as memory of devices is specified: 15.8 GiB, 37.5 MiB, 0.5 KiB."""
     if size >= 2**30:
         return f"{size / 2**30:.2f} GiB"
     return f"{size / 2**20:.1f} MiB" if size >= 2**20 else f"{size / 2**10:.1f} KiB"
 
 
 def warning_texts(warnings: Mapping[str, str]) -> list[str]:
-    """Return warnings by kind as paragraphs of at most 100 columns, in the order of their kinds."""
+    """Return warnings as paragraphs of at most 100 columns.
+
+    Args:
+        warnings: texts of the warnings by kind; the paragraphs are in the order of the kinds.
+    """
+    label = "warning     "
     return [
         textwrap.fill(
-            line,
+            text,
             _WIDTH,
-            initial_indent="warning     ",
-            subsequent_indent=" " * len("warning     "),
+            initial_indent=label,
+            subsequent_indent=" " * len(label),
             break_long_words=False,
             break_on_hyphens=False,
         )
-        for _, line in sorted(warnings.items())
+        for _, text in sorted(warnings.items())
     ]

@@ -1,1 +1,1 @@
-"""Texts of errors: those of libraries, and errors of tpudata in them."""
+"""Texts of errors: messages of libraries, and errors of tpudata that are found in them."""

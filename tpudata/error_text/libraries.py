@@ -76,31 +76,46 @@ _SIZES = (
 )
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
-# Text around the reason of an operation's error: in a session, the reason follows the line of the operation.
-_OPERATION = re.compile(r"\nNode: .*\n(.*)")
-_AROUND = re.compile(r"^\{\{.*?\}\} | \[Op:\w+\]")
+# In a session, the reason of an operation's error follows the line that names the operation.
+_REASON_IN_SESSION = re.compile(r"\nNode: .*\n(.*)")
+# The operation's place in the graph, before the reason, and its type after it.
+_OPERATION_PLACE = re.compile(r"^\{\{.*?\}\} | \[Op:\w+\]")
 
 
 def find_reason(error: Any) -> str:
     """Return the reason of a tf.errors.OpError in one line, without the place where the operation was built."""
-    match = _OPERATION.search(error.message)
+    match = _REASON_IN_SESSION.search(error.message)
     line = match[1] if match else first_line(error.message)
-    return _AROUND.sub("", line)
+    return _OPERATION_PLACE.sub("", line)
 
 
 def find_nodes(text: str, scope: str) -> list[str]:
-    """Return the names of operations in a message of TensorFlow or XLA, without the name scope that a graph is copied into."""
+    """Return the names of operations in a message of TensorFlow or XLA.
+
+    Args:
+        text: the message.
+        scope: name scope that the graph was copied into, which is removed from the names.
+    """
     return [name.removeprefix(f"{scope}/") for pattern in _NODES for name in pattern.findall(text)]
 
 
 def find_xla_reason(text: str, scope: str) -> str:
-    """Return the first line of XLA's message, without what TensorFlow adds and the name scope that a graph is copied into."""
-    text = text.partition("'")[2] if text.startswith("Failed ") else text
-    return first_line(text).replace(f"`{scope}/", "`")
+    """Return the first line of XLA's message.
+
+    Args:
+        text: the message, as TensorFlow passes it on.
+        scope: name scope that the graph was copied into, which is removed from names of operations.
+    """
+    # TensorFlow puts "Failed to ...: '" before XLA's message.
+    xla_message = text.partition("'")[2] if text.startswith("Failed ") else text
+    return first_line(xla_message).replace(f"`{scope}/", "`")
 
 
 def find_memory_sizes(text: str) -> tuple[float, float] | None:
-    """Return the bytes that a program needs and that a device has, parsed from libtpu's out-of-memory message; None if absent."""
+    """Return the bytes that a program needs and those that a device has, by libtpu's out-of-memory message.
+
+    Returns None for a message without these sizes.
+    """
     for pattern in _SIZES:
         match = pattern.search(text)
         if match is not None:

@@ -1,4 +1,4 @@
-"""Texts of errors of libraries as part of a message of one line."""
+"""Errors of libraries as parts of a message of one line."""
 
 
 def first_line(error: BaseException | str) -> str:

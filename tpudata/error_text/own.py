@@ -14,13 +14,12 @@ from tpudata.errors import BadRecordError, CorruptionError, MissingExtraError, T
 
 _RAISED = re.compile(r"tpudata\.errors\.(\w+): (.*?)(?: \[while running|\\n|\n|$)")
 _WHILE_RUNNING = re.compile(r" \[while running '.*", re.DOTALL)
-# Message of a CorruptionError.
-_PLACED = re.compile(r"(.*?) at byte (\d+): (.*)", re.DOTALL)
+_CORRUPTION_MESSAGE = re.compile(r"(.*?) at byte (\d+): (.*)", re.DOTALL)
 
 
-def own_error(error: BaseException) -> TpudataError | None:
-    """Return the TpudataError that `error` is, was caused by, or has in its text; None if there is none."""
-    own_cause = find_own(error)
+def recover_own_error(error: BaseException) -> TpudataError | None:
+    """Return the TpudataError that `error` is, was caused by, or quotes in its text; None without one."""
+    own_cause = find_own_cause(error)
     if own_cause is not None:
         return _rebuild(type(own_cause), _WHILE_RUNNING.sub("", str(own_cause)))
     matches = _RAISED.findall(str(error))
@@ -30,13 +29,13 @@ def own_error(error: BaseException) -> TpudataError | None:
     return _rebuild(getattr(sys.modules[TpudataError.__module__], name, TpudataError), message)
 
 
-def find_own(error: BaseException) -> TpudataError | None:
-    """Return the TpudataError that `error` is or was caused by; None if there is none."""
+def find_own_cause(error: BaseException) -> TpudataError | None:
+    """Return the TpudataError that `error` is or was caused by; None without one."""
     return next((cause for cause in iterate_causes(error) if isinstance(cause, TpudataError)), None)
 
 
 def iterate_causes(error: BaseException | None) -> Iterator[BaseException]:
-    """Yield an error and those that it was raised from or during, the last one first."""
+    """Yield an error, then the one that it was raised from or during, and so on."""
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
         yield error
@@ -45,12 +44,15 @@ def iterate_causes(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def _rebuild(kind: type[TpudataError], message: str) -> TpudataError:
-    """Rebuild an error from its class and its text, which may be all that Beam passes on."""
+    """Rebuild an error from its class and its text, which may be all that Beam passes on.
+
+    A text that lacks what the class needs gives a plain TpudataError.
+    """
     if issubclass(kind, BadRecordError) and ": rejected: " in message:
         return BadRecordError(message)
-    placed = _PLACED.fullmatch(message)
-    if issubclass(kind, CorruptionError) and placed:
-        return CorruptionError(placed[1], int(placed[2]), placed[3])
+    match = _CORRUPTION_MESSAGE.fullmatch(message)
+    if issubclass(kind, CorruptionError) and match:
+        return CorruptionError(match[1], int(match[2]), match[3])
     if issubclass(kind, (BadRecordError, CorruptionError, MissingExtraError)):
         return TpudataError(message)
     return kind(message)

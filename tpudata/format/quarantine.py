@@ -23,7 +23,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tpudata.checked_json import CRC32C, TEXT, WHOLE, Entries, FixedList, Items, Keys, parse_json, shown
+from tpudata.checked_json import CRC32C, TEXT, WHOLE, Entries, FixedList, Items, Keys, abbreviate_value, parse_json
 from tpudata.console.tables import count_text
 from tpudata.errors import CorruptionError
 from tpudata.format.checksums import NO_CHECKSUM, checksum_fits, insert_checksum
@@ -133,7 +133,7 @@ class Quarantine:
             # Checked first: the keys and types below are those of this version.
             version = value.get("version", _VERSION) if isinstance(value, dict) else _VERSION
             if version != _VERSION:
-                raise ValueError(f"its version is unknown (got {shown(version)}, expected {_VERSION})")
+                raise ValueError(f"its version is unknown (got {abbreviate_value(version)}, expected {_VERSION})")
             _SCHEMA.check("", value)
             for name, entry in value["shards"].items():
                 _check_ranges(f"shards[{name!r}].records", entry["records"])

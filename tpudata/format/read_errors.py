@@ -19,7 +19,7 @@ import numpy as np
 
 from tpudata.console.tables import count_text
 from tpudata.error_text import libraries as texts
-from tpudata.error_text.own import own_error
+from tpudata.error_text.own import recover_own_error
 from tpudata.errors import CorruptionError, DatasetError, FeatureError, ServiceError, StorageError, TpudataError
 from tpudata.format.dataset import open_dataset
 from tpudata.format.example.decode import decode_example
@@ -69,15 +69,13 @@ def name_of_files(paths: Sequence[str]) -> str:
 
 
 def translate_reader_error(error: BaseException, *, may_be_plain: bool = False) -> TpudataError | None:
-    """Return the tpudata error for an exception that TensorFlow raised while it read, parsed or decoded records.
-
-    It names the file and the record, or says how to find them. Returns None if the exception has another cause.
+    """Return `recover_own_error`, or else an error that tells how to find a record that TensorFlow cannot parse or decode.
 
     Args:
         error: the raised error.
         may_be_plain: whether the records may be in files without a manifest.
     """
-    own_cause = own_error(error)
+    own_cause = recover_own_error(error)
     if own_cause is not None:
         return own_cause
     # TensorFlow's message contains the record, which Python cannot decode if it is not text.

@@ -8,9 +8,10 @@ from tpudata.migrate.analysis.versions import Version
 from tpudata.migrate.names import UNSURE, UNSURE_VALUES
 from tpudata.migrate.rewriter import Rewriter
 
-_SUMMARIES_OF_STEPS = frozenset(f"contrib.summary.{kind}" for kind in ("scalar", "histogram", "image", "audio"))
+# Summaries that take the step as an argument.
+_SUMMARIES = frozenset(f"contrib.summary.{kind}" for kind in ("scalar", "histogram", "image", "audio"))
 _XAVIER = frozenset({"contrib.layers.xavier_initializer", "contrib.layers.xavier_initializer_conv2d"})
-# Each program of sessions on a TPU calls it.
+# A program of sessions on a TPU calls one of these.
 _TPU_STARTS = frozenset({"contrib.tpu.initialize_system", "tpu.initialize_system"})
 
 
@@ -19,25 +20,19 @@ class CallRewriter(Rewriter):
 
     def rewrite_call(self, node: ast.Call) -> None:
         """Rewrite or note a call whose arguments change."""
-        path = self.path(node.func)
+        path = self.find_path(node.func)
         name = "" if path is None else ".".join(path)
+        function = name.rpartition(".")[2]
         if name == "contrib.summary.record_summaries_every_n_global_steps" and node.args:
-            interval = self.operand(node.args[0])
-            step_argument = node.args[1] if len(node.args) > 1 else _find_keyword(node, "global_step")
-            step = (
-                self.spell("{v1}.train.get_or_create_global_step()")
-                if step_argument is None
-                else self.operand(step_argument)
-            )
-            self.replace_call(node, self.spell(f"{{tf2}}.summary.record_if({{v1}}.equal({step} % {interval}, 0))"))
-        elif name in ("contrib.summary.always_record_summaries", "contrib.summary.never_record_summaries"):
-            self.replace_call(node, self.spell(f"{{tf2}}.summary.record_if({'always' in name})"))
-        elif name in _SUMMARIES_OF_STEPS:
-            self._rewrite_summary(node, name.rpartition(".")[2])
+            self._rewrite_recording_interval(node)
+        elif name == "contrib.summary.always_record_summaries":
+            self.replace_call(node, self.spell("{tf2}.summary.record_if(True)"))
+        elif name == "contrib.summary.never_record_summaries":
+            self.replace_call(node, self.spell("{tf2}.summary.record_if(False)"))
+        elif name in _SUMMARIES:
+            self._rewrite_summary(node, function)
         elif name in _XAVIER and (node.args or _find_keyword(node, "uniform") is not None):
-            self.note(
-                node, f"{name.rpartition('.')[2]} has become glorot_uniform_initializer(seed, dtype), which is uniform."
-            )
+            self.note(node, f"{function} has become glorot_uniform_initializer(seed, dtype), which is uniform.")
         elif name.endswith("cluster_resolver.TPUClusterResolver"):
             self._check_resolver(node)
         elif name in _TPU_STARTS and not self.plan.uses_estimator:
@@ -53,7 +48,18 @@ class CallRewriter(Rewriter):
         elif isinstance(node.func, ast.Attribute) and node.func.attr == "apply" and len(node.args) == 1:
             self._rewrite_batch(node, node.func)
 
+    def _rewrite_recording_interval(self, node: ast.Call) -> None:
+        """Rewrite `record_summaries_every_n_global_steps(n)` to a `record_if` that is true in each n-th step."""
+        interval = self.rewrite_operand(node.args[0])
+        step_argument = node.args[1] if len(node.args) > 1 else _find_keyword(node, "global_step")
+        if step_argument is None:
+            step = self.spell("{v1}.train.get_or_create_global_step()")
+        else:
+            step = self.rewrite_operand(step_argument)
+        self.replace_call(node, self.spell(f"{{tf2}}.summary.record_if({{v1}}.equal({step} % {interval}, 0))"))
+
     def _check_resolver(self, node: ast.Call) -> None:
+        """Note an empty name of a TPU, which meant the TPU of this machine."""
         tpu = node.args[0] if node.args else _find_keyword(node, "tpu")
         if isinstance(tpu, ast.Constant) and tpu.value == "":
             self.note(
@@ -61,22 +67,27 @@ class CallRewriter(Rewriter):
             )
 
     def _note_unsure_call(self, node: ast.Call, name: str) -> None:
-        """Note a call that means something else in each API, if the program does not show which one it means."""
-        position, text = UNSURE[name]
-        if len(node.args) > position and self.plan.version in (Version.UNDECIDED, Version.MAYBE_V1, Version.MAYBE_V2):
+        """Note a call whose arguments mean something else in each API, if the program does not show its API."""
+        most_positional, text = UNSURE[name]
+        is_undecided = self.plan.version in (Version.UNDECIDED, Version.MAYBE_V1, Version.MAYBE_V2)
+        if len(node.args) > most_positional and is_undecided:
             self.note(node, text)
 
     def _rewrite_batch(self, node: ast.Call, function: ast.Attribute) -> None:
         """Rewrite `.apply(tf.contrib.data.batch_and_drop_remainder(n))` to `.batch(n, drop_remainder=True)`."""
         inner = node.args[0]
-        if isinstance(inner, ast.Call) and self.path(inner.func) == ("contrib", "data", "batch_and_drop_remainder"):
+        if isinstance(inner, ast.Call) and self.find_path(inner.func) == (
+            "contrib",
+            "data",
+            "batch_and_drop_remainder",
+        ):
             size = ", ".join(map(self.rewrite_part, [*inner.args, *(keyword.value for keyword in inner.keywords)]))
-            begin, end = self.text.end(function.value), self.text.end(node)
-            self.text.replace_range(begin, end, f".batch({size}, drop_remainder=True)")
-            self.done |= {id(inner_node) for inner_node in ast.walk(inner)}
+            begin, end = self.edits.end(function.value), self.edits.end(node)
+            self.edits.replace_range(begin, end, f".batch({size}, drop_remainder=True)")
+            self.mark_rewritten(inner)
 
     def _rewrite_summary(self, node: ast.Call, kind: str) -> None:
-        """Rename the keywords of a summary, and note arguments that it no longer takes."""
+        """Rename the keywords of a summary of a kind, such as `scalar`, and note arguments that it no longer takes."""
         for keyword in node.keywords:
             if keyword.arg == "tensor":
                 self._rename_keyword(keyword, "data")
@@ -93,9 +104,10 @@ class CallRewriter(Rewriter):
             self.note(node, f"summary.{kind}: the third argument was family and is step today. Pass both by keyword.")
 
     def _rename_keyword(self, keyword: ast.keyword, name: str) -> None:
-        begin = self.text.begin(keyword)
-        self.text.replace_range(begin, begin + len(keyword.arg or ""), name)
+        begin = self.edits.begin(keyword)
+        self.edits.replace_range(begin, begin + len(keyword.arg or ""), name)
 
 
 def _find_keyword(node: ast.Call, name: str) -> ast.expr | None:
-    return next((item.value for item in node.keywords if item.arg == name), None)
+    """Return the value of a call's keyword argument, None without it."""
+    return next((keyword.value for keyword in node.keywords if keyword.arg == name), None)

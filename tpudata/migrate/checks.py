@@ -12,9 +12,10 @@ from tpudata.migrate.analysis.bindings import module_path
 from tpudata.migrate.analysis.plans import FilePlan
 from tpudata.migrate.analysis.versions import is_written_for_v1
 
+# Lines, and what a person must do there.
 Notes: TypeAlias = Iterator[tuple[int, str]]
-# Parts of the package that programs import, which are not its API.
-_PRIVATE = {
+# Parts of TensorFlow's package that are not its API, and what became of them.
+_PRIVATE_PARTS = {
     "tensorflow.python": "is private to TensorFlow, and changes with each release",
     "tensorflow.examples": "is gone from TensorFlow",
     "tensorflow.models": "is gone from TensorFlow",
@@ -22,58 +23,68 @@ _PRIVATE = {
 }
 
 
-def indirect_imports(path: str, tree: ast.AST, plans: Mapping[str, FilePlan]) -> Notes:
+def find_indirect_imports(path: str, tree: ast.AST, plans: Mapping[str, FilePlan]) -> Notes:
     """Yield the line and a note for each import that binds, or may bind, a name of TensorFlow through another module.
 
     Args:
         path: the file.
         tree: its syntax tree.
-        plans: plans of all files of the program.
+        plans: plans of all files of the program, by their paths.
     """
-    bound = plans[path].bindings
+    plan = plans[path]
     loaded_names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
-    plans_by_module = {PurePath(file).stem: plan for file, plan in plans.items()}
+    plans_by_module = {PurePath(file).stem: file_plan for file, file_plan in plans.items()}
     for node in ast.walk(tree):
         if not isinstance(node, ast.ImportFrom):
             continue
         line, module = node.lineno, "." * node.level + (node.module or "")
-        is_of_tensorflow = node.level == 0 and module_path(f"{module}.*") is not None
-        names = {alias.asname or alias.name for alias in node.names}
-        imported_plan = plans_by_module.get(module.rpartition(".")[2])
-        if is_of_tensorflow and names == {"*"}:
-            yield line, f"names that come from {module} by * are not seen. Import them by name, and migrate again."
-        if is_of_tensorflow or module.partition(".")[0] in sys.stdlib_module_names:
+        is_star = [alias.name for alias in node.names] == ["*"]
+        if node.level == 0 and module_path(f"{module}.*") is not None:
+            if is_star:
+                yield line, f"names that come from {module} by * are not seen. Import them by name, and migrate again."
             continue
-        if names != {"*"}:
-            re_exports = {
-                name for name in names if name == "tf" or (imported_plan is not None and name in imported_plan.bindings)
-            }
-            words = f"{module} imports"
-        elif imported_plan is not None:
-            re_exports = imported_plan.bindings.keys() & loaded_names
-            words = f"`from {module} import *` binds"
+        if module.partition(".")[0] in sys.stdlib_module_names:
+            continue
+        imported_plan = plans_by_module.get(module.rpartition(".")[2])
+        if is_star:
+            names = _find_star_names(line, plan, imported_plan) & loaded_names
+            verb = f"`from {module} import *` {'may bind' if imported_plan is None else 'binds'}"
         else:
+            known_names = set() if imported_plan is None else imported_plan.bindings.keys()
             # Programs usually import TensorFlow as tf.
-            re_exports = ({"tf"} | {name for name, binding in bound.items() if not binding.path}) & loaded_names
-            re_exports = {name for name in re_exports if name not in bound or bound[name].statement.lineno < line}
-            words = f"`from {module} import *` may bind"
-        for name in sorted(re_exports):
-            if imported_plan is not None and name in bound and _is_same(name, plans[path], imported_plan):
-                continue
-            if name in bound:
+            names = {alias.asname or alias.name for alias in node.names} & {"tf", *known_names}
+            verb = f"{module} imports"
+        for name in sorted(names):
+            if name not in plan.bindings:
                 yield (
                     line,
-                    f"{words} {name} anew, and its uses were taken for the import's. Import what you need of {module} by name.",
+                    f"{verb} {name}, so its uses here were not looked at. Import TensorFlow in this file, and migrate again.",
                 )
-            else:
+            elif imported_plan is None or not _is_same(name, plan, imported_plan):
                 yield (
                     line,
-                    f"{words} {name}, so its uses here were not looked at. Import TensorFlow in this file, and migrate again.",
+                    f"{verb} {name} anew, and its uses were taken for the import's. Import what you need of {module} by name.",
                 )
+
+
+def _find_star_names(line: int, plan: FilePlan, imported_plan: FilePlan | None) -> set[str]:
+    """Return the names of TensorFlow that a `from module import *` binds, or may bind if the module is not of the program.
+
+    Args:
+        line: line of the import.
+        plan: plan of the file with the import.
+        imported_plan: plan of the module, None if it is not of the program.
+    """
+    if imported_plan is not None:
+        return {*imported_plan.bindings}
+    # Programs usually import TensorFlow as tf. Later imports bind the name again.
+    roots = {name for name, binding in plan.bindings.items() if not binding.path}
+    later_names = {name for name, binding in plan.bindings.items() if binding.statement.lineno >= line}
+    return {"tf", *roots} - later_names
 
 
 def _is_same(name: str, plan: FilePlan, other_plan: FilePlan) -> bool:
-    """Return whether a name means the same part of the same API in two files, also after the rewrite."""
+    """Return whether a name means the same part of the same API in two files, also after the rewrite; the first one has it."""
     binding, other_binding = plan.bindings[name], other_plan.bindings.get(name)
     return (
         other_binding is not None
@@ -85,32 +96,36 @@ def _is_same(name: str, plan: FilePlan, other_plan: FilePlan) -> bool:
 def find_reused_names(tree: ast.AST, bindings: Container[str]) -> Notes:
     """Yield the line and a note for each name of TensorFlow that the program also assigns to."""
     for node in ast.walk(tree):
-        stored = node.id if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load) else None
-        name = node.arg if isinstance(node, ast.arg) else stored
+        if isinstance(node, ast.arg):
+            name = node.arg
+        elif isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
+            name = node.id
+        else:
+            continue
         if name in bindings:
-            line = getattr(node, "lineno", 1)
-            yield line, f"{name} is an import and a variable here: its uses were taken for the import's. Check them."
+            text = f"{name} is an import and a variable here: its uses were taken for the import's. Check them."
+            yield node.lineno, text
 
 
-def private_imports(tree: ast.AST) -> Notes:
+def find_private_imports(tree: ast.AST) -> Notes:
     """Yield the line and a note for each import of a part of TensorFlow that is not its API."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            # A part of tf.contrib with a name is rewritten, or noted where it is used.
+            # An import of a part of tf.contrib under another name is rewritten, or its uses are noted.
             names = [alias.name for alias in node.names if alias.asname is None or ".contrib" not in alias.name]
         elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0 and ".contrib" not in node.module:
             names = [f"{node.module}.{alias.name}" for alias in node.names]
         else:
             continue
         for name in names:
-            # Some modules of tensorflow.python are those of the original estimator, which are rewritten.
+            # Modules of the original estimator in tensorflow.python have another path, and are rewritten.
             path = module_path(name) or ()
-            for part, words in _PRIVATE.items():
+            for part, fate in _PRIVATE_PARTS.items():
                 if path[:1] == (part.rpartition(".")[2],):
-                    yield node.lineno, f"{name} {words}. Import what it gave from TensorFlow's API, if it is there."
+                    yield node.lineno, f"{name} {fate}. Import what it gave from TensorFlow's API, if it is there."
 
 
-def dimension_values(tree: ast.AST, root: str) -> Notes:
+def find_dimension_values(tree: ast.AST, root: str) -> Notes:
     """Yield the line and a note for each `.value` of a dimension; `root` is the program's name for TensorFlow."""
     shapes, dimensions = _find_shape_names(tree)
     for node in ast.walk(tree):
@@ -143,6 +158,7 @@ def _find_shape_names(tree: ast.AST) -> tuple[set[str], set[str]]:
 
 
 def _list_assignments(tree: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:
+    """Yield the target and the value of each assignment; of tuples also those of each element."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Assign):
             for target in node.targets:
@@ -154,13 +170,19 @@ def _list_assignments(tree: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:
 
 
 def _list_loops(tree: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:
+    """Yield the target and the iterable of each loop and comprehension."""
     for node in ast.walk(tree):
         if isinstance(node, ast.For | ast.comprehension):
             yield node.target, node.iter
 
 
 def _is_shape(node: ast.expr, shapes: Container[str]) -> bool:
-    """Return whether an expression is a TensorShape, or a part of one, by its text."""
+    """Return whether an expression is a TensorShape, or a slice of one, judged by its syntax.
+
+    Args:
+        node: the expression.
+        shapes: variables that hold shapes.
+    """
     if isinstance(node, ast.Name):
         return node.id in shapes
     if isinstance(node, ast.Attribute):
@@ -177,4 +199,5 @@ def _is_shape(node: ast.expr, shapes: Container[str]) -> bool:
 
 
 def _is_dimension(node: ast.expr, shapes: Container[str]) -> bool:
+    """Return whether an expression is an element of a TensorShape."""
     return isinstance(node, ast.Subscript) and not isinstance(node.slice, ast.Slice) and _is_shape(node.value, shapes)

@@ -30,21 +30,20 @@ class EditedText:
         self._text = text.encode()
         self._newline = "\r\n" if "\r\n" in text else "\n"
         self._edits: list[_Edit] = []
-        # Offset of each line.
-        self._lines = [0]
+        self._line_offsets = [0]
         for line in self._text.splitlines(keepends=True):
-            self._lines.append(self._lines[-1] + len(line))
+            self._line_offsets.append(self._line_offsets[-1] + len(line))
 
     def __len__(self) -> int:
         return len(self._edits)
 
     def begin(self, node: ast.AST) -> int:
         """Return the offset at which a node begins."""
-        return self._lines[getattr(node, "lineno", 1) - 1] + int(getattr(node, "col_offset", 0))
+        return self._line_offsets[getattr(node, "lineno", 1) - 1] + int(getattr(node, "col_offset", 0))
 
     def end(self, node: ast.AST) -> int:
         """Return the offset after a node."""
-        return self._lines[getattr(node, "end_lineno", 1) - 1] + int(getattr(node, "end_col_offset", 0))
+        return self._line_offsets[getattr(node, "end_lineno", 1) - 1] + int(getattr(node, "end_col_offset", 0))
 
     def replace(self, node: ast.AST, text: str) -> None:
         """Replace a node's text."""
@@ -65,26 +64,26 @@ class EditedText:
 
     def new_line(self, line: int) -> int:
         """Return the number, from 1, that a line has in the edited text."""
-        before = [edit for edit in self._edits if edit.end <= self._lines[line - 1]]
-        removed = sum(self._text[edit.begin : edit.end].count(b"\n") for edit in before)
-        return line - removed + sum(edit.text.count("\n") for edit in before)
+        edits_above = [edit for edit in self._edits if edit.end <= self._line_offsets[line - 1]]
+        removed_lines = sum(self._text[edit.begin : edit.end].count(b"\n") for edit in edits_above)
+        return line - removed_lines + sum(edit.text.count("\n") for edit in edits_above)
 
     @contextlib.contextmanager
     def isolate(self) -> Iterator[None]:
-        """Start without edits, and drop those made inside at the end, so that `render` inside returns text for another edit."""
-        outer, self._edits = self._edits, []
+        """Set all edits aside for the body, and drop those that it makes; inside, `render` returns text for another edit."""
+        outer_edits, self._edits = self._edits, []
         try:
             yield
         finally:
-            self._edits = outer
+            self._edits = outer_edits
 
     def render(self, begin: int = 0, end: int | None = None) -> str:
-        """Return the text between two offsets, with the edits there."""
+        """Return the text between two offsets, by default all of it, with the edits there."""
         parts: list[bytes] = []
         position = begin
         for edit in sorted(self._edits, key=lambda edit: (edit.begin, -edit.end)):
             if edit.begin < position:
-                continue  # It is inside a range that is replaced as a whole.
+                continue  # The edit is inside a range that another edit replaces as a whole.
             parts += [self._text[position : edit.begin], edit.text.encode()]
             position = edit.end
         return b"".join([*parts, self._text[position:end]]).decode()

@@ -1,4 +1,7 @@
-"""Rewriting of a program's imports, after its names."""
+"""Rewriting of a program's imports, after that of its names.
+
+Functions get the Rewriter of the program, which has rewritten the names.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,6 @@ from tpudata.migrate.rewriter import ESTIMATOR, SLIM, Rewriter, find_target
 from tpudata.migrate.tensorflow_names import Api, tensorflow_names
 
 _Import: TypeAlias = "ast.Import | ast.ImportFrom"
-_BEHAVIOUR = "disable_v2_behavior"
 
 
 def rewrite_imports(program: Rewriter) -> None:
@@ -20,15 +22,18 @@ def rewrite_imports(program: Rewriter) -> None:
         if not isinstance(binding.statement, ast.Assign) and binding.statement not in statements:
             statements.append(binding.statement)
     statements.sort(key=lambda statement: statement.lineno)
-    roots = [binding.statement for binding in program.plan.bindings.values() if not binding.path]
+    root_statements = [binding.statement for binding in program.plan.bindings.values() if not binding.path]
+    # The call follows the import of TensorFlow itself; without one, the first import, which gets one.
+    behaviour_statement = next(iter([*root_statements, *statements]), None)
     for index, statement in enumerate(statements):
-        new_imports = _list_new_imports(program) if index == 0 else []
-        if program.plan.disables_v2 and statement is (roots or statements)[0]:
-            new_imports.append(f"{program.root}.{_BEHAVIOUR}()")
-        _rewrite_statement(program, statement, new_imports)
+        new_lines = _list_new_imports(program) if index == 0 else []
+        if program.plan.disables_v2 and statement is behaviour_statement:
+            new_lines.append(f"{program.root}.disable_v2_behavior()")
+        _rewrite_statement(program, statement, new_lines)
 
 
 def _list_new_imports(program: Rewriter) -> list[str]:
+    """Return the import statements that the rewritten names need and the program lacks."""
     new_imports = []
     needs_root = "tensorflow" in program.modules or program.plan.disables_v2
     if needs_root and all(binding.path for binding in program.plan.bindings.values()):
@@ -40,72 +45,78 @@ def _list_new_imports(program: Rewriter) -> list[str]:
     return new_imports
 
 
-def _rewrite_statement(program: Rewriter, statement: _Import, new_imports: list[str]) -> None:
-    kept_imports = (
-        [ast.unparse(statement)] if statement in program.plan.guarded else _format_imports(program, statement)
-    )
-    text = "\n".join([*kept_imports, *new_imports])
-    if text == ast.unparse(statement):
+def _rewrite_statement(program: Rewriter, statement: _Import, new_lines: list[str]) -> None:
+    """Replace an import by what it becomes and by new lines after it; remove it if nothing is left."""
+    old_text = ast.unparse(statement)
+    is_guarded = statement in program.plan.guarded
+    text = "\n".join([*([old_text] if is_guarded else _format_imports(program, statement)), *new_lines])
+    if text == old_text:
         return
-    if SLIM in program.modules and f"import {SLIM}" in new_imports:
+    if f"import {SLIM}" in new_lines:
         program.note(statement, f"{SLIM} is a package. Install it: pip install {SLIM}.")
-    edits, indent = program.text, " " * statement.col_offset
-    if not text and not indent and edits.ends_line(statement):
-        edits.remove_line(statement)
+    indent = " " * statement.col_offset
+    if not text and not indent and program.edits.ends_line(statement):
+        program.edits.remove_line(statement)
     else:
-        edits.replace(statement, text.replace("\n", f"\n{indent}") or "pass")
+        # An indented block must not become empty.
+        program.edits.replace(statement, text.replace("\n", f"\n{indent}") or "pass")
 
 
 def _format_imports(program: Rewriter, statement: _Import) -> list[str]:
-    """Return the import statements that replace one after the rewrite."""
+    """Return the import statements that replace one.
+
+    Names of a statement go different ways: TensorFlow itself becomes tensorflow.compat.v1 in a program of TensorFlow 1, parts that
+    only this has move there, names of renamed parts are dropped, since their uses are rewritten, and all others stay.
+    """
     bindings = {name: binding for name, binding in program.plan.bindings.items() if binding.statement is statement}
-    imports: list[str] = []
-    moved: list[str] = []
-    parts: dict[str, list[str]] = {}
+    # Aliases of a statement like the old one, statements with TensorFlow itself, and aliases by the module of compat.v1.
+    aliases: list[str] = []
+    root_imports: list[str] = []
+    v1_aliases: dict[str, list[str]] = {}
     for alias in statement.names:
         name = alias.asname or (alias.name if isinstance(statement, ast.ImportFrom) else alias.name.split(".")[0])
         binding = bindings.get(name)
         alias_text = ast.unparse(alias)
         if binding is None:
-            imports.append(alias_text)
+            aliases.append(alias_text)
         elif not binding.path and name == program.root and program.is_v1 and not binding.is_v1:
-            replaced = f"tensorflow.compat.v1 as {name}"
+            v1_root = f"tensorflow.compat.v1 as {name}"
             if isinstance(statement, ast.Import):
-                imports.append(replaced)
+                aliases.append(v1_root)
             else:
-                moved.append(f"import {replaced}")
+                root_imports.append(f"import {v1_root}")
         elif not binding.path:
-            imports.append(alias_text)
-        elif _is_replaced(binding):
+            aliases.append(alias_text)
+        elif _has_rewritten_uses(binding):
             continue
-        elif not _is_moved(program, binding):
-            imports.append(alias_text)
+        elif not _must_move(program, binding):
+            aliases.append(alias_text)
         elif isinstance(statement, ast.Import):
-            imports.append(f"tensorflow.compat.v1.{alias_text.removeprefix('tensorflow.')}")
+            aliases.append(f"tensorflow.compat.v1.{alias_text.removeprefix('tensorflow.')}")
         else:
             module_part = (statement.module or "").removeprefix("tensorflow")
-            parts.setdefault(f"tensorflow.compat.v1{module_part}", []).append(alias_text)
-    texts = []
-    if imports and isinstance(statement, ast.Import):
-        texts.append(f"import {', '.join(imports)}")
-    elif imports and isinstance(statement, ast.ImportFrom):
+            v1_aliases.setdefault(f"tensorflow.compat.v1{module_part}", []).append(alias_text)
+    imports = [*root_imports, *(f"from {module} import {', '.join(names)}" for module, names in v1_aliases.items())]
+    if aliases and isinstance(statement, ast.Import):
+        imports.append(f"import {', '.join(aliases)}")
+    elif aliases and isinstance(statement, ast.ImportFrom):
         module = "." * statement.level + (statement.module or "")
         if module.startswith("tensorflow.contrib"):
             program.note(
                 statement,
                 f"{module} is gone. Remove the import, and write what it gave with what TensorFlow has today.",
             )
-        texts.append(f"from {module} import {', '.join(imports)}")
-    return [*moved, *(f"from {module} import {', '.join(names)}" for module, names in parts.items()), *texts]
+        imports.append(f"from {module} import {', '.join(aliases)}")
+    return imports
 
 
-def _is_replaced(binding: Binding) -> bool:
+def _has_rewritten_uses(binding: Binding) -> bool:
     """Return whether an import is removed, because the uses of its part are rewritten or noted."""
     return binding.path[0] in ("contrib", "estimator") or find_target(binding.path, is_whole=True) is not None
 
 
-def _is_moved(program: Rewriter, binding: Binding) -> bool:
-    """Return whether an import of a part of TensorFlow must become one of compat.v1; note a part without a counterpart."""
+def _must_move(program: Rewriter, binding: Binding) -> bool:
+    """Return whether an import of a part of TensorFlow must become one of compat.v1; note a part that no API has."""
     if binding.is_v1 or binding.is_v2:
         return False
     api = tensorflow_names().find_api(binding.path)

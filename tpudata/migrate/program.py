@@ -9,19 +9,20 @@ from collections.abc import Mapping
 from tpudata.errors import DatasetError
 from tpudata.migrate.analysis.plans import plan_files
 from tpudata.migrate.calls import CallRewriter
-from tpudata.migrate.checks import dimension_values, find_reused_names, indirect_imports, private_imports
+from tpudata.migrate.checks import find_dimension_values, find_indirect_imports, find_private_imports, find_reused_names
 from tpudata.migrate.imports import rewrite_imports
 
+# Environment variable that makes TensorFlow use tf_keras, the old Keras.
 _OLD_KERAS = "TF_USE_LEGACY_KERAS"
 
 
 @dataclasses.dataclass(frozen=True)
 class MigrationNote:
-    """Line that a person must change.
+    """A line that a person must change.
 
     Attributes:
-        line: number of its line in the given program, from 1.
-        new_line: number of its line in the rewritten program.
+        line: its number in the original program, from 1.
+        new_line: its number in the rewritten program, from 1.
         text: the problem and the fix.
     """
 
@@ -46,40 +47,45 @@ class Migration:
 
 
 def migrate(text: str, path: str) -> Migration:
-    """Rewrite a program of one file with current names.
+    """Migrate a program of one file.
 
     Args:
         text: the program.
         path: its path, for errors.
 
     Raises:
-        DatasetError: it is not Python 3.
+        DatasetError: the text is not Python 3.
     """
     return migrate_files({path: text})[path]
 
 
 def migrate_files(texts: Mapping[str, str]) -> dict[str, Migration]:
-    """Rewrite the files of a program with current names; evidence in one file counts for all.
+    """Migrate the files of a program; what one file shows of TensorFlow's release counts for all.
 
     Args:
         texts: the files by their paths.
 
+    Returns:
+        The migration of each file, by its path.
+
     Raises:
-        DatasetError: one is not Python 3.
+        DatasetError: a file is not Python 3.
     """
     trees = {path: _parse(text, path) for path, text in texts.items()}
     plans = plan_files(trees)
-    sets_old_keras = any(_OLD_KERAS in text for text in texts.values())
+    # One note on the old Keras is enough for a program, and none is needed by one that sets the variable.
+    needs_keras_note = not any(_OLD_KERAS in text for text in texts.values())
     migrations: dict[str, Migration] = {}
     for path, text in texts.items():
         program = CallRewriter(text, trees[path], plans[path])
-        program.notes += indirect_imports(path, trees[path], plans)
-        migrations[path] = _migrate(program, mentions_keras=not sets_old_keras)
-        sets_old_keras |= program.old_keras is not None
+        program.notes += find_indirect_imports(path, trees[path], plans)
+        migrations[path] = _migrate(program, notes_keras=needs_keras_note)
+        needs_keras_note = needs_keras_note and program.old_keras is None
     return migrations
 
 
 def _parse(text: str, path: str) -> ast.Module:
+    """Return the syntax tree of a file; DatasetError if it is not Python 3."""
     try:
         return ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
@@ -90,23 +96,29 @@ def _parse(text: str, path: str) -> ast.Module:
         ) from None
 
 
-def _migrate(program: CallRewriter, *, mentions_keras: bool) -> Migration:
+def _migrate(program: CallRewriter, *, notes_keras: bool) -> Migration:
+    """Rewrite a file, and return the result.
+
+    Args:
+        program: the file, not yet rewritten.
+        notes_keras: whether a name that needs the old Keras is noted.
+    """
     tree, bindings = program.tree, program.plan.bindings
-    imports = {name: item for name, item in bindings.items() if not isinstance(item.statement, ast.Assign)}
-    program.notes += [*find_reused_names(tree, imports), *private_imports(tree)]
+    imported_names = {name for name, binding in bindings.items() if not isinstance(binding.statement, ast.Assign)}
+    program.notes += [*find_reused_names(tree, imported_names), *find_private_imports(tree)]
     if bindings:
         for node in ast.walk(tree):
             program.rewrite(node)
         rewrite_imports(program)
         if not program.plan.has_old_shapes:
-            program.notes += dimension_values(tree, program.root)
-    if program.old_keras is not None and mentions_keras:
+            program.notes += find_dimension_values(tree, program.root)
+    if program.old_keras is not None and notes_keras:
         program.notes.append(
             (
                 program.old_keras,
                 f"tf.layers and tf.nn.rnn_cell need the old Keras. Install tf_keras, and run with {_OLD_KERAS}=1.",
             )
         )
-    edits = program.text
+    edits = program.edits
     notes = [MigrationNote(line, edits.new_line(line), text) for line, text in sorted(set(program.notes))]
     return Migration(edits.render(), len(edits), tuple(notes))

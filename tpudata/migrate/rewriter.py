@@ -19,65 +19,72 @@ _OLD_KERAS_PARTS = (("layers",), ("nn", "rnn_cell"))
 
 
 class Rewriter(abc.ABC):
-    """A program's text with current names, and notes on what a person must do.
+    """Rewriter of one file of a program; it collects edits, and notes on what a person must do.
 
     Args:
-        text: the program.
+        text: the file.
         tree: its syntax tree.
         plan: plan of its rewrite, which depends on the program's other files.
 
     Attributes:
-        text: the text with its edits.
+        edits: the text with its edits.
         tree, plan: as above.
-        root: the program's name for TensorFlow.
+        root: the file's name for TensorFlow; `tf` if it imports only parts of it.
         is_v1: whether `root` is, or becomes, tensorflow.compat.v1.
         is_v2: whether `root` is tensorflow.compat.v2.
         notes: lines, and what to do there.
-        modules: modules that rewritten names need: "tensorflow", "tpudata.estimator" and "tf_slim".
+        modules: modules that rewritten names need: some of "tensorflow", "tpudata.estimator" and "tf_slim".
         old_keras: line of the first name that needs the old Keras, or None.
-        done: ids of nodes that must not be rewritten again.
+        rewritten_ids: ids of nodes that must not be rewritten, or not again.
     """
 
     def __init__(self, text: str, tree: ast.Module, plan: FilePlan) -> None:
-        self.text = EditedText(text)
+        self.edits = EditedText(text)
         self.tree = tree
         self.plan = plan
         roots = {name: binding for name, binding in plan.bindings.items() if not binding.path}
-        v1 = next((name for name, binding in roots.items() if binding.is_v1), None)
-        self.root = v1 or next(iter(roots), "tf")
+        v1_root = next((name for name, binding in roots.items() if binding.is_v1), None)
+        self.root = v1_root or next(iter(roots), "tf")
         imports_v2 = any(binding.is_v2 for binding in roots.values())
-        self.is_v1 = v1 is not None or not roots or (not imports_v2 and is_written_for_v1(plan.version))
-        self.is_v2 = v1 is None and imports_v2
+        self.is_v1 = v1_root is not None or not roots or (not imports_v2 and is_written_for_v1(plan.version))
+        self.is_v2 = v1_root is None and imports_v2
         self.notes: list[tuple[int, str]] = list(plan.notes)
         self.modules: set[str] = set()
         self.old_keras: int | None = None
-        self.done = {id(node) for node in plan.guarded}
+        self.rewritten_ids = {id(node) for node in plan.guarded}
 
     @abc.abstractmethod
     def rewrite_call(self, node: ast.Call) -> None:
         """Rewrite a call whose arguments change with its name."""
 
-    def path(self, node: ast.AST) -> Path | None:
-        """Return the path below TensorFlow that an expression means."""
+    def find_path(self, node: ast.AST) -> Path | None:
+        """Return the path below TensorFlow that an expression means, None for another expression."""
         return tensorflow_path(node, self.plan.bindings)
 
     def rewrite(self, node: ast.AST) -> None:
         """Rewrite a node, unless it has been rewritten."""
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and self.plan.uses_estimator:
-            path = self.path(node.value.func)
+            path = self.find_path(node.value.func)
             if path is not None and len(path) == 1 and path[0] in REMOVED:
-                self.text.replace(node, "pass  # tpudata.estimator works with TensorFlow 2's behaviour")
-                self.done |= {id(item) for item in ast.walk(node)}
-        if isinstance(node, ast.Call) and id(node) not in self.done:
+                self.edits.replace(node, "pass  # tpudata.estimator works with TensorFlow 2's behaviour")
+                self.mark_rewritten(node)
+        if isinstance(node, ast.Call) and id(node) not in self.rewritten_ids:
             self.rewrite_call(node)
-        if isinstance(node, ast.Attribute | ast.Name) and isinstance(node.ctx, ast.Load) and id(node) not in self.done:
+        if (
+            isinstance(node, ast.Attribute | ast.Name)
+            and isinstance(node.ctx, ast.Load)
+            and id(node) not in self.rewritten_ids
+        ):
             self._rewrite_name(node)
 
     def spell(self, target: str) -> str:
-        """Return a target of `names`, spelled with this program's names of modules."""
-        self.modules |= {
-            module for mark, module in (("{est}", "tpudata.estimator"), ("{slim}", SLIM)) if mark in target
-        } or {"tensorflow"}
+        """Return a target of `names`, spelled with this file's names of modules, and note that it needs its module."""
+        if "{est}" in target:
+            self.modules.add("tpudata.estimator")
+        elif "{slim}" in target:
+            self.modules.add(SLIM)
+        else:
+            self.modules.add("tensorflow")
         v1 = self.root if self.is_v1 else f"{self.root}.compat.v1"
         tf2 = self.root if self.is_v2 else f"{self.root}.compat.v2"
         return target.format(est=ESTIMATOR, v1=v1, tf=self.root, tf2=tf2, slim=SLIM)
@@ -88,39 +95,44 @@ class Rewriter(abc.ABC):
 
     def rewrite_part(self, node: ast.AST) -> str:
         """Return an expression's text with current names."""
-        with self.text.isolate():
-            for item in ast.walk(node):
-                self.rewrite(item)
-            return self.text.render(self.text.begin(node), self.text.end(node))
+        with self.edits.isolate():
+            for part in ast.walk(node):
+                self.rewrite(part)
+            return self.edits.render(self.edits.begin(node), self.edits.end(node))
 
-    def operand(self, node: ast.AST) -> str:
-        """Return an expression's text with current names, ready to be an operand."""
+    def rewrite_operand(self, node: ast.AST) -> str:
+        """Return an expression's text with current names, in parentheses if an operand needs them."""
         text = self.rewrite_part(node)
         is_plain = isinstance(node, ast.Constant | ast.Name | ast.Attribute | ast.Call | ast.Subscript)
         return text if is_plain else f"({text})"
 
     def replace_call(self, node: ast.Call, text: str) -> None:
         """Replace a call as a whole."""
-        self.text.replace(node, text)
-        self.done |= {id(item) for item in ast.walk(node)}
+        self.edits.replace(node, text)
+        self.mark_rewritten(node)
+
+    def mark_rewritten(self, node: ast.AST) -> None:
+        """Leave a node and its parts as they are from now on."""
+        self.rewritten_ids |= {id(part) for part in ast.walk(node)}
 
     def _rewrite_name(self, node: ast.Attribute | ast.Name) -> None:
         """Rewrite a dotted name to its current name, or note that it has none."""
-        path = self.path(node)
+        path = self.find_path(node)
         if path is None:
             return
         # The parts of a dotted name are not rewritten once more by themselves.
         name_parts: list[ast.AST] = [node]
         while isinstance(name_parts[-1], ast.Attribute):
             name_parts.append(name_parts[-1].value)
-        self.done |= {id(name_part) for name_part in name_parts}
+        self.rewritten_ids |= {id(name_part) for name_part in name_parts}
         if any(path[: len(prefix)] == prefix for prefix in _OLD_KERAS_PARTS) and path != ("layers",):
             self.old_keras = min(self.old_keras or node.lineno, node.lineno)
-        for name_part in name_parts if not is_gone_slim(path) else ():
-            part_path = self.path(name_part)
+        # The longest part of the name that has another name today is replaced; a gone part of slim has none.
+        for name_part in [] if _is_gone_slim(path) else name_parts:
+            part_path = self.find_path(name_part)
             target = None if part_path is None else find_target(part_path, is_whole=name_part is node)
             if target is not None:
-                self.text.replace(name_part, self.spell(target))
+                self.edits.replace(name_part, self.spell(target))
                 return
         if (
             path[:1] == ("contrib",)
@@ -132,13 +144,20 @@ class Rewriter(abc.ABC):
             self._rewrite_api(node, name_parts[-1], path)
 
     def _note_missing(self, node: ast.AST, path: Path) -> None:
+        """Note a name that TensorFlow no longer has, with the hint for the longest part of its path that has one."""
         hints = (HINTS.get(".".join(path[:size])) for size in range(len(path), 0, -1))
         hint = next((hint for hint in hints if hint), None)
         fix = f"Use {hint}." if hint else "Write it with what TensorFlow has today."
         self.note(node, f"tf.{'.'.join(path[:3])} has no counterpart. {fix}")
 
     def _rewrite_api(self, node: ast.AST, innermost: ast.AST, path: Path) -> None:
-        """Rewrite a name that only the other API has, and note a name that neither has."""
+        """Let a name that only the other API has begin with that API, and note a name that neither has.
+
+        Args:
+            node: the dotted name.
+            innermost: its first part, such as `tf`.
+            path: its path below TensorFlow.
+        """
         if not isinstance(innermost, ast.Name) or self.plan.bindings[innermost.id].path:
             return
         is_direct = tensorflow_path(innermost, self.plan.bindings) == () and self.is_direct(node)
@@ -146,9 +165,9 @@ class Rewriter(abc.ABC):
         if api is Api.UNKNOWN and self.plan.version not in (Version.UNDECIDED, Version.MAYBE_V2):
             self._note_missing(node, path)
         elif api is Api.V2 and self.is_v1 and is_direct:
-            self.text.replace(innermost, self.spell("{tf2}"))
+            self.edits.replace(innermost, self.spell("{tf2}"))
         elif api is Api.V1 and not self.is_v1 and is_direct:
-            self.text.replace(innermost, self.spell("{v1}"))
+            self.edits.replace(innermost, self.spell("{v1}"))
 
     def is_direct(self, node: ast.AST) -> bool:
         """Return whether a dotted name has no `compat` in it."""
@@ -159,9 +178,10 @@ class Rewriter(abc.ABC):
         return True
 
 
-def is_gone_slim(path: Path) -> bool:
-    """Return whether a path is a part of tf.contrib.slim that the package tf_slim lacks."""
-    return any(path[: len(prefix)] == prefix and set(path[len(prefix) :][:1]) & SLIM_GONE for prefix in _SLIM_PATHS)
+def _is_gone_slim(path: Path) -> bool:
+    """Return whether a path is below a part of tf.contrib.slim that the package tf_slim lacks."""
+    gone_paths = [(*prefix, name) for prefix in _SLIM_PATHS for name in SLIM_GONE]
+    return any(path[: len(gone)] == gone for gone in gone_paths)
 
 
 def find_target(path: Path, *, is_whole: bool) -> str | None:

@@ -11,7 +11,8 @@ from typing import TypeAlias
 
 Path: TypeAlias = tuple[str, ...]
 _FILE = FilePath(__file__).with_name("v1_names.txt")
-# Parts that are not listed: of TensorFlow 1 alone; of Keras, whose classes TensorFlow 2 has there; the rest has separate rules.
+# The file does not list these parts: those that only TensorFlow 1 has; those with classes of Keras, which TensorFlow 2 has there;
+# and those for which other modules have rules.
 _V1_PARTS = frozenset({"contrib", "layers"})
 _KERAS_PARTS = frozenset({"losses", "metrics", "optimizers", "initializers"})
 _UNLISTED = frozenset(
@@ -31,10 +32,10 @@ class Api(enum.Enum):
 
 @dataclasses.dataclass(frozen=True)
 class TensorflowNames:
-    """The names.
+    """The names of TensorFlow's modules.
 
     Attributes:
-        apis: the API of each path below `tensorflow`, such as `nn.dropout`.
+        apis: the API that has each name, by its path below `tensorflow`, such as `nn.dropout`.
         modules: paths that are modules.
         keywords: parameters that a function has in compat.v1 alone, by its path.
     """
@@ -51,22 +52,24 @@ class TensorflowNames:
             return Api.V1
         for size in range(1, len(path) + 1):
             name = ".".join(path[:size])
+            # The first part that is not a module is a class or a function.
             if name not in self.modules:
-                return self.apis.get(name) or self._find_unlisted(path, size)
+                return self.apis.get(name) or _find_unlisted_api(path[:size])
         return self.apis.get(".".join(path), Api.BOTH)
 
-    @staticmethod
-    def _find_unlisted(path: Path, size: int) -> Api:
-        if path[size - 1].startswith("_"):
-            return Api.UNLISTED
-        return Api.V2 if path[0] in _KERAS_PARTS else Api.UNKNOWN
+
+def _find_unlisted_api(path: Path) -> Api:
+    """Return the API of a class or function that is not in the file."""
+    if path[-1].startswith("_"):
+        return Api.UNLISTED
+    return Api.V2 if path[0] in _KERAS_PARTS else Api.UNKNOWN
 
 
 @functools.cache
 def tensorflow_names() -> TensorflowNames:
-    """Return the names, read from the file of this package."""
+    """Return the names, read from v1_names.txt."""
     apis: dict[str, Api] = {}
-    modules = set()
+    modules: set[str] = set()
     keywords: dict[str, set[str]] = defaultdict(set)
     sections = {"v1": Api.V1, "v2": Api.V2, "both": Api.BOTH}
     for line in _FILE.read_text(encoding="utf-8").splitlines():
@@ -75,9 +78,12 @@ def tensorflow_names() -> TensorflowNames:
         head, _, names = line.partition(":")
         section, _, module = head.partition(" ")
         if section == "keyword":
+            # Here a function takes the place of the module, and parameters that of the names.
             keywords[module].update(names.split())
             continue
-        modules |= {".".join(module.split(".")[:size]) for size in range(1, module.count(".") + 2)} if module else set()
+        # The top has no module.
+        parts = module.split(".") if module else []
+        modules |= {".".join(parts[:size]) for size in range(1, len(parts) + 1)}
         for name in names.split():
-            apis[f"{module}.{name}" if module else name] = sections[section]
+            apis[".".join([*parts, name])] = sections[section]
     return TensorflowNames(apis, frozenset(modules), {name: frozenset(words) for name, words in keywords.items()})

@@ -5,46 +5,47 @@ from __future__ import annotations
 import numpy as np
 from PIL import Image
 
+# An outline has a bit for each pixel of a square with this side.
 _SIDE = 16
 # Number of the 256 bits that may differ. Photographs at half or twice their size, or as a JPEG of quality 50, differ in 12 bits or
 # fewer in 95 % of cases; different photographs in 97 or more.
 _MOST_DIFFERENT = 15
-# Outlines that differ in few bits share at least one of these parts, so few pairs have to be compared.
+# Parts of an outline: two outlines that differ in at most 15 bits share at least one of 16 parts, so few pairs have to be compared.
 _PARTS = 16
 
 
 class Outlines:
-    """The outlines of some pictures."""
+    """The different outlines of some pictures."""
 
     def __init__(self) -> None:
+        # Outlines by the number and the bits of each of their parts.
         self._by_part: dict[tuple[int, int], list[int]] = {}
 
-    def add(self, outline_bits: int) -> bool:
-        """Add an outline; return whether an earlier one is nearly the same."""
+    def add(self, outline: int) -> bool:
+        """Add an outline unless an earlier one is nearly the same; return whether one is."""
         width = _SIDE * _SIDE // _PARTS
-        parts = [(part, outline_bits >> part * width & (1 << width) - 1) for part in range(_PARTS)]
+        parts = [(number, outline >> number * width & (1 << width) - 1) for number in range(_PARTS)]
         is_near = any(
-            (outline_bits ^ other).bit_count() <= _MOST_DIFFERENT
-            for part in parts
-            for other in self._by_part.get(part, ())
+            (outline ^ other).bit_count() <= _MOST_DIFFERENT for part in parts for other in self._by_part.get(part, ())
         )
         if not is_near:
             for part in parts:
-                self._by_part.setdefault(part, []).append(outline_bits)
+                self._by_part.setdefault(part, []).append(outline)
         return is_near
 
 
-def outline(picture: Image.Image) -> int | None:
-    """Return the outline of a picture, or None if it is nearly plain.
+def compute_outline(picture: Image.Image) -> int | None:
+    """Return the outline of a picture as an integer of 256 bits, or None if the picture is nearly plain.
 
-    It is the difference hash: for each pixel of a grey copy of 17 x 16, whether it is darker than its right neighbour, 256 bits.
+    It is the difference hash: a bit for each pixel of a grey copy of 17 x 16 but the last of a row, set if the pixel is darker than
+    its right neighbour.
 
     Args:
         picture: picture of mode L or RGB.
     """
-    small = picture.convert("L").resize((_SIDE + 1, _SIDE), Image.Resampling.LANCZOS)
-    pixels = np.asarray(small, np.int16)
-    # Plain areas have no outline: noise of encoders decides their bits.
+    grey_copy = picture.convert("L").resize((_SIDE + 1, _SIDE), Image.Resampling.LANCZOS)
+    pixels = np.asarray(grey_copy, np.int16)
+    # Noise of encoders, of 1 or 2 levels, decides the bits of plain areas; half of the bits must be of others.
     if np.count_nonzero(np.abs(np.diff(pixels, axis=1)) > 2) < _SIDE * _SIDE // 2:
         return None
     return int.from_bytes(np.packbits(pixels[:, :-1] < pixels[:, 1:]).tobytes(), "big")

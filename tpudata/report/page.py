@@ -5,18 +5,20 @@ from __future__ import annotations
 import html
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple, TypeVar
 
 from tpudata.console.tables import bytes_text, count_text
 from tpudata.format import Dataset
 from tpudata.format.layout import REJECTS_FOLDER
 from tpudata.format.reject_lines import read_reject_lines
-from tpudata.report.charts import bars, histogram
-from tpudata.report.samples import STYLE, Decode, picture_html, text_html
+from tpudata.report.charts import draw_bars, draw_histogram
+from tpudata.report.samples import STYLE, Decode, format_picture, format_text
 from tpudata.report.split_sample import SplitSample
 from tpudata.storage import storage_for
 
+_Key = TypeVar("_Key", str, int)
 _SHOWN_CLASSES, _SHOWN_REJECTS, _SHOWN_TOKENS = 30, 5, 20
-# Pictures of more classes are shown as a grid of classes.
+# Classes up to which each has a row of pictures; more are shown as a grid.
 _MOST_ROWS = 20
 _STYLE = """
 :root { --ink: #1c2733; --soft: #5b6b7b; --line: #dde4ea; --bar: #2f7ed8; --paper: #fff; }
@@ -71,9 +73,9 @@ def report_page(dataset: Dataset, samples: Mapping[str, SplitSample], decode: De
         _format_section("Splits", [_format_splits(dataset)]),
     ]
     for name, sample in samples.items():
-        body.append(_format_section(f"Split {name}", _split_parts(dataset, name, sample, decode)))
+        body.append(_format_section(f"Split {name}", _format_split(dataset, name, sample, decode)))
     body.append(_format_section("Features", [_format_features(dataset)]))
-    body.append(_format_section("Rejected inputs", list(_format_rejects(dataset))))
+    body.append(_format_section("Rejected inputs", _format_rejects(dataset)))
     if manifest.counts:
         rows = [[count_text(count), name.replace("_", " ")] for name, count in sorted(manifest.counts.items())]
         body.append(
@@ -99,12 +101,22 @@ def _format_section(title: str, parts: Iterable[str]) -> str:
 
 
 def _format_table(head: Sequence[str], rows: Iterable[Sequence[str]], number_columns: Sequence[int] = ()) -> str:
-    def row(tag: str, cells: Sequence[str]) -> str:
-        kinds = (' class="number"' if column in number_columns else "" for column in range(len(cells)))
-        parts = (f"<{tag}{kind}>{html.escape(cell)}</{tag}>" for kind, cell in zip(kinds, cells, strict=True))
+    """Return a table of texts.
+
+    Args:
+        head: headings of the columns.
+        rows: cells of each row.
+        number_columns: indices of the columns that are aligned on the right.
+    """
+
+    def format_row(tag: str, cells: Sequence[str]) -> str:
+        parts = []
+        for column, cell in enumerate(cells):
+            attribute = ' class="number"' if column in number_columns else ""
+            parts.append(f"<{tag}{attribute}>{html.escape(cell)}</{tag}>")
         return f"<tr>{''.join(parts)}</tr>"
 
-    return f"<table>{row('th', head)}{''.join(row('td', cells) for cells in rows)}</table>"
+    return f"<table>{format_row('th', head)}{''.join(format_row('td', cells) for cells in rows)}</table>"
 
 
 def _format_splits(dataset: Dataset) -> str:
@@ -125,7 +137,7 @@ def _format_features(dataset: Dataset) -> str:
     return _format_table(["feature", "stored as", "decoded to", "shape", ""], rows)
 
 
-def _split_parts(dataset: Dataset, name: str, sample: SplitSample, decode: Decode) -> Iterator[str]:
+def _format_split(dataset: Dataset, name: str, sample: SplitSample, decode: Decode) -> Iterator[str]:
     """Yield the HTML of a split's samples, tables and histograms."""
     which = "all" if sample.read == sample.total else f"{count_text(sample.read)} of"
     yield f'<p class="note">From {which} {count_text(sample.total, "record")}; the same ones in every report.</p>'
@@ -140,16 +152,21 @@ def _split_parts(dataset: Dataset, name: str, sample: SplitSample, decode: Decod
         yield from _format_texts(sample, decode)
     for title, counts in (("Classes", sample.classes), ("Classes of objects", sample.object_classes)):
         if counts:
-            rows = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+            rows = _sort_by_count(counts)
             more = "" if len(rows) <= _SHOWN_CLASSES else f" (the {_SHOWN_CLASSES} largest of {count_text(len(rows))})"
-            yield f"<h3>{title}{more}</h3>{bars(rows[:_SHOWN_CLASSES])}"
+            yield f"<h3>{title}{more}</h3>{draw_bars(rows[:_SHOWN_CLASSES])}"
     charts = list(_draw_histograms(sample, [shard.bytes for shard in dataset.manifest.split(name).shards]))
     yield f'<div class="charts">{"".join(charts)}</div>'
     if sample.places:
-        share = sum(map(sum, sample.lengths.values())) / sample.places
-        yield f'<p class="note">{share:.1%} of the places for tokens are not padding.</p>'
+        real_share = sum(map(sum, sample.lengths.values())) / sample.places
+        yield f'<p class="note">{real_share:.1%} of the places for tokens are not padding.</p>'
     if sample.tokens:
         yield from _format_tokens(sample, decode)
+
+
+def _sort_by_count(counts: Mapping[_Key, int]) -> list[tuple[_Key, int]]:
+    """Return keys and their counts, the largest count first; keys with equal counts are in their own order."""
+    return sorted(sorted(counts.items()), key=lambda key_and_count: -key_and_count[1])
 
 
 def _describe_repeats(sample: SplitSample) -> Iterator[str]:
@@ -166,45 +183,59 @@ def _describe_repeats(sample: SplitSample) -> Iterator[str]:
 
 
 def _format_texts(sample: SplitSample, decode: Decode) -> Iterator[str]:
+    """Yield the HTML of the sample texts by class."""
     yield "<h3>Samples</h3>"
     for name, texts in sorted(sample.texts.items()):
-        shown = "".join(text_html(text, decode) for text in texts)
-        yield f'<div class="class"><b>{html.escape(name)}</b><div>{shown}</div></div>' if name else shown
+        blocks = "".join(format_text(text, decode) for text in texts)
+        yield f'<div class="class"><b>{html.escape(name)}</b><div>{blocks}</div></div>' if name else blocks
 
 
 def _format_tokens(sample: SplitSample, decode: Decode) -> Iterator[str]:
-    """Yield the frequencies of tokens."""
+    """Yield the HTML of the number of tokens and ids, and of the most frequent ones."""
     total = sample.tokens.total()
     once = sum(count == 1 for count in sample.tokens.values())
     yield (
         f"<h3>Tokens</h3><p>{count_text(total, 'token')} with {count_text(len(sample.tokens), 'different id')},"
         f" of which {count_text(once)} occur once.</p>"
     )
-    top_tokens = sorted(sample.tokens.items(), key=lambda item: (-item[1], item[0]))[:_SHOWN_TOKENS]
-    yield bars([(f"{number}  {decode([number])!r}" if decode else str(number), count) for number, count in top_tokens])
+    top_tokens = _sort_by_count(sample.tokens)[:_SHOWN_TOKENS]
+    yield draw_bars(
+        [(f"{token_id}  {decode([token_id])!r}" if decode else str(token_id), n) for token_id, n in top_tokens]
+    )
 
 
-def _draw_histograms(sample: SplitSample, shards: Sequence[int]) -> Iterator[str]:
+class _Measurement(NamedTuple):
+    """Values of the records, pictures or shards of a split, in the singular of their unit."""
+
+    title: str
+    values: Sequence[int]
+    unit: str
+
+
+def _draw_histograms(sample: SplitSample, shard_bytes: Sequence[int]) -> Iterator[str]:
     """Yield the HTML of histograms of a split's sizes, lengths and shards."""
-    columns: list[tuple[str, Sequence[int], str]] = [
-        ("Height", [height for height, _ in sample.sizes], "pixel"),
-        ("Width", [width for _, width in sample.sizes], "pixel"),
-        *_list_length_columns(sample),
-        ("Objects a record", sample.objects, "object"),
-        ("Record size", sample.record_bytes, "byte"),
-        ("Shard size", shards if len(shards) > 1 else (), "byte"),
+    measurements = [
+        _Measurement("Height", [height for height, _ in sample.sizes], "pixel"),
+        _Measurement("Width", [width for _, width in sample.sizes], "pixel"),
+        *_list_lengths(sample),
+        _Measurement("Objects a record", sample.objects, "object"),
+        _Measurement("Record size", sample.record_bytes, "byte"),
+        _Measurement("Shard size", shard_bytes if len(shard_bytes) > 1 else (), "byte"),
     ]
-    for title, values, unit in columns:
+    for title, values, unit in measurements:
         if values:
-            same = min(values) == max(values)
-            chart = f"<p>All have {count_text(values[0], unit)}.</p>" if same else histogram(values, f"{unit}s")
+            if min(values) == max(values):
+                chart = f"<p>All have {count_text(values[0], unit)}.</p>"
+            else:
+                chart = draw_histogram(values, f"{unit}s")
             yield f"<div><h3>{html.escape(title)}</h3>{chart}</div>"
 
 
-def _list_length_columns(sample: SplitSample) -> Iterator[tuple[str, Sequence[int], str]]:
+def _list_lengths(sample: SplitSample) -> Iterator[_Measurement]:
+    """Yield the lengths of each feature of text or tokens."""
     unit = "token" if sample.places else "character"
     for name, lengths in sample.lengths.items():
-        yield "Length" if len(sample.lengths) == 1 else f"Length of {name}", lengths, unit
+        yield _Measurement("Length" if len(sample.lengths) == 1 else f"Length of {name}", lengths, unit)
 
 
 def _format_pictures(sample: SplitSample) -> Iterator[str]:
@@ -212,15 +243,15 @@ def _format_pictures(sample: SplitSample) -> Iterator[str]:
     is_grid = len(sample.pictures) > _MOST_ROWS
     if is_grid:
         yield '<div class="grid">'
-    for name, pictures in sorted(sample.pictures.items(), key=lambda item: _number_and_name(item[0])):
-        images = f'<div class="pictures">{"".join(map(picture_html, pictures))}</div>'
+    for name, pictures in sorted(sample.pictures.items(), key=lambda item: _make_sort_key(item[0])):
+        images = f'<div class="pictures">{"".join(map(format_picture, pictures))}</div>'
         yield f'<div class="class"><b>{html.escape(name)}</b>{images}</div>' if name else images
     if is_grid:
         yield "</div>"
 
 
-def _number_and_name(name: str) -> tuple[int, str]:
-    """Return a key that sorts classes that are numbers by their value."""
+def _make_sort_key(name: str) -> tuple[int, str]:
+    """Return the sort key of a class: names that are numbers are sorted by their value."""
     return (int(name) if name.isdecimal() else 0, name)
 
 
@@ -238,7 +269,8 @@ def _format_rejects(dataset: Dataset) -> Iterator[str]:
 def _read_some_rejects(dataset: Dataset) -> list[list[str]]:
     """Return the source and the reason of some rejected inputs, as rows of a table."""
     storage = storage_for(dataset.path)
-    folder, rows = storage.join(dataset.path, REJECTS_FOLDER), list[list[str]]()
+    folder = storage.join(dataset.path, REJECTS_FOLDER)
+    rows: list[list[str]] = []
     if storage.stat(folder) is None:
         return rows
     for entry in storage.list(folder):

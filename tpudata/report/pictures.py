@@ -14,17 +14,21 @@ from tpudata.source.example_decoder import decode_label_map
 def open_picture(content: bytes, feature: Feature) -> Image.Image:
     """Return the picture of a record: an encoded image, a label map in colours, or bare pixels.
 
+    Args:
+        content: the value of the feature.
+        feature: the feature.
+
     Raises:
         TpudataError: the label map has other values than its feature says.
         OSError: the image cannot be read; Pillow raises other errors for damaged ones.
     """
     if feature.is_label_map:
-        return colour_map(feature, content)
-    return Image.open(io.BytesIO(content)) if feature.encoding == "image" else _decode_bare(content, feature)
+        return colour_label_map(content, feature)
+    return Image.open(io.BytesIO(content)) if feature.encoding == "image" else _decode_pixels(content, feature)
 
 
-def colour_map(feature: Feature, content: bytes) -> Image.Image:
-    """Return a label map in colours, those of PASCAL VOC: a class has the same in all records."""
+def colour_label_map(content: bytes, feature: Feature) -> Image.Image:
+    """Return a label map as a picture with the colours of PASCAL VOC, in which a class has the same colour in all records."""
     classes = decode_label_map(feature, content)[:, :, 0]
     # Bits 0, 3 and 6 of the class become the highest ones of red, bits 1, 4 and 7 of green, bits 2 and 5 of blue.
     colours = np.zeros((*classes.shape, 3), np.uint8)
@@ -34,18 +38,23 @@ def colour_map(feature: Feature, content: bytes) -> Image.Image:
 
 
 def is_picture(feature: Feature) -> bool:
-    """Return whether a feature of bare pixels can be shown."""
+    """Return whether a feature of bare pixels has a fixed size and channels that can be shown: grey, RGB or RGBA."""
     return feature.is_image and feature.is_static and feature.shape[2] in (1, 3, 4)
 
 
-def thumbnail(picture: Image.Image, side: int) -> Image.Image:
-    """Return a picture of mode L or RGB of at most `side` pixels in height and width; tiny ones are enlarged."""
-    small = picture
-    if max(small.size) < side // 2:
+def make_thumbnail(picture: Image.Image, side: int) -> Image.Image:
+    """Return a copy of a picture of at most `side` pixels in height and width; tiny pictures are enlarged.
+
+    Args:
+        picture: picture of mode L or RGB.
+        side: largest height and width in pixels.
+    """
+    longest_edge = max(picture.size)
+    if longest_edge < side // 2:
         # Digits of 8 pixels would be too small to see.
-        factor = side // max(small.size)
-        small = small.resize((small.width * factor, small.height * factor), Image.Resampling.NEAREST)
-    small = small.copy()
+        factor = side // longest_edge
+        return picture.resize((picture.width * factor, picture.height * factor), Image.Resampling.NEAREST)
+    small = picture.copy()
     small.thumbnail((side, side))
     return small
 
@@ -57,7 +66,7 @@ def encode_png(picture: Image.Image) -> bytes:
     return file.getvalue()
 
 
-def _decode_bare(content: bytes, feature: Feature) -> Image.Image:
+def _decode_pixels(content: bytes, feature: Feature) -> Image.Image:
     height, width, channels = (size or 0 for size in feature.shape)
     array = np.frombuffer(content, np.uint8).reshape(height, width, channels)
     return Image.fromarray(array[:, :, 0] if channels == 1 else array)

@@ -1,11 +1,11 @@
-"""Counts of a report from one record, by the features of the manifest."""
+"""Statistics of a report from records, by the features of the manifest."""
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from PIL import Image
 
@@ -14,16 +14,32 @@ from tpudata.format import Dataset, Feature
 from tpudata.format.example.decode import decode_example
 from tpudata.format.manifest.annotation_features import caption_feature, object_tables
 from tpudata.format.verification.record_check import RecordCheck
-from tpudata.report.outline import Outlines, outline
-from tpudata.report.pictures import colour_map, encode_png, is_picture, open_picture, thumbnail
+from tpudata.report.outline import Outlines, compute_outline
+from tpudata.report.pictures import colour_label_map, encode_png, is_picture, make_thumbnail, open_picture
 from tpudata.report.split_sample import ClassedText, SamplePart, SamplePicture, SplitSample, Text
-from tpudata.report.texts import join_sides, text_columns
+from tpudata.report.texts import find_text_columns, join_sides
 
-_PICTURES_A_CLASS, _PICTURES, _TEXTS_A_CLASS, _TEXTS = 6, 120, 3, 12
+# Most pictures and texts that are shown: of a class, of a dataset without classes, and of all classes.
+_PICTURES_A_CLASS, _PICTURES_WITHOUT_CLASSES, _PICTURES = 6, 30, 120
+_TEXTS_A_CLASS, _TEXTS = 3, 12
+# Largest height and width of a picture in pixels.
 _SIDE = 96
 # Pictures with annotations are larger, and fewer.
 _ANNOTATED_SIDE, _ANNOTATED_PICTURES = 192, 24
-_BROKEN = (OSError, ValueError, SyntaxError, EOFError, Image.DecompressionBombError, TpudataError)
+# Errors that a damaged picture raises.
+_PICTURE_ERRORS = (OSError, ValueError, SyntaxError, EOFError, Image.DecompressionBombError, TpudataError)
+
+
+class ContentMatch(NamedTuple):
+    """What finds records with the same content.
+
+    Attributes:
+        digest: digest of the picture, the text or the tokens of a record; without them, of the whole record.
+        is_near: whether an earlier record of the split has nearly the same picture or text.
+    """
+
+    digest: bytes
+    is_near: bool = False
 
 
 class SampleReader:
@@ -31,109 +47,132 @@ class SampleReader:
 
     Args:
         dataset: the dataset.
-
+        sample: the statistics, to which it adds the records.
     """
 
-    def __init__(self, dataset: Dataset) -> None:
-        self._outlines, self._folded = Outlines(), set[bytes]()
+    def __init__(self, dataset: Dataset, sample: SplitSample) -> None:
+        self._sample = sample
+        self._outlines, self._folded_digests = Outlines(), set[bytes]()
         manifest = dataset.manifest
         features = {feature.name: feature for feature in manifest.features}
-        self._names = dataset.labels() or ()
-        self._table = next(iter(object_tables(manifest.features)), None)
-        columns = () if self._table is None else self._table.columns
-        self._label = next((f for f in features.values() if f.num_classes is not None and f not in columns), None)
+        self._class_names = dataset.labels() or ()
+        self._objects = next(iter(object_tables(manifest.features)), None)
+        object_features = () if self._objects is None else self._objects.columns
         # A list of labels has no number of classes.
-        self._label = self._label or features.get("image/class/label") or features.get("label")
-        self._num_classes = (self._label.num_classes if self._label is not None else None) or len(self._names) or 1
+        self._label = (
+            next((f for f in features.values() if f.num_classes is not None and f not in object_features), None)
+            or features.get("image/class/label")
+            or features.get("label")
+        )
+        num_classes = None if self._label is None else self._label.num_classes
+        self._num_classes = num_classes or len(self._class_names) or 1
         self._captions = caption_feature(manifest.features)
-        self._image = next((f for f in features.values() if f.encoding == "image"), None)
-        self._maps = [feature for feature in features.values() if feature.is_label_map]
-        self._pixels = next((f for f in features.values() if f.encoding == "raw" and is_picture(f)), None)
-        self._shown = self._image or self._pixels or next(iter(self._maps), None)
-        self._texts = () if self._shown is not None else text_columns(manifest)
+        image = next((f for f in features.values() if f.encoding == "image"), None)
+        pixels = next((f for f in features.values() if f.encoding == "raw" and is_picture(f)), None)
+        label_maps = [feature for feature in features.values() if feature.is_label_map]
+        # The picture that is shown, and the label maps that are laid over it.
+        self._picture = image or pixels or next(iter(label_maps), None)
+        self._overlays = label_maps if image or pixels else []
+        self._is_annotated = bool(self._overlays) or self._objects is not None or self._captions is not None
+        self._texts = () if self._picture is not None else find_text_columns(manifest)
         tokenizer = manifest.options.get("tokenizer")
         self._eos_id = tokenizer.get("eos_id") if isinstance(tokenizer, dict) else None
-        objects = () if self._table is None else (*self._table.box_columns, self._table.label, self._table.texts)
-        texts = [feature for column in self._texts for feature in column.features]
-        used_features = (self._label, self._image, self._pixels, self._captions, *self._maps, *objects, *texts)
-        self._used = {feature.name: feature for feature in used_features if feature is not None}
-        self._check = RecordCheck(dataclasses.replace(manifest, features=tuple(self._used.values())))
+        used_features = (
+            *(self._label, image, pixels, self._captions, *label_maps),
+            *(() if self._objects is None else (*self._objects.box_columns, self._objects.label, self._objects.texts)),
+            *(feature for column in self._texts for feature in column.features),
+        )
+        self._used_features = {feature.name: feature for feature in used_features if feature is not None}
+        self._check = RecordCheck(dataclasses.replace(manifest, features=tuple(self._used_features.values())))
 
-    def add(self, data: bytes, sample: SplitSample) -> tuple[bytes, bool]:
-        """Add a record to the statistics.
-
-        Args:
-            data: the serialized record.
-            sample: the statistics.
-
-        Returns:
-            The digest of its content, and whether it is nearly the same as that of an earlier record.
-        """
+    def add(self, data: bytes) -> ContentMatch:
+        """Add a serialized record to the statistics; return what finds records with the same content."""
         example = decode_example(data)
-        values: Mapping[str, Any] = {name: example[name] for name in self._used if name in example}
-        sample.record_bytes.append(len(data))
-        if any(self._check.find_problems(values)):
-            sample.misfits += 1
-            return _digest(data), False
+        values: Mapping[str, Any] = {name: example[name] for name in self._used_features if name in example}
+        self._sample.record_bytes.append(len(data))
+        if any(self._check.problems(values)):
+            self._sample.misfits += 1
+            return ContentMatch(_digest(data))
         classes = self._name_classes(values)
-        sample.classes.update(classes)
-        if self._shown is not None:
-            (content,) = values[self._shown.name]
-            self._count_objects(values, sample)
-            edge = self._add_picture(content, self._shown, values, classes, sample)
-            return _digest(content), edge is not None and self._outlines.add(edge)
+        self._sample.classes.update(classes)
+        if self._picture is not None:
+            (content,) = values[self._picture.name]
+            self._count_objects(values)
+            outline = self._add_picture(content, self._picture, values, classes)
+            return ContentMatch(_digest(content), outline is not None and self._outlines.add(outline))
         if not self._texts:
-            return _digest(data), False
-        add = self._add_tokens if self._texts[0].is_tokens else self._add_strings
-        return add(values, classes, sample)
+            return ContentMatch(_digest(data))
+        return self._add_tokens(values, classes) if self._texts[0].is_tokens else self._add_strings(values, classes)
 
     def _name_classes(self, values: Mapping[str, Any]) -> tuple[str, ...]:
+        """Return the names of a record's classes, or its labels as text if classes have no names."""
         if self._label is None or self._label.kind != "int64":
             return ()
-        numbers = [int(value) for value in values.get(self._label.name, [])]
-        if not self._names:
-            return tuple(map(str, numbers))
-        indices = [number - self._label.label_offset for number in numbers]
-        return tuple(self._names[index] for index in indices if 0 <= index < len(self._names))
+        labels = [int(value) for value in values.get(self._label.name, [])]
+        if not self._class_names:
+            return tuple(map(str, labels))
+        indices = [label - self._label.label_offset for label in labels]
+        return tuple(self._class_names[index] for index in indices if 0 <= index < len(self._class_names))
 
-    def _count_objects(self, values: Mapping[str, Any], sample: SplitSample) -> None:
-        if self._table is not None:
-            sample.objects.append(self._table.count(values))
-            sample.object_classes.update(self._table.class_names(values, self._names))
+    def _count_objects(self, values: Mapping[str, Any]) -> None:
+        if self._objects is not None:
+            self._sample.objects.append(self._objects.count(values))
+            self._sample.object_classes.update(self._objects.class_names(values, self._class_names))
 
     def _add_picture(
-        self, content: bytes, feature: Feature, values: Mapping[str, Any], classes: Sequence[str], sample: SplitSample
+        self, content: bytes, feature: Feature, values: Mapping[str, Any], classes: Sequence[str]
     ) -> int | None:
-        """Add a picture, encoded, of bare pixels or a label map, with its annotations; return its outline."""
-        maps = [] if feature.is_label_map else self._maps
-        is_annotated = bool(maps) or self._table is not None or self._captions is not None
-        name = classes[0] if classes else ""
-        limit = _ANNOTATED_PICTURES if is_annotated else _PICTURES
-        most_of_class = min(_PICTURES_A_CLASS, limit // self._num_classes or 1) if classes else _PICTURES // 4
-        side = _ANNOTATED_SIDE if is_annotated else _SIDE
+        """Add a picture with its annotations, and return its outline; None if it is damaged or nearly plain.
+
+        Args:
+            content: the picture: encoded, bare pixels or a label map.
+            feature: feature of the picture.
+            values: all values of the record.
+            classes: names of its classes.
+        """
+        side = _ANNOTATED_SIDE if self._is_annotated else _SIDE
         try:
             picture = open_picture(content, feature)
-            sample.sizes.append((picture.height, picture.width))
-            # JPEGs are decoded at a fraction of their size.
+            self._sample.sizes.append((picture.height, picture.width))
+            # Decodes a JPEG at a fraction of its size.
             picture.draft("RGB", (2 * side, 2 * side))
             plain = picture.convert("L" if picture.mode in ("1", "L", "I;16") else "RGB")
-            if len(sample.pictures.get(name, [])) < most_of_class and sum(map(len, sample.pictures.values())) < limit:
-                small = thumbnail(plain, side)
-                coloured = [colour_map(label_map, values[label_map.name][0]) for label_map in maps]
-                overlays = [label_map.resize(small.size, Image.Resampling.NEAREST) for label_map in coloured]
-                shown = self._make_picture(values, small, overlays, classes)
-                sample.pictures.setdefault(name, []).append(shown)
-            return outline(plain)
-        except _BROKEN:
-            sample.unreadable += 1
+            if self._has_room(classes):
+                small = make_thumbnail(plain, side)
+                maps = [colour_label_map(values[label_map.name][0], label_map) for label_map in self._overlays]
+                overlays = [label_map.resize(small.size, Image.Resampling.NEAREST) for label_map in maps]
+                name = classes[0] if classes else ""
+                sample_picture = self._make_picture(values, small, overlays, classes)
+                self._sample.pictures.setdefault(name, []).append(sample_picture)
+            return compute_outline(plain)
+        except _PICTURE_ERRORS:
+            self._sample.unreadable += 1
             return None
+
+    def _has_room(self, classes: Sequence[str]) -> bool:
+        """Return whether a further picture of these classes is shown."""
+        most_pictures = _ANNOTATED_PICTURES if self._is_annotated else _PICTURES
+        most_of_class = _PICTURES_WITHOUT_CLASSES
+        if classes:
+            most_of_class = min(_PICTURES_A_CLASS, max(1, most_pictures // self._num_classes))
+        pictures = self._sample.pictures
+        pictures_of_class = pictures.get(classes[0] if classes else "", [])
+        return len(pictures_of_class) < most_of_class and sum(map(len, pictures.values())) < most_pictures
 
     def _make_picture(
         self, values: Mapping[str, Any], small: Image.Image, maps: Sequence[Image.Image], classes: Sequence[str]
     ) -> SamplePicture:
+        """Return a picture of the report with its annotations.
+
+        Args:
+            values: all values of the record.
+            small: the thumbnail.
+            maps: label maps in colours, of the size of the thumbnail.
+            classes: names of the record's classes.
+        """
         boxes, names = [], list[str]()
-        if self._table is not None:
-            boxes, names = self._table.boxes(values), self._table.class_names(values, self._names)
+        if self._objects is not None:
+            boxes, names = self._objects.boxes(values), self._objects.class_names(values, self._class_names)
         captions = [] if self._captions is None else values.get(self._captions.name, [])
         return SamplePicture(
             encode_png(small),
@@ -144,40 +183,41 @@ class SampleReader:
             classes=tuple(classes),
         )
 
-    def _add_tokens(self, values: Mapping[str, Any], classes: Sequence[str], sample: SplitSample) -> tuple[bytes, bool]:
-        sides, content = {}, b""
+    def _add_tokens(self, values: Mapping[str, Any], classes: Sequence[str]) -> ContentMatch:
+        """Add the token ids of a record."""
+        documents_by_side, content = {}, b""
         for column in self._texts:
             name = column.feature.name
             ids, count = column.ids(values)
-            sample.places += len(ids)
-            sample.lengths.setdefault(name, []).append(count)
-            sample.tokens.update(ids[:count].tolist())
-            sides[name] = column.documents(values, self._eos_id)
+            self._sample.places += len(ids)
+            self._sample.lengths.setdefault(name, []).append(count)
+            self._sample.tokens.update(ids[:count].tolist())
+            documents_by_side[name] = column.documents(values, self._eos_id)
             content += ids.tobytes()
-        _add_text(join_sides(sides), classes, sample)
-        return _digest(content), False
+        self._add_text(join_sides(documents_by_side), classes)
+        return ContentMatch(_digest(content))
 
-    def _add_strings(
-        self, values: Mapping[str, Any], classes: Sequence[str], sample: SplitSample
-    ) -> tuple[bytes, bool]:
+    def _add_strings(self, values: Mapping[str, Any], classes: Sequence[str]) -> ContentMatch:
+        """Add the texts of a record."""
         texts = {column.feature.name: column.text(values) for column in self._texts}
         for name, text in texts.items():
-            sample.lengths.setdefault(name, []).append(len(text))
-        _add_text(join_sides({name: [[SamplePart(text)]] for name, text in texts.items()}), classes, sample)
+            self._sample.lengths.setdefault(name, []).append(len(text))
+        self._add_text(join_sides({name: [[SamplePart(text)]] for name, text in texts.items()}), classes)
         content = "\0".join(texts.values())
-        folded = _digest(" ".join(content.casefold().split()).encode())
-        is_near = folded in self._folded
-        self._folded.add(folded)
-        return _digest(content.encode()), is_near
+        # Nearly the same: apart from case and spaces.
+        folded_digest = _digest(" ".join(content.casefold().split()).encode())
+        is_near = folded_digest in self._folded_digests
+        self._folded_digests.add(folded_digest)
+        return ContentMatch(_digest(content.encode()), is_near)
 
-
-def _add_text(text: Text, classes: Sequence[str], sample: SplitSample) -> None:
-    name = classes[0] if classes else ""
-    shown_texts = sample.texts.get(name, [])
-    limit = _TEXTS_A_CLASS if classes else _TEXTS
-    # With many classes, one text each shows more than three of a few.
-    if len(shown_texts) < limit and (len(sample.texts) < _TEXTS or shown_texts):
-        sample.texts.setdefault(name, []).append(ClassedText(text, tuple(classes)))
+    def _add_text(self, text: Text, classes: Sequence[str]) -> None:
+        """Add a text to those that are shown, if there is room for it."""
+        texts = self._sample.texts
+        name = classes[0] if classes else ""
+        most_of_class = _TEXTS_A_CLASS if classes else _TEXTS
+        # With many classes, one text each shows more than three of a few.
+        if len(texts.get(name, [])) < most_of_class and (name in texts or len(texts) < _TEXTS):
+            texts.setdefault(name, []).append(ClassedText(text, tuple(classes)))
 
 
 def _digest(content: bytes) -> bytes:

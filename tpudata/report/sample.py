@@ -24,27 +24,33 @@ def sample_dataset(dataset: Dataset, samples: int = DEFAULT_SAMPLES) -> dict[str
         CorruptionError: one of them is damaged.
         StorageError: a shard or its index cannot be read.
     """
-    first_split: dict[bytes, str] = {}
-    return {name: _sample_split(dataset, name, samples, first_split) for name in dataset.manifest.splits}
+    first_splits: dict[bytes, str] = {}
+    return {name: _sample_split(dataset, name, samples, first_splits) for name in dataset.manifest.splits}
 
 
-def _sample_split(dataset: Dataset, split: str, samples: int, first_split: dict[bytes, str]) -> SplitSample:
-    """Read some records of a split; `first_split` gets the digest of each, and has those of earlier splits."""
+def _sample_split(dataset: Dataset, split: str, samples: int, first_splits: dict[bytes, str]) -> SplitSample:
+    """Read some records of a split.
+
+    Args:
+        dataset: the dataset.
+        split: name of the split.
+        samples: number of records to read, at most.
+        first_splits: for each content of a record, by its digest, the first split that has it; gets the contents of this one.
+    """
     source = RecordSource(dataset.path, split, decode=None)
-    sample, reader = SplitSample(len(source)), SampleReader(dataset)
+    sample = SplitSample(len(source), read=min(samples, len(source)))
+    reader = SampleReader(dataset, sample)
     digests: set[bytes] = set()
-    count = min(samples, len(source))
-    numbers = np.sort(np.random.default_rng(0).choice(len(source), count, replace=False)).tolist()
-    for first in range(0, count, _BATCH):
-        for data in source.__getitems__(numbers[first : first + _BATCH]):
-            digest, is_near = reader.add(data, sample)
-            other = first_split.setdefault(digest, split)
-            if other != split:
-                sample.shared[other] += 1
+    numbers = np.sort(np.random.default_rng(0).choice(len(source), sample.read, replace=False)).tolist()
+    for start in range(0, sample.read, _BATCH):
+        for data in source.__getitems__(numbers[start : start + _BATCH]):
+            digest, is_near = reader.add(data)
+            first_split = first_splits.setdefault(digest, split)
+            if first_split != split:
+                sample.shared[first_split] += 1
             elif digest in digests:
                 sample.duplicates += 1
             elif is_near:
                 sample.near_duplicates += 1
             digests.add(digest)
-    sample.read = count
     return sample

@@ -5,18 +5,19 @@ from __future__ import annotations
 import base64
 import html
 import zlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TypeAlias
 
-from tpudata.report.split_sample import ClassedText, SamplePart, SamplePicture
+from tpudata.report.split_sample import ClassedText, SamplePicture, Text
 
-_SHOWN_CHARACTERS, _SHOWN_CAPTION, _SHOWN_CAPTIONS = 600, 120, 2
-# Between the documents of one row of tokens.
-_BETWEEN_DOCUMENTS = "\n———\n"
+# Characters that are shown of a text and of a caption, and captions of a picture.
+_SHOWN_CHARACTERS, _CAPTION_CHARACTERS, _SHOWN_CAPTIONS = 600, 120, 2
+# Text between the documents of one row of tokens.
+_DOCUMENT_SEPARATOR = "\n———\n"
 # Height of a class name above its box, in pixels of the thumbnail.
-_LINE = 11
+_NAME_HEIGHT = 11
 
-# From token ids to their text; None shows the ids.
+# Function from token ids to their text; None shows the ids.
 Decode: TypeAlias = "Callable[[Sequence[int]], str] | None"
 
 STYLE = """
@@ -30,7 +31,7 @@ mark { background: #d9ecd2; color: inherit; } pre i { color: var(--soft); font-s
 """
 
 
-def picture_html(picture: SamplePicture) -> str:
+def format_picture(picture: SamplePicture) -> str:
     """Return a picture with its label maps laid over it, its boxes with their classes, and its captions below."""
     layers = "".join(
         f'<img alt="" src="data:image/png;base64,{base64.b64encode(png).decode()}">'
@@ -40,44 +41,47 @@ def picture_html(picture: SamplePicture) -> str:
     if not (picture.maps or picture.objects or lines):
         return layers
     if picture.objects:
-        shapes = "".join(_draw_objects(picture, index) for index in range(len(picture.objects)))
+        shapes = "".join(_draw_object(picture, index) for index in range(len(picture.objects)))
         layers += f'<svg viewBox="0 0 {picture.width} {picture.height}" role="img">{shapes}</svg>'
-    width = f"width:{picture.width}px"
-    captions = "".join(f"<figcaption>{html.escape(_cut(line, _SHOWN_CAPTION))}</figcaption>" for line in lines)
-    return f'<figure class="picture" style="{width}"><div class="layers">{layers}</div>{captions}</figure>'
+    captions = "".join(f"<figcaption>{html.escape(_shorten(line, _CAPTION_CHARACTERS))}</figcaption>" for line in lines)
+    style = f"width:{picture.width}px"
+    return f'<figure class="picture" style="{style}"><div class="layers">{layers}</div>{captions}</figure>'
 
 
-def text_html(text: ClassedText, decode: Decode) -> str:
+def format_text(text: ClassedText, decode: Decode) -> str:
     """Return the HTML of a text: its documents, with names of sides and classes if there are several."""
-    parts = list(_decode_texts(text.text, decode))
-    room, shown = _SHOWN_CHARACTERS, list[str]()
-    for part, content in parts:
-        cut = _cut(content, room)
-        escaped = html.escape(cut)
-        side = f"<i>{html.escape(part.side)}:</i> " if part.side else ""
-        shown.append(f"{side}<mark>{escaped}</mark>" if part.is_learned else f"{side}{escaped}")
+    blocks: list[str] = []
+    room = _SHOWN_CHARACTERS
+    for content, is_learned, side in _decode_parts(text.text, decode):
+        escaped = html.escape(_shorten(content, room))
+        label = f"<i>{html.escape(side)}:</i> " if side else ""
+        blocks.append(f"{label}<mark>{escaped}</mark>" if is_learned else f"{label}{escaped}")
         room -= len(content)
         if room <= 0:
             break
     classes = f'<p class="note">{html.escape(", ".join(text.classes))}</p>' if len(text.classes) > 1 else ""
-    return f"<pre>{''.join(shown)}</pre>{classes}"
+    return f"<pre>{''.join(blocks)}</pre>{classes}"
 
 
-def _decode_texts(text: Sequence[Sequence[SamplePart]], decode: Decode) -> Iterable[tuple[SamplePart, str]]:
-    """Yield the parts of all documents and their content as text, with separators between them."""
-    for index, document in enumerate(text):
+def _decode_parts(documents: Text, decode: Decode) -> Iterator[tuple[str, bool, str]]:
+    """Yield the content of each part of documents as text, whether it is learned, and the name of its side.
+
+    Separators between documents and sides are parts, too.
+    """
+    for index, document in enumerate(documents):
         if index:
-            yield SamplePart(""), _BETWEEN_DOCUMENTS
-        for part_index, part in enumerate(document):
-            if part_index and part.side:
-                yield SamplePart(""), "\n"
-            content = part.content
-            if not isinstance(content, str):
-                content = decode(content) if decode is not None else " ".join(map(str, content))
-            yield part, content
+            yield _DOCUMENT_SEPARATOR, False, ""
+        for part_index, (content, is_learned, side) in enumerate(document):
+            if part_index and side:
+                yield "\n", False, ""
+            if isinstance(content, str):
+                yield content, is_learned, side
+            else:
+                yield decode(content) if decode is not None else " ".join(map(str, content)), is_learned, side
 
 
-def _draw_objects(picture: SamplePicture, index: int) -> str:
+def _draw_object(picture: SamplePicture, index: int) -> str:
+    """Return the SVG of an object's box, with the name of its class."""
     name, (ymin, xmin, ymax, xmax) = picture.objects[index]
     # A class has the same colour in all pictures.
     colour = f"hsl({zlib.crc32(name.encode()) * 137 % 360} 95% 60%)"
@@ -87,10 +91,10 @@ def _draw_objects(picture: SamplePicture, index: int) -> str:
     if not name:
         return rect
     # Above the box, or inside it at the picture's upper edge.
-    line = y - 3 if y > _LINE else y + _LINE
-    text = f'<text x="{x + 2:.1f}" y="{line:.1f}" style="fill:{colour}">{html.escape(name)}</text>'
+    text_y = y - 3 if y > _NAME_HEIGHT else y + _NAME_HEIGHT
+    text = f'<text x="{x + 2:.1f}" y="{text_y:.1f}" style="fill:{colour}">{html.escape(name)}</text>'
     return f"<g><title>{html.escape(name)}</title>{rect}{text}</g>"
 
 
-def _cut(text: str, limit: int) -> str:
-    return text if len(text) <= limit else f"{text[: max(limit, 0)]}…"
+def _shorten(text: str, limit: int) -> str:
+    return text if len(text) <= limit else f"{text[:limit]}…"

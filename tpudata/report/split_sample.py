@@ -14,8 +14,10 @@ class SamplePart(NamedTuple):
 
     Attributes:
         content: the text, or the ids.
-        is_learned: whether the loss counts it, unlike the inputs of a pair or what is said to an assistant; False if it counts all.
-        side: name of the side of a pair, or of the field, that begins here; empty if there is only one, and for its further parts.
+        is_learned: whether the loss counts this part and not others, such as the inputs of a pair or the user's turns of a chat;
+            False if it counts all.
+        side: name of the side of a pair, or of the field, that begins here; empty for the other parts of the side, and if there is
+            only one side.
     """
 
     content: str | list[int]
@@ -63,22 +65,23 @@ class SplitSample:
 
     Attributes:
         total: number of records of the split.
-        read: number of them that were read.
-        record_bytes: size of each in bytes.
+        read: number of records that were read.
+        record_bytes: size of each read record in bytes.
         classes: number of records by class name, or by label without names; empty without classes.
         object_classes: number of objects by class name.
         objects: number of objects of each record; empty without objects.
         sizes: (height, width) of each picture in pixels.
-        misfits: records that do not match the manifest, which are in no other statistics but their size.
-        unreadable: pictures that cannot be decoded.
-        pictures: some pictures by class (`""` without classes).
-        texts: some texts by class.
+        misfits: number of records that do not match the manifest; of these, the other statistics have only the size.
+        unreadable: number of pictures that cannot be decoded.
+        pictures: the pictures that are shown, by their first class (`""` without classes).
+        texts: the texts that are shown, by their first class (`""` without classes).
         lengths: length of each text in characters, or in tokens without padding, by feature.
         places: number of tokens including padding.
         tokens: number of occurrences by id, without padding.
-        duplicates: records with the same picture, text or tokens as an earlier one of the split.
-        near_duplicates: pictures with the outline of an earlier one, but other bytes; texts that differ in case and spaces alone.
-        shared: records with the same picture, text or tokens as one of an earlier split, by that split.
+        duplicates: number of records with the same picture, text or tokens as an earlier one of the split.
+        near_duplicates: number of pictures with the outline of an earlier one but other bytes, or of texts that differ from an
+            earlier one only in case and spaces.
+        shared: number of records with the same picture, text or tokens as one of an earlier split, by that split.
     """
 
     total: int

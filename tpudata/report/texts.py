@@ -23,8 +23,8 @@ class TextColumn:
 
     Attributes:
         feature: the text, or the ids.
-        segments: the number of each token's document, or None.
-        weights: the weight of each token in the loss, or None.
+        segments: the number of each token's document, 0 for padding; or None.
+        weights: the weight of each token in the loss; or None.
     """
 
     feature: Feature
@@ -46,9 +46,11 @@ class TextColumn:
         return b"".join(values.get(self.feature.name, ())).decode("utf-8", "replace")
 
     def ids(self, values: _Values) -> tuple[_Ids, int]:
-        """Return the token ids of a record, and how many of them are not padding; without segments, all count."""
+        """Return the token ids of a record, and how many of them are not padding; without segments, none is padding."""
         ids = _read_integers(values, self.feature)
-        return ids, len(ids) if self.segments is None else int(np.count_nonzero(_read_integers(values, self.segments)))
+        if self.segments is None:
+            return ids, len(ids)
+        return ids, int(np.count_nonzero(_read_integers(values, self.segments)))
 
     def documents(self, values: _Values, eos_id: int | None) -> list[list[SamplePart]]:
         """Return the documents of a row of tokens: those of its segments, or else up to each end of a document.
@@ -57,35 +59,42 @@ class TextColumn:
             values: values of the record.
             eos_id: id of the end of a document, or None.
         """
-        ids, count = self.ids(values)
-        ids, ends = ids[:count], np.array([], np.int64)
+        padded_ids, count = self.ids(values)
+        ids = padded_ids[:count]
+        # Indices at which the next document begins.
+        ends = np.array([], np.int64)
         if self.segments is not None:
             ends = np.flatnonzero(np.diff(_read_integers(values, self.segments)[:count])) + 1
         elif eos_id is not None and self.weights is None:
             ends = np.flatnonzero(ids[:-1] == eos_id) + 1
+        documents = np.split(ids, ends)
         if self.weights is None:
-            return [[SamplePart(part.tolist())] for part in np.split(ids, ends)]
-        learned = _read_integers(values, self.weights)[:count] > 0
-        runs = zip(np.split(ids, ends), np.split(learned, ends), strict=True)
-        return [_split_learned(part, is_learned) for part, is_learned in runs]
+            return [[SamplePart(document.tolist())] for document in documents]
+        masks = np.split(_read_integers(values, self.weights)[:count] > 0, ends)
+        return [_split_learned(document, mask) for document, mask in zip(documents, masks, strict=True)]
 
 
-def text_columns(manifest: Manifest) -> tuple[TextColumn, ...]:
-    """Return the columns of text of a dataset: one, both sides of pairs, or several fields; those of ids, if it has any."""
+def find_text_columns(manifest: Manifest) -> tuple[TextColumn, ...]:
+    """Return the columns of text of a dataset, those of token ids if it has any: one, both sides of pairs, or several fields."""
     features = {feature.name: feature for feature in manifest.features}
     if _INPUT_IDS in features:
         return (TextColumn(features[_INPUT_IDS], features.get("segment_ids"), features.get("loss_weights")),)
     # The features of other layouts may be anything.
     fed = fed_features(manifest, label_feature(manifest)) if manifest.layout in FED_BY_LAYOUT else []
-    ids = [f for f in fed if is_sequence(f) or (f.name in _SIDES and "int" in f.dtype)]
-    if ids:
-        return tuple(TextColumn(feature, features.get(f"{feature.name}_segment_ids")) for feature in ids)
-    texts = [f for f in features.values() if f.encoding == "utf8" and not f.name.startswith("image/")]
-    return tuple(TextColumn(feature) for feature in [f for f in texts if f in fed] or texts[:1])
+    id_features = [f for f in fed if is_sequence(f) or (f.name in _SIDES and "int" in f.dtype)]
+    if id_features:
+        return tuple(TextColumn(feature, features.get(f"{feature.name}_segment_ids")) for feature in id_features)
+    text_features = [f for f in features.values() if f.encoding == "utf8" and not f.name.startswith("image/")]
+    fed_texts = [feature for feature in text_features if feature in fed]
+    return tuple(TextColumn(feature) for feature in fed_texts or text_features[:1])
 
 
 def join_sides(sides: Mapping[str, list[list[SamplePart]]]) -> Text:
-    """Return the documents of a record: document k has the k-th one of each side, by the sides' names."""
+    """Return the documents of a record with several sides: document k has the parts of the k-th document of each side.
+
+    Args:
+        sides: the documents of each side, by its name, which the first part of the side gets.
+    """
     if len(sides) == 1:
         return next(iter(sides.values()))
     joined: Text = [[] for _ in range(max(map(len, sides.values())))]
@@ -96,15 +105,22 @@ def join_sides(sides: Mapping[str, list[list[SamplePart]]]) -> Text:
 
 
 def _split_learned(ids: _Ids, is_learned: np.ndarray[Any, Any]) -> list[SamplePart]:
-    """Return the parts of a document: runs of tokens that are learned, and of others."""
+    """Return the parts of a document: runs of tokens that are learned, and of others.
+
+    Args:
+        ids: token ids of the document.
+        is_learned: bool [tokens], whether each token is learned.
+    """
     ends = np.flatnonzero(np.diff(is_learned.astype(np.int8))) + 1
     runs = zip(np.split(ids, ends), np.split(is_learned, ends), strict=True)
-    return [SamplePart(part.tolist(), bool(learned[:1].any())) for part, learned in runs]
+    # `any`, since the only run of an empty document is empty.
+    return [SamplePart(run.tolist(), bool(mask.any())) for run, mask in runs]
 
 
 def _read_integers(values: _Values, feature: Feature) -> _Ids:
+    """Return the integers of a feature, which is a list, or bytes of little-endian integers."""
     # A list without values may be absent.
-    values_of_feature = values.get(feature.name, ())
+    feature_values = values.get(feature.name, ())
     if feature.encoding == "raw":
-        return np.frombuffer(b"".join(values_of_feature), np.dtype(feature.dtype).newbyteorder("<"))
-    return np.asarray(values_of_feature, np.int64)
+        return np.frombuffer(b"".join(feature_values), np.dtype(feature.dtype).newbyteorder("<"))
+    return np.asarray(feature_values, np.int64)

@@ -27,9 +27,9 @@ __all__ = ["check_source", "check_tokenizer"]
 
 AnyPath: TypeAlias = "str | os.PathLike[str]"
 _IMAGES, _DOCUMENTS = "tpudata.sources", "tpudata.text_sources"
-# A folder that code breaks on if it takes paths for URLs, patterns or words of a shell.
+# Name of a folder that breaks code which takes paths for URLs, patterns or words of a shell.
 _ODD_NAME = "a b é #1 %41 [0]"
-_LABELS = frozenset(("label", "image/class/label"))
+_LABEL_FEATURES = frozenset(("label", "image/class/label"))
 _SHARDS = 2
 
 
@@ -91,10 +91,10 @@ def check_source(
 
 @dataclasses.dataclass(frozen=True)
 class _SourceCheck:
-    """The checks of a source, each of a dataset with the name of the check.
+    """The checks of a source, which write datasets into subfolders.
 
     Attributes:
-        source: its name.
+        source: name of the source.
         input: the input.
         folder: folder of the written datasets.
         options: keywords of the conversion.
@@ -106,10 +106,16 @@ class _SourceCheck:
     options: dict[str, Any]
 
     def convert(self, output: str, input: Path | None = None, **more: Any) -> Manifest:
-        """Convert the input or another one into a dataset; `more` are further keywords."""
-        texts = {point.name for point in importlib.metadata.entry_points(group=_DOCUMENTS)}
-        images = {point.name for point in importlib.metadata.entry_points(group=_IMAGES)}
-        convert = tpudata.convert_text if self.source in texts - images else tpudata.convert_images
+        """Convert an input, and return the manifest.
+
+        Args:
+            output: subfolder of the dataset.
+            input: the input; None for that of the checks.
+            more: further keywords of the conversion.
+        """
+        text_sources = {point.name for point in importlib.metadata.entry_points(group=_DOCUMENTS)}
+        image_sources = {point.name for point in importlib.metadata.entry_points(group=_IMAGES)}
+        convert = tpudata.convert_text if self.source in text_sources - image_sources else tpudata.convert_images
         manifest = convert(input or self.input, self.folder / output, source=self.source, **{**self.options, **more})
         assert isinstance(manifest, Manifest)
         return manifest
@@ -126,11 +132,11 @@ class _SourceCheck:
         )
 
     def check_moved_input(self) -> None:
-        """Check that the same input in a folder of an odd name gives the same bytes: keys are below the input."""
-        moved = self.folder / _ODD_NAME / self.input.name
-        moved.parent.mkdir()
-        (shutil.copytree if self.input.is_dir() else shutil.copyfile)(self.input, moved)
-        self.convert("moved", moved, num_shards=_SHARDS)
+        """Check that the same input in a folder of an odd name gives the same bytes: keys are relative to the input."""
+        moved_input = self.folder / _ODD_NAME / self.input.name
+        moved_input.parent.mkdir()
+        (shutil.copytree if self.input.is_dir() else shutil.copyfile)(self.input, moved_input)
+        self.convert("moved", moved_input, num_shards=_SHARDS)
         self._claim_equal(
             "moved",
             "whole",
@@ -154,27 +160,28 @@ class _SourceCheck:
             # A few records may all be in one split, and a source may have splits of its input.
             return
         self.convert("splits-again", split="train=0.5,test=0.5", seed=1)
-        first, again = (self._count_records(name, "train") for name in ("splits", "splits-again"))
-        _claim(
-            first == again, f"{self.source}: a record changes its split with the seed. Keys must be the same each time."
-        )
+        is_kept = self._count_records("splits", "train") == self._count_records("splits-again", "train")
+        _claim(is_kept, f"{self.source}: a record changes its split with the seed. Keys must be the same each time.")
 
     def check_append(self, grown: AnyPath | None) -> None:
-        """Check that an append takes new records alone."""
+        """Check that an append of the same input adds nothing, and one of a grown input only the new records.
+
+        Args:
+            grown: the same input with further records; None skips the second check.
+        """
         self.convert("appended")
-        before = self._read_files("appended")
+        old_files = self._read_files("appended")
         self.convert("appended", append=True)
         self._claim_same(
-            self._read_files("appended"), before, "an append of the same input", "keys are the same in each listing"
+            self._read_files("appended"), old_files, "an append of the same input", "keys are the same in each listing"
         )
         if grown is None:
             return
         self.convert("grown", Path(grown))
         self.convert("appended", Path(grown), append=True)
-        kept_files = {name: data for name, data in self._read_files("appended").items() if name in before}
-        shard_files = {name: data for name, data in before.items() if name.endswith((".tfrecord", ".index"))}
+        old_shards = {name: data for name, data in old_files.items() if name.endswith((".tfrecord", ".index"))}
         _claim(
-            shard_files.items() <= kept_files.items(),
+            old_shards.items() <= self._read_files("appended").items(),
             f"{self.source}: an append changes shards. Report this as a bug of tpudata.",
         )
         whole, appended = self._count_records("grown"), self._count_records("appended")
@@ -185,7 +192,7 @@ class _SourceCheck:
         )
 
     def check_damaged_input(self, damaged: Path) -> None:
-        """Check that a damaged record ends the run with its place, or is skipped and counted."""
+        """Check that a damaged record ends the run with an error that names its file, or is skipped and counted."""
         try:
             self.convert("damaged", damaged)
         except BadRecordError as error:
@@ -223,27 +230,36 @@ class _SourceCheck:
         else:
             raise AssertionError(f"{self.source}: converts {empty}, which is to have no records, without an error.")
 
-    def _claim_equal(self, output: str, expected: str, what: str, hint: str) -> None:
-        self._claim_same(self._read_files(output), self._read_files(expected), what, hint)
+    def _claim_equal(self, output: str, expected: str, run: str, hint: str) -> None:
+        """Raise AssertionError if two datasets differ; the arguments are those of `_claim_same`, with names of datasets."""
+        self._claim_same(self._read_files(output), self._read_files(expected), run, hint)
 
-    def _claim_same(self, files: dict[str, bytes], expected: dict[str, bytes], what: str, hint: str) -> None:
-        other = sorted(name for name in files.keys() | expected.keys() if files.get(name) != expected.get(name))
+    def _claim_same(self, files: dict[str, bytes], expected: dict[str, bytes], run: str, hint: str) -> None:
+        """Raise AssertionError if the files of two datasets differ.
+
+        Args:
+            files: contents of the files of the first dataset, by name.
+            expected: those of the second.
+            run: the run that made the first dataset, for the message.
+            hint: what makes the files equal, for the message.
+        """
+        different = sorted(name for name in files.keys() | expected.keys() if files.get(name) != expected.get(name))
         _claim(
-            not other,
-            f"{self.source}: {what} gives other bytes than a plain run (in {', '.join(other[:3])}). Make sure that {hint}.",
+            not different,
+            f"{self.source}: {run} gives other bytes than a plain run (in {', '.join(different[:3])}). Make sure that {hint}.",
         )
 
     def _read_files(self, output: str) -> dict[str, bytes]:
-        """Return the shards and indexes of a dataset, and its class names; the manifest has the path of the input."""
+        """Return the contents of a dataset's files by name, without JSON files: the manifest has the path of the input."""
         folder = self.folder / output
-        names = (path for path in sorted(folder.rglob("*")) if path.is_file() and path.suffix != ".json")
-        return {path.relative_to(folder).as_posix(): path.read_bytes() for path in names}
+        paths = (path for path in folder.rglob("*") if path.is_file() and path.suffix != ".json")
+        return {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths}
 
     def _count_records(self, output: str, *splits: str) -> collections.Counter[str]:
-        """Count the records of a dataset by their values, without labels, whose numbers depend on the dataset."""
+        """Count the records of splits, by default all, by their values without labels, whose numbers depend on the dataset."""
         dataset = open_dataset(str(self.folder / output))
         return collections.Counter(
-            repr(sorted((name, list(values)) for name, values in example.items() if name not in _LABELS))
+            repr(sorted((name, list(values)) for name, values in example.items() if name not in _LABEL_FEATURES))
             for split in splits or dataset.manifest.splits
             for example in dataset.examples(split)
         )
@@ -264,40 +280,49 @@ def check_tokenizer(tokenizer: str, texts: Sequence[str], folder: AnyPath) -> To
         AssertionError: a promise is broken; says which one.
         TpudataError: the texts cannot be converted at all.
     """
-    opened, folder = open_tokenizer(TokenizerSpec.parse(tokenizer)), Path(folder)
-    together = opened.encode_batch(list(texts))
-    for text, ids in zip(texts, together, strict=True):
-        _check_ids(tokenizer, opened, text, ids)
-    (folder / "texts.txt").parent.mkdir(parents=True, exist_ok=True)
+    original, folder = open_tokenizer(TokenizerSpec.parse(tokenizer)), Path(folder)
+    batch = original.encode_batch(list(texts))
+    for text, ids in zip(texts, batch, strict=True):
+        _check_ids(tokenizer, original, text, ids)
+    folder.mkdir(parents=True, exist_ok=True)
     (folder / "texts.txt").write_text("".join(f"{text}\n" for text in texts), encoding="utf-8")
     for output, workers in (("one", 1), ("two", 2)):
         options: dict[str, Any] = {"tokenizer": tokenizer, "shuffle": False, "num_shards": 2, "workers": workers}
         tpudata.convert_text(folder / "texts.txt", folder / output, **options)
-    one, two = ([*open_dataset(str(folder / name)).examples("train")] for name in ("one", "two"))
+    by_one, by_two = ([*open_dataset(str(folder / output)).examples("train")] for output in ("one", "two"))
     _claim(
-        one == two,
+        by_one == by_two,
         f"{tokenizer}: two workers store other ids than one. Ids must follow from the text and the file alone.",
     )
-    stored = [list(example["input_ids"]) for example in one]
-    expected = [ids.tolist() for text, ids in zip(texts, together, strict=True) if text]
+    stored_ids = [list(example["input_ids"]) for example in by_one]
+    expected_ids = [ids.tolist() for text, ids in zip(texts, batch, strict=True) if text]
     _claim(
-        stored == expected,
-        f"{tokenizer}: a conversion stores other ids than `encode_batch` returns here, such as {stored[:1]}.",
+        stored_ids == expected_ids,
+        f"{tokenizer}: a conversion stores other ids than `encode_batch` returns here, such as {stored_ids[:1]}.",
     )
-    again = dataset_tokenizer(str(folder / "one"))
+    stored = dataset_tokenizer(str(folder / "one"))
     _claim(
-        again.identity == opened.identity,
-        f"{tokenizer}: opened from the dataset it has another identity (got {again.identity}, expected {opened.identity}).",
+        stored.identity == original.identity,
+        f"{tokenizer}: opened from the dataset it has another identity (got {stored.identity}, expected {original.identity}).",
     )
     _claim(
-        all(map(np.array_equal, again.encode_batch(list(texts)), together)),
+        all(map(np.array_equal, stored.encode_batch(list(texts)), batch)),
         f"{tokenizer}: opened from the dataset it returns other ids. `file_bytes` must be all that they follow from.",
     )
-    return again
+    return stored
 
 
 def _check_ids(name: str, tokenizer: Tokenizer, text: str, ids: Ids) -> None:
+    """Check the ids of a text.
+
+    Args:
+        name: value of `--tokenizer`, for messages.
+        tokenizer: the tokenizer.
+        text: the text.
+        ids: ids of the text, encoded together with other texts.
+    """
     identity = tokenizer.identity
+    # The package may break the annotation.
     array: Any = ids
     _claim(
         isinstance(array, np.ndarray) and array.dtype == np.int32 and array.ndim == 1,
@@ -323,6 +348,6 @@ def _check_ids(name: str, tokenizer: Tokenizer, text: str, ids: Ids) -> None:
 
 
 def _claim(is_kept: bool, broken: str) -> None:
-    """Raise AssertionError with what is broken, also in a Python without assertions."""
+    """Raise AssertionError with the message `broken` unless a promise is kept, also in a Python without assertions."""
     if not is_kept:
         raise AssertionError(broken)

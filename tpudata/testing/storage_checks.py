@@ -11,7 +11,9 @@ from tpudata.errors import StorageError
 from tpudata.storage import Storage, storage_for
 
 _DATA = bytes(range(256)) * 40
+# Names of folders that break code which takes paths for URLs or ASCII.
 _NAMES = ("a b", "c%41", "d#1", "e", "é", "🐈")
+# Offsets and lengths, also beyond the end of the data.
 _RANGES = ((0, 1), (3, 4), (0, len(_DATA)), (len(_DATA) - 2, 9), (len(_DATA), 3), (5, 0))
 _THREADS = 8
 
@@ -37,7 +39,7 @@ def check_storage(folder: str) -> None:
 
 
 class _StorageCheck:
-    """The checks of a storage.
+    """The checks of a storage; later ones need the files of earlier ones.
 
     Args:
         folder: folder to which they write.
@@ -120,31 +122,33 @@ class _StorageCheck:
                 (file.name, file.size, data) == ("file", len(data), entry.name.encode()),
                 f"{file.path}, as `list` returns it, is not the file that was written below {entry.name!r}.",
             )
-        above = storage.stat(self._join_path("names"))
-        self._claim(above is not None and above.is_folder, f"`stat` of a folder is not one (got {above}).")
+        folder_entry = storage.stat(self._join_path("names"))
+        is_folder = folder_entry is not None and folder_entry.is_folder
+        self._claim(is_folder, f"`stat` of a folder is not one (got {folder_entry}).")
 
     def check_ranges_of_names(self) -> None:
-        """Check that a listing in parts is the whole one: `scan` with limits, and between `cuts`."""
+        """Check that parts of a listing add up to the whole one: `scan` with limits, and between `cuts`."""
         storage, folder = self._storage, self._join_path("names")
         self._write(self._join_path("names", "e.file"), b"1")
-        depths = (False, True) if storage.lists_deep else (False,)
-        for deep in depths:
-            keys = [_scan_key(entry.path, entry.is_folder, deep=deep) for entry in storage.scan(folder, deep=deep)]
-            paths = [entry.path for entry in storage.scan(folder, deep=deep)]
-            self._claim(
-                len(paths) == len(_NAMES) + 1, f"`scan` with deep={deep} lists {len(paths)} of {len(_NAMES) + 1}."
-            )
+        # Of each of the names one file or folder, and the file above.
+        count = len(_NAMES) + 1
+        for deep in (False, True) if storage.lists_deep else (False,):
+            entries = [*storage.scan(folder, deep=deep)]
+            keys = [_make_scan_key(entry.path, entry.is_folder, deep=deep) for entry in entries]
+            paths = [entry.path for entry in entries]
+            self._claim(len(paths) == count, f"`scan` with deep={deep} lists {len(paths)} of {count}.")
             self._claim(keys == sorted(keys), f"`scan` with deep={deep} is not in the order of names (got {paths}).")
             for limit in (1, 3):
-                some = [entry.path for entry in storage.scan(folder, limit=limit, deep=deep)]
-                self._claim(some == paths[:limit], f"`scan` with limit={limit} does not return the first (got {some}).")
+                limited = [entry.path for entry in storage.scan(folder, limit=limit, deep=deep)]
+                self._claim(
+                    limited == paths[:limit], f"`scan` with limit={limit} does not return the first (got {limited})."
+                )
             for cuts in (storage.cuts(folder, deep=deep), ("c", "e.", "f")):
                 self._claim([*cuts] == sorted(set(cuts)), f"`cuts` are not in ascending order (got {[*cuts]}).")
-                ends = ["", *cuts, None]
                 parts = [
                     entry.path
-                    for start, stop in itertools.pairwise(ends)
-                    for entry in storage.scan(folder, start=start or "", stop=stop, deep=deep)
+                    for start, stop in zip(("", *cuts), (*cuts, None), strict=True)
+                    for entry in storage.scan(folder, start=start, stop=stop, deep=deep)
                 ]
                 self._claim(
                     parts == paths,
@@ -153,7 +157,7 @@ class _StorageCheck:
                 )
 
     def check_absent_files(self) -> None:
-        """Check that what is not there is None or a StorageError."""
+        """Check that `stat` of a path that does not exist is None, and that reading and listing it is a StorageError."""
         storage, path = self._storage, self._join_path("none")
         self._claim(storage.stat(path) is None, f"`stat` of {path}, which does not exist, is not None.")
         for call in (
@@ -170,31 +174,33 @@ class _StorageCheck:
                 )
 
     def check_swap(self) -> None:
-        """Check that of many callers of `swap` one succeeds, and others change nothing."""
+        """Check that of many callers of `swap` one succeeds, and the others change nothing."""
         storage, path = self._storage, self._join_path("swapped")
         self._claim(not storage.swap(path, b"a", b"b"), "`swap` replaces a file that does not exist.")
-        for old in (None, b"winner 0"):
-            contents = [b"%d of %d" % (index, 0 if old is None else 1) for index in range(_THREADS)]
+        # First the callers create a file, then they replace it.
+        for attempt, old in enumerate((None, b"old")):
+            contents = [b"%d of attempt %d" % (caller, attempt) for caller in range(_THREADS)]
             with ThreadPoolExecutor(_THREADS) as pool:
-                done = [*pool.map(lambda new, old=old: storage.swap(path, old, new), contents)]
-            self._claim(sum(done) == 1, f"`swap`: {sum(done)} of {_THREADS} callers at once succeed (expected 1).")
-            winner = contents[done.index(True)]
+                successes = [*pool.map(lambda new, old=old: storage.swap(path, old, new), contents)]
+            count = sum(successes)
+            self._claim(count == 1, f"`swap`: {count} of {_THREADS} callers at once succeed (expected 1).")
+            winner = contents[successes.index(True)]
             self._claim(storage.read(path) == winner, "`swap`: the file is not that of the caller that succeeded.")
             self._claim(not storage.swap(path, b"none", b"b"), "`swap` replaces a file that is not `old`.")
-            self._claim(storage.swap(path, winner, b"winner 0"), "`swap` does not replace a file that is `old`.")
-        self._claim(storage.swap(path, b"winner 0", None), "`swap` does not remove a file.")
+            self._claim(storage.swap(path, winner, b"old"), "`swap` does not replace a file that is `old`.")
+        self._claim(storage.swap(path, b"old", None), "`swap` does not remove a file.")
         self._claim(storage.stat(path) is None, "`swap` to None leaves a file.")
 
     def check_deletion(self) -> None:
-        """Delete what the checks wrote, each file twice."""
+        """Delete what the checks wrote, and check that a second deletion of a file is no error."""
         storage = self._storage
         for path in (
             self._file,
             self._join_path("names", "e.file"),
-            *(self._join_path("names", n, "file") for n in _NAMES),
+            *(self._join_path("names", name, "file") for name in _NAMES),
         ):
-            for _ in range(2):
-                storage.delete(path)
+            storage.delete(path)
+            storage.delete(path)
             self._claim(storage.stat(path) is None, f"`delete` leaves {path}.")
 
     def _join_path(self, *names: str) -> str:
@@ -205,17 +211,18 @@ class _StorageCheck:
             file.write(data)
 
     def _abort(self, path: str) -> None:
-        """Write a part of a file, and leave the context with an error, after which the file must not exist."""
+        """Write a part of a file, and leave the context of `create` with an error."""
         with contextlib.suppress(ZeroDivisionError), self._storage.create(path) as file:
             file.write(b"part")
             raise ZeroDivisionError
 
     def _claim(self, is_kept: bool, broken: str) -> None:
+        """Raise AssertionError with the message `broken` unless a promise is kept, also in a Python without assertions."""
         if not is_kept:
             raise AssertionError(f"{self._folder}: {broken}")
 
 
-def _scan_key(path: str, is_folder: bool, *, deep: bool) -> bytes:
-    """Return what orders an entry: its path, or its name with a `/` after that of a folder."""
+def _make_scan_key(path: str, is_folder: bool, *, deep: bool) -> bytes:
+    """Return the sort key of an entry of `scan`: its path if it is deep, or else its name; with a `/` for a folder."""
     name = path if deep else path.rstrip("/").rpartition("/")[2]
     return f"{name}/".encode() if is_folder else name.encode()

@@ -32,10 +32,10 @@ class ByteTokenizer:
 
     def encode_batch(self, texts: Sequence[str]) -> list[Ids]:
         """Return the bytes of each text; UnicodeEncodeError, a ValueError, for a lone surrogate."""
-        data = [text.encode() for text in texts]
-        ids = self.encode_utf8(b"".join(data))
-        ends = list(itertools.accumulate(map(len, data), initial=0))
-        return [ids[start:end] for start, end in itertools.pairwise(ends)]
+        encoded_texts = [text.encode() for text in texts]
+        ids = self.encode_utf8(b"".join(encoded_texts))
+        bounds = itertools.accumulate(map(len, encoded_texts), initial=0)
+        return [ids[start:end] for start, end in itertools.pairwise(bounds)]
 
     def encode_utf8(self, data: bytes) -> Ids:
         """Return the bytes of a text as ids."""

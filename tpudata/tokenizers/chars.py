@@ -42,14 +42,16 @@ class CharTokenizer:
         if not characters or any(character >= following for character, following in itertools.pairwise(characters)):
             raise SourceError("the vocabulary is not a list of distinct characters in the order of code points")
         self.characters = characters
-        self._replace = replace_unknown
+        self._replaces_unknown = replace_unknown
         self.file_bytes = vocabulary_bytes(characters)
-        count = len(characters)
-        self.identity = TokenizerIdentity(NAME, count + 3, count, count + 1, FILE, sha256(self.file_bytes))
-        self._codes = _encode_code_points(characters)
-        # The last place is for all other code points.
-        self._ids = np.full(int(self._codes[-1]) + 2, count + 2, np.int32)
-        self._ids[self._codes] = np.arange(count)
+        size = len(characters)
+        self.identity = TokenizerIdentity(
+            NAME, vocab_size=size + 3, eos_id=size, pad_id=size + 1, file=FILE, sha256=sha256(self.file_bytes)
+        )
+        self._code_points = _encode_code_points(characters)
+        # Ids by code point; the last element is for all code points above those of the vocabulary.
+        self._ids = np.full(int(self._code_points[-1]) + 2, size + 2, np.int32)
+        self._ids[self._code_points] = np.arange(size)
 
     @classmethod
     def from_bytes(
@@ -67,10 +69,10 @@ class CharTokenizer:
             SourceError: it is not a vocabulary of characters.
         """
         try:
-            value = parse_input_json(data)
-            if not isinstance(value, dict) or "characters" not in value:
+            vocabulary = parse_input_json(data)
+            if not isinstance(vocabulary, dict) or "characters" not in vocabulary:
                 raise ValueError("it has no key 'characters'")
-            characters = value["characters"]
+            characters = vocabulary["characters"]
             if not all(isinstance(character, str) and len(character) == 1 for character in characters):
                 raise ValueError("each character must be a string of one")
             return cls("".join(characters), eos, replace_unknown=replace_unknown)
@@ -82,28 +84,30 @@ class CharTokenizer:
     @property
     def unknown_id(self) -> int | None:
         """The last id if unknown characters are replaced, else None."""
-        return self.identity.vocab_size - 1 if self._replace else None
+        return self.identity.vocab_size - 1 if self._replaces_unknown else None
 
     def encode_batch(self, texts: Sequence[str]) -> list[Ids]:
         """Return the ids of each text; ValueError for an unknown character, unless these are replaced."""
-        codes = _encode_code_points("".join(texts))
-        ids = self._ids[np.minimum(codes, len(self._ids) - 1)]
-        if not self._replace and (unknown := np.flatnonzero(ids == self.identity.vocab_size - 1)).size:
-            character = chr(codes[unknown[0]])
+        code_points = _encode_code_points("".join(texts))
+        ids = self._ids[np.minimum(code_points, len(self._ids) - 1)]
+        unknown_positions = np.flatnonzero(ids == self.identity.vocab_size - 1)
+        if unknown_positions.size and not self._replaces_unknown:
+            character = chr(code_points[unknown_positions[0]])
             raise ValueError(
                 f"a character is not in the vocabulary of {len(self.characters)}: {character!r}, U+{ord(character):04X}"
             )
-        ends = list(itertools.accumulate(map(len, texts), initial=0))
-        return [ids[start:end] for start, end in itertools.pairwise(ends)]
+        bounds = itertools.accumulate(map(len, texts), initial=0)
+        return [ids[start:end] for start, end in itertools.pairwise(bounds)]
 
     def decode(self, ids: Iterable[int]) -> str:
         """Return the text of ids; the id of unknown characters becomes U+FFFD."""
-        codes = np.append(self._codes, [0, 0, ord(UNKNOWN)]).astype("<u4")
-        return codes[content_ids(ids, self.identity)].tobytes().decode("utf-32-le")
+        # The ids of the end of a document and of padding have no character; `content_ids` removes them.
+        code_points = np.append(self._code_points, [0, 0, ord(UNKNOWN)]).astype("<u4")
+        return code_points[content_ids(ids, self.identity)].tobytes().decode("utf-32-le")
 
 
 class CharacterSet:
-    """Collector of a dataset's characters, in any order and number of parts."""
+    """Set of the characters of a dataset, which is collected in parts, in any order."""
 
     def __init__(self) -> None:
         self._seen = np.zeros(_CODE_POINTS, np.bool_)
@@ -113,7 +117,7 @@ class CharacterSet:
         self._seen[_encode_code_points(text)] = True
 
     def merge(self, characters: str) -> None:
-        """Add another set."""
+        """Add the `characters` of another set."""
         self.add(characters)
 
     @property

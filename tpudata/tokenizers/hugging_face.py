@@ -16,12 +16,11 @@ from tpudata.tokenizers.tokenizer import COPY_AGAIN, MOST_IDS, PLAIN, Ids, Token
 
 NAME = "hf"
 FILE = "tokenizer.json"
-# The file does not name the token that ends a document; these are usual names.
+# The file does not say which token ends a document and which is padding; these are usual names.
 _USUAL_EOS = ("</s>", "<|endoftext|>", "<|end_of_text|>", "<eos>", "[SEP]")
-# The package raises nothing narrower than Exception, and a panic of its Rust code is not even that. These errors
-# are of Python.
-_NOT_OF_PACKAGE = (KeyboardInterrupt, SystemExit, GeneratorExit, MemoryError)
 _USUAL_PAD = ("<pad>", "[PAD]", "<|pad|>", "<|padding|>")
+# Errors that are not the package's: it raises plain Exceptions, and a panic of its Rust code is a BaseException.
+_PYTHON_ERRORS = (KeyboardInterrupt, SystemExit, GeneratorExit, MemoryError)
 
 
 class HuggingFaceTokenizer:
@@ -55,66 +54,74 @@ class HuggingFaceTokenizer:
         if size > MOST_IDS:
             raise SourceError(f"{path} has the id {size - 1:,} (expected at most {MOST_IDS - 1:,}). {COPY_AGAIN}")
         eos_id = self._find_eos_id(eos, path)
-        pads = [number for token in _USUAL_PAD if (number := self._tokenizer.token_to_id(token)) is not None]
-        if eos_id is not None:
-            pads.append(eos_id)
-        # Without any, 0 is an ordinary token.
-        self._has_pad = bool(pads)
-        pad_id = pads[0] if pads else 0
+        pad_id = next(iter(self._list_ids(_USUAL_PAD)), eos_id)
+        # Otherwise padding is 0, the id of an ordinary token.
+        self._has_pad = pad_id is not None
         self.unknown_id = self._find_unknown_id()
-        self.identity = TokenizerIdentity(NAME, size, eos_id, pad_id, FILE, sha256(data))
+        self.identity = TokenizerIdentity(NAME, size, eos_id, pad_id or 0, FILE, sha256(data))
 
     def encode_batch(self, texts: Sequence[str]) -> list[Ids]:
         """Return the ids of each text; ValueError for text outside a vocabulary without an unknown token."""
-        encoded = _encode(self._tokenizer.encode_batch_fast, texts)
-        return [np.array(encoding.ids, np.int32) for encoding in encoded]
+        encodings = _encode(self._tokenizer.encode_batch_fast, texts)
+        return [np.array(encoding.ids, np.int32) for encoding in encodings]
 
     def encode_with_places(self, text: str) -> tuple[Ids, npt.NDArray[np.int64]]:
-        """Return the ids of a text and the characters of each; ValueError as in `encode_batch`."""
-        (encoded,) = _encode(self._tokenizer.encode_batch, [text])
-        return np.array(encoded.ids, np.int32), np.array(encoded.offsets, np.int64).reshape(-1, 2)
+        """Return the ids of a text, int32 [tokens], and the begin and end of each in characters, int64 [tokens, 2].
+
+        Raises:
+            ValueError: as in `encode_batch`.
+        """
+        (encoding,) = _encode(self._tokenizer.encode_batch, [text])
+        # Without tokens, numpy would make an array of one dimension.
+        return np.array(encoding.ids, np.int32), np.array(encoding.offsets, np.int64).reshape(-1, 2)
 
     def decode(self, ids: Iterable[int]) -> str:
-        """Return the text of ids, joined by the tokenizer's decoder; changes of its normaliser remain."""
+        """Return the text of ids, joined by the tokenizer's decoder; what its normaliser changed is not restored."""
         content = content_ids(ids, self.identity, has_pad=self._has_pad).tolist()
         try:
             text: str = self._tokenizer.decode(content, skip_special_tokens=False)
-        except _NOT_OF_PACKAGE:
+        except _PYTHON_ERRORS:
             raise
-        except BaseException as error:  # See _NOT_OF_PACKAGE.
+        except BaseException as error:  # See _PYTHON_ERRORS.
             raise FeatureError(f"the tokenizer cannot decode ids: {one_line(error)}. {COPY_AGAIN}") from None
         return text
 
     def _find_unknown_id(self) -> int | None:
-        # As the package writes it: it reads some files that Python's parser of JSON does not.
+        """Return the id of text outside of the vocabulary; None if the model has none."""
+        # Not from the file itself: the package reads some files that Python's JSON parser rejects.
         model = parse_input_json(self._tokenizer.to_str())["model"]
-        # Unigram has its number, other models have the token.
-        number: int | None = model.get("unk_id")
+        # A Unigram model has the id, other models have the token.
+        unknown_id: int | None = model.get("unk_id")
         token: str | None = model.get("unk_token")
-        return self._tokenizer.token_to_id(token) if number is None and token is not None else number
+        return self._tokenizer.token_to_id(token) if unknown_id is None and token is not None else unknown_id
 
     def _find_eos_id(self, eos: str | None, path: str) -> int | None:
-        """Return the id of the end of document, given by name or by the usual ones; None without exactly one."""
+        """Return the id of the token `eos`, or else of the only usual end of document; None with none or several of these."""
         if eos is not None:
-            number: int | None = self._tokenizer.token_to_id(eos)
-            if number is None:
+            eos_ids = self._list_ids([eos])
+            if not eos_ids:
                 raise UsageError(f"--eos: {path} has no token {eos!r}. Pass one of its tokens.")
-            return number
-        eos_ids = [number for token in _USUAL_EOS if (number := self._tokenizer.token_to_id(token)) is not None]
-        # With several candidates, --eos has to select one.
+        else:
+            eos_ids = self._list_ids(_USUAL_EOS)
         return eos_ids[0] if len(eos_ids) == 1 else None
+
+    def _list_ids(self, tokens: Sequence[str]) -> list[int]:
+        """Return the ids of those tokens that the vocabulary has."""
+        return [token_id for token in tokens if (token_id := self._tokenizer.token_to_id(token)) is not None]
 
 
 def _encode(encode_batch: Callable[..., list[Any]], texts: Sequence[str]) -> list[Any]:
+    """Return the encodings of texts by a method of the package's tokenizer."""
     try:
         return encode_batch(list(texts), add_special_tokens=False)
-    except _NOT_OF_PACKAGE:
+    except _PYTHON_ERRORS:
         raise
-    except BaseException as error:  # See _NOT_OF_PACKAGE.
+    except BaseException as error:  # See _PYTHON_ERRORS.
         raise ValueError(f"the tokenizer cannot encode it: {one_line(error)}") from None
 
 
 def _load_tokenizer(data: bytes, path: str) -> Any:
+    """Return the package's tokenizer of a file."""
     try:
         package = importlib.import_module("tokenizers")
     except ModuleNotFoundError as error:
@@ -123,7 +130,7 @@ def _load_tokenizer(data: bytes, path: str) -> Any:
         raise MissingExtraError("--tokenizer hf", "text") from error
     try:
         return package.Tokenizer.from_str(data.decode())
-    except _NOT_OF_PACKAGE:
+    except _PYTHON_ERRORS:
         raise
-    except BaseException as error:  # See _NOT_OF_PACKAGE.
+    except BaseException as error:  # See _PYTHON_ERRORS.
         raise SourceError(f"{path} is not a tokenizer.json of Hugging Face: {one_line(error)}. {COPY_AGAIN}") from None

@@ -20,8 +20,9 @@ from tpudata.tokenizers import bytes as byte_tokens
 from tpudata.tokenizers import chars, hugging_face, sentencepiece
 from tpudata.tokenizers.tokenizer import MOST_FILE_BYTES, TOKEN, Tokenizer, TokenizerIdentity, reject_eos
 
-# Installed packages add to the table by entry points of this group, each a TokenizerKind.
+# Installed packages add tokenizers by entry points of this group, each of which names a TokenizerKind.
 ENTRY_POINTS = "tpudata.tokenizers"
+# Members of the protocol Tokenizer.
 _MEMBERS = ("identity", "unknown_id", "file_bytes", "encode_batch", "decode")
 
 
@@ -54,7 +55,7 @@ class TokenizerSpec:
     """Description of a tokenizer, small enough to travel to workers instead of the tokenizer.
 
     Attributes:
-        kind: `"bytes"`, `"chars"`, `"sentencepiece"`, `"hf"`, or the name of one of an installed package.
+        kind: `"bytes"`, `"chars"`, `"sentencepiece"`, `"hf"`, or the name of a tokenizer of an installed package.
         path: path of its file, local or gs://; empty for bytes, and for chars with a vocabulary from the data.
         eos: token that ends a document, or None for the tokenizer's default.
         replace_unknown: for chars only, whether an unknown character becomes a separate id instead of an error.
@@ -97,17 +98,17 @@ class TokenizerSpec:
         return cls(kind, path, eos, replace_unknown, special_tokens)
 
     def allow_special_tokens(self) -> TokenizerSpec:
-        """Return the spec with which special tokens that a chat template writes are these tokens."""
+        """Return the spec with which the names of special tokens in a text, as chat templates write them, become these tokens."""
         return dataclasses.replace(self, special_tokens=TOKEN) if _find_kind(self.kind).has_special_tokens else self
 
     @property
     def text(self) -> str:
-        """What `parse` takes."""
+        """The value of `--tokenizer` that `parse` takes."""
         return f"{self.kind}:{self.path}" if self.path else self.kind
 
     @property
     def collects_characters(self) -> bool:
-        """Whether the vocabulary is collected from the data, before which there is no tokenizer."""
+        """Whether the vocabulary is collected from the data, so that the tokenizer can be opened only after that."""
         return self.kind == chars.NAME and not self.path
 
 
@@ -163,14 +164,18 @@ def dataset_tokenizer(folder: str) -> Tokenizer:
         raise DatasetError(
             f"{folder} was made without a tokenizer. Pass a dataset of `tpudata convert text --tokenizer`."
         ) from None
-    path = storage_for(folder).join(folder, identity.file) if identity.file else ""
-    rule = options.get("special_tokens")
-    spec = TokenizerSpec(identity.name, path, options.get("eos"), bool(options.get("replace_unknown")), rule)
+    spec = TokenizerSpec(
+        identity.name,
+        path=storage_for(folder).join(folder, identity.file) if identity.file else "",
+        eos=options.get("eos"),
+        replace_unknown=bool(options.get("replace_unknown")),
+        special_tokens=options.get("special_tokens"),
+    )
     return open_tokenizer(spec, sha256=identity.sha256)
 
 
 def _check_members(spec: TokenizerSpec, tokenizer: Tokenizer) -> None:
-    """Raise UsageError if the tokenizer of an installed package lacks a member, or has another identity."""
+    """Raise UsageError if the tokenizer of an installed package lacks a member, or its identity is no TokenizerIdentity."""
     if any(not hasattr(tokenizer, name) for name in _MEMBERS):
         raise UsageError(
             f"--tokenizer {spec.kind}: not a tokenizer (got {type(tokenizer).__name__}, expected the members of"
@@ -184,7 +189,11 @@ def _check_members(spec: TokenizerSpec, tokenizer: Tokenizer) -> None:
 
 
 def _open(spec: TokenizerSpec, characters: str) -> Tokenizer:
-    """Open the tokenizer of a spec."""
+    """Open the tokenizer of a spec, without checks of what its package returns.
+
+    Raises:
+        SourceError: its file does not exist, is too large, or is not of this kind.
+    """
     kind = _find_kind(spec.kind)
     if not spec.path:
         return kind.open(spec, b"", characters)
@@ -231,23 +240,23 @@ TOKENIZERS: Mapping[str, TokenizerKind] = MappingProxyType(
 
 
 def _find_kind(name: str) -> TokenizerKind:
-    """Return the kind of a name, in the table or of an installed package; UsageError if there is none."""
+    """Return the kind with a name, from the table or an installed package; UsageError if neither has it."""
     if name in TOKENIZERS:
         return TOKENIZERS[name]
     points = {point.name: point for point in importlib.metadata.entry_points(group=ENTRY_POINTS)}
     if name in points:
-        return _load(points[name])
-    forms = [
-        *_list_forms(TOKENIZERS),
-        *itertools.chain.from_iterable(_list_installed(points[key]) for key in sorted(points)),
+        return _load_kind(points[name])
+    values = [
+        *_list_values(TOKENIZERS),
+        *itertools.chain.from_iterable(_list_installed_values(points[key]) for key in sorted(points)),
     ]
     raise UsageError(
-        f"--tokenizer is {name!r} (expected one of {', '.join(forms)}){suggestion(name, [*TOKENIZERS, *points])}"
+        f"--tokenizer is {name!r} (expected one of {', '.join(values)}){suggestion(name, [*TOKENIZERS, *points])}"
     )
 
 
-def _load(point: importlib.metadata.EntryPoint) -> TokenizerKind:
-    """Return the kind that an entry point names; UsageError if it names another thing, or cannot be loaded."""
+def _load_kind(point: importlib.metadata.EntryPoint) -> TokenizerKind:
+    """Return the TokenizerKind that an entry point names; UsageError if it names another object, or cannot be loaded."""
     kind = load_entry_point(point)
     if not isinstance(kind, TokenizerKind):
         raise UsageError(
@@ -257,16 +266,16 @@ def _load(point: importlib.metadata.EntryPoint) -> TokenizerKind:
     return kind
 
 
-def _list_installed(point: importlib.metadata.EntryPoint) -> list[str]:
-    """Return the values of --tokenizer for a tokenizer of an installed package, which may be broken."""
+def _list_installed_values(point: importlib.metadata.EntryPoint) -> list[str]:
+    """Return the values of --tokenizer for a tokenizer of an installed package; only its name if it cannot be loaded."""
     try:
-        return [*_list_forms({point.name: _load(point)})]
+        return [*_list_values({point.name: _load_kind(point)})]
     except UsageError:
         return [point.name]
 
 
-def _list_forms(kinds: Mapping[str, TokenizerKind]) -> Iterator[str]:
-    """Yield the values of --tokenizer."""
+def _list_values(kinds: Mapping[str, TokenizerKind]) -> Iterator[str]:
+    """Yield the values of --tokenizer for kinds by name, such as `hf:FILE`."""
     for name, kind in kinds.items():
         if kind.file is not FileUse.REQUIRED:
             yield name

@@ -16,7 +16,7 @@ from tpudata.tokenizers.tokenizer import COPY_AGAIN, TOKEN, Ids, TokenizerIdenti
 
 NAME = "sentencepiece"
 FILE = "tokenizer.model"
-_NOTHING: Ids = np.zeros(0, np.int32)
+_NO_IDS: Ids = np.zeros(0, np.int32)
 
 
 class SentencePieceTokenizer:
@@ -29,8 +29,8 @@ class SentencePieceTokenizer:
         data: content of the model's file.
         path: path of the file, for messages.
         eos: piece that ends a document, or None.
-        special_tokens: what the name of a control piece, such as `</s>`, in a text becomes: `"token"`, that piece, with the text
-            before and after it encoded separately; or text, as with None.
+        special_tokens: what the name of a control piece, such as `</s>`, in a text becomes: with `"token"` that piece, and the text
+            before and after it is encoded separately; with `"text"` or None ordinary text.
 
     Raises:
         MissingExtraError: the package is not installed.
@@ -42,35 +42,35 @@ class SentencePieceTokenizer:
         self.file_bytes = data
         self._processor = _load_processor(data, path)
         size: int = self._processor.get_piece_size()
-        eos_id: int | None = self._processor.eos_id()
+        eos_id = _drop_negative(self._processor.eos_id())
         if eos is not None:
             eos_id = self._processor.piece_to_id(eos)
             if self._processor.id_to_piece(eos_id) != eos:
                 raise UsageError(f"--eos: {path} has no piece {eos!r}. Pass one of its pieces.")
-        # -1 means none.
-        eos_id = None if eos_id is None or eos_id < 0 else eos_id
-        pad_id = self._processor.pad_id()
-        fill = pad_id if pad_id >= 0 else eos_id if eos_id is not None else 0
-        # Otherwise 0 is an ordinary piece.
-        self._has_pad = pad_id >= 0 or eos_id is not None
-        unknown_id: int = self._processor.unk_id()
-        self.unknown_id = unknown_id if unknown_id >= 0 else None
-        self._controls = _find_control_pieces(self._processor) if special_tokens == TOKEN else {}
-        self.identity = TokenizerIdentity(NAME, size, eos_id, fill, FILE, sha256(data))
+        pad_id = _drop_negative(self._processor.pad_id())
+        if pad_id is None:
+            pad_id = eos_id
+        # Otherwise padding is 0, the id of an ordinary piece.
+        self._has_pad = pad_id is not None
+        self.unknown_id = _drop_negative(self._processor.unk_id())
+        self._control_ids = _find_control_pieces(self._processor) if special_tokens == TOKEN else {}
+        self.identity = TokenizerIdentity(NAME, size, eos_id, pad_id or 0, FILE, sha256(data))
 
     def encode_batch(self, texts: Sequence[str]) -> list[Ids]:
         """Return the ids of each text; ValueError for text that the model cannot encode."""
-        if self._controls:
+        if self._control_ids:
             return [self._encode_with_controls(text) for text in texts]
         return self._encode(texts)
 
     def _encode_with_controls(self, text: str) -> Ids:
-        names = "|".join(map(re.escape, sorted(self._controls, key=len, reverse=True)))
+        """Return the ids of a text, in which names of control pieces become these pieces."""
+        # The longest name first, in case one begins with another.
+        names = "|".join(map(re.escape, sorted(self._control_ids, key=len, reverse=True)))
         # Every second part is the name of a control piece.
         parts = re.split(f"({names})", text)
-        ids = self._encode(parts[::2])
-        controls = [np.array([self._controls[name]], np.int32) for name in parts[1::2]]
-        interleaved = itertools.chain.from_iterable(itertools.zip_longest(ids, controls, fillvalue=_NOTHING))
+        text_ids = self._encode(parts[::2])
+        control_ids = [np.array([self._control_ids[name]], np.int32) for name in parts[1::2]]
+        interleaved = itertools.chain.from_iterable(itertools.zip_longest(text_ids, control_ids, fillvalue=_NO_IDS))
         return np.concatenate(list(interleaved))
 
     def _encode(self, texts: Sequence[str]) -> list[Ids]:
@@ -82,18 +82,24 @@ class SentencePieceTokenizer:
         return encoded
 
     def decode(self, ids: Iterable[int]) -> str:
-        """Return the text of ids, joined by the model; changes of its normaliser remain."""
+        """Return the text of ids, joined by the model; what its normaliser changed is not restored."""
         text: str = self._processor.decode(content_ids(ids, self.identity, has_pad=self._has_pad).tolist())
         return text
 
 
+def _drop_negative(piece_id: int) -> int | None:
+    """Return the id of a special piece, None for -1, which stands for a model without it."""
+    return piece_id if piece_id >= 0 else None
+
+
 def _find_control_pieces(processor: Any) -> dict[str, int]:
     """Return the ids of the control pieces by name; the piece for unknown text is not a control piece."""
-    numbers = filter(processor.is_control, range(processor.get_piece_size()))
-    return {processor.id_to_piece(number): number for number in numbers}
+    piece_ids = filter(processor.is_control, range(processor.get_piece_size()))
+    return {processor.id_to_piece(piece_id): piece_id for piece_id in piece_ids}
 
 
 def _load_processor(data: bytes, path: str) -> Any:
+    """Return the package's processor of a model file."""
     try:
         package = importlib.import_module("sentencepiece")
     except ModuleNotFoundError as error:

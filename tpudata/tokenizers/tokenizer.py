@@ -18,7 +18,7 @@ EOS = "<eos>"
 TOKEN, PLAIN = "token", "text"
 # Ids are stored as int32.
 MOST_IDS = 1 << 31
-# Largest tokenizer file, as it is read whole; the largest known have some tens of MB.
+# Bytes of the largest tokenizer file, which is read whole; the largest known files have some tens of MB.
 MOST_FILE_BYTES = 1 << 28
 COPY_AGAIN = "Copy it again from its source."
 
@@ -28,7 +28,7 @@ class TokenizerIdentity:
     """Identity of the tokenizer that made a dataset: equal identities give the same ids for the same text.
 
     Attributes:
-        name: that of `--tokenizer`, such as `"hf"`.
+        name: name of the kind of tokenizer in `--tokenizer`, such as `"hf"`.
         vocab_size: number of ids, which count from 0.
         eos_id: id that ends a document, or None.
         pad_id: id of padding.
@@ -98,12 +98,12 @@ class PlacingTokenizer(Tokenizer, Protocol):
 
 
 def sha256(data: bytes) -> str:
-    """Return the hash of a tokenizer's file."""
+    """Return the SHA-256 of a tokenizer's file in hexadecimal digits."""
     return hashlib.sha256(data).hexdigest()
 
 
 def reject_eos(eos: str | None, name: str) -> None:
-    """Raise UsageError if --eos names another end of document than the tokenizer's."""
+    """Raise UsageError if --eos names another token than `<eos>`, for a tokenizer that always ends documents with this one."""
     if eos not in (None, EOS):
         raise UsageError(f"--eos: the tokenizer {name} has {EOS} (got {eos!r}). Omit the flag.")
 
@@ -116,28 +116,28 @@ def check_ids(ids: npt.NDArray[np.integer], identity: TokenizerIdentity) -> None
         identity: identity of the tokenizer.
     """
     if ids.size and (int(ids.min()) < 0 or int(ids.max()) >= identity.vocab_size):
-        wrong = int(ids[(ids < 0) | (ids >= identity.vocab_size)].flat[0])
+        wrong_id = int(ids[(ids < 0) | (ids >= identity.vocab_size)].flat[0])
         raise FeatureError(
-            f"id {wrong} is not in the vocabulary of {identity.name}, which has {identity.vocab_size:,} ids from 0. Use the"
+            f"id {wrong_id} is not in the vocabulary of {identity.name}, which has {identity.vocab_size:,} ids from 0. Use the"
             " tokenizer that the ids were made with."
         )
 
 
 def content_ids(ids: Iterable[int], identity: TokenizerIdentity, *, has_pad: bool = True) -> Ids:
-    """Return ids as an array, without end-of-document and padding ids.
+    """Return ids as an array, int32 [tokens], without those of ends of documents and padding.
 
     Args:
         ids: ids of the tokenizer.
         identity: identity of the tokenizer.
-        has_pad: whether the padding id has no other meaning; otherwise it is kept.
+        has_pad: whether the padding id stands only for padding; otherwise it is kept.
 
     Raises:
         FeatureError: an id is not in the vocabulary.
     """
     array = np.asarray(ids if isinstance(ids, np.ndarray) else list(ids), np.int64)
     check_ids(array, identity)
-    special = [] if identity.eos_id is None else [identity.eos_id]
+    removed_ids = [] if identity.eos_id is None else [identity.eos_id]
     if has_pad:
-        special.append(identity.pad_id)
-    content: Ids = array[~np.isin(array, special)].astype(np.int32)
+        removed_ids.append(identity.pad_id)
+    content: Ids = array[~np.isin(array, removed_ids)].astype(np.int32)
     return content

@@ -1,4 +1,7 @@
-"""The steps of planning, each as on a worker of an engine: from files to files, with the size of its output."""
+"""The steps of planning for plan.py, each as on a worker of an engine.
+
+A step reads the outputs of earlier steps from files in a folder, writes its own there, and returns their sizes by name.
+"""
 
 from __future__ import annotations
 
@@ -35,14 +38,17 @@ from tpudata.format import Manifest, Shard, Source, Split, shard_name
 OPTIONS = ConvertOptions("/data/imagenet/train", "/data/imagenet/shards")
 OVERHEAD = 230
 _FOLDER_RECORDS = 10_000
-# Parts in which an engine lists at most, and files in which the runs of shards are kept: one at a time is read back.
-_LISTINGS, _FILES = 1 << 14, 512
+# Most parts in which an engine lists.
+_LISTINGS = 1 << 14
+# Files over which the runs of shards are spread, of which one at a time is read back into memory.
+_FILES = 512
+# Length before each element of a file.
 _LENGTH = struct.Struct("<Q")
 
 
 @dataclasses.dataclass(frozen=True)
-class MadeUpFolders(RecordSource):
-    """Source of records that do not exist.
+class GeneratedFolders(RecordSource):
+    """Source of generated references, in class folders; their files do not exist.
 
     Attributes:
         options: options of the conversion.
@@ -73,7 +79,7 @@ class MadeUpFolders(RecordSource):
 
 
 @dataclasses.dataclass
-class Passed:
+class Output:
     """Output of a step.
 
     Attributes:
@@ -94,170 +100,180 @@ class Passed:
         self.size += len(data)
 
 
-def list_references(folder: Path, records: int) -> dict[str, Passed]:
-    """List all folders; what is combined is passed on once for each of the parts, as engines combine before they shuffle."""
-    source = MadeUpFolders(OPTIONS, records)
+def list_references(folder: Path, records: int) -> dict[str, Output]:
+    """List all folders in parts; each part has one accumulator of each combine, since engines combine before they shuffle."""
+    source = GeneratedFolders(OPTIONS, records)
     step = ListReferences(source, OPTIONS, ImageConverter().text_bytes)
     units = list(enumerate_units(source, []))
-    size = -(-len(units) // _LISTINGS)
-    combines = _combines()
-    passed = {name: Passed() for name in ("packs", *combines)}
+    part_units = -(-len(units) // _LISTINGS)
+    combines = _make_combines()
+    outputs = {name: Output() for name in ("packs", *combines)}
     with ExitStack() as stack:
-        files = {name: stack.enter_context((folder / name).open("wb")) for name in passed}
-        for start in range(0, len(units), size):
-            sums: dict[str, Any] = {name: combine.create_accumulator() for name, combine in combines.items()}
-            for item in step.process(units[start : start + size]):
-                if not isinstance(item, TaggedOutput):
-                    passed["packs"].write(files["packs"], item)
-                elif item.tag in combines:
-                    sums[item.tag] = combines[item.tag].add_input(sums[item.tag], item.value)
-            for name, total in sums.items():
-                passed[name].write(files[name], pickle.dumps(total, protocol=5))
-    return passed
+        files = {name: stack.enter_context((folder / name).open("wb")) for name in outputs}
+        for start in range(0, len(units), part_units):
+            accumulators: dict[str, Any] = {name: combine.create_accumulator() for name, combine in combines.items()}
+            for element in step.process(units[start : start + part_units]):
+                if not isinstance(element, TaggedOutput):
+                    outputs["packs"].write(files["packs"], element)
+                elif element.tag in combines:
+                    accumulator = accumulators[element.tag]
+                    accumulators[element.tag] = combines[element.tag].add_input(accumulator, element.value)
+            for name, accumulator in accumulators.items():
+                outputs[name].write(files[name], pickle.dumps(accumulator, protocol=5))
+    return outputs
 
 
-def combine(folder: Path, records: int) -> dict[str, Passed]:
-    """Add up what is combined into a few parts, as engines do with a fan-out."""
+def combine(folder: Path, records: int) -> dict[str, Output]:
+    """Merge the accumulators of each combine into a few, as engines do with a fan-out."""
     del records
-    passed = {}
-    for name, combined in _combines().items():
-        passed[name] = Passed()
+    outputs = {}
+    for name, combine_fn in _make_combines().items():
+        outputs[name] = Output()
         with (folder / f"{name}-parts").open("wb") as file:
-            share, taken = (folder / name).stat().st_size / FANOUT, 0
-            total = combined.create_accumulator()
-            for data in _elements(folder / name):
-                total = combined.merge_accumulators([total, pickle.loads(data)])
-                taken += len(data)
-                if taken >= share:
-                    passed[name].write(file, pickle.dumps(total, protocol=5))
-                    total, taken = combined.create_accumulator(), 0
-            passed[name].write(file, pickle.dumps(total, protocol=5))
-    return passed
+            # Bytes of accumulators that are merged into one, and of those that were.
+            share, merged_bytes = (folder / name).stat().st_size / FANOUT, 0
+            accumulator = combine_fn.create_accumulator()
+            for data in _read_elements(folder / name):
+                accumulator = combine_fn.merge_accumulators([accumulator, pickle.loads(data)])
+                merged_bytes += len(data)
+                if merged_bytes >= share:
+                    outputs[name].write(file, pickle.dumps(accumulator, protocol=5))
+                    accumulator, merged_bytes = combine_fn.create_accumulator(), 0
+            outputs[name].write(file, pickle.dumps(accumulator, protocol=5))
+    return outputs
 
 
-def add_up(folder: Path, records: int) -> dict[str, Passed]:
-    """Add up the parts, on one worker."""
+def add_up(folder: Path, records: int) -> dict[str, Output]:
+    """Merge the few accumulators of each combine into its result, on one worker."""
     del records
-    passed = {}
-    for name, combined in _combines().items():
-        total = combined.create_accumulator()
-        for data in _elements(folder / f"{name}-parts"):
-            total = combined.merge_accumulators([total, pickle.loads(data)])
-        passed[f"sum of {name}"] = _kept(folder / f"{name}-sum", combined.extract_output(total))
-    return passed
+    outputs = {}
+    for name, combine_fn in _make_combines().items():
+        accumulator = combine_fn.create_accumulator()
+        for data in _read_elements(folder / f"{name}-parts"):
+            accumulator = combine_fn.merge_accumulators([accumulator, pickle.loads(data)])
+        outputs[f"sum of {name}"] = _write_value(folder / f"{name}-sum", combine_fn.extract_output(accumulator))
+    return outputs
 
 
-def _combines() -> dict[str, beam.CombineFn]:
+def _make_combines() -> dict[str, beam.CombineFn]:
+    """Return the combines of a listing, by the tags of their inputs."""
     return {TALLY: SumTallies(), SAMPLE: MergeSamples(), NAMES: CollectLabels(False)}
 
 
-def plan(folder: Path, records: int) -> dict[str, Passed]:
-    """Cut the shards, on one worker; every worker gets the plan."""
+def plan_shards(folder: Path, records: int) -> dict[str, Output]:
+    """Plan the shards, on one worker; every worker gets the plan."""
     tally = pickle.loads((folder / f"{TALLY}-sum").read_bytes())
-    made = make_plan(tally, {}, OPTIONS, OVERHEAD)
-    assert made.files == records
-    passed = _kept(folder / "plan", made)
-    passed.note = f"{sum(split.count for split in made.splits.values()):,} shards"
-    return {"plan": passed}
+    plan = make_plan(tally, {}, OPTIONS, OVERHEAD)
+    assert plan.files == records
+    output = _write_value(folder / "plan", plan)
+    output.note = f"{sum(split.count for split in plan.splits.values()):,} shards"
+    return {"plan": output}
 
 
-def by_run(folder: Path, records: int) -> dict[str, Passed]:
-    """Take packs apart by runs of shards."""
+def split_by_run(folder: Path, records: int) -> dict[str, Output]:
+    """Split packs by runs of shards."""
     del records
-    made = _plan(folder)
-    passed, step = Passed(), ByRun()
+    plan = _read_plan(folder)
+    output, step = Output(), ByRun()
     shutil.rmtree(folder / "runs", ignore_errors=True)
     (folder / "runs").mkdir()
     with ExitStack() as stack:
         files = [stack.enter_context((folder / "runs" / str(number)).open("wb")) for number in range(_FILES)]
 
-        def write(key: tuple[str, int], data: bytes) -> None:
-            passed.write(files[key[1] % _FILES], pickle.dumps((key, data), protocol=5))
+        def write(run: tuple[str, int], pack: bytes) -> None:
+            _, number = run
+            output.write(files[number % _FILES], pickle.dumps((run, pack), protocol=5))
 
         step.start_bundle()
-        for data in _elements(folder / "packs"):
-            for key, part in step.process(data, made):
-                write(key, part)
-        for last in step.finish_bundle():
-            write(*last.value)
+        for data in _read_elements(folder / "packs"):
+            for run, pack in step.process(data, plan):
+                write(run, pack)
+        for windowed in step.finish_bundle():
+            write(*windowed.value)
     (folder / "packs").unlink()
-    return {"runs": passed}
+    return {"runs": output}
 
 
-def by_shards(folder: Path, records: int) -> dict[str, Passed]:
-    """Sort each run and cut it into its shards, whose order and bytes are checked."""
-    made = _plan(folder)
-    passed, sizes, longest, count = Passed(), [], 0, 0
+def split_runs_by_shard(folder: Path, records: int) -> dict[str, Output]:
+    """Sort each run and split it into its shards, whose order and bytes are checked."""
+    plan = _read_plan(folder)
+    output, shard_sizes, most_sorted, total = Output(), [], 0, 0
     with (folder / "shards").open("wb") as file:
         for number in range(_FILES):
-            groups: dict[tuple[str, int], list[bytes]] = defaultdict(list)
-            for data in _elements(folder / "runs" / str(number)):
-                key, part = pickle.loads(data)
-                groups[key].append(part)
-            for group in groups.items():
-                inside = 0
-                for shard in split_by_shard(group, made):
-                    found, size = counted(shard)
-                    sizes.append(size)
-                    inside += found
-                    passed.write(file, pickle.dumps(shard, protocol=5))
-                longest, count = max(longest, inside), count + inside
-    assert (count, sum(sizes)) == (records, made.bytes), f"{count} references came out of {records}"
-    passed.note = (
-        f"shards of {min(sizes) / 1e6:.1f} to {max(sizes) / 1e6:.1f} MB; {longest:,} references sorted at once"
-    )
-    return {"shards": passed}
+            packs_by_run: dict[tuple[str, int], list[bytes]] = defaultdict(list)
+            for data in _read_elements(folder / "runs" / str(number)):
+                run, pack = pickle.loads(data)
+                packs_by_run[run].append(pack)
+            for run_packs in packs_by_run.items():
+                run_count = 0
+                for shard in split_by_shard(run_packs, plan):
+                    count, size = count_references(shard)
+                    shard_sizes.append(size)
+                    run_count += count
+                    output.write(file, pickle.dumps(shard, protocol=5))
+                most_sorted, total = max(most_sorted, run_count), total + run_count
+    assert (total, sum(shard_sizes)) == (records, plan.bytes), f"{total} references came out of {records}"
+    smallest, largest = min(shard_sizes) / 1e6, max(shard_sizes) / 1e6
+    output.note = f"shards of {smallest:.1f} to {largest:.1f} MB; {most_sorted:,} references sorted at once"
+    return {"shards": output}
 
 
-def manifest(folder: Path, records: int) -> dict[str, Passed]:
-    """Make the manifest from the results of all shards, on one worker."""
-    made = _plan(folder)
+def make_manifest(folder: Path, records: int) -> dict[str, Output]:
+    """Make the manifest from the results of all shards, on one worker; each has the summary of one image."""
+    plan = _read_plan(folder)
     total, shards = ImageSummary(), []
     summary = ImageSummary()
     summary.add((375, 500, 3), "n00000000/n00000000_1.JPEG")
-    said, count = json.dumps(summary.to_json()), made.splits["train"].count
+    summary_text, count = json.dumps(summary.to_json()), plan.splits["train"].count
     for number in range(count):
-        total.merge(ImageSummary.from_json(json.loads(said)))
+        total.merge(ImageSummary.from_json(json.loads(summary_text)))
         shards.append(Shard(shard_name("train", number, count), records // count, 100_000_000, number))
     labels = Labels(pickle.loads((folder / f"{NAMES}-sum").read_bytes()).names)
-    whole = Manifest(
+    manifest = Manifest(
         layout="imagenet",
         compression=None,
         splits={"train": Split(tuple(shards), total.decoded_bytes)},
         features=ImageConverter().features(total, labels),
-        source=Source(OPTIONS.input, records, made.bytes, made.fingerprint, 0),
+        source=Source(OPTIONS.input, records, plan.bytes, plan.fingerprint, 0),
         created_by="bench",
         labels=len(labels.names),
         rejected={},
         options={},
     )
-    passed = Passed()
+    output = Output()
     with (folder / "manifest").open("wb") as file:
-        passed.write(file, whole.to_bytes())
-    return {"manifest": passed}
+        output.write(file, manifest.to_bytes())
+    return {"manifest": output}
 
 
-def counted(shard: tuple[tuple[str, int], list[bytes]]) -> tuple[int, int]:
-    """Return number and bytes of the references of a shard, whose order is checked."""
-    packs = [Pack.from_bytes(data) for data in shard[1]]
+def count_references(shard: tuple[tuple[str, int], list[bytes]]) -> tuple[int, int]:
+    """Return the number and the bytes of the references of a shard, after a check of their order.
+
+    Args:
+        shard: split and number of the shard, and its packs.
+    """
+    name, packed = shard
+    packs = [Pack.from_bytes(data) for data in packed]
     positions = [position for pack in packs for position in pack.positions.tolist()]
     if positions != sorted(set(positions)):
-        raise SystemExit(f"shard {shard[0]} is out of order")
+        raise SystemExit(f"shard {name} is out of order")
     return len(positions), sum(int(pack.sizes.sum()) for pack in packs)
 
 
-def _plan(folder: Path) -> Plan:
-    made: Plan = pickle.loads((folder / "plan").read_bytes())
-    return made
+def _read_plan(folder: Path) -> Plan:
+    plan: Plan = pickle.loads((folder / "plan").read_bytes())
+    return plan
 
 
-def _kept(path: Path, value: Any) -> Passed:
+def _write_value(path: Path, value: Any) -> Output:
+    """Write an output of one value."""
     data = pickle.dumps(value, protocol=5)
     path.write_bytes(data)
-    return Passed(1, len(data))
+    return Output(1, len(data))
 
 
-def _elements(path: Path) -> Iterator[bytes]:
+def _read_elements(path: Path) -> Iterator[bytes]:
+    """Yield the elements of an output."""
     with path.open("rb") as file:
         while head := file.read(_LENGTH.size):
             yield file.read(*_LENGTH.unpack(head))

@@ -1,10 +1,10 @@
 """The case "jpeg" of read.py: the cost of a crop, in training and in evaluation, next to other pipelines.
 
-The peers are a pipeline built as tensorflow/tpu's imagenet_input and, with `--dali`, NVIDIA DALI's on the CPU.
-Each side runs in a separate process, in turn, and makes normalised batches of 224 x 224: bfloat16, but float32 in DALI, which has
-no bfloat16. In training all shuffle in a window of 1,024 records. Figures are CPU time of user and system once the buffers are
-full, images per second, and the process's peak memory; the median of the rounds counts. "TensorFlow alone" has imported it and
-read nothing. Mean and deviation of the values show whether all make the same of the pictures.
+The other pipelines are one built as tensorflow/tpu's imagenet_input and, with `--dali`, NVIDIA DALI's on the CPU. Each side runs
+in a separate process, in turn, and makes normalised batches of 224 x 224: bfloat16, but float32 in DALI, which has no bfloat16.
+In training all shuffle in a window of 1,024 records. Figures are CPU time of user and system once the buffers are full, images
+per second, and the process's peak memory; the median of the rounds counts. "TensorFlow alone" imports it and reads nothing. Mean
+and deviation of the values show whether all sides make the same images.
 """
 
 from __future__ import annotations
@@ -54,66 +54,77 @@ def report(images: Path, resized: Path | None, rounds: int, dali: str | None) ->
         dali: Python of an environment with nvidia-dali, or None.
     """
     names = [WHOLE, THEIRS, OURS, *([DALI] if dali else [])]
-    runs = [Side(name, "training", images) for name in names]
-    runs += [Side(name, "training", resized) for name in names[1:] if resized]
-    runs += [Side(name, "evaluation", images) for name in names[1:]]
-    runs.append(Side(ALONE, "", images))
-    found: dict[Side, list[dict[str, float]]] = {run: [] for run in runs}
+    sides = [Side(name, "training", images) for name in names]
+    sides += [Side(name, "training", resized) for name in names[1:] if resized]
+    sides += [Side(name, "evaluation", images) for name in names[1:]]
+    sides.append(Side(ALONE, "", images))
+    # Figures of each round, as `measure` returns them.
+    figures: dict[Side, list[dict[str, float]]] = {side: [] for side in sides}
     for _ in range(rounds):
-        for run in runs:
-            found[run].append(_run(run, dali or ""))
+        for side in sides:
+            figures[side].append(_run(side, dali or ""))
     print(f"jpeg: batches of {BATCH}, {SIZE} x {SIZE}, normalised; median of {rounds} rounds")
     print(f"    {'':<46}{'CPU per image':>14}{'ratio':>7}{'per s':>8}{'peak':>9}{'mean':>8}{'std':>7}")
-    for run, rounds_ in found.items():
-        figures = {key: statistics.median(round_[key] for round_ in rounds_) for key in rounds_[0]}
-        if run.name == ALONE:
-            print(f"    {ALONE:<46}{'':>29}{figures['peak']:>6.0f} MB")
+    for side, side_figures in figures.items():
+        medians = {key: statistics.median(figure[key] for figure in side_figures) for key in side_figures[0]}
+        if side.name == ALONE:
+            print(f"    {ALONE:<46}{'':>29}{medians['peak']:>6.0f} MB")
             continue
-        name = ", ".join((run.mode, run.name)) + (", resized to 256" if run.folder == resized else "")
-        base = found[Side(WHOLE if run.mode == "training" else THEIRS, run.mode, images)]
-        ratio = statistics.median(a["seconds"] / b["seconds"] for a, b in zip(base, rounds_, strict=True))
-        print(
-            f"    {name:<46}{figures['seconds'] * 1e6:>11,.0f} us{ratio:>7.2f}{figures['rate']:>8,.0f}"
-            f"{figures['peak']:>6.0f} MB{figures['mean']:>8.3f}{figures['std']:>7.3f}"
+        name = f"{side.mode}, {side.name}{', resized to 256' if side.folder == resized else ''}"
+        base_figures = figures[Side(WHOLE if side.mode == "training" else THEIRS, side.mode, images)]
+        ratio = statistics.median(
+            base["seconds"] / figure["seconds"] for base, figure in zip(base_figures, side_figures, strict=True)
         )
-    print("    ratio: CPU time of the first line of its mode, of it. Mean and std are of normalised values.")
+        print(
+            f"    {name:<46}{medians['seconds'] * 1e6:>11,.0f} us{ratio:>7.2f}{medians['rate']:>8,.0f}"
+            f"{medians['peak']:>6.0f} MB{medians['mean']:>8.3f}{medians['std']:>7.3f}"
+        )
+    print(
+        "    ratio: CPU time of the first line of the mode, divided by that of the line. Mean and std: of normalised values."
+    )
 
 
 def _run(side: Side, dali: str) -> dict[str, float]:
+    """Measure a side in a separate process; return what `measure` returns there."""
     environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"}
     python = dali if side.name == DALI else sys.executable
     command = [python, __file__, side.name, side.mode, str(side.folder)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True)
-    if done.returncode:
-        raise SystemExit(f"{side.name}: {done.stderr}")
-    figures: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    process = subprocess.run(command, env=environment, capture_output=True, text=True)
+    if process.returncode:
+        raise SystemExit(f"{side.name}: {process.stderr}")
+    figures: dict[str, float] = json.loads(process.stdout.splitlines()[-1])
     return figures
 
 
 def measure(side: Side) -> dict[str, float]:
-    """Return CPU seconds an image, images per second, peak MB, and mean and deviation of the values, of one side."""
+    """Measure a side in this process.
+
+    Returns:
+        `seconds` of CPU time an image, `rate` in images per second, `peak` memory in MB, and `mean` and `std` of the values; of
+        TensorFlow alone only `peak`.
+    """
     if side.name == ALONE:
         import tensorflow  # noqa: F401
 
-        return {"peak": _peak()}
+        return {"peak": _read_peak_mb()}
     batches = SIDES[side.name](side.folder, side.mode == "training")
-    for _ in range(10):  # The shuffle's window and all buffers are full then.
+    for _ in range(10):  # Then the shuffle's window and all buffers are full.
         next(batches)
-    before, begin = time.process_time(), time.perf_counter()
+    begin_cpu, begin = time.process_time(), time.perf_counter()
     for _ in range(BATCHES):
         next(batches)
-    cpu, wall = time.process_time() - before, time.perf_counter() - begin
-    peak, count = _peak(), BATCHES * BATCH
+    cpu, clock = time.process_time() - begin_cpu, time.perf_counter() - begin
+    peak, count = _read_peak_mb(), BATCHES * BATCH
     values = np.stack([np.asarray(next(batches))[:16].astype(np.float32) for _ in range(20)])
     moments = {"mean": float(values.mean()), "std": float(values.std())}
-    return {"seconds": cpu / count, "rate": count / wall, "peak": peak, **moments}
+    return {"seconds": cpu / count, "rate": count / clock, "peak": peak, **moments}
 
 
-def _peak() -> float:
+def _read_peak_mb() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1000
 
 
-def ours(folder: Path, training: bool) -> Iterator[Any]:
+def read_ours(folder: Path, training: bool) -> Iterator[Any]:
     """Yield batches of make_input_fn."""
     import tpudata
 
@@ -132,7 +143,7 @@ def ours(folder: Path, training: bool) -> Iterator[Any]:
             yield features["image"]
 
 
-def dali(folder: Path, training: bool) -> Iterator[Any]:
+def read_dali(folder: Path, training: bool) -> Iterator[Any]:
     """Yield batches of DALI's CPU pipeline, with as many threads as there are cores."""
     import struct
     import tempfile
@@ -140,23 +151,25 @@ def dali(folder: Path, training: bool) -> Iterator[Any]:
     from nvidia.dali import fn, pipeline_def, tfrecord, types
 
     paths = sorted(str(path) for path in folder.glob(f"{SPLIT}-*.tfrecord"))
-    indexes = []
+    index_paths = []
     temporary = tempfile.mkdtemp(prefix="tpudata-dali-")
     for number, path in enumerate(paths):
-        indexes.append(str(Path(temporary, str(number))))
-        with open(path, "rb") as records, open(indexes[-1], "w") as index:
+        index_paths.append(str(Path(temporary, str(number))))
+        with open(path, "rb") as records, open(index_paths[-1], "w") as index:
             begin = 0
             while header := records.read(8):
-                end = begin + 16 + struct.unpack("<Q", header)[0]
+                # A record has a length of 8 bytes, and two checksums of 4.
+                (length,) = struct.unpack("<Q", header)
+                end = begin + 16 + length
                 index.write(f"{begin} {end - begin}\n")
                 begin = records.seek(end)
 
-    def pipeline() -> Any:
+    def make_pipeline() -> Any:
         features = {"image/encoded": tfrecord.FixedLenFeature((), tfrecord.string, "")}
-        read = fn.readers.tfrecord(
-            path=paths, index_path=indexes, features=features, random_shuffle=training, initial_fill=WINDOW
+        record = fn.readers.tfrecord(
+            path=paths, index_path=index_paths, features=features, random_shuffle=training, initial_fill=WINDOW
         )
-        encoded = read["image/encoded"]
+        encoded = record["image/encoded"]
         mirror: Any = 0
         if training:
             image = fn.decoders.image_random_crop(encoded, random_area=[0.08, 1.0], random_aspect_ratio=[3 / 4, 4 / 3])
@@ -175,21 +188,29 @@ def dali(folder: Path, training: bool) -> Iterator[Any]:
         )
 
     threads = len(os.sched_getaffinity(0))
-    made = pipeline_def(pipeline, batch_size=BATCH, num_threads=threads, device_id=None, seed=0)()
-    made.build()
+    pipeline = pipeline_def(make_pipeline, batch_size=BATCH, num_threads=threads, device_id=None, seed=0)()
+    pipeline.build()
     while True:
-        (images,) = made.run()
+        (images,) = pipeline.run()
         yield images.as_tensor()
 
 
-def theirs(folder: Path, training: bool, *, whole: bool = False) -> Iterator[Any]:
-    """Yield batches of tensorflow/tpu's imagenet_input and resnet_preprocessing, in TensorFlow 2's names."""
+def read_theirs(folder: Path, training: bool, *, decodes_whole: bool = False) -> Iterator[Any]:
+    """Yield batches of tensorflow/tpu's imagenet_input and resnet_preprocessing, in TensorFlow 2's names.
+
+    Args:
+        folder: folder of the dataset.
+        training: whether crops, flips and the order are random.
+        decodes_whole: whether whole images are decoded, and not only their crops.
+    """
     import tensorflow as tf
 
-    def window(shape: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    def choose_crop(shape: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Return the begin and the size of a crop; only the first two values of each count, height and width."""
         if not training:
-            padded = tf.cast(SIZE / (SIZE + 32) * tf.cast(tf.minimum(shape[0], shape[1]), tf.float32), tf.int32)
-            return tf.stack([(shape[0] - padded + 1) // 2, (shape[1] - padded + 1) // 2]), tf.stack([padded, padded])
+            # The crop of an image of 256 pixels has 224.
+            side = tf.cast(SIZE / (SIZE + 32) * tf.cast(tf.minimum(shape[0], shape[1]), tf.float32), tf.int32)
+            return tf.stack([(shape[0] - side + 1) // 2, (shape[1] - side + 1) // 2, 0]), tf.stack([side, side, -1])
         begin, size, _ = tf.image.sample_distorted_bounding_box(
             shape,
             tf.constant([[[0.0, 0.0, 1.0, 1.0]]]),
@@ -203,12 +224,12 @@ def theirs(folder: Path, training: bool, *, whole: bool = False) -> Iterator[Any
 
     def prepare(record: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         encoded, label = _parse(record)
-        if whole:
+        if decodes_whole:
             image = tf.io.decode_image(encoded, 3, expand_animations=False)
             image = tf.image.convert_image_dtype(image, tf.float32)
-            image = tf.slice(image, *window(tf.shape(image)))
+            image = tf.slice(image, *choose_crop(tf.shape(image)))
         else:
-            begin, size = window(tf.image.extract_jpeg_shape(encoded))
+            begin, size = choose_crop(tf.image.extract_jpeg_shape(encoded))
             image = tf.image.decode_and_crop_jpeg(encoded, tf.concat([begin[:2], size[:2]], 0), channels=3)
             image = tf.image.convert_image_dtype(image, tf.float32)
         image = tf.compat.v1.image.resize_bicubic([image], [SIZE, SIZE])[0]
@@ -251,10 +272,10 @@ WHOLE, THEIRS, OURS, DALI, ALONE = (
     "TensorFlow alone",
 )
 SIDES: dict[str, Callable[[Path, bool], Iterator[Any]]] = {
-    WHOLE: partial(theirs, whole=True),
-    THEIRS: theirs,
-    OURS: ours,
-    DALI: dali,
+    WHOLE: partial(read_theirs, decodes_whole=True),
+    THEIRS: read_theirs,
+    OURS: read_ours,
+    DALI: read_dali,
 }
 
 

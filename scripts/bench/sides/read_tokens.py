@@ -29,101 +29,119 @@ from tpudata.format.example.value_positions import find_value_positions
 
 LENGTH = 512
 NAMES = ("input_ids", "segment_ids", "positions")
-# Rows that fit the shuffle's window, once taken apart, and rows that do not.
+# Rows that fit the shuffle's window once they are parsed, and rows that do not.
 _FEW, _MANY = 40_960, 131_072
 _SHARDS = 4
 _VOCABULARY = 32_000
 
 
-def pipelines(folder: Path, batch: int) -> Iterator[tuple[str, dict[str, Side]]]:
-    """Yield a title and the pipelines by name, for each way to store tokens and each number of rows."""
+def list_sides(folder: Path, batch_size: int) -> Iterator[tuple[str, dict[str, Side]]]:
+    """Yield a title and the sides by name, for each way to store tokens and each number of rows.
+
+    Args:
+        folder: folder of the datasets, which are written unless they exist.
+        batch_size: rows in a batch.
+    """
     for kind in ("int64 lists", "int32 bytes"):
         for records in (_FEW, _MANY):
             is_raw = kind == "int32 bytes"
-            data = packed(folder / f"tokens-{kind.split()[0]}-{records}", records, is_raw=is_raw)
+            data = write_packed(folder / f"tokens-{kind.split()[0]}-{records}", records, is_raw=is_raw)
             size = sum(path.stat().st_size for path in data.glob("train-*"))
-            # A window of 41,000 rows is filled, and filled anew.
+            # Rounds in which a window of 41,000 rows is filled several times.
             sides = {
-                name: Side(partial(build, data, batch), _MANY // batch, 80)
+                name: Side(partial(build, data, batch_size), batches=_MANY // batch_size, warm_up=80)
                 for name, build in _SIDES.items()
-                if is_raw or build is not _least
+                if is_raw or build is not _read_least
             }
             yield f"tokens: {records:,} rows of {LENGTH} tokens as {kind}, {size / 1e6:.0f} MB", sides
 
 
-def _raw(data: Path, batch: int) -> tf.data.Dataset:
-    return _records(data).batch(batch).prefetch(2)
+def _read_raw(data: Path, batch_size: int) -> tf.data.Dataset:
+    return _read_records(data).batch(batch_size).prefetch(2)
 
 
-def _shuffled(data: Path, batch: int) -> tf.data.Dataset:
-    # What training does: a window of as many rows as ours.
-    return _records(data).repeat().shuffle(_FEW).batch(batch).prefetch(2)
+def _read_raw_shuffled(data: Path, batch_size: int) -> tf.data.Dataset:
+    # A window of as many rows as ours in training.
+    return _read_records(data).repeat().shuffle(_FEW).batch(batch_size).prefetch(2)
 
 
-def _parsed(data: Path, batch: int) -> tf.data.Dataset:
+def _read_and_parse(data: Path, batch_size: int) -> tf.data.Dataset:
     is_raw = open_dataset(str(data)).manifest.features[0].encoding == "raw"
-    return _records(data).batch(batch).map(_parser(is_raw=is_raw), num_parallel_calls=tf.data.AUTOTUNE).prefetch(2)
+    batches = _read_records(data).batch(batch_size)
+    return batches.map(_make_parser(is_raw=is_raw), num_parallel_calls=tf.data.AUTOTUNE).prefetch(2)
 
 
-def _least(data: Path, batch: int) -> tf.data.Dataset:
-    # The least that makes tensors of bytes of int32: it knows where the values are, and checks nothing.
-    first = next(iter(_records(data))).numpy()
-    places = find_value_positions(first)
+def _read_least(data: Path, batch_size: int) -> tf.data.Dataset:
+    """Return the least work that makes tensors of bytes of int32: it knows the positions of values, and checks nothing."""
+    first = next(iter(_read_records(data))).numpy()
+    places = value_places(first)
     assert places is not None
 
-    def cut(records: tf.Tensor) -> dict[str, tf.Tensor]:
+    def slice_records(records: tf.Tensor) -> dict[str, tf.Tensor]:
         matrix = tf.ensure_shape(tf.io.decode_raw(records, tf.uint8), [None, len(first)])
-        parts = {name: matrix[:, places[name].begin : places[name].end] for name in NAMES}
-        return {name: tf.bitcast(tf.reshape(part, [-1, LENGTH, 4]), tf.int32) for name, part in parts.items()}
+        slices = {name: matrix[:, places[name].begin : places[name].end] for name in NAMES}
+        return {name: tf.bitcast(tf.reshape(part, [-1, LENGTH, 4]), tf.int32) for name, part in slices.items()}
 
-    return _records(data).batch(batch).map(cut, num_parallel_calls=tf.data.AUTOTUNE).prefetch(2)
+    batches = _read_records(data).batch(batch_size)
+    return batches.map(slice_records, num_parallel_calls=tf.data.AUTOTUNE).prefetch(2)
 
 
-def _ours(data: Path, batch: int, *, training: bool, targets: bool = False) -> tf.data.Dataset:
-    return tpudata.make_input_fn(str(data), "train", seed=1, training=training, tokens=tpudata.Tokens(targets=targets))(
-        {"batch_size": batch}
-    )
+def _read_ours(data: Path, batch_size: int, *, training: bool, targets: bool = False) -> tf.data.Dataset:
+    tokens = tpudata.Tokens(targets=targets)
+    input_fn = tpudata.make_input_fn(str(data), "train", seed=1, training=training, tokens=tokens)
+    return input_fn({"batch_size": batch_size})
 
 
 _SIDES: dict[str, Callable[[Path, int], tf.data.Dataset]] = {
-    "raw: TFRecordDataset, batch": _raw,
-    "raw, shuffled": _shuffled,
-    "batch, parse_example": _parsed,
-    "least: batch, decode_raw, slices": _least,
-    "tpudata, training": partial(_ours, training=True),
-    "tpudata, training, targets": partial(_ours, training=True, targets=True),
-    "tpudata, evaluation": partial(_ours, training=False),
+    "raw: TFRecordDataset, batch": _read_raw,
+    "raw, shuffled": _read_raw_shuffled,
+    "batch, parse_example": _read_and_parse,
+    "least: batch, decode_raw, slices": _read_least,
+    "tpudata, training": partial(_read_ours, training=True),
+    "tpudata, training, targets": partial(_read_ours, training=True, targets=True),
+    "tpudata, evaluation": partial(_read_ours, training=False),
 }
 
 
-def _records(data: Path) -> tf.data.Dataset:
+def _read_records(data: Path) -> tf.data.Dataset:
     return tf.data.TFRecordDataset(sorted(str(path) for path in data.glob("train-*")))
 
 
-def packed(folder: Path, records: int, *, is_raw: bool) -> Path:
-    """Write packed documents of random tokens, unless they exist."""
+def write_packed(folder: Path, records: int, *, is_raw: bool) -> Path:
+    """Write packed documents of random tokens, unless they exist; return their folder.
+
+    Args:
+        folder: folder of the dataset.
+        records: number of rows.
+        is_raw: whether rows are stored as bytes of int32 instead of lists of int64.
+    """
     if (folder / "manifest.json").exists():
         return folder
 
-    def part(seed: int) -> Iterator[bytes]:
+    def make_records(seed: int) -> Iterator[bytes]:
         random = np.random.default_rng(seed)
-        left = records // _SHARDS
-        while left:
-            # As in text: small ids are frequent, and documents of any length.
-            sizes = random.geometric(1 / 300, 4096)
-            documents = [np.minimum(random.zipf(1.2, size), _VOCABULARY - 1).astype(np.int32) for size in sizes]
+        missing = records // _SHARDS
+        while missing:
+            # As in text, small ids are frequent, and documents have any length.
+            lengths = random.geometric(1 / 300, 4096)
+            documents = [np.minimum(random.zipf(1.2, length), _VOCABULARY - 1).astype(np.int32) for length in lengths]
             (rows,) = pack_rows([Documents.of(documents)], LENGTH, 0)
-            columns = {"input_ids": rows.input_ids, "segment_ids": rows.segment_ids, "positions": rows.positions}
-            kept = {name: values[:left] for name, values in columns.items() if values is not None}
-            count = len(kept["input_ids"])
+            all_columns = {"input_ids": rows.input_ids, "segment_ids": rows.segment_ids, "positions": rows.positions}
+            columns = {name: values[:missing] for name, values in all_columns.items() if values is not None}
+            count = len(columns["input_ids"])
             if is_raw:
                 for row in range(count):
-                    yield encode_example({name: values[row].astype("<i4").tobytes() for name, values in kept.items()})
+                    yield encode_example(
+                        {name: values[row].astype("<i4").tobytes() for name, values in columns.items()}
+                    )
             else:
-                yield from encode_int_examples({name: IntLists.from_rows(values) for name, values in kept.items()})
-            left -= count
+                yield from encode_int_examples({name: IntLists.from_rows(values) for name, values in columns.items()})
+            missing -= count
 
-    shards = [write_shard(str(folder), shard_name("train", n, _SHARDS), part(n)) for n in range(_SHARDS)]
+    shards = [
+        write_shard(str(folder), shard_name("train", number, _SHARDS), make_records(number))
+        for number in range(_SHARDS)
+    ]
     kind, dtype, encoding = ("bytes", "int32", "raw") if is_raw else ("int64", "int64", None)
     manifest = Manifest(
         layout="packed",
@@ -136,13 +154,14 @@ def packed(folder: Path, records: int, *, is_raw: bool) -> Path:
     return folder
 
 
-def _parser(*, is_raw: bool) -> Any:
+def _make_parser(*, is_raw: bool) -> Any:
+    """Return a function that parses batches of records into int32 [batch, 512] by name."""
     stored = tf.io.FixedLenFeature([], tf.string) if is_raw else tf.io.FixedLenFeature([LENGTH], tf.int64)
 
     def parse(records: tf.Tensor) -> Any:
-        found = tf.io.parse_example(records, dict.fromkeys(NAMES, stored))
+        parsed = tf.io.parse_example(records, dict.fromkeys(NAMES, stored))
         if is_raw:
-            return {name: tf.reshape(tf.io.decode_raw(value, tf.int32), (-1, LENGTH)) for name, value in found.items()}
-        return {name: tf.cast(value, tf.int32) for name, value in found.items()}
+            return {name: tf.reshape(tf.io.decode_raw(rows, tf.int32), (-1, LENGTH)) for name, rows in parsed.items()}
+        return {name: tf.cast(rows, tf.int32) for name, rows in parsed.items()}
 
     return parse

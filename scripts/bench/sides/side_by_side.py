@@ -1,8 +1,8 @@
-"""Pipelines that do the same, each in a separate process, measured in turn.
+"""Pipelines that do the same work, each in a separate process, measured in turn.
 
-In one process they would share its processor's caches and its memory: what one pipeline has in advance costs the others. Batches
-are taken by a loop in a graph, as in training: in Python, the objects of a batch of 1,024 records of 842 bytes take 0.1 ms if it is
-(features, labels), half of that if it is one tensor, and reading takes 1.2 ms.
+In one process, the work that one pipeline does in advance would cost the others. A loop in a graph takes the batches, as in
+training: in Python, the objects of a batch of 1,024 records of 842 bytes take 0.1 ms if it is (features, labels), half of that if
+it is one tensor, and reading takes 1.2 ms.
 """
 
 from __future__ import annotations
@@ -33,35 +33,44 @@ class Side(NamedTuple):
     warm_up: int = 5
 
 
-def table(sides: dict[str, Side], batch_size: int, rounds: int) -> None:
-    """Measures in turn, and prints records per CPU second and per second, and the ratio of the former to the first line's."""
+class _Cost(NamedTuple):
+    """Seconds of a round or of a record: CPU time, and by the clock."""
+
+    cpu: float
+    clock: float
+
+
+def print_table(sides: dict[str, Side], batch_size: int, rounds: int) -> None:
+    """Measure sides in turn; print records per CPU second and per second, and the ratio of the first side's CPU time to each."""
     context = multiprocessing.get_context("spawn")
-    started: dict[str, tuple[Any, Connection]] = {}
+    workers: dict[str, tuple[Any, Connection]] = {}
     for name, side in sides.items():
-        ours, theirs = context.Pipe()
-        process = context.Process(target=_serve, args=(theirs, side), daemon=True)
+        connection, worker_connection = context.Pipe()
+        process = context.Process(target=_serve, args=(worker_connection, side), daemon=True)
         process.start()
-        started[name] = process, ours
-        ours.recv()
-    costs: dict[str, list[tuple[float, float]]] = {name: [] for name in sides}
+        workers[name] = process, connection
+        # Until the warm-up is done.
+        connection.recv()
+    costs: dict[str, list[_Cost]] = {name: [] for name in sides}
     for _ in range(rounds):
-        for name, (_, connection) in started.items():
+        for name, (_, connection) in workers.items():
             connection.send(True)
-            cpu, wall = connection.recv()
+            cost: _Cost = connection.recv()
             records = sides[name].batches * batch_size
-            costs[name].append((cpu / records, wall / records))
-    for process, _ in started.values():
+            costs[name].append(_Cost(cost.cpu / records, cost.clock / records))
+    for process, _ in workers.values():
         process.kill()
         process.join()
-    base = costs[next(iter(costs))]
+    base_costs = costs[next(iter(costs))]
     print(f"    {'':34} {'per CPU s':>10} {'per s':>8} {'ratio':>7}")
-    for name, found in costs.items():
-        cpu, wall = (statistics.median(values) for values in zip(*found, strict=True))
-        ratio = statistics.median(theirs[0] / mine[0] for mine, theirs in zip(found, base, strict=True))
-        print(f"    {name:34} {1e-3 / cpu:10.0f} {1e-3 / wall:8.0f} {ratio:7.2f}", flush=True)
+    for name, side_costs in costs.items():
+        cpu, clock = (statistics.median(seconds) for seconds in zip(*side_costs, strict=True))
+        ratio = statistics.median(base.cpu / cost.cpu for cost, base in zip(side_costs, base_costs, strict=True))
+        print(f"    {name:34} {1e-3 / cpu:10.0f} {1e-3 / clock:8.0f} {ratio:7.2f}", flush=True)
 
 
 def _serve(connection: Connection, side: Side) -> None:
+    """Warm a side up and confirm that; then answer each message with the _Cost of a round."""
     import tensorflow as tf
 
     dataset = side.build()
@@ -75,22 +84,23 @@ def _serve(connection: Connection, side: Side) -> None:
     take(tf.constant(side.warm_up))
     connection.send(True)
     while connection.recv():
-        cpu, _ = _settled()
-        wall = time.perf_counter()
+        begin_cpu, _ = _wait_until_idle()
+        begin = time.perf_counter()
         take(tf.constant(side.batches))
-        cpu_after, wall_after = _settled()
-        connection.send((cpu_after - cpu, wall_after - wall))
+        end_cpu, end = _wait_until_idle()
+        connection.send(_Cost(end_cpu - begin_cpu, end - begin))
 
 
-def _settled() -> tuple[float, float]:
-    """Wait until this process is idle; return its CPU time and when it became idle.
+def _wait_until_idle() -> tuple[float, float]:
+    """Wait until this process is idle; return its CPU time, and the time by the clock at which it became idle.
 
     Pipelines work in advance, so a round ends when as much is prepared as at its beginning.
     """
-    cpu, wall = time.process_time(), time.perf_counter()
-    while time.perf_counter() - wall < QUIET:
+    cpu, clock = time.process_time(), time.perf_counter()
+    while time.perf_counter() - clock < QUIET:
         time.sleep(QUIET / 20)
-        now = time.process_time()
-        if now - cpu > QUIET / 10:
-            cpu, wall = now, time.perf_counter()
-    return cpu, wall
+        current_cpu = time.process_time()
+        # A tenth of a core is more than idle threads take.
+        if current_cpu - cpu > QUIET / 10:
+            cpu, clock = current_cpu, time.perf_counter()
+    return cpu, clock

@@ -2,7 +2,7 @@
 
     PYTHON scripts/bench/sides/train_original.py FOLDER CHANNELS
 
-A line contains a number of steps and whether there are hooks; the answer is a line with the steps per second.
+A line contains a number of steps, and 1 for a training with hooks or 0; the answer is a line with the steps per second.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def _input_fn(params: dict[str, Any]) -> Any:
 
 
 class _Clock(v1.train.SessionRunHook):  # type: ignore[misc, name-defined]  # TensorFlow is untyped
-    """A hook that keeps the time of each step. It fetches nothing, and so adds little to the many calls of the original."""
+    """A hook that records the time of each step. It fetches nothing, and so takes little time itself."""
 
     def __init__(self) -> None:
         self.times: list[float] = []
@@ -55,22 +55,22 @@ class _Clock(v1.train.SessionRunHook):  # type: ignore[misc, name-defined]  # Te
         self.times.append(time.monotonic())
 
 
-def _seconds(estimator: Any, steps: int, hooks: bool) -> float:
-    """Return the time of some steps after the first 100. The cost of a call's end, which may be a wait, is excluded."""
-    made = [v1.train.LoggingTensorHook({"loss": "the_loss"}, 100), v1.train.StopAtStepHook(10**9)] if hooks else []
+def _measure(estimator: Any, steps: int, *, has_hooks: bool) -> float:
+    """Return the seconds of some steps after the first 100 of a call, without the end of the call, which may be a wait."""
+    hooks = [v1.train.LoggingTensorHook({"loss": "the_loss"}, 100), v1.train.StopAtStepHook(10**9)] if has_hooks else []
     clock = _Clock()
-    estimator.train(_input_fn, hooks=[*made, clock], steps=100 + steps)
+    estimator.train(_input_fn, hooks=[*hooks, clock], steps=100 + steps)
     return clock.times[-1] - clock.times[99]
 
 
 def main(folder: str, channels: str) -> None:
-    """Answers until the end of stdin."""
+    """Answer lines of stdin until its end."""
     config = tpu.RunConfig(tpu_config=tpu.TPUConfig(100), model_dir=folder, save_checkpoints_secs=None)
     params = {"channels": int(channels)}
     estimator = tpu.TPUEstimator(_model_fn, config=config, params=params, use_tpu=False, train_batch_size=_BATCH)
     for line in sys.stdin:
-        steps, hooks = (int(word) for word in line.split())
-        print(steps / _seconds(estimator, steps, bool(hooks)), flush=True)
+        steps, has_hooks = (int(word) for word in line.split())
+        print(steps / _measure(estimator, steps, has_hooks=bool(has_hooks)), flush=True)
 
 
 if __name__ == "__main__":

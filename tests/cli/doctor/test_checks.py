@@ -5,6 +5,7 @@ Tests call the checks directly: the command also starts programs that load Tenso
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from pathlib import Path
 
@@ -13,7 +14,7 @@ import pytest
 from tests.helpers.datasets import write_dataset
 from tpudata.cli import main
 from tpudata.cli.doctor.checks import check_files, check_labels, check_model_dir, check_shapes
-from tpudata.format import Feature, index_name, open_dataset
+from tpudata.format import Feature, Split, index_name, open_dataset, write_metadata
 
 LABEL = Feature("label", "int64", "int64", num_classes=3)
 X = Feature("x", "float", "float32", (2,))
@@ -59,6 +60,17 @@ def test_accepts_intact_files(folder: str) -> None:
     assert check_files(open_dataset(folder)).state == "ok"
 
 
+def test_accepts_a_split_without_records(folder: str) -> None:
+    manifest = open_dataset(folder).manifest
+    splits = {"empty": Split(()), **manifest.splits}
+    write_metadata(folder, dataclasses.replace(manifest, splits=splits), ["a", "b", "c"])
+    dataset = open_dataset(folder)
+    assert check_files(dataset).state == "ok"
+    labels = check_labels(dataset, None, {})
+    assert labels is not None
+    assert labels.state == "ok"
+
+
 @pytest.mark.parametrize("damage", ["shard missing", "shard cut", "index missing", "index damaged"])
 def test_names_missing_and_damaged_files(folder: str, damage: str) -> None:
     dataset = open_dataset(folder)
@@ -72,6 +84,12 @@ def test_names_missing_and_damaged_files(folder: str, damage: str) -> None:
     assert state == "problem"
     assert str(path) in text
     assert ("Copy the dataset again" in text) == (damage != "index damaged")
+
+
+def test_warns_of_a_missing_shard_in_quarantine(folder: str) -> None:
+    Path(folder, open_dataset(folder).manifest.splits["train"].shards[0].name).unlink()
+    assert main(["verify", folder, "--quarantine"]) == 0
+    assert check_files(open_dataset(folder)).state == "warning"
 
 
 def test_warns_of_records_in_quarantine(folder: str) -> None:

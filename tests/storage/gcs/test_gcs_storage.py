@@ -410,7 +410,7 @@ def test_passes_on_the_message_of_the_store_in_one_line(store: FakeGcs) -> None:
 
 def test_shortens_a_long_message_and_removes_upload_ids(store: FakeGcs, monkeypatch: pytest.MonkeyPatch) -> None:
     text = "GET https://x/y?upload_id=1 <html>\n\n<b>busy</b> " + "la " * 999
-    monkeypatch.setattr("scripts.fake_gcs.api._media", _reject(text))
+    monkeypatch.setattr("scripts.fake_gcs.api._answer_content", _reject(text))
     store.put("b", "a", b"a")
     with pytest.raises(StorageUnavailableError) as found:
         GcsStorage(RetryPolicy(limit=0.01)).read("gs://b/a")

@@ -5,10 +5,11 @@ from __future__ import annotations
 import argparse
 import math
 
+from tpudata.cli.bench.flags import changes_pixels
 from tpudata.format import Dataset
 from tpudata.storage import is_remote
 
-# Decoded images up to 64 x 64 x 3: the cost of a record is not in its pixels, so smaller ones are no faster.
+# Bytes of a decoded image up to which resizing is no advice: the cost of such a record is not in its pixels.
 _SMALL_IMAGE_BYTES = 64 * 64 * 3
 
 
@@ -22,7 +23,6 @@ def advise(limit: str, waits_for: str, dataset: Dataset, flags: argparse.Namespa
         flags: flags of the command.
         is_held: whether training keeps all records in memory.
     """
-    is_encoded = has_pictures(dataset)
     if waits_for == "storage":
         streams = (
             ", read more streams (--streams, reading=tpudata.Reading(streams=N))" if is_remote(dataset.path) else ""
@@ -31,18 +31,11 @@ def advise(limit: str, waits_for: str, dataset: Dataset, flags: argparse.Namespa
             "The cores wait for the storage: bring the dataset nearer (a local disk, a bucket in the same region)"
             f"{streams}, or keep its records in memory with cache=True."
         )
-    if is_encoded and limit == ("decode" if flags.augment or flags.dtype != "uint8" else "input_fn"):
-        once = 'cache="auto" keeps decoded images if they fit in memory'
-        if _estimate_image_bytes(dataset, flags.split) <= _SMALL_IMAGE_BYTES:
-            once = f"{once}, and" if flags.crop is None else "Images this small need no encoding:"
-            return (
-                f"{once} convert --layout raw stores decoded ones if all have one size. More cores help in proportion."
-            )
-        smaller = "Decode fewer pixels: convert with --resize-shorter, slightly larger than the model's input."
-        if flags.crop is None:
-            smaller += f" Or decode once: {once}."
-        return f"{smaller} More cores help in proportion."
-    if limit == "input_fn" and (flags.augment or flags.dtype != "uint8"):
+    # Images are decoded in the last stage unless another one follows.
+    decoding_stage = "decode" if changes_pixels(flags) else "input_fn"
+    if has_pictures(dataset) and limit == decoding_stage:
+        return f"{_advise_on_decoding(dataset, flags)} More cores help in proportion."
+    if limit == "input_fn" and changes_pixels(flags):
         advice = "Omit RandAugment or give it fewer layers" if flags.augment else "Feed uint8"
         return f"{advice}, or let the model do it on the device: --dtype uint8. More cores help in proportion."
     if limit == "read" and dataset.manifest.compression:
@@ -53,13 +46,25 @@ def advise(limit: str, waits_for: str, dataset: Dataset, flags: argparse.Namespa
     return f"{cache_advice}More cores help, and so do more hosts."
 
 
-def _estimate_image_bytes(dataset: Dataset, split: str) -> float:
-    """Return the bytes of a decoded image: by its shape, else about the mean of a split; inf if neither is known."""
+def _advise_on_decoding(dataset: Dataset, flags: argparse.Namespace) -> str:
+    """Return sentences on how to spend less time on decoding images."""
+    # With a crop, a cache keeps encoded images.
+    can_cache = flags.crop is None
+    cache_advice = 'cache="auto" keeps decoded images if they fit in memory'
+    if _estimate_image_bytes(dataset, flags.split) <= _SMALL_IMAGE_BYTES:
+        reason = f"{cache_advice}, and" if can_cache else "Images this small need no encoding:"
+        return f"{reason} convert --layout raw stores decoded ones if all have one size."
+    advice = "Decode fewer pixels: convert with --resize-shorter, slightly larger than the model's input."
+    return f"{advice} Or decode once: {cache_advice}." if can_cache else advice
+
+
+def _estimate_image_bytes(dataset: Dataset, split_name: str) -> float:
+    """Return the bytes of a decoded image: by its shape, or else the mean of a split; inf if neither is known."""
     for feature in dataset.manifest.features:
         if feature.encoding == "image" and feature.is_static:
             return math.prod(size or 1 for size in feature.shape)
-    split_totals = dataset.manifest.split(split)
-    return split_totals.decoded_bytes / split_totals.records if split_totals.decoded_bytes else math.inf
+    split = dataset.manifest.split(split_name)
+    return split.decoded_bytes / split.records if split.decoded_bytes else math.inf
 
 
 def has_pictures(dataset: Dataset) -> bool:

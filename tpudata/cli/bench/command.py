@@ -13,9 +13,9 @@ import tpudata
 from tpudata._gcs_billing import set_billing_header
 from tpudata._tensorflow import require_tensorflow
 from tpudata.cli.bench.advice import advise, has_pictures
-from tpudata.cli.bench.flags import bench_flags
+from tpudata.cli.bench.flags import changes_pixels, parse_bench_flags
 from tpudata.cli.bench.storage import StorageRates, measure_storage
-from tpudata.cli.bench.text import report_text
+from tpudata.cli.bench.text import format_report
 from tpudata.cli.bench.tpu import compile_step
 from tpudata.console.loading import uncollected_loading
 from tpudata.console.quiet import quiet_loading
@@ -27,26 +27,25 @@ if TYPE_CHECKING:
     from tpudata.input.options.reading import Reading
     from tpudata.input.stage_costs import Stage
 
-# Stages that only read: they run once if all records are held in memory.
-_READING = ("read", "check")
-# Share of busy cores above which feeding is limited by the CPU; below it, by something else.
+
+# Share of busy cores from which on the CPU limits feeding.
 _BUSY_SHARE = 0.75
 
 
 def run(argv: Sequence[str]) -> int:
     """Run the command with its flags and return its exit code."""
-    flags = bench_flags(argv)
+    flags = parse_bench_flags(argv)
     report = measure(open_dataset(flags.folder), flags)
     if flags.json:
         json.dump(report, sys.stdout, indent=1)
         print()
     else:
-        print(report_text(report))
+        print(format_report(report))
     return 0
 
 
 def measure(dataset: Dataset, flags: argparse.Namespace) -> dict[str, Any]:
-    """Measure a dataset, as the JSON object that `--json` prints.
+    """Measure how fast a dataset is fed, and return the JSON object that `--json` prints.
 
     Args:
         dataset: the dataset.
@@ -57,19 +56,20 @@ def measure(dataset: Dataset, flags: argparse.Namespace) -> dict[str, Any]:
 
         - `path`, `split`, `training`, `batch_size`, and the number of `cores`.
         - `is_held`: whether all records fit the shuffle's window, so that training reads them only once.
-        - `stages`: of each its `name`, `descriptions` (in words), `records_per_second`, `bytes_per_second` as stored, `cores` that
-          were busy with it, `other_cores` that were busy with other programs, `cpu_seconds_per_record`, all with the stages before
-          it, and `share`: the part that it adds to a record's CPU time, or to its time by the clock; null if it is run only once.
+        - `stages`: for each its `name`, `does` (its work in words), `records_per_second`, `bytes_per_second` as stored, `cores`
+          that were busy with it, `other_cores` that were busy with other programs, `cpu_seconds_per_record`, all including the
+          stages before it; and `share`, what it adds to a record's CPU time or elapsed time, as a share of the whole, null if it
+          runs only once.
         - `limit`: name of the stage that adds most.
-        - `waits_for`: "cores" if all are busy, and shares are of CPU time; otherwise "storage", or "threads": work that does not
-          run on all cores at once.
+        - `waits_for`: "cores" if they are busy, and shares are of CPU time; otherwise shares are of elapsed time, and it is
+          "storage", or "threads" for work that does not run on all cores at once.
         - `advice`: how to feed faster.
-        - `storage`: null on a disk; of an object store `StorageRates.to_json`.
+        - `storage`: null on a disk; for an object store `StorageRates.to_json`.
         - `step`: null without a step time; otherwise `milliseconds`, `records_per_second` that it takes, `is_input_bound`,
           `waiting` (share of the time that the device waits), `cores` that would be enough, null if cores are not the limit, and
-          `storage`, what it takes of an object store (`StorageRates.predict_load`) or null.
-        - `tpu`: null without a TPU; otherwise its `name`, `hosts`, `least_seconds` of a step by its `compiler`, what a host feeds
-          next to that (`FeedingRate.compare`), and `storage` as in `step`.
+          `storage`, its load on an object store (`StorageRates.predict_load`) or null.
+        - `tpu`: null without a TPU; otherwise its `name`, `hosts`, `least_seconds` of a step by its `compiler`, the comparison with
+          what a host feeds (`FeedingRate.compare`), and `storage` as in `step`.
 
     Raises:
         TpudataError: the dataset or a flag does not fit.
@@ -82,9 +82,8 @@ def measure(dataset: Dataset, flags: argparse.Namespace) -> dict[str, Any]:
         from tpudata.input.options.tokens import Tokens
         from tpudata.input.stage_costs import Stages, usable_cores
 
-    # Compiled before any measurement: it checks the model.
+    # Before any measurement, since these check the model and the flags.
     cost = None if flags.tpu is None else compile_step(flags)
-    # Made before any measurement: they check the flags.
     input_fns = _make_input_fns(dataset, flags)
     split = dataset.manifest.split(flags.split)
     stage_runner = Stages(
@@ -101,12 +100,14 @@ def measure(dataset: Dataset, flags: argparse.Namespace) -> dict[str, Any]:
     if stage_runner.reads is not None:
         storage = measure_storage(dataset, flags.split, stage_runner, stages[0], flags.seconds)
     cores = usable_cores()
-    repeated = [stage for stage in stages if not (stage_runner.is_held and stage.name in _READING)]
+    # Records that are all held in memory are read once.
+    repeated_stages = [stage for stage in stages if not (stage_runner.is_held and stage.name == "read")]
     pipeline = stages[-1]
     is_busy = pipeline.cores + pipeline.other_cores >= _BUSY_SHARE * cores
-    shares = _compute_shares(repeated, is_busy=is_busy)
+    shares = _compute_shares(repeated_stages, is_busy=is_busy)
     limit = max(shares, key=lambda name: shares[name])
-    waits_for = "cores" if is_busy else "storage" if limit == "read" else "threads"
+    idle_reason = "storage" if limit == "read" else "threads"
+    waits_for = "cores" if is_busy else idle_reason
     descriptions = _describe_stages(stages, dataset, flags)
     return {
         "path": dataset.path,
@@ -138,7 +139,7 @@ def measure(dataset: Dataset, flags: argparse.Namespace) -> dict[str, Any]:
 
 
 def _make_input_fns(dataset: Dataset, flags: argparse.Namespace) -> dict[str, InputFn]:
-    """Return the stages after parsing: decoding images, if more follows, and the whole pipeline."""
+    """Return the input_fns of the stages after parsing, by name: `decode` if images are changed after it, and `input_fn`."""
     from tpudata.input import CentreCrop, RandAugment, TrainCrop, make_input_fn
 
     crop = None
@@ -158,7 +159,7 @@ def _make_input_fns(dataset: Dataset, flags: argparse.Namespace) -> dict[str, In
         )
 
     pipeline_fn = make_stage_fn(flags.dtype, RandAugment() if flags.augment else None)
-    if (has_pictures(dataset) or crop is not None) and (flags.augment or flags.dtype != "uint8"):
+    if (has_pictures(dataset) or crop is not None) and changes_pixels(flags):
         return {"decode": make_stage_fn("uint8", None), "input_fn": pipeline_fn}
     return {"input_fn": pipeline_fn}
 
@@ -168,21 +169,29 @@ def _make_reading(flags: argparse.Namespace) -> Reading:
 
 
 def _describe_stages(stages: Sequence[Stage], dataset: Dataset, flags: argparse.Namespace) -> dict[str, str]:
-    """Describe what each stage does, by its name."""
-    decoded = ["decode"] if has_pictures(dataset) else []
-    decoded += ["crop"] if flags.crop is not None else ["resize"] if flags.image_size is not None else []
-    finished = [] if any(stage.name == "decode" for stage in stages) else decoded
-    finished = [*finished, *(["augment"] if flags.augment else []), *([flags.dtype] if flags.dtype != "uint8" else [])]
+    """Return the work of each stage in words, by its name."""
+    decoding = ["decode"] if has_pictures(dataset) else []
+    if flags.crop is not None:
+        decoding.append("crop")
+    elif flags.image_size is not None:
+        decoding.append("resize")
+    has_decoding_stage = any(stage.name == "decode" for stage in stages)
+    last_stage = [
+        *([] if has_decoding_stage else decoding),
+        *(["augment"] if flags.augment else []),
+        *([flags.dtype] if flags.dtype != "uint8" else []),
+        "batch",
+    ]
     return {
         "read": f"read from the storage, {'unpack' if dataset.manifest.compression else 'compare checksums'}",
         "parse": f"+ parse, {'shuffle' if flags.training else 'in order'}",
-        "decode": f"+ {', '.join(decoded)}",
-        "input_fn": f"+ {', '.join([*finished, 'batch'])}: the whole input_fn",
+        "decode": f"+ {', '.join(decoding)}",
+        "input_fn": f"+ {', '.join(last_stage)}: the whole input_fn",
     }
 
 
 def _compute_shares(stages: Sequence[Stage], *, is_busy: bool) -> dict[str, float]:
-    """Return by stage its share of a record's CPU time if the cores are busy, otherwise of the elapsed time."""
+    """Return by stage the share that it adds to a record's CPU time if the cores are busy, otherwise to its elapsed time."""
     added_costs, max_cost = {}, 0.0
     for stage in stages:
         cost = stage.cpu_per_record if is_busy else 1 / stage.rate
@@ -195,6 +204,7 @@ def _compute_shares(stages: Sequence[Stage], *, is_busy: bool) -> dict[str, floa
 def _describe_step(
     pipeline: Stage, flags: argparse.Namespace, storage: StorageRates | None, *, is_busy: bool
 ) -> dict[str, Any] | None:
+    """Return the entry `step` of the report; None without a step time."""
     if flags.step_time is None:
         return None
     needed_rate = flags.batch_size / (flags.step_time / 1000)
@@ -209,6 +219,7 @@ def _describe_step(
 
 
 def _compare_with_tpu(pipeline: Stage, cost: StepCost, cores: int, storage: StorageRates | None) -> dict[str, Any]:
+    """Return the entry `tpu` of the report, for a step of this cost."""
     from tpudata.devices.tpu_compiler.step_cost import FeedingRate
 
     comparison = FeedingRate(pipeline.rate, pipeline.cpu_per_record, cores).compare(cost)

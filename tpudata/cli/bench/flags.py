@@ -14,12 +14,13 @@ from tpudata.train.options.train_options import TrainOptions
 # Options of training that shape its input.
 _INPUT_OPTIONS = ("image_size", "crop", "augment", "sequence_length", "truncate", "pad")
 _DTYPES = ("uint8", "float32", "bfloat16", "float16")
-# Pieces of an object store come many at a time, and windows of 512 MiB: a measurement has several of them.
+# Default duration of a measurement, on a disk and on an object store: records of a store come in windows of 512 MiB, of which a
+# measurement needs several.
 _SECONDS, _REMOTE_SECONDS = 5.0, 20.0
 
 
-def bench_flags(argv: Sequence[str]) -> argparse.Namespace:
-    """Return the flags of the command, `--tpu` as a TPUSlice.
+def parse_bench_flags(argv: Sequence[str]) -> argparse.Namespace:
+    """Parse and check the flags of the command; `--tpu` becomes a TPUSlice, and `--seconds` gets its default.
 
     Raises:
         UsageError: they are wrong.
@@ -43,6 +44,11 @@ def bench_flags(argv: Sequence[str]) -> argparse.Namespace:
     return flags
 
 
+def changes_pixels(flags: argparse.Namespace) -> bool:
+    """Return whether images are augmented, or converted to floats, after they are decoded."""
+    return bool(flags.augment) or flags.dtype != "uint8"
+
+
 def new_parser() -> FlagParser:
     """Return the parser of the command's flags."""
     parser = FlagParser(
@@ -59,7 +65,7 @@ def new_parser() -> FlagParser:
     options = list_options(TrainOptions)
     for name in _INPUT_OPTIONS:
         add_option(parser, options[name])
-    # Options of a training are None if they are not passed; these have the types that the input needs.
+    # `tpudata train` needs None for an option that is not passed; the input needs these values.
     parser.set_defaults(augment=False, truncate=False, pad=[])
     parser.add_argument(
         "--dtype",

@@ -1,4 +1,4 @@
-"""Rates of an object store, for one request and many, and the load that a rate of records puts on it."""
+"""Rates at which an object store serves one request and many, and the load that feeding puts on it."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class StorageRates:
 
     Attributes:
         latency_seconds: time of a request for a byte, on an open connection.
-        stream_rate: bytes per second of one piece after the other.
-        streams: number of pieces that were read at the same time.
-        rate: bytes per second of all of them.
+        stream_rate: bytes per second of one stream, which reads one piece after the other.
+        streams: number of streams that read at the same time for `rate`.
+        rate: bytes per second of all streams together.
         cpu_per_byte: seconds of CPU time for a byte that is read.
         record_bytes: mean size of a record as stored.
         piece_memory: bytes of memory that a piece takes while it is read.
@@ -51,11 +51,11 @@ class StorageRates:
         }
 
     def predict_load(self, records_per_second: float) -> dict[str, Any]:
-        """Return the load that a rate of records puts on the store, as a JSON object.
+        """Predict the load that a rate of records puts on the store and on this machine.
 
         Returns:
-            `bytes_per_second`; the `streams` that give it if each has the rate of one alone, their `memory_bytes`, and the `cores`
-            that are busy with reading.
+            A JSON object: `bytes_per_second`; the number of `streams` that give them if each is as fast as one alone; the
+            `memory_bytes` that these take; and the number of `cores` that are busy with reading.
         """
         rate = records_per_second * self.record_bytes
         streams = math.ceil(rate / self.stream_rate)
@@ -67,14 +67,16 @@ class StorageRates:
         }
 
 
-def measure_storage(dataset: Dataset, split_name: str, stages: Stages, read: Stage, seconds: float) -> StorageRates:
+def measure_storage(
+    dataset: Dataset, split_name: str, stages: Stages, reading_stage: Stage, seconds: float
+) -> StorageRates:
     """Measure the store of a dataset.
 
     Args:
         dataset: the dataset, on an object store.
         split_name: name of the split.
         stages: stages of feeding it.
-        read: the measured first stage.
+        reading_stage: measurement of the first stage, which only reads.
         seconds: duration of the measurement of one stream.
 
     Raises:
@@ -88,19 +90,21 @@ def measure_storage(dataset: Dataset, split_name: str, stages: Stages, read: Sta
         latency_seconds=_measure_latency(dataset.shard_path(split.shards[0])),
         stream_rate=stages.measure_stream(seconds).rate * record_bytes,
         streams=stages.reads,
-        rate=read.rate * record_bytes,
-        cpu_per_byte=read.cpu_per_record / record_bytes,
+        rate=reading_stage.rate * record_bytes,
+        cpu_per_byte=reading_stage.cpu_per_record / record_bytes,
         record_bytes=record_bytes,
         piece_memory=stages.piece_memory,
     )
 
 
 def _measure_latency(path: str) -> float:
-    storage, seconds = storage_for(path), []
-    # The first request may make a connection and get a token.
+    """Return the median of the seconds that a request for the first byte of a file takes."""
+    storage = storage_for(path)
+    seconds = []
     for _ in range(1 + _REQUESTS):
         begin = time.perf_counter()
-        # One request: bytes that are not checked are asked for twice.
+        # `is_checked`, because the storage reads bytes twice that its caller does not check.
         storage.read_range(path, 0, 1, is_checked=True)
         seconds.append(time.perf_counter() - begin)
+    # The first request may make a connection and get a token.
     return statistics.median(seconds[1:])

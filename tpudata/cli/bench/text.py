@@ -10,8 +10,8 @@ from tpudata.console.tables import bytes_text, count_text, table
 _NOTED_SHARE = 0.1
 
 
-def report_text(report: dict[str, Any]) -> str:
-    """Return the object that `--json` prints as a table, with the conclusions as sentences."""
+def format_report(report: dict[str, Any]) -> str:
+    """Return the report of `tpudata.cli.bench.command.measure` as a table, with the conclusions as sentences."""
     rows = [["stage", "records/s", "as stored", "cores busy", "CPU a record", "share"]]
     rows += [
         [
@@ -26,22 +26,23 @@ def report_text(report: dict[str, Any]) -> str:
     ]
     pipeline = report["stages"][-1]
     order = "training order" if report["training"] else "in order, repeated"
-    limiting = next(stage for stage in report["stages"] if stage["name"] == report["limit"])
+    limit = next(stage for stage in report["stages"] if stage["name"] == report["limit"])
     unit = "CPU time" if report["waits_for"] == "cores" else "time"
-    text = (
+    conclusions = [
         f"{count_text(round(pipeline['records_per_second']))} records/s are fed. The limit is the stage"
-        f" {limiting['does'].removeprefix('+ ')!r}: {limiting['share']:.0%} of the {unit}.\n{report['advice']}"
-    )
+        f" {limit['does'].removeprefix('+ ')!r}: {limit['share']:.0%} of the {unit}.",
+        report["advice"],
+    ]
     if pipeline["other_cores"] > _NOTED_SHARE * report["cores"]:
-        text += (
-            f"\nOther programs kept {pipeline['other_cores']:.1f} cores busy: without them, more records would be fed."
+        conclusions.append(
+            f"Other programs kept {pipeline['other_cores']:.1f} cores busy: without them, more records would be fed."
         )
     if report["is_held"]:
-        text = "All records fit the shuffle's window: they are read once, and then fed from memory.\n" + text
+        conclusions.insert(0, "All records fit the shuffle's window: they are read once, and then fed from memory.")
     parts = [
         f"{report['path']}: split {report['split']}, {order}, batches of {count_text(report['batch_size'])}",
         table(rows, right=range(1, 6)),
-        text,
+        "\n".join(conclusions),
     ]
     if report["storage"] is not None:
         parts.append(_format_storage(report["storage"]))
@@ -52,11 +53,12 @@ def report_text(report: dict[str, Any]) -> str:
     return "\n\n".join(parts)
 
 
-def _format_step(step: dict[str, Any], fed: float) -> str:
+def _format_step(step: dict[str, Any], fed_rate: float) -> str:
+    """Return sentences that compare the records per second of a step with those that are fed."""
     needed_rate = step["records_per_second"]
     demand = f"A step of {step['milliseconds']:g} ms takes {count_text(round(needed_rate))} records/s"
     if not step["is_input_bound"]:
-        text = f"{demand}: training is not input-bound, {fed / needed_rate:.3g} times as many are fed."
+        text = f"{demand}: training is not input-bound, {fed_rate / needed_rate:.3g} times as many are fed."
         return text + _format_load(step["storage"])
     text = f"{demand}: training is input-bound, and the device waits {step['waiting']:.0%} of the time."
     if step["cores"] is not None:
@@ -73,6 +75,7 @@ def _format_storage(storage: dict[str, Any]) -> str:
 
 
 def _format_tpu(tpu: dict[str, Any]) -> str:
+    """Return sentences that compare the records per second of a TPU with those that are fed."""
     if tpu["needed"] is None:
         return f"A {tpu['name']} has no work in a step, so that its rate has no bound."
     host = "it" if tpu["hosts"] == 1 else f"each of its {tpu['hosts']} hosts"
@@ -89,7 +92,7 @@ def _format_tpu(tpu: dict[str, Any]) -> str:
 
 
 def _format_load(load: dict[str, Any] | None) -> str:
-    """Format the load of a rate on an object store."""
+    """Return a line on the load on an object store, see `StorageRates.predict_load`; empty for None."""
     if load is None:
         return ""
     return (

@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 
 
 def compile_step(flags: argparse.Namespace) -> StepCost:
-    """Compile the training step of `--model` for `--tpu`; each of its hosts feeds `--batch-size` records.
+    """Compile the training step of `--model` for `--tpu`, and return its cost; each host feeds `--batch-size` records a step.
 
     Raises:
         RehearsalError: the TPU would reject the step.
         TpudataError: the model does not fit the dataset, or the step was not compiled; the message says why.
     """
-    # The compiler uses no chip; jax would start those of this machine.
+    # The compiler needs no chip, but jax would start those of this machine.
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
     from tpudata.devices.tpu_compiler.compiler import missing_compiler
     from tpudata.estimator import ModeKeys, check_tpu_compatibility
@@ -43,7 +43,7 @@ def compile_step(flags: argparse.Namespace) -> StepCost:
 
 
 def _train_flags(flags: argparse.Namespace) -> list[str]:
-    """Return the flags of `tpudata train` for the step that is fed."""
+    """Return the flags of `tpudata train` that rehearse the step on the records that this command feeds."""
     options = {
         "model": flags.model,
         "data": flags.folder,

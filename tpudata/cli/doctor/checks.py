@@ -14,6 +14,7 @@ import numpy as np
 from tpudata.console.tables import count_text
 from tpudata.errors import StorageError, TpudataError
 from tpudata.format import Dataset, Feature, decode_example, index_name
+from tpudata.format.layout import INDEX_FOLDER
 from tpudata.format.manifest.model_features import fed_features, is_sequence, label_feature
 from tpudata.models import learns_label_maps, param_defaults
 from tpudata.source import RecordSource
@@ -22,8 +23,8 @@ from tpudata.storage.local.local_storage import TEMPORARY_PREFIX
 
 OK, WARNING, PROBLEM = "ok", "warning", "problem"
 _TEST_CONTENT = b"tpudata doctor"
-# Number of records whose labels are checked, spread over a split.
-_CHECKED_RECORDS = 2000
+# Number of records whose labels are checked, spread over a split, and of those that are read at a time.
+_CHECKED_RECORDS, _BATCH = 2000, 64
 
 
 class DoctorLine(NamedTuple):
@@ -61,20 +62,21 @@ def _list_missing_folders(folder: str) -> list[Path]:
 
 
 def _write_and_read(folder: str) -> DoctorLine:
+    """Write, read and delete a small file in a folder, and report the first of these steps that fails."""
     storage = storage_for(folder)
     path = storage.join(folder, f"{TEMPORARY_PREFIX}doctor-{uuid.uuid4().hex}")
-    done = "written"
+    step = "written"
     try:
         storage.check_writable(folder)
         with storage.create(path) as file:
             file.write(_TEST_CONTENT)
-        done = "read"
+        step = "read"
         content = storage.read(path)
         if content != _TEST_CONTENT:
             return DoctorLine(
                 "model dir", PROBLEM, f"{folder}: a file came back as {content[:20]!r}. Use another store."
             )
-        done = "deleted"
+        step = "deleted"
         storage.delete(path)
         if storage.stat(path) is not None:
             return DoctorLine(
@@ -84,7 +86,7 @@ def _write_and_read(folder: str) -> DoctorLine:
         return DoctorLine(
             "model dir",
             PROBLEM,
-            f"no file can be {done} in {folder}: {error} Grant the permission, or pass another folder.",
+            f"no file can be {step} in {folder}: {error} Grant the permission, or pass another folder.",
         )
     return DoctorLine("model dir", OK, f"{folder}: a file was written, read and deleted")
 
@@ -94,13 +96,15 @@ def check_files(dataset: Dataset) -> DoctorLine:
     storage = storage_for(dataset.path)
     try:
         shards = {entry.name: entry for entry in storage.list(dataset.path)}
-        indexes = {entry.name for entry in storage.list(storage.join(dataset.path, "index"))}
+        indexes = {entry.name for entry in storage.list(storage.join(dataset.path, INDEX_FOLDER))}
         problems = list(_find_file_problems(dataset, shards, indexes))
-        if not problems:
-            first = next(iter(dataset.manifest.splits.values())).shards[0]
+        shards_in_order = (shard for split in dataset.manifest.splits.values() for shard in split.shards)
+        # A missing shard in quarantine has no bytes.
+        first = next((shard for shard in shards_in_order if dataset.quarantine.of(shard).bytes), None)
+        if not problems and first is not None:
             dataset.index(first)
             storage.read_range(dataset.shard_path(first), 0, 1)
-    except (StorageError, TpudataError) as error:
+    except TpudataError as error:
         return DoctorLine("files", PROBLEM, str(error))
     total = sum(len(split.shards) for split in dataset.manifest.splits.values())
     if problems:
@@ -121,15 +125,24 @@ def check_files(dataset: Dataset) -> DoctorLine:
 
 
 def _find_file_problems(dataset: Dataset, shards: Mapping[str, Any], indexes: set[str]) -> Iterator[str]:
+    """Yield a problem for each shard and index that is missing, or differs from the manifest.
+
+    Args:
+        dataset: the dataset.
+        shards: entries of the files in its folder, by name.
+        indexes: names of the files in the folder of indexes.
+    """
     for split in dataset.manifest.splits.values():
         for shard in split.shards:
-            expected = dataset.quarantine.for_shard(shard).bytes
+            # A shard in quarantine has the size that it had then.
+            expected_bytes = dataset.quarantine.of(shard).bytes
             stored = shards.get(shard.name)
-            if stored is None and expected:
-                yield f"{dataset.shard_path(shard)} is missing"
-            elif stored is not None and stored.size != expected:
-                yield f"{stored.path} has {count_text(stored.size)} bytes (expected {count_text(expected)})"
-            elif stored is not None and expected == shard.bytes and stored.crc32c not in (None, shard.crc32c):
+            if stored is None:
+                if expected_bytes:
+                    yield f"{dataset.shard_path(shard)} is missing"
+            elif stored.size != expected_bytes:
+                yield f"{stored.path} has {count_text(stored.size)} bytes (expected {count_text(expected_bytes)})"
+            elif expected_bytes == shard.bytes and stored.crc32c not in (None, shard.crc32c):
                 yield f"{stored.path} has checksum {stored.crc32c:08x} (expected {shard.crc32c:08x})"
             if index_name(shard.name).rpartition("/")[2] not in indexes:
                 yield f"{dataset.path}/{index_name(shard.name)} is missing"
@@ -140,7 +153,8 @@ def check_shapes(dataset: Dataset, flag_values: Mapping[str, str | None]) -> Doc
 
     Args:
         dataset: the dataset.
-        flag_values: the flags that bring records to one shape, `image-size`, `crop` and `sequence-length`; None if omitted.
+        flag_values: values of the flags that bring records to one shape, by name: `image-size`, `crop` and `sequence-length`; None
+            for a flag that is not passed.
     """
     label = label_feature(dataset.manifest)
     fed = [*fed_features(dataset.manifest, label), *([] if label is None else [label])]
@@ -153,6 +167,7 @@ def check_shapes(dataset: Dataset, flag_values: Mapping[str, str | None]) -> Doc
 
 
 def _find_shape_problem(feature: Feature, flag_values: Mapping[str, str | None]) -> str:
+    """Return the problem with the shape of a feature, and its fix; empty if all records have one shape."""
     if feature.is_static:
         return ""
     if feature.is_image_file:
@@ -182,7 +197,12 @@ def check_labels(dataset: Dataset, model: str | None, params: Mapping[str, Any])
     if label is None or label.kind != "int64" or (model is not None and learns_label_maps(model)):
         return None
     try:
-        labels = [value for split in dataset.manifest.splits for value in _sample_labels(dataset, split, label.name)]
+        labels = [
+            number
+            for name, split in dataset.manifest.splits.items()
+            if split.records
+            for number in _sample_labels(dataset, name, label.name)
+        ]
     except TpudataError as error:
         return DoctorLine("labels", PROBLEM, f"{error} Run tpudata verify {dataset.path}.")
     if not labels:
@@ -197,15 +217,12 @@ def check_labels(dataset: Dataset, model: str | None, params: Mapping[str, Any])
             PROBLEM,
             f"{stored} (expected {label.label_offset} to {largest_label}, by the manifest). Convert the data again.",
         )
-    outputs, first = _find_outputs(model, params, label)
+    first, outputs = _find_outputs(model, params, label)
     if outputs is None:
-        class_count = (
-            f"{count_text(classes, 'class', 'classes')}"
-            if classes is not None
-            else "no number of classes in the manifest"
-        )
-        state = OK if classes is not None or model is None else WARNING
-        return DoctorLine("labels", state, f"{stored}; {class_count}")
+        if classes is not None:
+            return DoctorLine("labels", OK, f"{stored}; {count_text(classes, 'class', 'classes')}")
+        state = OK if model is None else WARNING
+        return DoctorLine("labels", state, f"{stored}; no number of classes in the manifest")
     if not first <= low <= high < first + outputs:
         return DoctorLine(
             "labels",
@@ -215,20 +232,20 @@ def check_labels(dataset: Dataset, model: str | None, params: Mapping[str, Any])
     return DoctorLine("labels", OK, f"{stored}; {model} has {count_text(outputs, 'output')} from {first}")
 
 
-def _find_outputs(model: str | None, params: Mapping[str, Any], label: Feature) -> tuple[int | None, int]:
-    """Return the number of a model's classes and its first label; None if unknown."""
+def _find_outputs(model: str | None, params: Mapping[str, Any], label: Feature) -> tuple[int, int | None]:
+    """Return the label of a model's first output, and the number of its outputs; None if that is unknown."""
     if model is None:
-        return None, 0
+        return 0, None
     defaults = param_defaults(model)
     first = int(params.get("label_offset", label.label_offset)) if defaults and "label_offset" in defaults else 0
     num_classes = params.get("num_classes")
     if num_classes is not None:
-        return int(num_classes), first
+        return first, int(num_classes)
     if defaults is None or "num_classes" not in defaults:
-        return None, first
+        return first, None
     if label.num_classes is not None:
-        return label.num_classes + label.label_offset - first, first
-    return (defaults["num_classes"] if isinstance(defaults["num_classes"], int) else None), first
+        return first, label.num_classes + label.label_offset - first
+    return first, defaults["num_classes"] if isinstance(defaults["num_classes"], int) else None
 
 
 def _sample_labels(dataset: Dataset, split: str, name: str) -> list[int]:
@@ -236,7 +253,7 @@ def _sample_labels(dataset: Dataset, split: str, name: str) -> list[int]:
     source = RecordSource(dataset.path, split, decode=None)
     numbers = np.unique(np.linspace(0, len(source) - 1, min(len(source), _CHECKED_RECORDS)).astype(int)).tolist()
     labels: list[int] = []
-    for start in range(0, len(numbers), 64):
-        for record in source.__getitems__(numbers[start : start + 64]):
+    for start in range(0, len(numbers), _BATCH):
+        for record in source.__getitems__(numbers[start : start + _BATCH]):
             labels += [int(value) for value in decode_example(record).get(name, [])]
     return labels

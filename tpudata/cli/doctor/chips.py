@@ -10,7 +10,7 @@ from typing import Any
 from tpudata.console.tables import count_text
 from tpudata.errors import TpudataError
 
-# Rows of the square matrices, and approximate duration of their multiplication in seconds.
+# Rows of the square matrices, approximate seconds of a measurement, and most multiplications in it.
 _ROWS = 4096
 _SECONDS = 0.5
 _MOST_TIMES = 10_000
@@ -39,15 +39,15 @@ def find_chips() -> str:
         if count_chips():
             raise
         raise NoTPUError(str(error) if jax is None else f"{_suggest_replacement(jax)} {error}") from None
-    local = [device for device in devices if device.process_index == jax.process_index()]
-    kinds = Counter(device.device_kind for device in local)
-    words = ", ".join(f"{count_text(count, 'chip')} of {kind}" for kind, count in kinds.items())
-    elsewhere = f" ({len(devices)} on all machines of the slice)" if len(devices) > len(local) else ""
-    rate = multiplication_rate(jax, local, "bfloat16")
-    return f"{words}{elsewhere}: {rate / 1e9:,.0f} GFLOP/s (bfloat16)"
+    local_devices = [device for device in devices if device.process_index == jax.process_index()]
+    kinds = Counter(device.device_kind for device in local_devices)
+    chips = ", ".join(f"{count_text(count, 'chip')} of {kind}" for kind, count in kinds.items())
+    all_chips = f" ({len(devices)} on all machines of the slice)" if len(devices) > len(local_devices) else ""
+    rate = measure_multiplication_rate(jax, local_devices, "bfloat16")
+    return f"{chips}{all_chips}: {rate / 1e9:,.0f} GFLOP/s (bfloat16)"
 
 
-def multiplication_rate(
+def measure_multiplication_rate(
     jax: Any, devices: Sequence[Any], dtype: str, rows: int = _ROWS, duration: float = _SECONDS
 ) -> float:
     """Return the floating-point operations per second of devices that multiply matrices at the same time.
@@ -57,7 +57,7 @@ def multiplication_rate(
         devices: the devices.
         dtype: name of the dtype of the matrices.
         rows: rows of the square matrices.
-        duration: approximate number of seconds to measure.
+        duration: approximate seconds of the measurement.
 
     Raises:
         TpudataError: a product is wrong.
@@ -68,7 +68,7 @@ def multiplication_rate(
     def multiply(matrix: Any, times: Any) -> Any:
         return jax.lax.fori_loop(0, times, lambda _, product: product @ matrix, matrix).astype("float32").sum()
 
-    def measure(times: int) -> float:
+    def measure_seconds(times: int) -> float:
         started = time.monotonic()
         # Each row of a product of matrices whose values are all 1 / rows adds up to 1.
         for device, total in zip(devices, [multiply(matrix, times) for matrix in matrices], strict=True):
@@ -78,13 +78,14 @@ def multiplication_rate(
                 )
         return time.monotonic() - started
 
-    measure(1)  # compiles
-    times = max(1, min(_MOST_TIMES, round(duration / measure(1))))
-    return 2 * rows**3 * times * len(devices) / measure(times)
+    measure_seconds(1)  # The first call compiles.
+    times = max(1, min(_MOST_TIMES, round(duration / measure_seconds(1))))
+    # Each value of a product takes `rows` multiplications and as many additions.
+    return 2 * rows**3 * times * len(devices) / measure_seconds(times)
 
 
 def _check_version() -> None:
-    # It imports jax.
+    # Imported here, since the module imports jax.
     from tpudata.devices.spmd.stablehlo import require_version
 
     require_version()

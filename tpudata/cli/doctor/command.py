@@ -30,13 +30,13 @@ from tpudata.errors import MissingExtraError, TpudataError
 from tpudata.format import open_dataset
 from tpudata.installation import install_command, installed_versions
 
-# TensorFlow with the TPU runtime that ended with 2.20: its import aborts with libtpu of this version and later.
+# TensorFlow with the TPU runtime that ended with 2.20: its import aborts with this version of libtpu and later ones.
 _TENSORFLOW_TPU = "tensorflow_tpu"
-_LIBTPU_WITHOUT_TENSORFLOW = (0, 0, 32)
-# Packages that each bring the module tensorflow.
-_TENSORFLOW = ("tensorflow", "tensorflow-cpu", _TENSORFLOW_TPU)
+_FIRST_ABORTING_LIBTPU = (0, 0, 32)
+# Packages that contain the module tensorflow.
+_TENSORFLOW_PACKAGES = ("tensorflow", "tensorflow-cpu", _TENSORFLOW_TPU)
 _PACKAGES = (
-    *_TENSORFLOW,
+    *_TENSORFLOW_PACKAGES,
     "tf_keras",
     "keras",
     "jax",
@@ -48,6 +48,7 @@ _PACKAGES = (
     "sentencepiece",
     "tokenizers",
 )
+# State of a line on something that is absent, which is no problem.
 _NONE = "none"
 _NO_ANSWER = "no answer"
 
@@ -64,40 +65,40 @@ def run(argv: Sequence[str]) -> int:
     """
     flags = parse_flags(argv)
     limit = flags.time_limit
-    lines = _ReportPrinter(is_json=flags.json)
-    lines.add("versions", *_check_versions())
-    lines.add("devices", *_run_probe(limit, PROBLEM, "devices"))
+    report = _Report(is_json=flags.json)
+    report.add("versions", *_check_versions())
+    report.add("devices", *_run_probe(limit, PROBLEM, "devices"))
     state, text = _hint_at_hosts(*_run_probe(limit, PROBLEM, "tpu"))
-    lines.add("TPU", PROBLEM if flags.use_tpu and state == _NONE else state, text)
+    report.add("TPU", PROBLEM if flags.use_tpu and state == _NONE else state, text)
     on_gcs = any((path or "").startswith("gs://") for path in (flags.data, flags.model_dir))
-    lines.add("credentials", *_run_probe(limit, PROBLEM if on_gcs else _NONE, "credentials"))
+    report.add("credentials", *_run_probe(limit, PROBLEM if on_gcs else _NONE, "credentials"))
     if flags.model_dir is not None:
-        lines.add(*check_model_dir(flags.model_dir))
+        report.add(*check_model_dir(flags.model_dir))
     if flags.data is not None:
-        lines.add("dataset", *_run_probe(limit, PROBLEM, "data", flags.data))
-        if lines.states["dataset"] == OK:
-            _check_dataset(flags, lines)
-    if flags.model is not None and not lines.has_problem:
-        # It prints numbers of the step.
-        shown = contextlib.redirect_stdout(io.StringIO()) if flags.json else contextlib.nullcontext()
+        report.add("dataset", *_run_probe(limit, PROBLEM, "data", flags.data))
+        if report.states["dataset"] == OK:
+            _check_dataset(flags, report)
+    if flags.model is not None and not report.has_problem:
+        # The rehearsal prints numbers of the step, which would break the JSON object.
+        output = contextlib.redirect_stdout(io.StringIO()) if flags.json else contextlib.nullcontext()
         try:
-            with shown:
+            with output:
                 _rehearse(flags.model, flags.data, rehearsal_flags(flags))
-            lines.add("rehearsal", OK, f"{flags.model}: nothing that a TPU would reject")
+            report.add("rehearsal", OK, f"{flags.model}: nothing that a TPU would reject")
         except TpudataError as error:
             if not flags.json:
                 raise
-            lines.add("rehearsal", PROBLEM, str(error))
+            report.add("rehearsal", PROBLEM, str(error))
     if flags.json:
-        print(json.dumps({"ok": not lines.has_problem, "checks": lines.checks}, indent=1))
-    return TpudataError.exit_code if lines.has_problem else 0
+        print(json.dumps({"ok": not report.has_problem, "checks": report.checks}, indent=1))
+    return TpudataError.exit_code if report.has_problem else 0
 
 
-class _ReportPrinter:
-    """Findings, each printed as it is found.
+class _Report:
+    """The lines of the report, each printed when it is added.
 
     Args:
-        is_json: whether they are collected for `--json` instead.
+        is_json: whether lines are only collected, for `--json`.
 
     Attributes:
         states: states by the names of lines.
@@ -122,49 +123,56 @@ class _ReportPrinter:
             print(table([(f"{name:<11}", f"{state:<7}", text)]), flush=True)
 
 
-def _check_dataset(flags: argparse.Namespace, lines: _ReportPrinter) -> None:
-    """Add the lines of a dataset that can be opened."""
+def _check_dataset(flags: argparse.Namespace, report: _Report) -> None:
+    """Add the lines about the dataset of `--data`, which can be opened, to the report."""
     from tpudata.train.options.config_file import PARAMS, parse_param
 
     dataset = open_dataset(flags.data)
     config = read_config(flags.config)
     split = flags.train_split
     params = {**config.get(PARAMS, {}), **dict(map(parse_param, flags.param))}
-    lines.add(*check_files(dataset))
+    report.add(*check_files(dataset))
     if split not in dataset.manifest.splits:
-        has = ", ".join(dataset.manifest.splits)
-        lines.add("split", PROBLEM, f"no split {split!r} (the dataset has {has}). Pass --train-split.")
+        split_names = ", ".join(dataset.manifest.splits)
+        report.add("split", PROBLEM, f"no split {split!r} (the dataset has {split_names}). Pass --train-split.")
         return
     flag_values = {name: flag_or_config(flags, config, name) for name in SHAPE_FLAGS}
     batch_size = flag_or_config(flags, config, "batch-size")
-    lines.add(*check_shapes(dataset, flag_values))
+    report.add(*check_shapes(dataset, flag_values))
     labels = check_labels(dataset, flags.model, params)
     if labels is not None:
-        lines.add(*labels)
-    if lines.has_problem:
+        report.add(*labels)
+    if report.has_problem:
         return
-    words = [flag_values[name] or "" for name in SHAPE_FLAGS]
-    lines.add("memory", *_run_probe(flags.time_limit, WARNING, "memory", flags.data, split, *words))
+    shape_words = [flag_values[name] or "" for name in SHAPE_FLAGS]
+    report.add("memory", *_run_probe(flags.time_limit, WARNING, "memory", flags.data, split, *shape_words))
     if batch_size is not None:
-        timed = (flags.data, split, batch_size, flags.step_time or "", *words)
-        lines.add("feeding", *_run_probe(flags.time_limit, WARNING, "feeding", *timed))
+        feeding_words = (flags.data, split, batch_size, flags.step_time or "", *shape_words)
+        report.add("feeding", *_run_probe(flags.time_limit, WARNING, "feeding", *feeding_words))
 
 
 def _check_versions() -> tuple[str, str]:
+    """Return the state and the text of the line about versions."""
     versions = installed_versions(_PACKAGES)
     text = ", ".join(f"{name} {version}" for name, version in versions.items())
     text = f"tpudata {__version__}, Python {platform.python_version()}, {text}"
     libtpu = tuple(map(int, re.findall(r"\d+", versions.get("libtpu", ""))))
-    if _TENSORFLOW_TPU in versions and libtpu >= _LIBTPU_WITHOUT_TENSORFLOW:
+    if _TENSORFLOW_TPU in versions and libtpu >= _FIRST_ABORTING_LIBTPU:
         fix = f"pip uninstall {_TENSORFLOW_TPU} tensorflow; {install_command('tpu')}"
         return PROBLEM, f"{text}. {_TENSORFLOW_TPU} ends Python with this libtpu as it is imported. Run: {fix}"
-    if not versions.keys() & set(_TENSORFLOW):
+    if not versions.keys() & set(_TENSORFLOW_PACKAGES):
         return _NONE, f"{text}. {MissingExtraError('Training', 'tensorflow')}"
     return OK, text
 
 
-def _run_probe(limit: int, otherwise: str, *words: str) -> tuple[str, str]:
-    """Run a probe in a separate process; return its state, `otherwise` if it fails, and its text."""
+def _run_probe(limit: int, failure_state: str, *words: str) -> tuple[str, str]:
+    """Run a probe in a separate process, and return the state and the text of its line.
+
+    Args:
+        limit: seconds after which the probe is ended.
+        failure_state: the state if the probe fails.
+        words: kind of the probe and its arguments, see `tpudata.cli.doctor.probe`.
+    """
     with Lifeline() as lifeline:
         try:
             process = subprocess.run(
@@ -176,12 +184,15 @@ def _run_probe(limit: int, otherwise: str, *words: str) -> tuple[str, str]:
                 pass_fds=[lifeline.reader],
             )
         except subprocess.TimeoutExpired:
-            return otherwise, f"{_NO_ANSWER} within {count_text(limit, 'second')}; raise --time-limit to wait longer"
+            return (
+                failure_state,
+                f"{_NO_ANSWER} within {count_text(limit, 'second')}; raise --time-limit to wait longer",
+            )
     lines = process.stdout.splitlines()
     if process.returncode != 0 or not lines:
         error_lines = process.stderr.strip().splitlines()
         return (
-            otherwise,
+            failure_state,
             f"the probe ended with exit code {process.returncode}: {error_lines[-1] if error_lines else 'no output'}",
         )
     answer: dict[str, str] = json.loads(lines[-1])
@@ -189,24 +200,30 @@ def _run_probe(limit: int, otherwise: str, *words: str) -> tuple[str, str]:
         return WARNING, answer["warning"]
     if "none" in answer:
         return _NONE, answer["none"]
-    return (OK, answer["found"]) if "found" in answer else (otherwise, answer["problem"])
+    return (OK, answer["found"]) if "found" in answer else (failure_state, answer["problem"])
 
 
 def _hint_at_hosts(state: str, text: str) -> tuple[str, str]:
-    """Add to the text of a TPU that does not answer that its hosts wait for each other."""
+    """Return a state and its text; if the TPU does not answer, the text gets the hint that its hosts wait for each other."""
     if text.startswith(_NO_ANSWER):
         text += ". The hosts of one TPU wait for each other: run this on all of them at once, with --worker=all"
     return state, text
 
 
 def _rehearse(model: str, data: str, words: Sequence[str]) -> None:
-    """List what a TPU would reject; RehearsalError if there is anything."""
+    """Rehearse the training of a model, which prints what a TPU would reject; RehearsalError if there is anything.
+
+    Args:
+        model: name of the model.
+        data: folder of the dataset.
+        words: further flags of `tpudata train`.
+    """
     from tpudata.train.command import run as train
 
     splits = open_dataset(data).manifest.splits
-    first = next(iter(splits))
     mode = "train_and_eval" if "validation" in splits else "train"
     with tempfile.TemporaryDirectory() as folder:
-        common = [f"--model={model}", f"--data={data}", f"--model-dir={folder}/model", f"--mode={mode}", "--rehearse"]
-        common += [] if "train" in splits else [f"--train-split={first}"]
-        train([*common, *words], "tpudata doctor")
+        flags = [f"--model={model}", f"--data={data}", f"--model-dir={folder}/model", f"--mode={mode}", "--rehearse"]
+        if "train" not in splits:
+            flags.append(f"--train-split={next(iter(splits))}")
+        train([*flags, *words], "tpudata doctor")

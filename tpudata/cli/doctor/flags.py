@@ -27,22 +27,28 @@ def parse_flags(argv: Sequence[str]) -> argparse.Namespace:
         UsageError: the usage is wrong.
     """
     flags = new_parser().parse(argv)
-    for_model = [f"--{name}" for name in ("config", "param", "tpu") if getattr(flags, name)]
-    if flags.model is None and for_model:
-        raise UsageError(f"tpudata doctor: {for_model[0]} is for a model. Pass --model.")
-    for_data = [name for name in (*REHEARSAL_FLAGS, "step-time") if getattr(flags, name.replace("-", "_")) is not None]
-    if flags.data is None and (flags.model is not None or for_data):
-        name = "model" if flags.model is not None else for_data[0]
-        raise UsageError(f"tpudata doctor: --{name} needs a dataset. Pass --data.")
+    model_flags = [name for name in ("config", "param", "tpu") if getattr(flags, name)]
+    if flags.model is None and model_flags:
+        raise UsageError(f"tpudata doctor: --{model_flags[0]} is for a model. Pass --model.")
+    data_flags = [
+        name for name in ("model", *REHEARSAL_FLAGS, "step-time") if getattr(flags, name.replace("-", "_")) is not None
+    ]
+    if flags.data is None and data_flags:
+        raise UsageError(f"tpudata doctor: --{data_flags[0]} needs a dataset. Pass --data.")
     if flags.step_time is not None and flags.batch_size is None:
         raise UsageError("tpudata doctor: --step-time needs the records of a step. Pass --batch-size.")
     if flags.model is not None and ":" not in flags.model:
         check_model_name(flags.model)
-    # The same rules as in the commands that take these flags.
-    for name, parse in (("batch_size", positive_int), ("crop", positive_int), ("sequence_length", positive_int)):
-        _check_value(name, getattr(flags, name), parse)
-    _check_value("image_size", flags.image_size, height_width)
-    _check_value("step_time", flags.step_time, positive_float)
+    # The values are only checked, by the rules of the commands that they are passed on to as texts.
+    parsers: dict[str, Callable[[str], object]] = {
+        "batch-size": positive_int,
+        "crop": positive_int,
+        "sequence-length": positive_int,
+        "image-size": height_width,
+        "step-time": positive_float,
+    }
+    for name, parse in parsers.items():
+        _check_value(name, getattr(flags, name.replace("-", "_")), parse)
     return flags
 
 
@@ -84,11 +90,12 @@ def new_parser() -> FlagParser:
 
 
 def _check_value(name: str, text: str | None, parse: Callable[[str], object]) -> None:
+    """Raise UsageError if a flag is passed with a text that `parse` rejects."""
     try:
         if text is not None:
             parse(text)
     except (argparse.ArgumentTypeError, UsageError) as error:
-        raise UsageError(f"tpudata doctor: --{name.replace('_', '-')}: {error}.") from None
+        raise UsageError(f"tpudata doctor: --{name}: {error}.") from None
 
 
 def read_config(path: str | None) -> dict[str, Any]:
@@ -106,7 +113,7 @@ def read_config(path: str | None) -> dict[str, Any]:
 
 
 def flag_or_config(flags: argparse.Namespace, config: Mapping[str, Any], name: str) -> str | None:
-    """Return the text of a flag, or else of its value in the file of --config."""
+    """Return the text of a flag, or else of its value in the file of --config; None if neither sets it."""
     key = name.replace("-", "_")
     value = getattr(flags, key)
     if value is not None:

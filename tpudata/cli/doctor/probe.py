@@ -21,16 +21,17 @@ from tpudata._tensorflow import require_tensorflow
 from tpudata.cli.doctor.chips import NoTPUError, find_chips
 from tpudata.console.flags import height_width
 from tpudata.console.loading import uncollected_loading
-from tpudata.console.process import end_with
+from tpudata.console.process import end_with_parent
 from tpudata.console.quiet import quiet_loading
 from tpudata.console.tables import bytes_text, count_text
 from tpudata.error_text.lines import first_line
 from tpudata.errors import TpudataError
 from tpudata.format import open_dataset
 
-# Rows of the square matrices, and approximate duration of their multiplication in seconds.
+# Rows of the square matrices by device, approximate seconds of a measurement, and most multiplications in it.
 _ROWS = {"CPU": 1024, "GPU": 4096}
 _SECONDS = 0.5
+_MOST_TIMES = 10_000
 # Seconds for which each stage of feeding is measured.
 _FEEDING_SECONDS = 1
 
@@ -38,14 +39,13 @@ _FEEDING_SECONDS = 1
 def devices() -> str:
     """Return a line on the CPU and GPUs that TensorFlow sees, with the speed of the first of each."""
     tf = _import_tensorflow()
-    words = []
+    parts = []
     for kind in ("CPU", "GPU"):
         logical_devices = tf.config.list_logical_devices(kind)
         if logical_devices:
-            words.append(
-                f"{count_text(len(logical_devices), kind)}: {_measure_speed(tf, kind, _bind_device(tf, logical_devices[0].name))}"
-            )
-    return ", ".join(words)
+            speed = _measure_speed(tf, kind, logical_devices[0].name)
+            parts.append(f"{count_text(len(logical_devices), kind)}: {speed}")
+    return ", ".join(parts)
 
 
 def tpu() -> str:
@@ -71,8 +71,8 @@ def credentials() -> str:
         return f"none needed: {EMULATOR} is {os.environ[EMULATOR]}"
     if is_switched_on(ANONYMOUS):
         return f"none used: {ANONYMOUS} is {os.environ[ANONYMOUS]}"
-    # It notices a file that can be read and holds no key.
-    if (fault := describe_key_file_fault()) is not None:
+    # Also finds what loading does not notice: a readable file without a key.
+    if (fault := file_fault()) is not None:
         raise DefaultCredentialsError(fault)  # type: ignore[no-untyped-call]
     default, project = default_credentials()
     account = getattr(default, "service_account_email", None) or type(default).__module__.rpartition(".")[2]
@@ -88,7 +88,14 @@ def data(folder: str) -> str:
 
 
 def memory(folder: str, split: str, image_size: str, crop: str, sequence_length: str) -> str:
-    """Return the memory of the shuffle window and of a cache of decoded records, against the free memory.
+    """Return a line on the memory of the shuffle window and of a cache of decoded records, and on the free memory.
+
+    Args:
+        folder: folder of the dataset.
+        split: name of the split that is fed.
+        image_size: HEIGHTxWIDTH, or empty.
+        crop: side of a crop in pixels, or empty.
+        sequence_length: tokens of a sequence, or empty.
 
     Raises:
         _SlowError: the window takes more than half of the free memory.
@@ -111,17 +118,18 @@ def memory(folder: str, split: str, image_size: str, crop: str, sequence_length:
     )
     request = InputRequest(open_shards(dataset, split), fields, Options(training=True))
     records = Records.open(request)
-    free = free_memory()
+    free_bytes = free_memory()
+    # Records in quarantine are not fed.
     kept_split = dataset.kept(split)
-    decoded = kept_split.records * fields.record_bytes(kept_split)
+    decoded_bytes = kept_split.records * fields.record_bytes(kept_split)
     is_cached = not crop and choose_cache("auto", request, records.plan).is_in_memory
-    window = records.window.bytes
-    text = f"shuffle window {bytes_text(window)}, decoded records {bytes_text(decoded)}"
+    window_bytes = records.window.bytes
+    text = f"shuffle window {bytes_text(window_bytes)}, decoded records {bytes_text(decoded_bytes)}"
     text += " (kept by cache=auto)" if is_cached else " (not kept by cache=auto)"
-    if free is None:
+    if free_bytes is None:
         return f"{text}; the free memory of this system is unknown"
-    text = f"{text}, {bytes_text(free)} free"
-    if 2 * window + (decoded if is_cached else 0) > free:
+    text = f"{text}, {bytes_text(free_bytes)} free"
+    if 2 * window_bytes + (decoded_bytes if is_cached else 0) > free_bytes:
         raise _SlowError(f"{text}. Close other programs, or pass a smaller shuffle= to make_input_fn.")
     return text
 
@@ -129,19 +137,28 @@ def memory(folder: str, split: str, image_size: str, crop: str, sequence_length:
 def feeding(
     folder: str, split: str, batch_size: str, step_time: str, image_size: str, crop: str, sequence_length: str
 ) -> str:
-    """Return the measured number of records per second, against a step time.
+    """Return a line on the measured records per second, and on those that a step time needs.
+
+    Args:
+        folder: folder of the dataset.
+        split: name of the split that is fed.
+        batch_size: records in a batch.
+        step_time: milliseconds of a step, or empty.
+        image_size: HEIGHTxWIDTH, or empty.
+        crop: side of a crop in pixels, or empty.
+        sequence_length: tokens of a sequence, or empty.
 
     Raises:
         _SlowError: the device would wait.
     """
     _import_tensorflow()
     from tpudata.cli.bench.command import measure
-    from tpudata.cli.bench.flags import bench_flags
+    from tpudata.cli.bench.flags import parse_bench_flags
 
     words = [folder, f"--split={split}", f"--batch-size={batch_size}", f"--seconds={_FEEDING_SECONDS}"]
     optional = {"step-time": step_time, "image-size": image_size, "crop": crop, "sequence-length": sequence_length}
     words += [f"--{name}={value}" for name, value in optional.items() if value]
-    report = measure(open_dataset(folder), bench_flags(words))
+    report = measure(open_dataset(folder), parse_bench_flags(words))
     rate = report["stages"][-1]["records_per_second"]
     text = f"{rate:,.0f} records/s in batches of {batch_size}"
     step = report["step"]
@@ -164,16 +181,14 @@ def _import_tensorflow() -> Any:
     return tf
 
 
-def _bind_device(tf: Any, device: str) -> Callable[..., float]:
-    def run(function: Any, *values: Any) -> float:
-        with tf.device(device):
-            return float(function(*values))
+def _measure_speed(tf: Any, kind: str, device: str) -> str:
+    """Return the floating-point operations per second of a device that multiplies matrices, as text.
 
-    return run
-
-
-def _measure_speed(tf: Any, kind: str, run: Callable[..., float]) -> str:
-    """Return the operations per second of a multiplication of matrices, in the device's best dtype."""
+    Args:
+        tf: the module.
+        kind: "CPU", which multiplies float32, or "GPU", which multiplies bfloat16.
+        device: name of the device.
+    """
     rows = _ROWS[kind]
     dtype = tf.float32 if kind == "CPU" else tf.bfloat16
 
@@ -183,20 +198,23 @@ def _measure_speed(tf: Any, kind: str, run: Callable[..., float]) -> str:
         product = tf.while_loop(lambda i, _: i < times, lambda i, x: (i + 1, tf.matmul(x, matrix)), (0, matrix))[1]
         return tf.reduce_sum(tf.cast(product, tf.float32))
 
-    def seconds(times: int) -> float:
+    def measure_seconds(times: int) -> float:
         started = time.monotonic()
+        with tf.device(device):
+            total = float(multiply(tf.constant(times)))
         # Each row of the product of matrices whose values are all 1 / rows adds up to 1.
-        if not abs(run(multiply, tf.constant(times)) / rows - 1) < 0.1:
+        if not abs(total / rows - 1) < 0.1:
             raise TpudataError(f"The {kind} multiplies matrices wrongly. Use another one.")
         return time.monotonic() - started
 
-    seconds(1)  # traces
-    times = max(1, min(10_000, round(_SECONDS / seconds(1))))
-    rate = 2 * rows**3 * times / seconds(times)
+    measure_seconds(1)  # The first call traces.
+    times = max(1, min(_MOST_TIMES, round(_SECONDS / measure_seconds(1))))
+    # Each value of a product takes `rows` multiplications and as many additions.
+    rate = 2 * rows**3 * times / measure_seconds(times)
     return f"{rate / 1e9:,.0f} GFLOP/s ({dtype.name})"
 
 
-_KINDS: dict[str, Callable[..., str]] = {
+_PROBES: dict[str, Callable[..., str]] = {
     "devices": devices,
     "tpu": tpu,
     "credentials": credentials,
@@ -207,11 +225,15 @@ _KINDS: dict[str, Callable[..., str]] = {
 
 
 def main(words: list[str]) -> None:
-    """Run one probe, and print its answer on stdout."""
+    """Run a probe, and print its answer on stdout.
+
+    Args:
+        words: kind of the probe, and its arguments.
+    """
     try:
         # Keep the output of libraries out of the report.
         with contextlib.redirect_stdout(sys.stderr):
-            answer = {"found": _KINDS[words[0]](*words[1:])}
+            answer = {"found": _PROBES[words[0]](*words[1:])}
     except _SlowError as error:
         answer = {"warning": str(error)}
     except NoTPUError as error:
@@ -222,5 +244,5 @@ def main(words: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    end_with(int(sys.argv[1]))
+    end_with_parent(int(sys.argv[1]))
     main(sys.argv[2:])

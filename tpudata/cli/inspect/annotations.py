@@ -1,4 +1,4 @@
-"""Annotations, as `tpudata inspect` shows them: their kinds, by the features, and their counts in the first records of a split."""
+"""Annotations, as `tpudata inspect` shows them: their kinds by feature, and their counts in the first records of a split."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Any
 from tpudata.format import Dataset, Feature
 from tpudata.format.manifest.annotation_features import caption_feature, count_entries, object_tables
 
-# Records in which annotations are counted: no more are read of a large dataset.
+# Most records of a split in which annotations are counted, so that a large dataset takes no longer.
 COUNTED_RECORDS = 100
 _CLASSES, _POINTS = "/class/", "/keypoint/"
 
 
-def annotation_kinds(features: Sequence[Feature]) -> dict[str, list[str]]:
-    """Return the kinds of annotations, by the prefix or name of the features that have them."""
+def find_annotation_kinds(features: Sequence[Feature]) -> dict[str, list[str]]:
+    """Return the kinds of annotations, such as `boxes`, by the name of their feature or the prefix that their features share."""
     kinds_by_feature = {}
     for table in object_tables(features):
         kinds = ["boxes"] if table.box_columns else []
@@ -35,8 +35,9 @@ def count_annotations(dataset: Dataset, split: str) -> dict[str, Any] | None:
     """Count the objects and captions in the first records of a split.
 
     Returns:
-        `records` that were read; of objects `objects`, `most_objects` of a record, `without_objects` (records) and `classes`
-        (objects by class, the most frequent first); of captions `captions` and `most_captions`. None without objects and captions.
+        An object with `records`, the number of records that were read; for a dataset with objects also `objects`, `most_objects`
+        (of a record), `without_objects` (records) and `classes` (objects by class, the most frequent first); for one with captions
+        also `captions` and `most_captions` (of a record). None for a dataset with neither.
 
     Raises:
         CorruptionError: one of the records is damaged.
@@ -49,25 +50,31 @@ def count_annotations(dataset: Dataset, split: str) -> dict[str, Any] | None:
     examples = list(itertools.islice(dataset.examples(split), COUNTED_RECORDS))
     counts: dict[str, Any] = {"records": len(examples)}
     if table is not None:
-        objects = [table.count(example) for example in examples]
-        counts |= {
-            "objects": sum(objects),
-            "most_objects": max(objects, default=0),
-            "without_objects": objects.count(0),
-        }
+        object_counts = [table.count(example) for example in examples]
         classes = Counter(name for example in examples for name in table.class_names(example, names))
-        counts["classes"] = dict(classes.most_common())
+        counts |= {
+            "objects": sum(object_counts),
+            "most_objects": max(object_counts, default=0),
+            "without_objects": object_counts.count(0),
+            "classes": dict(classes.most_common()),
+        }
     if captions is not None:
-        sizes = [count_entries(captions, example.get(captions.name, ())) for example in examples]
-        counts |= {"captions": sum(sizes), "most_captions": max(sizes, default=0)}
+        caption_counts = [entries(captions, example.get(captions.name, ())) for example in examples]
+        counts |= {"captions": sum(caption_counts), "most_captions": max(caption_counts, default=0)}
     return counts
 
 
-def _find_kind(part: str, feature: Feature) -> str:
-    if _CLASSES in part or part == "/label":
+def _find_kind(suffix: str, feature: Feature) -> str:
+    """Return the kind of annotation in a feature of objects.
+
+    Args:
+        suffix: name of the feature after the prefix that all features of the objects share.
+        feature: the feature.
+    """
+    if _CLASSES in suffix or suffix == "/label":
         return "classes"
-    if _POINTS in part:
+    if _POINTS in suffix:
         return "keypoints" if len(feature.shape) == 1 else f"{feature.shape[1]} keypoints"
-    if part == "/mask":
+    if suffix == "/mask":
         return "masks"
-    return part.rpartition("/")[2]
+    return suffix.rpartition("/")[2]

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import sys
 from collections.abc import Sequence
 from typing import Any
 
-from tpudata.cli.inspect.annotations import annotation_kinds, count_annotations
-from tpudata.cli.inspect.text import description_text
+from tpudata.cli.inspect.annotations import count_annotations, find_annotation_kinds
+from tpudata.cli.inspect.text import format_description
 from tpudata.console.flags import FlagParser, flag_type
 from tpudata.errors import DatasetError, UsageError
 from tpudata.format import Dataset, Feature, Shard, Split, index_name, open_dataset
 from tpudata.format.layout import INDEX_FOLDER, REJECTS_FOLDER
 from tpudata.storage import storage_for
 
-# Number of items shown of a long value or list.
-_SHOWN_VALUES = 8
-_SHOWN_CHARACTERS = 60
+# What is shown of a long list or bytes, and of a long text.
+_SHOWN_VALUES, _SHOWN_CHARACTERS = 8, 60
 
 
 def run(argv: Sequence[str]) -> int:
@@ -32,7 +32,7 @@ def run(argv: Sequence[str]) -> int:
         json.dump(description, sys.stdout, indent=1)
         print()
     else:
-        print(description_text(description))
+        print(format_description(description))
     return 0
 
 
@@ -88,10 +88,10 @@ def describe(dataset: Dataset, records: int) -> dict[str, Any]:
         "bytes": sum(split.bytes for split in manifest.splits.values()),
         "splits": {name: _describe_split(dataset, name, split, records) for name, split in manifest.splits.items()},
         "features": [feature.to_json() for feature in manifest.features],
-        "annotations": annotation_kinds(manifest.features),
+        "annotations": find_annotation_kinds(manifest.features),
         "labels": dataset.labels(),
         "rejected": dict(manifest.rejected),
-        "rejects": _reject_files(dataset),
+        "rejects": _list_reject_files(dataset),
         "converted": dict(manifest.converted),
         "counts": dict(manifest.counts),
         "warnings": dict(manifest.warnings),
@@ -108,14 +108,15 @@ def describe(dataset: Dataset, records: int) -> dict[str, Any]:
 
 
 def _parse_count(text: str) -> int:
+    """Parse an integer of 0 or more."""
     if not text.isdecimal():
         raise UsageError(f"{text!r} is not a whole number of 0 or more")
-    # itertools takes no larger number.
+    # itertools.islice takes no larger number.
     return min(int(text), sys.maxsize)
 
 
 def _check_sizes(dataset: Dataset) -> None:
-    """Compare the shards' sizes with the manifest: one listing, no shard is read."""
+    """Raise DatasetError if a shard is missing or has another size than in the manifest; no shard is read."""
     sizes = {entry.name: entry.size for entry in storage_for(dataset.path).list(dataset.path)}
     for split in dataset.manifest.splits.values():
         for shard in split.shards:
@@ -129,13 +130,13 @@ def _check_sizes(dataset: Dataset) -> None:
 
 
 def _check_indexes(dataset: Dataset) -> None:
-    """Check that every shard has its index: one listing, no index is read."""
+    """Raise DatasetError if the index of a shard is missing; no index is read."""
     storage = storage_for(dataset.path)
     folder = storage.join(dataset.path, INDEX_FOLDER)
-    index_folder = storage.stat(folder)
-    paths = (
-        {entry.path for entry in storage.list(folder)} if index_folder is not None and index_folder.is_folder else set()
-    )
+    folder_entry = storage.stat(folder)
+    paths: set[str] = set()
+    if folder_entry is not None and folder_entry.is_folder:
+        paths = {entry.path for entry in storage.list(folder)}
     for split in dataset.manifest.splits.values():
         for shard in split.shards:
             path = storage.join(dataset.path, index_name(shard.name))
@@ -147,6 +148,7 @@ def _check_indexes(dataset: Dataset) -> None:
 
 
 def _describe_split(dataset: Dataset, name: str, split: Split, records: int) -> dict[str, Any]:
+    """Return the entry of a split in the description, with the values of its first `records` records."""
     examples = itertools.islice(dataset.examples(name), records)
     features = {feature.name: feature for feature in dataset.manifest.features}
     counts = count_annotations(dataset, name)
@@ -167,7 +169,11 @@ def _describe_shard(shard: Shard) -> dict[str, Any]:
 
 
 def _shorten_value(values: Sequence[Any], feature: Feature | None) -> Any:
-    """Return the values of one feature of one record, cut to a readable length."""
+    """Return the values of one feature of one record for JSON, abbreviated.
+
+    One value is returned without its list; of a long list, its length and first values.
+    """
+    # Bytes of an unknown feature may be text.
     is_text = feature is None or feature.encoding in (None, "utf8")
     items = [_shorten_item(value, is_text) for value in values[:_SHOWN_VALUES]]
     if len(values) > _SHOWN_VALUES:
@@ -176,21 +182,20 @@ def _shorten_value(values: Sequence[Any], feature: Feature | None) -> Any:
 
 
 def _shorten_item(value: bytes | int | float, is_text: bool) -> Any:
+    """Return a value for JSON: a number, a text, or the length and the beginning of a long text or other bytes."""
     if not isinstance(value, bytes):
         return value
     if is_text:
-        try:
+        with contextlib.suppress(UnicodeDecodeError):
             text = value.decode()
-        except UnicodeDecodeError:
-            pass
-        else:
-            return (
-                text if len(text) <= _SHOWN_CHARACTERS else {"characters": len(text), "first": text[:_SHOWN_CHARACTERS]}
-            )
+            if len(text) <= _SHOWN_CHARACTERS:
+                return text
+            return {"characters": len(text), "first": text[:_SHOWN_CHARACTERS]}
     return {"bytes": len(value), "first": value[:_SHOWN_VALUES].hex(" ")}
 
 
-def _reject_files(dataset: Dataset) -> list[str]:
+def _list_reject_files(dataset: Dataset) -> list[str]:
+    """Return the paths of the files that list rejected inputs."""
     storage = storage_for(dataset.path)
     folder = storage.join(dataset.path, REJECTS_FOLDER)
     if storage.stat(folder) is None:

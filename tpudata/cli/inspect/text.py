@@ -11,8 +11,8 @@ from tpudata.console.tables import bytes_text, count_text, table, warning_texts
 _SHOWN_CLASSES = 20
 
 
-def description_text(description: dict[str, Any]) -> str:
-    """Return the description of a dataset by `tpudata.cli.inspect.command.describe` as text for people."""
+def format_description(description: dict[str, Any]) -> str:
+    """Return a dataset's description, as `tpudata.cli.inspect.command.describe` returns it, as text for people."""
     compression = "" if description["compression"] is None else f", {description['compression']}"
     head = (
         f"{description['path']}: {count_text(description['records'], 'record')} in {bytes_text(description['bytes'])}"
@@ -85,29 +85,40 @@ def _format_annotations(kinds: dict[str, list[str]], splits: dict[str, Any]) -> 
 
 
 def _format_split_counts(counts: dict[str, Any], records: int) -> str:
-    """Format the counts of the annotations in the first records of a split."""
-    read = counts["records"]
-    which = "all" if read == records else f"first {count_text(read)} of"
+    """Return a line with the counts of annotations in a split.
+
+    Args:
+        counts: the counts, see `count_annotations`.
+        records: number of records of the split.
+    """
+    counted_records = counts["records"]
+    which = "all" if counted_records == records else f"first {count_text(counted_records)} of"
     parts = []
     if "objects" in counts:
-        classes = list(counts["classes"].items())
-        shown = ", ".join(f"{name} {count_text(count)}" for name, count in classes[:_SHOWN_CLASSES])
-        more = f" and {count_text(len(classes) - _SHOWN_CLASSES)} more" if len(classes) > _SHOWN_CLASSES else ""
-        each = f"{counts['objects'] / max(read, 1):.1f} a record, at most {count_text(counts['most_objects'])}"
-        parts.append(
-            f"{count_text(counts['objects'], 'object')}, {each}; {count_text(counts['without_objects'])} without objects"
-        )
-        parts += [f"classes: {shown}{more}"] if classes else []
+        per_record = _format_frequency(counts["objects"], counts["most_objects"], counted_records)
+        without_objects = f"{count_text(counts['without_objects'])} without objects"
+        parts.append(f"{count_text(counts['objects'], 'object')}, {per_record}; {without_objects}")
+        if counts["classes"]:
+            classes = [f"{name} {count_text(count)}" for name, count in counts["classes"].items()]
+            parts.append(f"classes: {_join_classes(classes)}")
     if "captions" in counts:
-        each = f"{counts['captions'] / max(read, 1):.1f} a record, at most {count_text(counts['most_captions'])}"
-        parts.append(f"{count_text(counts['captions'], 'caption')}, {each}")
+        per_record = _format_frequency(counts["captions"], counts["most_captions"], counted_records)
+        parts.append(f"{count_text(counts['captions'], 'caption')}, {per_record}")
     return f"{which} {count_text(records, 'record')}: {'; '.join(parts)}"
 
 
+def _format_frequency(total: int, most: int, records: int) -> str:
+    return f"{total / max(records, 1):.1f} a record, at most {count_text(most)}"
+
+
 def _format_classes(labels: Sequence[str]) -> str:
-    shown = ", ".join(labels[:_SHOWN_CLASSES])
-    more = f" and {count_text(len(labels) - _SHOWN_CLASSES)} more" if len(labels) > _SHOWN_CLASSES else ""
-    return f"{count_text(len(labels), 'class', 'classes')}: {shown}{more}"
+    return f"{count_text(len(labels), 'class', 'classes')}: {_join_classes(labels)}"
+
+
+def _join_classes(classes: Sequence[str]) -> str:
+    """Return the first 20 classes in one line, and the number of the others."""
+    more = f" and {count_text(len(classes) - _SHOWN_CLASSES)} more" if len(classes) > _SHOWN_CLASSES else ""
+    return f"{', '.join(classes[:_SHOWN_CLASSES])}{more}"
 
 
 def _format_rejects(description: dict[str, Any]) -> str:
@@ -127,10 +138,10 @@ def _format_reasons(heading: str, counts: dict[str, int]) -> str:
 
 
 def _format_counts(counts: dict[str, int], real_token_share: float | None) -> str:
-    """Format the counts of documents and tokens, and the share of tokens that are not padding."""
-    rows = [[name, count_text(count), ""] for name, count in counts.items()]
+    """Return a table with the counts of documents and tokens, and the share of tokens that are not padding."""
+    rows = [[name, count_text(count)] for name, count in counts.items()]
     if real_token_share is not None:
-        rows.append(["real tokens", f"{real_token_share:.2%}", ""])
+        rows.append(["real tokens", f"{real_token_share:.2%}"])
     return table(rows, right=[1])
 
 

@@ -15,7 +15,7 @@ from tpudata.devices.graphs.random_graph import draw_by_step
 from tpudata.devices.graphs.replica_context import replica_context
 from tpudata.devices.graphs.traced_code import traced_code
 from tpudata.error_text.libraries import NEW_VARIABLE
-from tpudata.error_text.own import find_own
+from tpudata.error_text.own import find_own_cause
 from tpudata.errors import UsageError
 from tpudata.tensor_types import Tensors
 
@@ -63,7 +63,7 @@ class TracedFunction:
             graph = tf.function(trace, autograph=False).get_concrete_function(*INDEX_SPECS, *specs).graph
         except Exception as error:
             # AutoGraph replaces an error by one with lines of the user's code.
-            own_error = find_own(error)
+            own_error = find_own_cause(error)
             if own_error is not None:
                 raise own_error from None
             if NEW_VARIABLE.search(str(error)):

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection
 
 from tpudata.console.lifeline import watch
-from tpudata.console.process import useful_workers
+from tpudata.console.process import limit_workers
 from tpudata.console.signals import defer_signals
 from tpudata.errors import TpudataError
 from tpudata.format.manifest.manifest import Shard
@@ -40,8 +40,8 @@ def find_shard_defects(
     context = multiprocessing.get_context("spawn")
     # A pipe without data: each process ends at end-of-file, which comes when this one closes its end or is killed.
     reader, writer = context.Pipe(duplex=False)
-    process_count = useful_workers(workers, len(shards))
-    with concurrent.futures.ProcessPoolExecutor(process_count, context, _tie_to_parent, (reader,)) as pool:
+    count = limit_workers(workers, len(shards))
+    with concurrent.futures.ProcessPoolExecutor(count, context, _start_process, (reader,)) as pool:
         try:
             with defer_signals():
                 defects_by_shard = pool.map(functools.partial(_list_defects, check), shards)

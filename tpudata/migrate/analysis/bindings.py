@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 
 from tpudata.migrate.tensorflow_names import Path
 
-# Modules whose names stand for a part of TensorFlow: from the module's name to the path of the part.
+# Paths of the parts of TensorFlow that modules stand for, by the names of the modules.
 _MODULES: dict[str, Path] = {
     "tensorflow": (),
     "tensorflow.compat.v1": (),
@@ -86,25 +86,27 @@ def find_bindings(tree: ast.AST) -> dict[str, Binding]:
 
 
 def _find_aliases(tree: ast.AST, bindings: Mapping[str, Binding]) -> dict[str, Binding]:
-    """Return names that are assigned a part of TensorFlow that is renamed or gone, as in `layers = tf.contrib.layers`."""
+    """Return the names to which a program assigns a part of TensorFlow that is renamed or gone: `layers = tf.contrib.layers`."""
     aliases: dict[str, Binding] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
             path = tensorflow_path(node.value, bindings)
-            # A class or a function of tf.estimator is a value; a module of it is a part.
-            if path and (path[0] == "contrib" or path[:2] in (("estimator",), ("estimator", "tpu"))) and len(path) < 3:
+            if path is None or len(path) > 2:
+                continue
+            # Modules of tf.estimator are parts; its classes and functions are not.
+            if path[:1] == ("contrib",) or path in (("estimator",), ("estimator", "tpu")):
                 aliases[node.targets[0].id] = Binding(path, "", node)
     return aliases
 
 
 def tensorflow_path(node: ast.AST, bindings: Mapping[str, Binding]) -> Path | None:
-    """Return the path below TensorFlow that an expression means, without `compat.v1`."""
+    """Return the path below TensorFlow that an expression means, without `compat.v1`; None for another expression."""
     raw = raw_path(node, bindings)
     return raw[2:] if raw is not None and raw[:2] == ("compat", "v1") else raw
 
 
 def raw_path(node: ast.AST, bindings: Mapping[str, Binding]) -> Path | None:
-    """Return the path below TensorFlow as the program has it."""
+    """Return the path below TensorFlow that an expression means, with `compat.v1`; None for another expression."""
     chain = dotted_name(node)
     if chain is None or chain[0] not in bindings:
         return None
@@ -112,14 +114,15 @@ def raw_path(node: ast.AST, bindings: Mapping[str, Binding]) -> Path | None:
 
 
 def find_paths(tree: ast.AST, bindings: Mapping[str, Binding]) -> Iterator[tuple[ast.Attribute | ast.Name, Path]]:
-    """Yield each longest dotted name below TensorFlow in a program, and its path as the program has it."""
-    inner: set[int] = set()
+    """Yield each longest dotted name below TensorFlow in a program, and its path with `compat.v1`."""
+    # Nodes of names that are parts of longer ones, which come first.
+    inner_ids: set[int] = set()
     for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute | ast.Name) and id(node) not in inner and isinstance(node.ctx, ast.Load):
+        if isinstance(node, ast.Attribute | ast.Name) and id(node) not in inner_ids and isinstance(node.ctx, ast.Load):
             part: ast.AST = node
             while isinstance(part, ast.Attribute):
                 part = part.value
-                inner.add(id(part))
+                inner_ids.add(id(part))
             path = raw_path(node, bindings)
             if path is not None:
                 yield node, path

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import ast
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from typing import NamedTuple
 
 from tpudata.migrate.analysis.bindings import Binding, dotted_name, tensorflow_path
 
-# Names that need a graph, and that only a program's own loop has: a model_fn and an input_fn have no session.
-_LOOPS = frozenset(
+# Names that need a graph, and that only a program's own training loop uses: a model_fn and an input_fn have no session.
+_SESSION_NAMES = frozenset(
     {
         *("Session", "InteractiveSession", "summary.FileWriter", "train.MonitoredSession", "train.Supervisor"),
         *("train.MonitoredTrainingSession", "train.SingularMonitoredSession", "train.SessionManager"),
     }
 )
-# Names that need a graph, which an estimator gives to a model_fn.
-_GRAPHS = frozenset(
+# Names that need a graph; a model_fn may use them, since its estimator gives it one.
+_GRAPH_NAMES = frozenset(
     {
         *("placeholder", "sparse_placeholder", "gradients", "train.Saver", "train.import_meta_graph", "train.batch"),
         *(
@@ -49,8 +49,8 @@ class _Scope:
     """Code that runs together: a module, or a function.
 
     Attributes:
-        calls: last parts of the names that it calls outside of a graph.
-        uses: calls that need a graph and have none.
+        calls: last parts of the names that it calls without an open graph.
+        uses: calls that need a graph, without an open one.
     """
 
     calls: set[str] = dataclasses.field(default_factory=set)
@@ -58,69 +58,72 @@ class _Scope:
 
 
 class _Position(NamedTuple):
-    """Position of a node: its scope, whether a graph is open there, and the node that holds it."""
+    """Position of a node: its scope, whether a graph is open there, and its parent node."""
 
     scope: _Scope
     has_graph: bool
-    owner: ast.AST
+    parent: ast.AST
 
 
 class GraphUses:
-    """The uses in the files of a program, by the names that its functions call.
+    """The uses in the files of a program; which functions run is judged by the names that code calls.
 
     Args:
-        trees: the files.
-        bindings: names of TensorFlow in each.
+        trees: syntax trees of the files, by their paths.
+        bindings: names of TensorFlow in each file, by its path.
     """
 
     def __init__(self, trees: Mapping[str, ast.Module], bindings: Mapping[str, Mapping[str, Binding]]) -> None:
         self._modules = {path: _GraphUseReader(bindings[path], tree) for path, tree in trees.items()}
-        self._reached = self._find_reached(self._modules)
+        self._reached_names = self._find_reached_names(self._modules)
 
     def find(self, path: str) -> list[GraphUse]:
-        """Return the uses in a file: all of sessions, and others in code that runs when some file is imported or started."""
-        reached = self._reached
+        """Return the uses in a file by line: all of sessions, and others in code that runs when any file is imported or started."""
         reader = self._modules[path]
         uses = list(reader.module.uses)
         for name, scopes in reader.functions.items():
             for scope in scopes:
-                loop_uses = (use for use in scope.uses if use.name in _LOOPS)
-                uses += scope.uses if name in reached else loop_uses
+                session_uses = (use for use in scope.uses if use.name in _SESSION_NAMES)
+                uses += scope.uses if name in self._reached_names else session_uses
         return sorted(set(uses), key=lambda use: use.line)
 
     def reaches_any(self, path: str) -> bool:
         """Return whether a file's module-level code reaches a use in any file."""
         if self._modules[path].module.uses:
             return True
-        reached = self._find_reached([path])
-        return any(
-            scope.uses
-            for reader in self._modules.values()
-            for name in reader.functions.keys() & reached
-            for scope in reader.functions[name]
-        )
+        return any(scope.uses for scope in self._list_scopes(self._find_reached_names([path])))
 
-    def _find_reached(self, starts: Iterable[str]) -> set[str]:
-        """Return the names of functions that the files' module-level code calls, directly or through others."""
-        pending = set().union(*(self._modules[path].module.calls for path in starts))
+    def _find_reached_names(self, paths: Iterable[str]) -> set[str]:
+        """Return the names of functions that the module-level code of files calls, directly or through others."""
+        pending = set().union(*(self._modules[path].module.calls for path in paths))
         reached: set[str] = set()
         while pending:
             reached |= pending
-            called = (
-                scope.calls
-                for reader in self._modules.values()
-                for name in pending & reader.functions.keys()
-                for scope in reader.functions[name]
-            )
-            pending = set().union(*called) - reached
+            pending = set().union(*(scope.calls for scope in self._list_scopes(pending))) - reached
         return reached
+
+    def _list_scopes(self, names: Set[str]) -> Iterator[_Scope]:
+        """Yield the scopes of the functions with these names in all files."""
+        for reader in self._modules.values():
+            for name in reader.functions.keys() & names:
+                yield from reader.functions[name]
 
 
 class _GraphUseReader:
-    """The scopes of one file."""
+    """The scopes of one file.
+
+    Args:
+        bindings: names of TensorFlow in the file.
+        tree: its syntax tree.
+
+    Attributes:
+        module: scope of the module-level code.
+        functions: scopes of functions and methods by name; that of a class's `__init__` by the name of the class.
+    """
 
     def __init__(self, bindings: Mapping[str, Binding], tree: ast.Module) -> None:
         self._bindings = bindings
+        # Variables that hold a tf.Graph.
         self._graphs = {
             target.id
             for node in ast.walk(tree)
@@ -129,18 +132,18 @@ class _GraphUseReader:
             if isinstance(target, ast.Name)
         }
         self.module = _Scope()
-        # Scopes of functions and methods by name; a class's __init__ by the name of the class.
         self.functions: dict[str, list[_Scope]] = {}
         self._read_scopes(tree)
 
     def _read_scopes(self, tree: ast.Module) -> None:
+        """Fill the scopes with the calls of the file."""
         # A list, not a recursion: expressions may be nested deeper than Python's stack.
         pending: list[tuple[ast.AST, _Position]] = [(node, _Position(self.module, False, tree)) for node in tree.body]
         while pending:
             node, position = pending.pop()
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                inner = _Position(self._add_function(node, position.owner), False, node)
-                pending += [(statement, inner) for statement in node.body]
+                inner_position = _Position(self._add_function(node, position.parent), False, node)
+                pending += [(statement, inner_position) for statement in node.body]
             elif isinstance(node, ast.With):
                 has_graph = position.has_graph
                 for with_item in node.items:
@@ -150,27 +153,26 @@ class _GraphUseReader:
             elif not isinstance(node, ast.Lambda):
                 if isinstance(node, ast.Call) and not position.has_graph:
                     self._record_call(node, position.scope)
-                pending += [(child, position._replace(owner=node)) for child in ast.iter_child_nodes(node)]
+                pending += [(child, position._replace(parent=node)) for child in ast.iter_child_nodes(node)]
 
-    def _add_function(self, node: ast.FunctionDef | ast.AsyncFunctionDef, owner: ast.AST) -> _Scope:
+    def _add_function(self, node: ast.FunctionDef | ast.AsyncFunctionDef, parent: ast.AST) -> _Scope:
+        """Return a new scope for a function or method."""
         scope = _Scope()
-        is_constructor = isinstance(owner, ast.ClassDef) and node.name == "__init__"
-        name = owner.name if is_constructor and isinstance(owner, ast.ClassDef) else node.name
+        name = parent.name if isinstance(parent, ast.ClassDef) and node.name == "__init__" else node.name
         self.functions.setdefault(name, []).append(scope)
         return scope
 
     def _record_call(self, node: ast.Call, scope: _Scope) -> None:
+        """Add a call without an open graph to its scope: the function, if it is not TensorFlow's, and a use of a graph."""
         chain = dotted_name(node.func)
         path = tensorflow_path(node.func, self._bindings)
         name = ".".join(path) if path else ""
-        if name in _LOOPS | _GRAPHS and not _passes_graph(node):
+        if name in _SESSION_NAMES | _GRAPH_NAMES and not _passes_graph(node):
             scope.uses.append(GraphUse(node.lineno, name))
         if name == "app.run" or (chain is not None and chain[-2:] == ("app", "run")):
-            functions = [
-                argument.id
-                for argument in (*node.args, *(keyword.value for keyword in node.keywords))
-                if isinstance(argument, ast.Name)
-            ]
+            # It calls the function that it gets, by default `main`.
+            arguments = (*node.args, *(keyword.value for keyword in node.keywords))
+            functions = [argument.id for argument in arguments if isinstance(argument, ast.Name)]
             scope.calls.update(functions or ["main"])
         elif chain is not None and not path:
             scope.calls.add(chain[-1])
@@ -205,12 +207,12 @@ def _passes_graph(node: ast.Call) -> bool:
     return any(keyword.arg == "graph" for keyword in node.keywords)
 
 
-def iterate_entries(trees: Mapping[str, ast.Module]) -> Iterator[str]:
-    """Yield the files that are started as programs: those with an `if` on `__name__`."""
-    for path, tree in trees.items():
-        if any(
-            isinstance(node, ast.If)
-            and any(isinstance(part, ast.Name) and part.id == "__name__" for part in ast.walk(node.test))
-            for node in tree.body
-        ):
-            yield path
+def find_entry_files(trees: Mapping[str, ast.Module]) -> set[str]:
+    """Return the paths of the files that are started as programs: those with an `if` on `__name__`."""
+    return {path for path, tree in trees.items() if any(map(_tests_module_name, tree.body))}
+
+
+def _tests_module_name(statement: ast.stmt) -> bool:
+    return isinstance(statement, ast.If) and any(
+        isinstance(node, ast.Name) and node.id == "__name__" for node in ast.walk(statement.test)
+    )

@@ -10,8 +10,8 @@ from collections.abc import Collection, Iterator, Mapping
 from tpudata.migrate.analysis.bindings import Binding, find_paths
 
 _VERSIONS = frozenset({"__version__", "VERSION", "version"})
-# Errors that a name raises in a release without it.
-_RAISED = frozenset({"AttributeError", "ImportError", "ModuleNotFoundError"})
+# Errors that the use of a name raises in a release without it.
+_MISSING_NAME_ERRORS = frozenset({"AttributeError", "ImportError", "ModuleNotFoundError"})
 
 
 def find_guarded(tree: ast.AST, bindings: Mapping[str, Binding]) -> set[ast.AST]:
@@ -27,10 +27,16 @@ def find_guarded(tree: ast.AST, bindings: Mapping[str, Binding]) -> set[ast.AST]
 
 
 class _VersionTests:
-    """Tests of a release, by the names that hold TensorFlow's version or what follows from it."""
+    """Recognizer of expressions that test TensorFlow's release.
+
+    Args:
+        tree: the file.
+        bindings: its names of TensorFlow.
+    """
 
     def __init__(self, tree: ast.AST, bindings: Mapping[str, Binding]) -> None:
         self._bindings = bindings
+        # Variables that hold the version or the result of a test.
         self._names: set[str] = set()
         for node in ast.walk(tree):
             if isinstance(node, ast.Assign) and self.is_version_test(node.value):
@@ -50,10 +56,11 @@ class _VersionTests:
 
 
 def _catches_missing_name(handlers: Collection[ast.ExceptHandler]) -> bool:
-    return any(name in _RAISED for handler in handlers for name in _list_caught(handler.type))
+    return any(name in _MISSING_NAME_ERRORS for handler in handlers for name in _list_caught_errors(handler.type))
 
 
-def _list_caught(node: ast.expr | None) -> Iterator[str]:
-    for exception in node.elts if isinstance(node, ast.Tuple) else [node]:
-        if isinstance(exception, ast.Name):
-            yield exception.id
+def _list_caught_errors(node: ast.expr | None) -> Iterator[str]:
+    """Yield the names of the classes that an `except` catches, by the expression after it."""
+    for error_class in node.elts if isinstance(node, ast.Tuple) else [node]:
+        if isinstance(error_class, ast.Name):
+            yield error_class.id

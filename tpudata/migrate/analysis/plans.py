@@ -8,15 +8,16 @@ from collections.abc import Collection, Mapping
 from pathlib import PurePath
 
 from tpudata.migrate.analysis.bindings import Binding, dotted_name, find_bindings, find_paths
-from tpudata.migrate.analysis.graph_uses import GraphUses, iterate_entries
+from tpudata.migrate.analysis.graph_uses import GraphUses, find_entry_files
 from tpudata.migrate.analysis.guards import find_guarded
 from tpudata.migrate.analysis.versions import Version, find_program_versions, find_version, is_written_for_v1
 from tpudata.migrate.names import TPU_NAMES
 
-# Calls by which a program chooses the behaviour that it runs in.
-_BEHAVIOURS = frozenset(
+# Functions by which a program chooses the behaviour of TensorFlow 1 or 2.
+_BEHAVIOUR_FUNCTIONS = frozenset(
     {"disable_v2_behavior", "disable_eager_execution", "enable_eager_execution", "enable_v2_behavior"}
 )
+# Names of the TPUEstimator's module that programs without an estimator use, too.
 _WITHOUT_ESTIMATOR = frozenset({"CrossShardOptimizer", "InputPipelineConfig"})
 
 
@@ -28,9 +29,9 @@ class FilePlan:
         bindings: names of TensorFlow in the file.
         version: the API that the program is written for.
         guarded: nodes that are not rewritten: code that depends on a test of TensorFlow's release, or on a `try`.
-        uses_estimator: whether an estimator runs the program that the file belongs to.
+        uses_estimator: whether a program that the file belongs to uses an estimator.
         has_old_shapes: whether dimensions of shapes have a `value` in the program, as in TensorFlow 1.
-        disables_v2: whether the file gets `disable_v2_behavior()`, as a program of sessions needs it.
+        disables_v2: whether the rewrite adds `disable_v2_behavior()` to the file, which a program of sessions needs.
         notes: lines, and what a person must do there.
     """
 
@@ -44,61 +45,79 @@ class FilePlan:
 
 
 def plan_files(trees: Mapping[str, ast.Module]) -> dict[str, FilePlan]:
-    """Return the plan of each file of a program."""
+    """Return the plan of each file of a program, by its path.
+
+    Args:
+        trees: syntax trees of the files, by their paths.
+    """
     return _Planner(trees).plan()
 
 
 class _Planner:
+    """Facts about the files of a program, which are named by their paths.
+
+    A file belongs to one program or several: each file that imports it, directly or through others, is the top of one.
+
+    Args:
+        trees: syntax trees of the files, by their paths.
+    """
+
     def __init__(self, trees: Mapping[str, ast.Module]) -> None:
         self._trees = trees
         self._bindings = {path: find_bindings(tree) for path, tree in trees.items()}
         self._uses = GraphUses(trees, self._bindings)
-        self._entry_files = {*iterate_entries(trees), *(path for path in trees if self._uses.reaches_any(path))}
-        by_name = {PurePath(path).stem: path for path in trees}
-        self._imports = {
-            path: {by_name[name] for name in _list_imports(tree) & by_name.keys()} for path, tree in trees.items()
+        self._entry_files = find_entry_files(trees) | {path for path in trees if self._uses.reaches_any(path)}
+        paths_by_module = {PurePath(path).stem: path for path in trees}
+        self._imported_files = {
+            path: {paths_by_module[name] for name in _list_imports(tree) & paths_by_module.keys()}
+            for path, tree in trees.items()
         }
         self._reachable_files = {path: self._find_reachable(path) for path in trees}
         guarded = {path: find_guarded(tree, self._bindings[path]) for path, tree in trees.items()}
-        shown = {path: find_version(tree, self._bindings[path], guarded[path]) for path, tree in trees.items()}
-        self._versions = find_program_versions(shown, {path: set().union(*self._find_programs(path)) for path in trees})
+        own_versions = {path: find_version(tree, self._bindings[path], guarded[path]) for path, tree in trees.items()}
+        linked_files = {path: set().union(*self._find_programs(path)) for path in trees}
+        self._versions = find_program_versions(own_versions, linked_files)
         self._guarded = {
             path: set() if is_written_for_v1(version) else guarded[path] for path, version in self._versions.items()
         }
-        self._estimators = {path for path, tree in trees.items() if _uses_estimator(tree, self._bindings[path])}
-        self._sets_behaviour = {path for path, tree in trees.items() if _calls_any(tree, _BEHAVIOURS)}
-        self._old_behaviour = {path for path, tree in trees.items() if _calls_any(tree, {"disable_v2_behavior"})}
-        self._old_shapes = {path for path, tree in trees.items() if _calls_any(tree, {"disable_v2_tensorshape"})}
+        self._estimator_files = {path for path, tree in trees.items() if _uses_estimator(tree, self._bindings[path])}
+        self._behaviour_files = self._find_callers(_BEHAVIOUR_FUNCTIONS)
+        self._old_behaviour_files = self._find_callers({"disable_v2_behavior"})
+        self._old_shape_files = self._find_callers({"disable_v2_tensorshape"})
 
     def plan(self) -> dict[str, FilePlan]:
-        """Return the plan of each file."""
+        """Return the plan of each file, by its path."""
         disabling_files = {path for path in self._trees if self._disables_v2(path)}
         plans = {}
         for path in self._trees:
             programs = self._find_programs(path)
-            uses_estimator = any(program & self._estimators for program in programs)
-            sets_behaviour = any(program & (self._sets_behaviour | disabling_files) for program in programs)
-            notes = self._write_notes(
-                path, uses_estimator=uses_estimator, sets_behaviour=sets_behaviour
-            ) + self._note_mixed_names(path)
-            # With an estimator, disable_v2_behavior is removed.
-            old_shapes = (
-                self._old_shapes if uses_estimator else self._old_shapes | self._old_behaviour | disabling_files
-            )
+            uses_estimator = any(program & self._estimator_files for program in programs)
+            sets_behaviour = any(program & (self._behaviour_files | disabling_files) for program in programs)
+            old_shape_files = self._old_shape_files
+            # With an estimator, the calls of disable_v2_behavior are removed.
+            if not uses_estimator:
+                old_shape_files = old_shape_files | self._old_behaviour_files | disabling_files
             plans[path] = FilePlan(
                 self._bindings[path],
                 self._versions[path],
                 self._guarded[path],
                 uses_estimator=uses_estimator,
-                has_old_shapes=any(program & old_shapes for program in programs),
+                has_old_shapes=any(program & old_shape_files for program in programs),
                 disables_v2=path in disabling_files,
-                notes=tuple(notes),
+                notes=(
+                    *self._note_graph_uses(path, uses_estimator=uses_estimator, sets_behaviour=sets_behaviour),
+                    *self._note_mixed_names(path),
+                ),
             )
         return plans
 
+    def _find_callers(self, functions: Collection[str]) -> set[str]:
+        """Return the files that call one of these functions."""
+        return {path for path, tree in self._trees.items() if _calls_any(tree, functions)}
+
     def _find_programs(self, path: str) -> list[set[str]]:
-        """Return the files of each program that a file belongs to: all files that each of its importers reaches by imports."""
-        return [closure for closure in self._reachable_files.values() if path in closure]
+        """Return the files of each program that a file belongs to."""
+        return [program for program in self._reachable_files.values() if path in program]
 
     def _find_reachable(self, path: str) -> set[str]:
         """Return a file and all files that it imports, directly or through others."""
@@ -106,15 +125,15 @@ class _Planner:
         waiting = {path}
         while waiting:
             reachable |= waiting
-            waiting = set().union(*(self._imports[file] for file in waiting)) - reachable
+            waiting = set().union(*(self._imported_files[file] for file in waiting)) - reachable
         return reachable
 
     def _disables_v2(self, path: str) -> bool:
         """Return whether a file gets `disable_v2_behavior()`."""
         programs = self._find_programs(path)
-        if self._versions[path] is not Version.V1 or any(program & self._estimators for program in programs):
+        if self._versions[path] is not Version.V1 or any(program & self._estimator_files for program in programs):
             return False
-        if any(program & self._sets_behaviour for program in programs) or not _imports_as_v1(self._bindings[path]):
+        if any(program & self._behaviour_files for program in programs) or not _imports_as_v1(self._bindings[path]):
             return False
         # An entry file that does not import TensorFlow leaves the call to the file that does.
         starters = {
@@ -124,9 +143,16 @@ class _Planner:
         }
         return path in starters or bool(starters and self._uses.find(path))
 
-    def _write_notes(self, path: str, *, uses_estimator: bool, sets_behaviour: bool) -> list[tuple[int, str]]:
-        guarded = {getattr(node, "lineno", 0) for node in self._guarded[path]}
-        uses = [use for use in self._uses.find(path) if use.line not in guarded]
+    def _note_graph_uses(self, path: str, *, uses_estimator: bool, sets_behaviour: bool) -> list[tuple[int, str]]:
+        """Return notes on calls that need a graph or TensorFlow 1's behaviour, and do not get it.
+
+        Args:
+            path: the file.
+            uses_estimator: whether a program of the file uses an estimator: all uses are noted.
+            sets_behaviour: whether a program of the file sets its behaviour: without an estimator, nothing is noted.
+        """
+        guarded_lines = {getattr(node, "lineno", 0) for node in self._guarded[path]}
+        uses = [use for use in self._uses.find(path) if use.line not in guarded_lines]
         if uses_estimator:
             return [
                 (
@@ -165,8 +191,9 @@ def _imports_as_v1(bindings: Mapping[str, Binding]) -> bool:
 
 
 def _uses_estimator(tree: ast.Module, bindings: Mapping[str, Binding]) -> bool:
-    for _, raw in find_paths(tree, bindings):
-        path = raw[2:] if raw[:2] in (("compat", "v1"), ("compat", "v2")) else raw
+    """Return whether a file names an estimator of TensorFlow, or imports tpudata.estimator."""
+    for _, full_path in find_paths(tree, bindings):
+        path = full_path[2:] if full_path[:2] in (("compat", "v1"), ("compat", "v2")) else full_path
         if path[:1] == ("estimator",) or path[:2] in (("contrib", "learn"), ("contrib", "estimator")):
             return True
         if path[:2] == ("contrib", "tpu") and path[2:3] and path[2] in TPU_NAMES - _WITHOUT_ESTIMATOR:

@@ -10,8 +10,8 @@ from tpudata.migrate.analysis.bindings import Binding, find_paths, tensorflow_pa
 from tpudata.migrate.tensorflow_names import Api, Path, tensorflow_names
 
 # Parts of compat.v1 that TensorFlow 2.0 to 2.4 had as well: mixed precision with Keras, and structures of datasets.
-_OF_EARLY_V2 = (("mixed_precision",), ("train", "experimental"), ("data", "experimental"))
-# Parts that TensorFlow 1.15 has as well, and few programs of it use.
+_EARLY_V2_PARTS = (("mixed_precision",), ("train", "experimental"), ("data", "experimental"))
+# Parts of TensorFlow 2 that 1.15 has as well, though few programs for it use them.
 _NEW_PROGRAM_PARTS = (("keras",), ("function",), ("GradientTape",))
 
 
@@ -20,15 +20,15 @@ class Version(enum.Enum):
 
     # Names or parameters of TensorFlow 1.
     V1 = "1"
-    # `import tensorflow.compat.v1 as tf`: it is ported.
+    # `import tensorflow.compat.v1 as tf`: the file is ported already.
     PORTED = "1, on TensorFlow 2"
-    # Next to a ported file, which may have been ported with it; or tf.estimator alone, which TensorFlow 2 had as well.
+    # A file next to a ported one, which may have been ported with it; or only tf.estimator, which TensorFlow 2 had as well.
     MAYBE_V1 = "1, or 2 up to 2.15"
-    # `tf.compat.v1.x` next to names of TensorFlow 2, as tf_upgrade_v2 writes it, or names of TensorFlow 2 alone.
+    # Names that only TensorFlow 2 has; or `tf.compat.v1.x` next to names of TensorFlow 2, as tf_upgrade_v2 writes it.
     V2 = "2"
-    # Names or parameters that only TensorFlow 1 has, next to names that only 2 has: it stays on TensorFlow 2, with a note.
+    # Names or parameters that only TensorFlow 1 has, next to names that only 2 has: the file stays on TensorFlow 2, with a note.
     MIXED = "2, with names of 1"
-    # Keras or eager code, and no name of one release alone.
+    # Keras or eager code, and no name that only one release has.
     MAYBE_V2 = "2, or 1.15 with Keras"
     UNDECIDED = "1 or 2"
 
@@ -53,7 +53,7 @@ def find_version(tree: ast.AST, bindings: Mapping[str, Binding], guarded: Collec
     # Guarded code and names from compat.v1 do not decide.
     counted_imports = (binding.path for binding in imports if not binding.is_v1 and binding.statement not in guarded)
     apis = {names.find_api(path) for path in (*paths, *counted_imports) if not _is_in_early_v2(path)}
-    if Api.V1 in apis or _has_keywords(tree, bindings, guarded):
+    if Api.V1 in apis or _has_v1_keywords(tree, bindings, guarded):
         return Version.MIXED if Api.V2 in apis else Version.V1
     if Api.V2 in apis:
         return Version.V2
@@ -62,38 +62,41 @@ def find_version(tree: ast.AST, bindings: Mapping[str, Binding], guarded: Collec
     return Version.MAYBE_V2 if any(path[:1] in _NEW_PROGRAM_PARTS for path in all_paths) else Version.UNDECIDED
 
 
-def find_program_versions(versions: Mapping[str, Version], linked: Mapping[str, Collection[str]]) -> dict[str, Version]:
+def find_program_versions(
+    versions: Mapping[str, Version], linked_files: Mapping[str, Collection[str]]
+) -> dict[str, Version]:
     """Return the API of each file of a program; a file of TensorFlow 1 decides for undecided files.
 
     Args:
-        versions: the API that each file shows by itself.
-        linked: for each file, itself and the files that it imports or that import it, directly or through others. Only these
-            decide on a file of Keras or eager code, which may be a separate program.
+        versions: the API that each file shows by itself, by its path.
+        linked_files: for each file, all files of the programs that it belongs to. Only these decide on a file of Keras or eager
+            code, which may be a separate program.
     """
-    return {path: _decide(versions, path, linked[path]) for path in versions}
+    return {path: _decide_version(versions, path, linked_files[path]) for path in versions}
 
 
-def _decide(versions: Mapping[str, Version], path: str, linked: Collection[str]) -> Version:
+def _decide_version(versions: Mapping[str, Version], path: str, linked_files: Collection[str]) -> Version:
     """Return the API of one file of a program: its own if that is clear, or else the one that other files suggest."""
     version = versions[path]
     if version not in (Version.UNDECIDED, Version.MAYBE_V1, Version.MAYBE_V2):
         return version
-    other_versions = {versions[file] for file in (linked if version is Version.MAYBE_V2 else versions)}
+    other_versions = {versions[file] for file in (linked_files if version is Version.MAYBE_V2 else versions)}
     if Version.V1 in other_versions:
         return Version.V1
     return Version.MAYBE_V1 if Version.PORTED in other_versions else version
 
 
 def is_written_for_v1(version: Version) -> bool:
-    """Return whether a file gets `tensorflow.compat.v1`."""
+    """Return whether a file of this version uses `tensorflow.compat.v1` after its migration."""
     return version in (Version.V1, Version.PORTED, Version.MAYBE_V1)
 
 
 def _is_in_early_v2(path: Path) -> bool:
-    return any(path[: len(part)] == part for part in _OF_EARLY_V2)
+    return any(path[: len(part)] == part for part in _EARLY_V2_PARTS)
 
 
-def _has_keywords(tree: ast.AST, bindings: Mapping[str, Binding], guarded: Collection[ast.AST]) -> bool:
+def _has_v1_keywords(tree: ast.AST, bindings: Mapping[str, Binding], guarded: Collection[ast.AST]) -> bool:
+    """Return whether a call outside of guarded code has a parameter that only TensorFlow 1 has."""
     names = tensorflow_names()
     calls: Iterable[ast.Call] = (node for node in ast.walk(tree) if isinstance(node, ast.Call) and node.keywords)
     for call in calls:

@@ -13,7 +13,7 @@ import reprlib
 from collections.abc import Mapping
 from typing import Any
 
-from tpudata.console.flags import height_width, sentence
+from tpudata.console.flags import end_sentence, height_width
 from tpudata.console.nearest import suggestion
 from tpudata.errors import UsageError
 from tpudata.storage import storage_for
@@ -56,7 +56,7 @@ def read_config(path: str, kinds: Mapping[str, str]) -> dict[str, Any]:
     for key, setting in config.items():
         name = str(key).replace("-", "_")
         if name not in kinds:
-            unknown = sentence(f"--config {path}: unknown key {key!r}{suggestion(name, kinds)}")
+            unknown = end_sentence(f"--config {path}: unknown key {key!r}{suggestion(name, kinds)}")
             raise UsageError(f"{unknown} Put parameters of the model under {PARAMS}.")
         if name in options:
             raise UsageError(f"--config {path}: {name} occurs twice, with dashes and underscores. Remove one.")

@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 
-from tpudata.console.flags import sentence
+from tpudata.console.flags import end_sentence
 from tpudata.console.nearest import suggestion
 from tpudata.console.tables import count_text
 from tpudata.errors import StorageError, TpudataError, UsageError
@@ -128,7 +128,7 @@ def check_metric(options: TrainOptions, names: Sequence[str]) -> None:
     name = options.early_stop_metric or ""
     available = [metric for metric in names if metric != "global_step"]
     if name not in available:
-        unknown = sentence(
+        unknown = end_sentence(
             f"--early-stop-metric {name!r}: the evaluation has no such metric{suggestion(name, available)}"
         )
         raise UsageError(f"{unknown} It has {', '.join(available)}.")

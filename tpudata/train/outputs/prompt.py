@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tpudata.console.flags import sentence
+from tpudata.console.flags import end_sentence
 from tpudata.errors import UsageError
 from tpudata.storage import storage_for
 from tpudata.tensor_types import Array
@@ -32,7 +32,7 @@ def make_prompt_input_fn(options: TrainOptions, prompt: str) -> Callable[[Mappin
     try:
         ids = _open_tokenizer(options).encode_batch([prompt])[0]
     except ValueError as error:
-        raise UsageError(f"--prompt {prompt!r}: {sentence(str(error))} Pass another text.") from error
+        raise UsageError(f"--prompt {prompt!r}: {end_sentence(str(error))} Pass another text.") from error
     if len(ids) == 0:
         raise UsageError(
             f"--prompt {prompt!r} gives no token with the dataset's tokenizer (expected 1 or more). Pass another text."
