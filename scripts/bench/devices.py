@@ -162,7 +162,7 @@ class _RepeatedStack(StackIteration):
 def _build_engine(devices: int, arrays: int, loop: int, *, is_fed: bool) -> Callable[[], Any]:
     """Return a function that runs a loop of the engine's steps; the arguments are those of `_print_row`."""
 
-    def call_model(features: Any, labels: Any, mode: str) -> TPUEstimatorSpec:
+    def call_model(features: Any, labels: Any) -> TPUEstimatorSpec:
         del labels
         loss = tf.distribute.get_replica_context().all_reduce("MEAN", tf.reduce_mean(features))
         changes = [
@@ -182,7 +182,7 @@ def _build_engine(devices: int, arrays: int, loop: int, *, is_fed: bool) -> Call
     step = DeviceTrainStep(traced, topology, store, broadcast=False)
     feed = _make_feed(mesh, devices, loop)
     iteration = feed.iterate() if is_fed else _RepeatedStack(feed, loop)
-    return lambda: step.run(iteration, LoopRequest(loop, is_step=loop == 1))
+    return lambda: step.run(iteration, LoopRequest(loop, is_single_step=loop == 1))
 
 
 def _make_feed(mesh: Any, devices: int, loop: int) -> StackFeed:
@@ -196,7 +196,7 @@ def _build_jax(devices: int, arrays: int, loop: int, *, is_alike: bool, is_fed: 
 
     The arguments are those of `_print_row`, and `is_alike`: whether the steps do the engine's checks.
     """
-    mesh = make_mesh(local_devices(devices))
+    mesh = make_mesh(find_local_devices(devices))
     everywhere, rows = PartitionSpec(), PartitionSpec(None, AXIS)
 
     def run_steps(arrays: Any, stack: Any, count: Any) -> Any:

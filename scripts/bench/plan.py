@@ -113,7 +113,7 @@ def _measure_step(step: Any, folder: Path, records: int, results: Any) -> None:
 
 def _run_pipeline(records: int, workers: int) -> None:
     """Run the steps on the local runner, and print their cost together."""
-    beam_options, _ = pipeline_options([], workers)
+    beam_options, _ = parse_beam_flags([], workers)
     pipeline, begin = new_pipeline(beam_options), time.monotonic()
     source = steps.GeneratedFolders(steps.OPTIONS, records)
     units = pipeline | ListUnits(source, steps.OPTIONS)

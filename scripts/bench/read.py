@@ -191,7 +191,7 @@ def _list_source_order(records: int, size: int) -> Any:
     numbers = []
     key: WindowKey | None = WindowKey(0, 0, 0)
     while key is not None:
-        window = order.window(key)
+        window = order.make_window(key)
         numbers.append(np.array([chunk.first for chunk in window.chunks])[window.chunk_of] + window.record_of)
         key = order.find_following(key)
     return np.concatenate(numbers)[: records // BATCH * BATCH]
@@ -313,7 +313,7 @@ def make_slicer(data: str) -> Callable[[tf.Tensor], Any]:
     It takes the positions of values from the first record, since all have the same layout.
     """
     first = next(iter(tf.data.TFRecordDataset(_list_shards(data)))).numpy()
-    places = value_places(first)
+    places = find_value_positions(first)
     assert places is not None
     image, label = places["image_raw"], places["label"]
 

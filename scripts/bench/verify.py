@@ -40,7 +40,7 @@ def main() -> None:
                 raise SystemExit(f"{shard.name} is damaged")
 
     def run_verify() -> None:
-        for defect in verify(flags.folder, example_check=image_problems):
+        for defect in verify(flags.folder, example_check=find_image_problems):
             raise SystemExit(str(defect))
 
     seconds: dict[str, list[float]] = {"read + crc32c": [], "verify": []}

@@ -26,7 +26,7 @@ _DEFECTS_REMAIN = 1
 def run(argv: Sequence[str]) -> int:
     """Run the command with its flags and return its exit code: 1 if there is any defect that readers meet."""
     flags = new_parser().parse(argv)
-    check = decoded_image_problems if flags.decode else image_problems
+    check = find_decoded_image_problems if flags.decode else find_image_problems
     # `verify` stops its worker processes itself when an interrupt ends it, and there are no temporary files.
     with interruptible(stop=_do_nothing, tidy=_do_nothing):
         defects = _find_defects(flags.folder, flags.workers, check)

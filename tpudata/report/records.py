@@ -90,7 +90,7 @@ class SampleReader:
         example = decode_example(data)
         values: Mapping[str, Any] = {name: example[name] for name in self._used_features if name in example}
         self._sample.record_bytes.append(len(data))
-        if any(self._check.problems(values)):
+        if any(self._check.find_problems(values)):
             self._sample.misfits += 1
             return ContentMatch(_digest(data))
         classes = self._name_classes(values)

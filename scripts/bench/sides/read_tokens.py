@@ -74,7 +74,7 @@ def _read_and_parse(data: Path, batch_size: int) -> tf.data.Dataset:
 def _read_least(data: Path, batch_size: int) -> tf.data.Dataset:
     """Return the least work that makes tensors of bytes of int32: it knows the positions of values, and checks nothing."""
     first = next(iter(_read_records(data))).numpy()
-    places = value_places(first)
+    places = find_value_positions(first)
     assert places is not None
 
     def slice_records(records: tf.Tensor) -> dict[str, tf.Tensor]:

@@ -100,7 +100,7 @@ def check_files(dataset: Dataset) -> DoctorLine:
         problems = list(_find_file_problems(dataset, shards, indexes))
         shards_in_order = (shard for split in dataset.manifest.splits.values() for shard in split.shards)
         # A missing shard in quarantine has no bytes.
-        first = next((shard for shard in shards_in_order if dataset.quarantine.of(shard).bytes), None)
+        first = next((shard for shard in shards_in_order if dataset.quarantine.for_shard(shard).bytes), None)
         if not problems and first is not None:
             dataset.index(first)
             storage.read_range(dataset.shard_path(first), 0, 1)
@@ -135,7 +135,7 @@ def _find_file_problems(dataset: Dataset, shards: Mapping[str, Any], indexes: se
     for split in dataset.manifest.splits.values():
         for shard in split.shards:
             # A shard in quarantine has the size that it had then.
-            expected_bytes = dataset.quarantine.of(shard).bytes
+            expected_bytes = dataset.quarantine.for_shard(shard).bytes
             stored = shards.get(shard.name)
             if stored is None:
                 if expected_bytes:

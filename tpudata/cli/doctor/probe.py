@@ -72,7 +72,7 @@ def credentials() -> str:
     if is_switched_on(ANONYMOUS):
         return f"none used: {ANONYMOUS} is {os.environ[ANONYMOUS]}"
     # Also finds what loading does not notice: a readable file without a key.
-    if (fault := file_fault()) is not None:
+    if (fault := describe_key_file_fault()) is not None:
         raise DefaultCredentialsError(fault)  # type: ignore[no-untyped-call]
     default, project = default_credentials()
     account = getattr(default, "service_account_email", None) or type(default).__module__.rpartition(".")[2]

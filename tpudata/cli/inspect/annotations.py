@@ -59,7 +59,7 @@ def count_annotations(dataset: Dataset, split: str) -> dict[str, Any] | None:
             "classes": dict(classes.most_common()),
         }
     if captions is not None:
-        caption_counts = [entries(captions, example.get(captions.name, ())) for example in examples]
+        caption_counts = [count_entries(captions, example.get(captions.name, ())) for example in examples]
         counts |= {"captions": sum(caption_counts), "most_captions": max(caption_counts, default=0)}
     return counts
 

@@ -40,8 +40,8 @@ def find_shard_defects(
     context = multiprocessing.get_context("spawn")
     # A pipe without data: each process ends at end-of-file, which comes when this one closes its end or is killed.
     reader, writer = context.Pipe(duplex=False)
-    count = limit_workers(workers, len(shards))
-    with concurrent.futures.ProcessPoolExecutor(count, context, _start_process, (reader,)) as pool:
+    process_count = limit_workers(workers, len(shards))
+    with concurrent.futures.ProcessPoolExecutor(process_count, context, _tie_to_parent, (reader,)) as pool:
         try:
             with defer_signals():
                 defects_by_shard = pool.map(functools.partial(_list_defects, check), shards)
