@@ -132,7 +132,7 @@ def _encode_mask(annotated_object: ObjectAnnotation, view: View, segments: Segme
     if annotated_object.segmentation is None:
         mask = np.zeros((view.height, view.width), np.bool_)
     else:
-        mask = annotated_object.segmentation.mask(view.height, view.width, segments)
+        mask = annotated_object.segmentation.draw_mask(view.height, view.width, segments)
     return encode_png(view.convert_pixels(mask).astype(np.uint8))
 
 
@@ -192,7 +192,7 @@ def _draw_class_map(schema: AnnotationSchema, annotation: ImageAnnotation, view:
         label = schema.object_labels.find(annotated_object.class_name) + schema.label_offset
         if label >= none:
             raise ValueError(f"label {label} does not fit a label map of {schema.map_dtype}")
-        classes[annotated_object.segmentation.mask(view.height, view.width, segments)] = label
+        classes[annotated_object.segmentation.draw_mask(view.height, view.width, segments)] = label
     return classes
 
 

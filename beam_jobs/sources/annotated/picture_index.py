@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from beam_jobs.annotations.pictures import is_path_of, is_picture_name, is_same_picture, match_key
+from beam_jobs.annotations.pictures import is_picture_name, is_same_picture, is_whole_path, make_match_key
 from beam_jobs.file_names import is_left_behind
 from beam_jobs.references.reference import key_bytes, key_digest
 from tpudata.storage import Range, files_below, folder_ranges
@@ -44,7 +44,7 @@ class PictureIndex:
                 texts += key_bytes(picture.key)
                 ends.append(len(texts))
                 sizes.append(picture.size)
-                digests.append(_digest(match_key(picture.key)))
+                digests.append(_digest(make_match_key(picture.key)))
         digest_array = np.array(digests, np.uint64)
         self._rows = np.argsort(digest_array, kind="stable")
         self._digests = digest_array[self._rows]
@@ -52,11 +52,11 @@ class PictureIndex:
 
     def find(self, name: str) -> list[Picture]:
         """Return the pictures for which a name in an annotation file can stand."""
-        digest = np.uint64(_digest(match_key(name)))
+        digest = np.uint64(_digest(make_match_key(name)))
         first, stop = (int(np.searchsorted(self._digests, digest, side)) for side in ("left", "right"))
         candidates = map(self._make_picture, self._rows[first:stop].tolist())
         pictures = [picture for picture in candidates if is_same_picture(name, picture.key)]
-        return [picture for picture in pictures if is_path_of(name, picture.key)] or pictures
+        return [picture for picture in pictures if is_whole_path(name, picture.key)] or pictures
 
     def _make_picture(self, row: int) -> Picture:
         begin, end = self._ends[row : row + 2].tolist()

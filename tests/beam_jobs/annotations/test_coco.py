@@ -100,7 +100,7 @@ def test_reads_instances_as_pycocotools_does(tmp_path: Path, order: tuple[str, .
             assert (item.area, item.is_crowd) == (row["area"], bool(row["iscrowd"]))
             assert item.class_name == coco.cats[row["category_id"]]["name"]
             assert item.segmentation is not None
-            np.testing.assert_array_equal(item.segmentation.mask(HEIGHT, WIDTH, None), coco.annToMask(row))
+            np.testing.assert_array_equal(item.segmentation.draw_mask(HEIGHT, WIDTH, None), coco.annToMask(row))
 
 
 def test_orders_classes_by_id(tmp_path: Path) -> None:
