@@ -67,8 +67,8 @@ def append_table(added: AppendResult, output: str, seconds: float) -> str:
     }
     records = after.records - before.records
     stock = f"{count_text(before.records)} were there"
-    if added.still_there is not None and added.still_there < before.records:
-        stock += f", {count_text(before.records - added.still_there)} of them no longer in the input (they stay)"
+    if added.stored_inputs is not None and added.stored_inputs < before.records:
+        stock += f", {count_text(before.records - added.stored_inputs)} of them no longer in the input (they stay)"
     if after == before:
         return f"{output}: nothing new; {stock}; nothing was changed"
     rate = f"{count_text(round(records / seconds), 'record')}/s"

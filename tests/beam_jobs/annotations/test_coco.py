@@ -291,7 +291,7 @@ def test_reads_any_json_value_or_raises_source_error(
     path = write_json(tmp_path_factory.mktemp("coco") / "a.json", content)
     with contextlib.suppress(SourceError):
         found = read(path)
-        schema = AnnotationSchema.of(found.contents)
+        schema = AnnotationSchema.from_contents(found.contents)
         for picture in found.pictures.values():
             with contextlib.suppress(BadRecordError):
                 list_annotation_values(schema, picture, Frame(WIDTH, HEIGHT, 6, HEIGHT, WIDTH))
