@@ -105,10 +105,10 @@ def fit(feature: Feature, value: Any) -> tuple[Feature, Any]:
     shape = inferred.shape if nested is None else nested
     _check_shape(feature, shape, feature.shape)
     is_empty_list = isinstance(stored, Sequence) and not stored and feature.shape
-    return dataclasses.replace(feature, shape=shape), empty_list(feature) if is_empty_list else stored
+    return dataclasses.replace(feature, shape=shape), make_empty_list(feature) if is_empty_list else stored
 
 
-def empty_list(feature: Feature) -> npt.NDArray[Any]:
+def make_empty_list(feature: Feature) -> npt.NDArray[Any]:
     """Return an empty array that is stored as an empty list of the feature's kind, which some readers need."""
     return np.empty(0, np.dtype({"bytes": "S1", "float": "f4", "int64": "i8"}[feature.kind]))
 
