@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 from collections import Counter
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from beam_jobs.options import ConvertOptions
 from beam_jobs.output.folder import reject_other_options
@@ -19,7 +19,7 @@ from beam_jobs.planning.tally import Tally, is_fingerprint, join_fingerprints
 from beam_jobs.references.labels import Labels, check_classes, is_integer_label
 from tpudata.console.tables import count_text
 from tpudata.errors import FeatureError, OutputError
-from tpudata.format import Dataset, Feature, Manifest, Source, Split, open_dataset
+from tpudata.format import Dataset, Feature, Manifest, Shard, Source, Split, open_dataset
 from tpudata.format.layout import parse_append
 from tpudata.format.manifest.manifest import MANIFEST_NAME, join_maxima
 from tpudata.format.manifest.parts import RESTORE
@@ -201,6 +201,22 @@ class AppendResult:
     before: Manifest
     after: Manifest
     stored_inputs: int | None
+
+    @property
+    def new_shards(self) -> dict[str, tuple[Shard, ...]]:
+        """The added shards of each split that has some; they come after the earlier ones."""
+        earlier_counts = {name: len(split.shards) for name, split in self.before.splits.items()}
+        shards = {name: split.shards[earlier_counts.get(name, 0) :] for name, split in self.after.splits.items()}
+        return {name: added_shards for name, added_shards in shards.items() if added_shards}
+
+    @property
+    def new_warnings(self) -> dict[str, str]:
+        """The warnings of the manifest that the append added or changed, by kind."""
+        return {kind: line for kind, line in self.after.warnings.items() if self.before.warnings.get(kind) != line}
+
+    def count_new(self, field: Literal["rejected", "converted", "counts"]) -> dict[str, int]:
+        """Return what the append added to the counts in a field of the manifest."""
+        return dict(Counter(getattr(self.after, field)) - Counter(getattr(self.before, field)))
 
 
 def plan_append(tally: Tally, ratios: Mapping[str, float], options: ConvertOptions, overhead: int) -> Plan:

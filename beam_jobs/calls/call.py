@@ -14,7 +14,7 @@ from beam_jobs.calls.command_words import make_command_words, translate_errors, 
 from beam_jobs.calls.plan import ConversionPlan, PlannedSplit
 from beam_jobs.command.option_parser import OptionParser, read_options
 from beam_jobs.command.run_conversion import parse_own_flags
-from beam_jobs.command.tables import plan_table
+from beam_jobs.command.tables import format_plan
 from beam_jobs.conversion import Conversion
 from beam_jobs.conversion_run import convert, plan_conversion
 from beam_jobs.options import RunOptions
@@ -83,9 +83,8 @@ def call_job(
         if run.detach:
             return None
         manifest = open_dataset(conversion.options.output).manifest
-    earlier_warnings = {} if append_result is None else append_result.before.warnings
-    new_warnings = [line for kind, line in manifest.warnings.items() if earlier_warnings.get(kind) != line]
-    for line in (*new_warnings, *conversion.remarks(manifest)):
+    warnings = manifest.warnings if append_result is None else append_result.new_warnings
+    for line in (*warnings.values(), *conversion.remarks(manifest)):
         _log.warning("%s: %s", conversion.options.output, translate_flags(line, name, keywords, parser.options))
     return manifest
 
@@ -106,5 +105,5 @@ def _make_plan(conversion: Conversion, draws_bar: bool) -> ConversionPlan:
     splits = {
         name: PlannedSplit(split.records, split.count, split.estimated_bytes) for name, split in plan.splits.items()
     }
-    text = plan_table(plan, conversion.unit, has_duplicates=conversion.omit_duplicates is not None)
+    text = format_plan(plan, conversion.unit, has_duplicates=conversion.omit_duplicates is not None)
     return ConversionPlan(splits, plan.files, plan.bytes, plan.warnings, text)
