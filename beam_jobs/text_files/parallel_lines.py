@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
 from beam_jobs.compression.files import decompress_file, read_compression, strip_compression
-from beam_jobs.compression.streams import plain_chunks
+from beam_jobs.compression.streams import read_plain_chunks
 from beam_jobs.text_files.options import INPUTS, TARGETS, TextOptions
 from beam_jobs.text_files.spans.lines import BOM, Span, line_spans
 from tpudata.errors import SourceError
@@ -91,5 +91,7 @@ def pair_spans(path: str, targets: str, options: TextOptions, reject: RejectPair
 
 def _read_lines(path: str, limit: int) -> Iterator[Span]:
     compression, entry = read_compression(path), storage_for(path).stat(path)
-    chunks = decompress_file(path, compression) if compression else plain_chunks(path, 0, entry.size if entry else 0)
+    chunks = (
+        decompress_file(path, compression) if compression else read_plain_chunks(path, 0, entry.size if entry else 0)
+    )
     return line_spans(chunks, 0, limit)
