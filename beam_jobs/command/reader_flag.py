@@ -14,8 +14,8 @@ from tpudata.console.option import check_options, option
 from tpudata.errors import UsageError
 
 TENSORFLOW_TPU = "tensorflow-tpu"
-# The values that a reader needs, by option. The reader of tensorflow/tpu (imagenet_input.py) subtracts 1 from each label, decodes only
-# JPEG, and reads image/encoded and image/class/label from plain TFRecord files train-* and validation-*.
+# The values that a reader needs, by option. The reader of tensorflow/tpu (imagenet_input.py) subtracts 1 from each label, decodes
+# only JPEG, and reads image/encoded and image/class/label from plain TFRecord files train-* and validation-*.
 _NEEDED_VALUES: dict[str, dict[str, Any]] = {
     TENSORFLOW_TPU: {"label_offset": 1, "jpeg_only": True, "layout": IMAGENET, "compression": "none"}
 }

@@ -91,18 +91,17 @@ class ImagenetLayout(ImageLayout):
     """Encoded images, and their headers."""
 
     names = frozenset(
-        f"image/{name}"
-        for name in [
-            "encoded",
-            "format",
-            "height",
-            "width",
-            "colorspace",
-            "channels",
-            "class/label",
-            "class/text",
-            "filename",
-        ]
+        {
+            "image/encoded",
+            "image/format",
+            "image/height",
+            "image/width",
+            "image/colorspace",
+            "image/channels",
+            "image/class/label",
+            "image/class/text",
+            "image/filename",
+        }
     )
     overhead = 230
     label = "image/class/label"
