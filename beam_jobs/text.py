@@ -100,7 +100,7 @@ def prepare(flags: argparse.Namespace, beam_options: PipelineOptions) -> Iterato
     with hold_limits(options, beam_options):
         check_output_is_writable(options, beam_options, dry_run=dry_run)
         tokenizer, source_options = read_options(TokenizerOptions, flags), read_options(TextSourceOptions, flags)
-        labels = read_options(TextLabelOptions, flags, are_of_source=source_options.source is not None)
+        labels = read_options(TextLabelOptions, flags, are_from_source=source_options.source is not None)
         text = read_options(TextOptions, flags, tokenizer=tokenizer.spec, labels=labels)
         text = _set_template(text, tokenizer.chat_template)
         if not dry_run:
@@ -181,7 +181,7 @@ def text_conversion(
         omit_duplicates=functools.partial(OmitDuplicates, text) if text.dedup else None,
         files=(*tokenizer_files, *((CHAT_TEMPLATE,) if text.template else ())),
         unit="document",
-        facts=InputFacts.of(source, text.labels),
+        facts=InputFacts.from_source(source, text.labels),
     )
 
 

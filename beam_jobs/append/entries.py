@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from beam_jobs.output.rejects import reject_line
+from beam_jobs.output.rejects import format_reject_line
 from beam_jobs.references.packs.pack import Pack
 from beam_jobs.references.reference import HASH_BITS, Digests, Reference, key_digests
 from tpudata.errors import BadRecordError
@@ -92,7 +92,7 @@ def make_lookup_words(inputs: Sequence[Reference | BadRecordError]) -> npt.NDArr
     words[rows, 1] = _hash_state(np.array(descriptions, np.uint64), sizes) & np.uint64(_WORD - _LAST_BYTE)
     for row, listed_input in enumerate(inputs):
         if isinstance(listed_input, BadRecordError):
-            words[row] = np.frombuffer(make_line_entry(reject_line(listed_input)), ">u8")
+            words[row] = np.frombuffer(make_line_entry(format_reject_line(listed_input)), ">u8")
     return words
 
 

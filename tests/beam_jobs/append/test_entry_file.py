@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from beam_jobs.append.entries import Standing, make_entry, make_line_entry
 from beam_jobs.append.entry_file import EntryFile, write_entries
-from beam_jobs.output.rejects import reject_line
+from beam_jobs.output.rejects import format_reject_line
 from beam_jobs.references.reference import Reference
 from scripts.fake_gcs import FakeGcs
 from tests.helpers.stores import serve_gs
@@ -61,7 +61,7 @@ def test_standings_match_a_dictionary(old: list[tuple[str, int, bool]], new: lis
 def test_recognises_a_moved_rejection_by_its_name() -> None:
     listed, other = BadRecordError("/in/list", "it is gone", 7, "a.jpg"), BadRecordError("/in/list", "it is gone", 7)
     moved = BadRecordError("/in/other", "it is gone", 9, "a.jpg")
-    entries = [make_line_entry(reject_line(listed)), make_entry(reference("b"))]
+    entries = [make_line_entry(format_reject_line(listed)), make_entry(reference("b"))]
     found = find_standings(entries, [other, listed, reference("b"), moved])
     assert found == [Standing.NEW, Standing.REJECTED, Standing.RECORD, Standing.REJECTED]
 
