@@ -16,7 +16,7 @@ from beam_jobs.parquet_files.values import (
     NOT_UTF8,
     UNREADABLE,
     UnreadableValue,
-    column_values,
+    convert_column,
     is_list,
     is_supported_type,
 )
@@ -87,9 +87,9 @@ def group_rows(path: str, size: int, group: int, first: int, options: TextOption
     """
     names = [field.name for field in options.columns]
     with open_parquet(path, size) as file:
-        for batch in file.batches(group, names, _BATCH_ROWS):
+        for batch in file.read_batches(group, names, _BATCH_ROWS):
             columns = [
-                column_values(
+                convert_column(
                     _read_column(batch, field.name),
                     as_text=field.kind in TEXT_KINDS,
                     replace_invalid=options.replace_invalid,

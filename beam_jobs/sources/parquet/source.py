@@ -22,7 +22,7 @@ from beam_jobs.image_records.annotated.schema import AnnotationSchema
 from beam_jobs.options import SKIP, ConvertOptions
 from beam_jobs.parquet_files.footer import read_footer
 from beam_jobs.parquet_files.reader import ParquetReader, open_parquet
-from beam_jobs.parquet_files.values import UnreadableValue, column_values
+from beam_jobs.parquet_files.values import UnreadableValue, convert_column
 from beam_jobs.references.labels import Labels
 from beam_jobs.references.notes import IMAGE_COLUMNS, Note, ignore_note
 from beam_jobs.references.ranged_file import file_size
@@ -252,12 +252,12 @@ class ParquetImages(Source):
     def _list_rows(self, file: ParquetReader, unit: ParquetUnit, reject: Reject) -> Iterator[Reference]:
         """Yield a reference with its image for each row of a row group."""
         number, columns = unit.first, self.columns
-        for batch in () if unit.group is None else file.batches(unit.group, columns.read, _BATCH_ROWS):
+        for batch in () if unit.group is None else file.read_batches(unit.group, columns.read, _BATCH_ROWS):
             rows = [list(_iterate_images(batch.column(columns.image)))]
-            rows += [column_values(batch.column(columns.label))] if columns.label is not None else []
+            rows += [convert_column(batch.column(columns.label))] if columns.label is not None else []
             objects = [None] * len(rows[0]) if columns.objects is None else batch.column(OBJECTS).to_pylist()
             texts = (STR, "strings")
-            rows += [column_values(batch.column(name), as_text=kind.kind in texts) for name, kind in columns.further]
+            rows += [convert_column(batch.column(name), as_text=kind.kind in texts) for name, kind in columns.further]
             for listed, (image, elsewhere), *values in zip(objects, *rows, strict=True):
                 origin, key = f"{unit.path} row {number}", f"{unit.name}:{number}"
                 labels, further = ([], values) if columns.label is None else (values[:1], values[1:])

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from beam_jobs.compression.files import strip_compression
-from beam_jobs.parquet_files.class_names import class_names, describe_columns
+from beam_jobs.parquet_files.class_names import describe_columns, find_class_names
 from beam_jobs.parquet_files.reader import open_parquet
 from beam_jobs.references.labels import Labels, is_integer_label, is_utf8
 from beam_jobs.references.notes import LABEL_BLANKS, Note, ignore_note
@@ -177,7 +177,7 @@ def parquet_class_names(file: TextFile, text: TextOptions) -> tuple[str, ...] | 
     with contextlib.suppress(SourceError, CorruptionError):
         if label is not None and look_at(file.path, text).kind == PARQUET:
             with open_parquet(file.path, file.size) as opened:
-                return class_names(describe_columns(opened.schema).get(label, {}))
+                return find_class_names(describe_columns(opened.schema).get(label, {}))
     return None
 
 
