@@ -126,7 +126,7 @@ def image_conversion(options: ConvertOptions, source_options: SourceOptions, ima
         why_ignored=(lambda: "by name, without annotation, or in no list of a split")
         if source_options.is_annotated
         else None,
-        facts=InputFacts.of(source, source_options),
+        facts=InputFacts.from_source(source, source_options),
     )
 
 

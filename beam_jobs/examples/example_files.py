@@ -99,7 +99,7 @@ class SpoolExamples(LimitedStep):
     def _pack(self, references: list[Reference]) -> Iterator[Any]:
         for pack, digests in pack_references(references, self._options.order, unit=0):
             yield pack.to_bytes()
-            yield TaggedOutput(TALLY, TallyPart.of(pack, digests, shuffled=True))
+            yield TaggedOutput(TALLY, TallyPart.from_pack(pack, digests, shuffled=True))
 
     def _spool_example(self, element: Any) -> Reference:
         """Encode an example, write it to this worker's spool file, and return its reference; errors as `ExampleRules.encode`."""

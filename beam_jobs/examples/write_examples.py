@@ -64,8 +64,8 @@ class WriteTFRecordShards(beam.PTransform):  # type: ignore[misc]
     With keys, two examples of one key are an error.
 
     Values are bytes, str, int, bool, float, lists of one of these, numpy arrays, whose shape is kept in the schema, and nested
-    dicts, whose names are joined: `{"image": {"height": 3}}` is `image/height`. beam_jobs.feature_values.values lists the feature of
-    each kind of value; arrays of uint8 are stored as one byte a value.
+    dicts, whose names are joined: `{"image": {"height": 3}}` is `image/height`. beam_jobs.feature_values.values lists the feature
+    of each kind of value; arrays of uint8 are stored as one byte a value.
 
     The result is a PCollection of one element, the `tpudata.format.Manifest` of the dataset, once it is complete.
 

@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from beam_jobs.append.base import Base, plan_append
 from beam_jobs.options import SKIP, ConvertOptions
 from beam_jobs.output.folder import choose_suffix, reject_strays
-from beam_jobs.output.rejects import listing_rejects
+from beam_jobs.output.rejects import list_listing_rejects
 from beam_jobs.planning.input_counts import InputCounts
 from beam_jobs.planning.plan import Plan, make_plan
 from beam_jobs.planning.sample import Sample
 from beam_jobs.planning.tally import Tally, TallyPart
-from beam_jobs.planning.warning_lines import InputFacts, warning_lines
+from beam_jobs.planning.warning_lines import InputFacts, list_warnings
 from beam_jobs.references.packs.pack import pack_references
 from beam_jobs.references.reference import Reference
 from beam_jobs.references.rejection import raise_rejection
@@ -73,7 +73,7 @@ def plan_here(
             list_references(source, unit, [], reject) if is_checked else source.references(unit, [], reject)
         )
         for pack, digests in pack_references(listed, options.order, unit_index):
-            tally.add(TallyPart.of(pack, digests, shuffled=options.shuffle, texts=text_bytes(pack)))
+            tally.add(TallyPart.from_pack(pack, digests, shuffled=options.shuffle, texts=text_bytes(pack)))
             counts.add(InputCounts(classes=pack.classes()))
             progress.list(len(pack.keys), int(pack.sizes.sum()))
     return _plan(tally, estimate_splits(sample, estimate), options, overhead, base, counts, facts)
@@ -97,7 +97,7 @@ def plan_tally(
         SourceError: there is nothing to convert.
     """
     del begin
-    if base is None and not tally.splits and listing_rejects(options.output):
+    if base is None and not tally.splits and list_listing_rejects(options.output):
         raise SourceError(
             f"{options.input}: all that is in it was rejected. It is listed in {options.output}/{REJECTS_FOLDER}/. Fix it, and run"
             " again with --resume."
@@ -141,7 +141,7 @@ def _plan(
     return dataclasses.replace(
         plan,
         suffix=choose_suffix(options, None if base is None else base.manifest),
-        warnings=warning_lines(facts, inputs, records, None if base is None else frozenset(base.labels or ())),
+        warnings=list_warnings(facts, inputs, records, None if base is None else frozenset(base.labels or ())),
     )
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from beam_jobs.converter import ShardContext
 from beam_jobs.output.folder import reject_another_run
-from beam_jobs.output.rejects import listing_rejects
+from beam_jobs.output.rejects import list_listing_rejects
 from beam_jobs.output.removal import remove_temporary_files
 from beam_jobs.planning.input_counts import InputCounts
 from beam_jobs.planning.plan import Plan
@@ -107,7 +107,7 @@ class WriteMetadata(LimitedStep):
             labels=len(labels.names) if self._spec.has_classes and labels.names else None,
             rejected=dict(sorted(rejected.items())),
             options={**self._spec.deciding_options, **converter.manifest_options(context)},
-            rejects=listing_rejects(self._options.output),
+            rejects=list_listing_rejects(self._options.output),
             keys=self._spec.keys,
             converted=dict(sorted(converted.items())),
             counts=counts,
