@@ -30,6 +30,7 @@ MAKERS = {
     "reject": "BadRecordError",
     "DocumentError": "BadRecordError",
     "error": "BadRecordError",
+    "make_error": "BadRecordError",
     "Problem": "BadRecordError",
     "UnreadableValue": "BadRecordError",
     "make_damage_error": "SourceError",

@@ -36,7 +36,7 @@ class Place(NamedTuple):
     line: int = 0
     offset: int | None = None
 
-    def error(self, reason: str, picture: str = "") -> BadRecordError:
+    def make_error(self, reason: str, picture: str = "") -> BadRecordError:
         """Return the error of a bad annotation, whose `key` is the name of its picture.
 
         Args:

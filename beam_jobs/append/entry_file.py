@@ -191,6 +191,7 @@ class EntryFile:
             self._fetch_groups(np.unique(buckets // self._fetched_buckets).tolist())
         for first_bucket in range(0, len(buckets), self._searched_buckets):
             stop_bucket = first_bucket + self._searched_buckets
+            # The inputs whose keys belong to these buckets.
             rows = order[starts[first_bucket] : starts[stop_bucket] if stop_bucket < len(starts) else None]
             entries = split_words(self._read_buckets(buckets[first_bucket:stop_bucket]))
             keys, sought = entries[:, 0], words[rows, 0]
@@ -315,6 +316,6 @@ def _read_shard_entries(dataset: Dataset, shard: Shard) -> Entries:
 
 
 def _read_rejected_entries(dataset: Dataset) -> Iterator[bytes]:
-    """Yield the entry of each rejected input: the one in its line, which inputs with a reference have, or else that of the line."""
+    """Yield the entry of each rejected input: the one in its line in rejects/, or else that of the line itself."""
     for line, entry in read_rejections(dataset.path, dataset.manifest.rejects):
         yield entry or make_line_entry(line)

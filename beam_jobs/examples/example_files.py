@@ -122,13 +122,12 @@ class SpoolExamples(LimitedStep):
         return Reference(
             key,
             split,
-            (),
-            self._options.input,
-            offset,
-            len(data),
-            payload,
-            None,
-            reference_features,
+            labels=(),
+            path=self._options.input,
+            offset=offset,
+            size=len(data),
+            payload=payload,
+            features=reference_features,
             spool=self._spool.path,
         )
 

@@ -90,7 +90,7 @@ def look_at_output(output: str, *, resume: bool, overwrite: bool, append: bool |
 def choose_suffix(options: ConvertOptions, base: Manifest | None = None) -> str:
     """Return the suffix of the names of the shards that a run writes: that of the shards which they join, if there are any.
 
-    Earlier versions gave compressed shards no suffix of their own.
+    Earlier versions gave compressed shards no separate suffix.
 
     Args:
         options: options of the run.

@@ -1,7 +1,7 @@
 """The headers of a column's pages, from which the memory that reading takes is estimated before the column is read.
 
 A page of a few bytes may unpack to 2 GB, and a column of a few bytes may repeat one value of a dictionary a billion times.
-Constants have the names and numbers of apache/parquet-format, src/main/thrift/parquet.thrift.
+Constants are numbers of apache/parquet-format, src/main/thrift/parquet.thrift; those of fields have their names.
 """
 
 from __future__ import annotations

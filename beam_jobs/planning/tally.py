@@ -178,8 +178,9 @@ def is_fingerprint(text: str) -> bool:
 
 def join_fingerprints(fingerprint: str, other: str) -> str:
     """Return the fingerprint of the union of two sets of inputs, from those of each: it is a sum over the inputs."""
-    halves = [[int(text[:16], 16), int(text[16:], 16)] for text in (fingerprint, other)]
-    return "".join(f"{sum(pair) & _HASH_MASK:016x}" for pair in zip(*halves, strict=True))
+    high = int(fingerprint[:16], 16) + int(other[:16], 16) & _HASH_MASK
+    low = int(fingerprint[16:], 16) + int(other[16:], 16) & _HASH_MASK
+    return f"{high:016x}{low:016x}"
 
 
 def _make_equal_buckets(positions: Positions, sizes: npt.NDArray[np.int64], texts: npt.NDArray[np.int64]) -> Buckets:

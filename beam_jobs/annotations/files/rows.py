@@ -137,7 +137,7 @@ def read_table_rows(path: str, delimiter: str = ",", *, has_quotes: bool = True)
                     f"{path} line {place.line}: the column {repeated_names[0]!r} comes twice. Rename one."
                 )
         elif len(cells) != len(columns):
-            yield place.error(f"{count_text(len(cells), 'cell')} (expected {len(columns)}: {', '.join(columns)})")
+            yield place.make_error(f"{count_text(len(cells), 'cell')} (expected {len(columns)}: {', '.join(columns)})")
         else:
             yield TableRow(place, dict(zip(columns, cells, strict=True)))
 

@@ -67,7 +67,7 @@ class BoxTableForm(AnnotationForm):
             try:
                 yield picture, self._parse_part(row)
             except (ValueError, OverflowError) as error:
-                yield picture, row.place.error(str(error), picture)
+                yield picture, row.place.make_error(str(error), picture)
 
     def _parse_part(self, row: TableRow) -> ImageAnnotation:
         """Return the annotation of a row; ValueError if it is invalid."""

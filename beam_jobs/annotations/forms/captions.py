@@ -87,7 +87,10 @@ class CaptionsForm(AnnotationForm):
             if picture and caption:
                 yield picture, ImageAnnotation(picture, row.place, captions=(caption,))
             else:
-                yield picture or str(row.place), row.place.error("no caption" if picture else "no picture", picture)
+                yield (
+                    picture or str(row.place),
+                    row.place.make_error("no caption" if picture else "no picture", picture),
+                )
 
 
 def _read_tokens(path: str) -> Iterator[tuple[str, Annotated]]:
@@ -104,6 +107,6 @@ def _read_lines(lines: Iterable[Line], pattern: re.Pattern[str], expected: str) 
     for place, text in lines:
         row = pattern.fullmatch(text)
         if row is None:
-            yield str(place), place.error(f"not a row of {expected}: {text[:80]!r}")
+            yield str(place), place.make_error(f"not a row of {expected}: {text[:80]!r}")
         else:
             yield row["picture"], ImageAnnotation(row["picture"], place, captions=(row["caption"],))

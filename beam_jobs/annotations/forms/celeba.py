@@ -148,7 +148,7 @@ def _read_parts(path: str) -> Iterator[tuple[str, Annotated]]:
             seen_pictures.add(picture)
             yield picture, parse(row)
         except ValueError as error:
-            yield picture, row.place.error(str(error), picture)
+            yield picture, row.place.make_error(str(error), picture)
 
 
 def _read_rows(path: str) -> Iterator[TableRow | BadRecordError]:
@@ -166,7 +166,7 @@ def _read_rows(path: str) -> Iterator[TableRow | BadRecordError]:
         if len(cells) == len(columns) + 1:
             yield TableRow(place, dict(zip((_PICTURE, *columns), cells, strict=True)))
         else:
-            yield place.error(f"{count_text(len(cells), 'cell')} (expected a picture and {len(columns)} values)")
+            yield place.make_error(f"{count_text(len(cells), 'cell')} (expected a picture and {len(columns)} values)")
     if rows != count:
         raise SourceError(f"{path}: its first line says {count:,} pictures, and it has {rows:,}. Download it again.")
 

@@ -165,14 +165,14 @@ def _join_picture(parts: list[Annotated], categories: _Categories, repeated_offs
     if error is not None:
         return add_key(error, images[0].picture) if images else error
     if not images:
-        return others[0].place.error("an annotation of an image that the file does not list")
+        return others[0].place.make_error("an annotation of an image that the file does not list")
     if len(images) > 1:
-        return images[1].place.error("another image has the same id", images[0].picture)
+        return images[1].place.make_error("another image has the same id", images[0].picture)
     for part in others:
         if part.place.offset in repeated_offsets:
-            return part.place.error("another annotation has the same id", images[0].picture)
+            return part.place.make_error("another annotation has the same id", images[0].picture)
     joined_picture = images[0].join(others)
     try:
         return joined_picture._replace(objects=tuple(map(categories.name_class, joined_picture.objects)))
     except ValueError as error:
-        return joined_picture.place.error(str(error), joined_picture.picture)
+        return joined_picture.place.make_error(str(error), joined_picture.picture)

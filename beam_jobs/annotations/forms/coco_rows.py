@@ -68,17 +68,17 @@ def parse_image_row(row: Any, place: Place) -> Annotated:
     """Return a row of "images" as a part of its picture's annotation, or the row's error."""
     problem = _find_row_problem(row, IMAGES)
     if problem:
-        return place.error(problem)
+        return place.make_error(problem)
     name = row.get("file_name")
     if name is None and isinstance(row.get("coco_url"), str):
         # As in LVIS: http://images.cocodataset.org/train2017/000000391895.jpg.
         name = "/".join(row["coco_url"].split("/")[-2:])
     if not isinstance(name, str) or not name:
-        return place.error(f"an image without 'file_name': {abbreviate_json(row)}")
+        return place.make_error(f"an image without 'file_name': {abbreviate_json(row)}")
     try:
         width, height = (_parse_side(row, side) for side in ("width", "height"))
     except ValueError as error:
-        return place.error(str(error), name)
+        return place.make_error(str(error), name)
     return ImageAnnotation(name, place, width, height, source_id=str(row["id"]))
 
 
@@ -99,7 +99,7 @@ def parse_annotation_row(row: Any, place: Place, segments: SegmentFolder) -> Ann
     """
     problem = _find_row_problem(row, ANNOTATIONS)
     if problem:
-        return place.error(problem)
+        return place.make_error(problem)
     try:
         infos = row.get("segments_info")
         if infos is not None:
@@ -117,7 +117,7 @@ def parse_annotation_row(row: Any, place: Place, segments: SegmentFolder) -> Ann
             return ImageAnnotation("", place, captions=(caption,))
         return ImageAnnotation("", place, objects=(_parse_object(row, _parse_segmentation(row.get("segmentation"))),))
     except (ValueError, TypeError, OverflowError) as error:
-        return place.error(f"annotation {abbreviate_json(row.get('id'))}: {error}")
+        return place.make_error(f"annotation {abbreviate_json(row.get('id'))}: {error}")
 
 
 def _parse_object(row: Any, segmentation: Segmentation | None) -> ObjectAnnotation:

@@ -85,7 +85,7 @@ class ImageFolderForm(AnnotationForm):
                 yield annotation
             except ValueError as error:
                 name = row.get(_PICTURE)
-                yield place.error(str(error), name if isinstance(name, str) else "")
+                yield place.make_error(str(error), name if isinstance(name, str) else "")
 
 
 def _read_csv_rows(path: str) -> Iterator[tuple[Place, Mapping[str, Any] | BadRecordError]]:
@@ -143,9 +143,9 @@ def _read_json_rows(path: str) -> Iterator[tuple[Place, Mapping[str, Any] | BadR
         try:
             row = parse_input_json(text)
         except ValueError as error:
-            yield place, place.error(f"not JSON: {error}")
+            yield place, place.make_error(f"not JSON: {error}")
             continue
-        yield place, row if isinstance(row, dict) else place.error(f"no JSON object: {abbreviate_json(row)}")
+        yield place, row if isinstance(row, dict) else place.make_error(f"no JSON object: {abbreviate_json(row)}")
 
 
 def _parse_annotation(row: Mapping[str, Any], place: Place) -> ImageAnnotation:

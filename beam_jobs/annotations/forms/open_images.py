@@ -85,7 +85,7 @@ def _read_parts(path: str, class_names: dict[str, str], *, has_boxes: bool) -> I
         try:
             yield picture, (_parse_box if has_boxes else _parse_class)(row, class_names)
         except ValueError as error:
-            yield picture, row.place.error(str(error), picture)
+            yield picture, row.place.make_error(str(error), picture)
 
 
 def _parse_box(row: TableRow, class_names: dict[str, str]) -> ImageAnnotation:

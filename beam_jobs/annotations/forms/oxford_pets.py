@@ -85,7 +85,7 @@ class OxfordPetsForm(AnnotationForm):
                 continue
             row = _ROW.fullmatch(text)
             if row is None:
-                yield place.error(f"not a row of NAME_NUMBER CLASS-ID SPECIES BREED-ID: {text[:80]!r}")
+                yield place.make_error(f"not a row of NAME_NUMBER CLASS-ID SPECIES BREED-ID: {text[:80]!r}")
                 continue
             picture, breed, number = row["picture"], row["breed"], int(row["number"])
             if breeds.setdefault(number, breed) != breed:
@@ -93,7 +93,7 @@ class OxfordPetsForm(AnnotationForm):
                     f"{part} line {place.line}: class {number} is {breed!r} here, and {breeds[number]!r} above. Fix the list."
                 )
             if picture in seen_pictures:
-                yield place.error("listed twice", picture)
+                yield place.make_error("listed twice", picture)
                 continue
             seen_pictures.add(picture)
             trimap = MapFile(storage_for(self.trimaps).join(self.trimaps, f"{picture}.png")) if self.trimaps else None

@@ -48,9 +48,9 @@ class TinyImagenetForm(AnnotationForm):
         for place, text in read_text_lines(part):
             row = _ROW.fullmatch(text)
             if row is None:
-                yield place.error(f"not a row of file, class, xmin, ymin, xmax and ymax: {text[:80]!r}")
+                yield place.make_error(f"not a row of file, class, xmin, ymin, xmax and ymax: {text[:80]!r}")
             elif row["picture"] in seen_pictures:
-                yield place.error("listed twice", row["picture"])
+                yield place.make_error("listed twice", row["picture"])
             else:
                 seen_pictures.add(row["picture"])
                 xmin, ymin, xmax, ymax = map(int, row["box"].split("\t"))

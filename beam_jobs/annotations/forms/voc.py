@@ -117,12 +117,12 @@ class VocForm(AnnotationForm):
         data = storage_for(part).read_range(part, 0, _MOST_BYTES + 1)
         if len(data) > _MOST_BYTES:
             reason = f"too large for the annotation of a picture (expected at most {_MOST_BYTES:,} bytes)"
-            yield place.error(reason, _find_stem(part))
+            yield place.make_error(reason, _find_stem(part))
             return
         try:
             yield _parse_annotation(parse_xml(data), place)
         except ValueError as error:
-            yield place.error(str(error), _find_stem(part))
+            yield place.make_error(str(error), _find_stem(part))
 
 
 class _Builder(ElementTree.TreeBuilder):

@@ -115,7 +115,7 @@ class YoloForm(AnnotationForm):
             try:
                 objects.append(_parse_object(text.split(), self.names))
             except ValueError as error:
-                yield place.error(str(error), picture)
+                yield place.make_error(str(error), picture)
                 return
         yield ImageAnnotation(picture, Place(part), is_normalised=True, objects=tuple(objects))
 
@@ -187,8 +187,8 @@ def _read_yaml_names(path: str) -> _Names | None:
         return None
     classes = _list_classes(content["names"])
     shape = content.get("kpt_shape", [0, 3])
-    is_shape = isinstance(shape, list) and len(shape) == 2 and all(isinstance(number, int) for number in shape)
-    if classes is None or not is_shape or shape[0] < 0 or shape[1] not in (2, 3):
+    is_keypoint_shape = isinstance(shape, list) and len(shape) == 2 and all(isinstance(number, int) for number in shape)
+    if classes is None or not is_keypoint_shape or shape[0] < 0 or shape[1] not in (2, 3):
         raise SourceError(
             f"{path}: names or kpt_shape are not those of YOLO (expected a list of names or numbers with names, and"
             " [keypoints, 2 or 3]). Fix it."

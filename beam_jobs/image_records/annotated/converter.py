@@ -139,12 +139,12 @@ class AnnotatedConverter(ImageConverter):
     def _read_target(self, annotation: ImageAnnotation) -> bytes:
         """Return the second image of a pair as its record stores it; BadRecordError if it is missing or rejected."""
         if not annotation.target:
-            raise annotation.place.error("no target", annotation.picture)
+            raise annotation.place.make_error("no target", annotation.picture)
         data = _read_file(annotation.target, annotation, "target")
         try:
             return make_stored_image(data, SELF_DESCRIBING, self.options).data
         except ValueError as error:
-            raise annotation.place.error(f"its target: {error}", annotation.picture) from None
+            raise annotation.place.make_error(f"its target: {error}", annotation.picture) from None
 
     @functools.cached_property
     def _list_features(self) -> tuple[Feature, ...]:
@@ -184,7 +184,7 @@ def _read_file(path: str, annotation: ImageAnnotation, kind: str) -> bytes:
     try:
         return storage_for(path).read(path)
     except StorageError as error:
-        raise annotation.place.error(f"its {kind} cannot be read: {error}", annotation.picture) from None
+        raise annotation.place.make_error(f"its {kind} cannot be read: {error}", annotation.picture) from None
 
 
 def _estimate_text_bytes(annotation: ImageAnnotation) -> int:

@@ -70,7 +70,7 @@ def list_annotation_values(
             values = {name: make_empty_list(features[name]) if value == [] else value for name, value in values.items()}
         return values
     except (ValueError, FeatureError) as error:
-        raise annotation.place.error(str(error), annotation.picture) from None
+        raise annotation.place.make_error(str(error), annotation.picture) from None
 
 
 def _list_object_values(

@@ -158,11 +158,11 @@ class AnnotationScan:
         pictures = self._find(annotation.picture)
         if not pictures:
             self.facts.missing = self.facts.missing or annotation.picture
-            return annotation.place.error("no such picture in the input", annotation.picture)
+            return annotation.place.make_error("no such picture in the input", annotation.picture)
         if len(pictures) > 1:
             names = " and ".join(picture.key for picture in pictures[:2])
             return self._reject(
-                annotation.place.error(f"it stands for several pictures, {names}", annotation.picture), pictures
+                annotation.place.make_error(f"it stands for several pictures, {names}", annotation.picture), pictures
             )
         self.facts.contents.add(annotation)
         if annotation.map_file is not None and (below := below_folder(self._folder, annotation.map_file.path)):

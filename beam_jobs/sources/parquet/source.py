@@ -294,7 +294,7 @@ class ParquetImages(Source):
                 names = listed.names
             objects_of_row = () if objects is None else read_objects(objects, names)
         except ValueError as error:
-            raise place.error(str(error)) from None
+            raise place.make_error(str(error)) from None
         return CarriedAnnotation(
             ImageAnnotation("", place, objects=objects_of_row, classes=classes, values=tuple(further.items()))
         )

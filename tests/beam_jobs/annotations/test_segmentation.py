@@ -65,10 +65,10 @@ def test_fills_polygons_as_pycocotools_does(data: st.DataObject, height: int, wi
 @pytest.mark.parametrize(
     ("segmentation", "reason"),
     [
-        (RunLengths(3, 4, b""), "cut"),
+        (RunLengths(3, 4, b""), "truncated"),
         (RunLengths(3, 4, b"5"), "damaged"),
-        (RunLengths(3, 4, b"0P"), "cut"),
-        (RunLengths(3, 4, b"\xff\xff"), "no text"),
+        (RunLengths(3, 4, b"0P"), "truncated"),
+        (RunLengths(3, 4, b"\xff\xff"), "not COCO text"),
         (RunLengths(3, 4, b"oooooooooo0"), "32 bits"),
         (RunLengths(3, 4, b"O<"), "damaged"),
         (RunLengths(4, 3, b"<"), "a mask of 3 x 4 pixels in a picture of 4 x 3"),
