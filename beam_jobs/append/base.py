@@ -107,7 +107,7 @@ class Base:
         # Earlier versions counted no appends in the manifest, and an append without new inputs has no shards with its number.
         return 1 + max([self.manifest.appends, *map(parse_append, self.manifest.shard_names())])
 
-    def all_shard_names(self, plan: Plan) -> set[str]:
+    def list_shard_names(self, plan: Plan) -> set[str]:
         """Return the file names of the existing shards and of those to be added."""
         return self.manifest.shard_names() | plan.shard_names(self.number)
 

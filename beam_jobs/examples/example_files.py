@@ -19,7 +19,7 @@ from beam_jobs.examples.schema import ExampleSummary
 from beam_jobs.options import DEFAULT_SPLIT, ConvertOptions, SplitShares
 from beam_jobs.output.spool_file import SpoolFile
 from beam_jobs.planning.tally import TallyPart
-from beam_jobs.references.packs.pack import pack_references
+from beam_jobs.references.packs.pack import PACK_REFERENCES, pack_references
 from beam_jobs.references.reference import NO_FEATURES, Reference, key_bytes, key_digest
 from beam_jobs.steps.global_window import put_in_global_window
 from beam_jobs.steps.limited_step import LimitedStep, holds_limits
@@ -31,8 +31,6 @@ from tpudata.storage.local.local_storage import TEMPORARY_PREFIX
 
 # Names of the additional outputs: a TallyPart of each pack, and the ExampleSummary of each bundle.
 TALLY, SCHEMA = "tally", "schema"
-# References of a pack.
-_HELD_REFERENCES = 4096
 _DIGEST_BYTES = 16
 # Characters of a value in a message.
 _MOST_CHARACTERS = 80
@@ -76,7 +74,7 @@ class SpoolExamples(LimitedStep):
                 # Another attempt would fail, too.
                 drop_pipeline_claim(self._options.output, claim)
             raise
-        if len(self._held) >= _HELD_REFERENCES:
+        if len(self._held) >= PACK_REFERENCES:
             references, self._held = self._held, []
             yield from self._pack(references)
 

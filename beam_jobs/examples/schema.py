@@ -10,7 +10,7 @@ from typing import Any
 
 from beam_jobs.converter import InputConverter
 from beam_jobs.examples.example_record import ExampleRecord
-from beam_jobs.feature_values.values import decoded_size, describe
+from beam_jobs.feature_values.values import compute_decoded_size, describe
 from beam_jobs.references.labels import Labels
 from beam_jobs.references.reference import Reference
 from tpudata.errors import FeatureError
@@ -58,7 +58,7 @@ class ExampleSummary:
             FeatureError: its features do not fit those of earlier records.
         """
         features = _parse_signature(signature)
-        decoded_sizes = [decoded_size(feature) for feature in features]
+        decoded_sizes = [compute_decoded_size(feature) for feature in features]
         self.decoded_bytes += sum(feature_size for feature_size in decoded_sizes if feature_size is not None)
         if None in decoded_sizes:
             self.decoded_bytes += size

@@ -121,7 +121,7 @@ def describe(feature: Feature) -> str:
     return f"{kind} of shape {feature.shape}"
 
 
-def decoded_size(feature: Feature) -> int | None:
+def compute_decoded_size(feature: Feature) -> int | None:
     """Return the bytes of a feature's value as a tensor of the reader, or None if the feature does not determine them."""
     if feature.dtype == "string" or not feature.is_static:
         return None
@@ -217,7 +217,7 @@ def _fit_raw(feature: Feature, value: Any) -> tuple[Feature, Any]:
     """Return a raw feature with the shape of a value, and the value's bytes; FeatureError if it does not fit."""
     dtype = np.dtype(feature.dtype)
     if isinstance(value, bytes):
-        size = decoded_size(feature)
+        size = compute_decoded_size(feature)
         if size is None or len(value) != size:
             raise FeatureError(
                 f"Feature {feature.name!r}: it does not fit the schema (got {len(value)} bytes, expected"

@@ -81,13 +81,13 @@ class Rejects:
             f"{json.dumps({**json.loads(line), 'entry': entry.tobytes().hex()})}\n".encode()
             for line, entry in zip(self._lines, rows, strict=True)
         ]
-        return (_write_lines(output, self._list_name(), lines),)
+        return (_write_lines(output, self._make_listing_name(), lines),)
 
     def remove_without_shard(self, output: str) -> None:
         """Remove the file of `write_without_shard`, which an earlier attempt may have written when it could not read the inputs."""
-        storage_for(output).delete(storage_for(output).join(output, self._list_name()))
+        storage_for(output).delete(storage_for(output).join(output, self._make_listing_name()))
 
-    def _list_name(self) -> str:
+    def _make_listing_name(self) -> str:
         digest = hashlib.blake2b(self.name.encode(), digest_size=16).hexdigest()
         return rejects_name(f"listing-{digest}")
 

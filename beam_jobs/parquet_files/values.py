@@ -41,9 +41,6 @@ class UnreadableValue(NamedTuple):
     detail: str
 
 
-UNREADABLE: type = UnreadableValue
-
-
 def is_supported_type(kind: Any) -> bool:
     """Return whether a pyarrow type is one of single values that can be converted.
 

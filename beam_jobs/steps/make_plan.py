@@ -103,7 +103,7 @@ def plan_tally(
             " again with --resume."
         )
     plan = _plan(tally, ratios, options, overhead, base, inputs, facts)
-    reject_strays(options.output, plan.shard_names() if base is None else base.all_shard_names(plan))
+    reject_strays(options.output, plan.shard_names() if base is None else base.list_shard_names(plan))
     progress.total(plan.files, plan.bytes)
     return plan
 

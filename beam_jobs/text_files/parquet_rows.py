@@ -14,7 +14,6 @@ from pyarrow import compute, types  # type: ignore[import-untyped]
 from beam_jobs.parquet_files.reader import ParquetReader, open_parquet
 from beam_jobs.parquet_files.values import (
     NOT_UTF8,
-    UNREADABLE,
     UnreadableValue,
     convert_column,
     is_list,
@@ -97,7 +96,7 @@ def group_rows(path: str, size: int, group: int, first: int, options: TextOption
                 for field in options.columns
             ]
             for index, values in enumerate(zip(*columns, strict=True), first):
-                if UNREADABLE in map(type, values):
+                if UnreadableValue in map(type, values):
                     reject(index, _find_problem(names, values))
                 else:
                     yield _encode_row(index, dict(zip(names, values, strict=True)), options.document_bytes)

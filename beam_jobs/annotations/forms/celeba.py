@@ -116,7 +116,7 @@ class CelebaForm(AnnotationForm):
 
 
 def _find_columns(head: bytes) -> tuple[str, ...]:
-    """Return the columns of a list by its first bytes; a text file may omit that of the picture."""
+    """Return the columns of a list by its first bytes; a text file may omit the column of the picture."""
     match = _COUNT_AND_COLUMNS.match(head)
     if match is None:
         return parse_table_columns(head)

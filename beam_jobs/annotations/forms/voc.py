@@ -108,7 +108,7 @@ class VocForm(AnnotationForm):
         if not self.is_folder:
             return (self.path,)
         paths = (path for path, _ in list_paths_below(self.path, _SUFFIXES))
-        return (path for path in paths if self.lists.find_split(_find_stem(path)) is not None)
+        return (path for path in paths if self.lists.find_split(_find_picture_name(path)) is not None)
 
     def read(self, part: str, names: ListedNames) -> Iterator[Annotated]:
         """Yield the annotation of a file's picture."""
@@ -117,12 +117,12 @@ class VocForm(AnnotationForm):
         data = storage_for(part).read_range(part, 0, _MOST_BYTES + 1)
         if len(data) > _MOST_BYTES:
             reason = f"too large for the annotation of a picture (expected at most {_MOST_BYTES:,} bytes)"
-            yield place.make_error(reason, _find_stem(part))
+            yield place.make_error(reason, _find_picture_name(part))
             return
         try:
             yield _parse_annotation(parse_xml(data), place)
         except ValueError as error:
-            yield place.make_error(str(error), _find_stem(part))
+            yield place.make_error(str(error), _find_picture_name(part))
 
 
 class _Builder(ElementTree.TreeBuilder):
@@ -149,14 +149,14 @@ def parse_xml(data: bytes) -> ElementTree.Element:
 def _parse_annotation(root: ElementTree.Element, place: Place) -> ImageAnnotation:
     if root.tag != "annotation":
         raise ValueError(f"not an annotation of a picture: its root is <{root.tag}>")
-    name = _read_text(root, "filename") or _find_stem(place.path)
+    name = _read_text(root, "filename") or _find_picture_name(place.path)
     size = root.find("size")
     width, height = (0, 0) if size is None else (_parse_side(size, "width"), _parse_side(size, "height"))
     objects = tuple(map(_parse_object, root.findall("object")))
     return ImageAnnotation(name, place, width, height, objects=objects)
 
 
-def _find_stem(path: str) -> str:
+def _find_picture_name(path: str) -> str:
     """Return the name of an XML file without folder and extension, which names the picture if the file does not."""
     return path.rpartition("/")[2].rpartition(".")[0]
 
