@@ -129,8 +129,8 @@ class ImageConverter(InputConverter):
             raise BadRecordError(reference.origin, str(error)) from None
         if maps:
             summary.merge(image_summary)
-        if self._list_features:
-            summary.add_lists(self._list_features, values)
+        if self._features_of_lists:
+            summary.add_lists(self._features_of_lists, values)
         return encode_example_parts(values)
 
     def features(self, summary: ImageSummary, labels: Labels) -> tuple[Feature, ...]:
@@ -160,7 +160,7 @@ class ImageConverter(InputConverter):
         return summary.maxima
 
     @functools.cached_property
-    def _list_features(self) -> tuple[Feature, ...]:
+    def _features_of_lists(self) -> tuple[Feature, ...]:
         """Extra features that are lists of any length."""
         return tuple(feature for feature in self.extra if feature.is_list)
 

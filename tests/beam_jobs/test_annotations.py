@@ -133,7 +133,7 @@ def test_takes_splits_from_folders_inside_images(tmp_path: Path, below: str) -> 
 def test_rejects_a_table_without_rows(tmp_path: Path) -> None:
     write_pictures(tmp_path / "in", ["a"])
     (tmp_path / "boxes.csv").write_text("filename,class,xmin,ymin,xmax,ymax\n")
-    with pytest.raises(SourceError, match="not an annotation of a picture"):
+    with pytest.raises(SourceError, match="no annotation of a picture"):
         run(
             [
                 "--input",

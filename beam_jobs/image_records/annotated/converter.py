@@ -124,7 +124,7 @@ class AnnotatedConverter(ImageConverter):
         values |= list_annotation_values(self.schema, annotation, frame, _read_map(annotation))
         if self.schema.has_targets:
             values[TARGET.name] = self._read_target(annotation)
-        image_summary.add_lists(self._list_features, values)
+        image_summary.add_lists(self._features_of_lists, values)
         summary.merge(image_summary)
         return encode_example_parts(values)
 
@@ -147,7 +147,7 @@ class AnnotatedConverter(ImageConverter):
             raise annotation.place.make_error(f"its target: {error}", annotation.picture) from None
 
     @functools.cached_property
-    def _list_features(self) -> tuple[Feature, ...]:
+    def _features_of_lists(self) -> tuple[Feature, ...]:
         """Features of lists of any length."""
         assert self.schema is not None
         return tuple(feature for feature in (*self.schema.class_features, *self.schema.features) if feature.is_list)

@@ -62,8 +62,10 @@ def list_annotation_values(
             values["image/caption"] = list(map(_encode_text, annotation.captions))
         if kinds.SOURCE_IDS in schema.kinds:
             values[SOURCE_ID.name] = _encode_text(annotation.source_id)
-        further = dict(annotation.values)
-        values |= {feature.name: _convert_extra_value(feature, further.get(feature.name)) for feature in schema.further}
+        extra_values = dict(annotation.values)
+        values |= {
+            feature.name: _convert_extra_value(feature, extra_values.get(feature.name)) for feature in schema.further
+        }
         # An empty list does not show its kind.
         if [] in values.values():
             features = {feature.name: feature for feature in (*schema.features, *schema.class_features)}
