@@ -9,7 +9,7 @@ from typing import Any
 import apache_beam as beam
 
 from beam_jobs.append.base import Base
-from beam_jobs.append.new_inputs import new_inputs
+from beam_jobs.append.new_inputs import make_new_inputs
 from beam_jobs.converter import Converter
 from beam_jobs.options import ConvertOptions
 from beam_jobs.planning.warning_lines import InputFacts
@@ -102,7 +102,7 @@ class Conversion:
 
     def select_new_inputs(self, base: Base, entry_file: str) -> Conversion:
         """Return the conversion of the inputs that a dataset lacks; `entry_file` is the path of the list of those it has."""
-        return dataclasses.replace(self, base=base, source=new_inputs(self.source, base, entry_file))
+        return dataclasses.replace(self, base=base, source=make_new_inputs(self.source, base, entry_file))
 
     def check_base(self) -> None:
         """Raise OutputError if the dataset to append to has other features than the new records."""

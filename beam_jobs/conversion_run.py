@@ -200,7 +200,7 @@ def _look_at_output(conversion: Conversion) -> OutputContents:
 def _check_output(conversion: Conversion, contents: OutputContents, plan: Plan) -> None:
     """Raise OutputError if the output has files that a run would not overwrite, or with --resume another dataset."""
     options, base = conversion.options, conversion.base
-    shard_names = plan.shard_names() if base is None else base.all_shard_names(plan)
+    shard_names = plan.shard_names() if base is None else base.list_shard_names(plan)
     if contents is OutputContents.DATASET and options.resume:
         reject_another_dataset(options.output, conversion.deciding_options, plan.fingerprint, can_append=True)
         check_has_dali_index(options)

@@ -29,7 +29,7 @@ from beam_jobs.command.option_parser import OptionParser, read_options
 from beam_jobs.command.reader_flag import ReaderOption, apply_reader, check_reader
 from beam_jobs.command.run_conversion import (
     check_output_is_writable,
-    choose_limits,
+    hold_limits,
     resolve_places,
     run_job,
 )
@@ -84,7 +84,7 @@ def prepare(flags: argparse.Namespace, beam_options: PipelineOptions) -> Iterato
     apply_reader(flags)
     dry_run = read_options(RunOptions, flags).dry_run
     options = resolve_places(read_options(ConvertOptions, flags), beam_options, dry_run=dry_run)
-    with choose_limits(options, beam_options):
+    with hold_limits(options, beam_options):
         check_output_is_writable(options, beam_options, dry_run=dry_run)
         source_options = _resolve_annotations(read_options(SourceOptions, flags), beam_options)
         conversion = image_conversion(options, source_options, read_options(ImageOptions, flags))
@@ -126,7 +126,7 @@ def image_conversion(options: ConvertOptions, source_options: SourceOptions, ima
         why_ignored=(lambda: "by name, without annotation, or in no list of a split")
         if source_options.is_annotated
         else None,
-        facts=InputFacts.of(source, source_options),
+        facts=InputFacts.from_source(source, source_options),
     )
 
 

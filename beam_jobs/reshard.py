@@ -29,7 +29,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from beam_jobs.command.option_parser import OptionParser, read_options
 from beam_jobs.command.run_conversion import (
     check_output_is_writable,
-    choose_limits,
+    hold_limits,
     run_job,
 )
 from beam_jobs.conversion import Conversion
@@ -100,7 +100,7 @@ def prepare(flags: argparse.Namespace, beam_options: PipelineOptions) -> Iterato
         inputs, flags.output = _resolve_places(inputs, flags.output, beam_options)
     options = read_options(ConvertOptions, flags, input=", ".join(inputs), shuffle=False)
     reshard_options.check_with(options)
-    with choose_limits(options, beam_options):
+    with hold_limits(options, beam_options):
         check_output_is_writable(options, beam_options, dry_run=dry_run)
         yield reshard_conversion(options, inputs, reshard_options, keeps_compression=flags.compression is None)
 

@@ -30,7 +30,7 @@ from beam_jobs.chats.find_template import find_chat_template
 from beam_jobs.command.option_parser import OptionParser, read_options
 from beam_jobs.command.run_conversion import (
     check_output_is_writable,
-    choose_limits,
+    hold_limits,
     resolve_places,
     run_job,
 )
@@ -98,10 +98,10 @@ def prepare(flags: argparse.Namespace, beam_options: PipelineOptions) -> Iterato
     """
     dry_run = read_options(RunOptions, flags).dry_run
     options = resolve_places(read_options(ConvertOptions, flags), beam_options, dry_run=dry_run)
-    with choose_limits(options, beam_options):
+    with hold_limits(options, beam_options):
         check_output_is_writable(options, beam_options, dry_run=dry_run)
         tokenizer, source_options = read_options(TokenizerOptions, flags), read_options(TextSourceOptions, flags)
-        labels = read_options(TextLabelOptions, flags, are_of_source=source_options.source is not None)
+        labels = read_options(TextLabelOptions, flags, are_from_source=source_options.source is not None)
         text = read_options(TextOptions, flags, tokenizer=tokenizer.spec, labels=labels)
         text = _add_template(text, tokenizer.chat_template)
         if not dry_run:
@@ -183,7 +183,7 @@ def text_conversion(
         omit_duplicates=functools.partial(OmitDuplicates, text) if text.dedup else None,
         files=(*tokenizer_files, *((CHAT_TEMPLATE,) if text.template else ())),
         input_noun="document",
-        facts=InputFacts.of(source, text.labels),
+        facts=InputFacts.from_source(source, text.labels),
     )
 
 

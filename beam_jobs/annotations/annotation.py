@@ -1,9 +1,9 @@
 """Annotations of a picture, in one form for all kinds of annotation files.
 
-Coordinates are those of the file: pixels of the picture as its file or as a viewer shows it, or fractions of its sides. x grows to
-the right and y downwards, both from the top left corner; a pixel spans 0 to 1. `beam_jobs.image_records.annotated` makes the
-features of a record of them. The types are small, since a file may describe millions of objects: numbers of any count are
-bytes.
+Coordinates are those of the annotation file: pixels of the picture, as it is stored or as a viewer turns it, or fractions of its
+sides. x grows to the right and y downwards, both from the top left corner; the first pixel spans 0 to 1.
+`beam_jobs.image_records.annotated` converts annotations to the features of a record. An annotation file may describe millions of
+objects, so the types are small: lists of numbers are packed in bytes.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Place(NamedTuple):
 
     Attributes:
         path: the file.
-        line: number of its line, counted from 1; 0 if the file has no lines that count.
+        line: number of its line, counted from 1; 0 in a form without lines.
         offset: byte offset in the file, or None.
     """
 
@@ -36,7 +36,7 @@ class Place(NamedTuple):
     line: int = 0
     offset: int | None = None
 
-    def error(self, reason: str, picture: str = "") -> BadRecordError:
+    def make_error(self, reason: str, picture: str = "") -> BadRecordError:
         """Return the error of a bad annotation, whose `key` is the name of its picture.
 
         Args:
@@ -122,7 +122,7 @@ class ImageAnnotation(NamedTuple):
     source_id: str = ""
 
     def join(self, parts: Iterable[ImageAnnotation]) -> ImageAnnotation:
-        """Merge this annotation with other parts about the same picture; later parts add to earlier ones and replace nothing."""
+        """Return this annotation merged with later parts about the same picture: lists grow, the first of other values stays."""
         all_parts = [self, *parts]
         return self._replace(
             width=next((part.width for part in all_parts if part.width), 0),

@@ -1,10 +1,10 @@
-"""Contents of a set of annotations, which determine the features of its records."""
+"""Contents of a set of annotations: what occurs in them, which determines the features of the records."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 from beam_jobs.annotations.annotation import ImageAnnotation, ObjectAnnotation
 from beam_jobs.annotations.form import ListedNames
@@ -14,29 +14,41 @@ from beam_jobs.values.column_kinds import fits_int64
 from tpudata.errors import SourceError
 from tpudata.format import Feature
 
-# Kinds of contents of a set of annotations.
+# Kinds of contents.
 OBJECTS, OBJECT_CLASSES, CROWDS, DIFFICULT, AREAS = "objects", "object classes", "crowds", "difficult", "areas"
 MASKS, POLYGONS = "masks", "polygons"
 MAPS, WIDE_MAPS, SEGMENT_MAPS = "maps", "wide maps", "segment maps"
 TARGETS, SOURCE_IDS = "targets", "source ids"
 CAPTIONS, CLASSES, SEVERAL_CLASSES, NO_CLASS = "captions", "classes", "several classes", "no class"
-# Most digits of a whole number that is a label; longer ones are names.
+# Most digits of a whole number that is a label, so that it fits int64; longer ones are names.
 _MOST_DIGITS = 18
 _INT, _FLOAT, _TEXT, _OTHER = "int64", "float", "bytes", ""
 _DTYPES = {_INT: ("int64", None), _FLOAT: ("float32", None), _TEXT: ("string", "utf8")}
 
 
+class ValueType(NamedTuple):
+    """Type of an extra value in all annotations.
+
+    Attributes:
+        kind: kind of its feature: "int64", "float" or "bytes"; empty if records cannot hold it.
+        is_list: whether it is a list.
+    """
+
+    kind: str
+    is_list: bool
+
+
 @dataclasses.dataclass
 class Contents:
-    """Sum over annotations. Those of parts are merged, in any order.
+    """What occurs in annotations. The contents of parts can be merged in any order.
 
     Attributes:
         names: names that the files list.
         kinds: which of the kinds above occur.
-        keypoints: keypoints of an object; 0 without any.
+        keypoints: number of keypoints of each object that has some; 0 if none has.
         object_classes: names of classes of objects that occur.
         classes: names of classes of pictures that occur.
-        values: kind of extra values by name, and whether they are lists; the kind is empty if records cannot hold them.
+        values: type of each extra value, by its name.
     """
 
     names: ListedNames = dataclasses.field(default_factory=ListedNames)
@@ -44,15 +56,17 @@ class Contents:
     keypoints: int = 0
     object_classes: set[str] = dataclasses.field(default_factory=set)
     classes: set[str] = dataclasses.field(default_factory=set)
-    values: dict[str, tuple[str, bool]] = dataclasses.field(default_factory=dict)
+    values: dict[str, ValueType] = dataclasses.field(default_factory=dict)
 
     def add(self, annotation: ImageAnnotation) -> None:
-        """Add the annotation of a picture; SourceError if its objects have another number of keypoints than those before."""
+        """Add the annotation of a picture; SourceError if its objects and earlier ones have different numbers of keypoints."""
         for annotated_object in annotation.objects:
             self._add_object(annotated_object, annotation)
-        count = len(annotation.classes)
         self.classes.update(annotation.classes)
-        self.kinds.add(NO_CLASS if not count else CLASSES if count == 1 else SEVERAL_CLASSES)
+        if len(annotation.classes) > 1:
+            self.kinds.add(SEVERAL_CLASSES)
+        else:
+            self.kinds.add(CLASSES if annotation.classes else NO_CLASS)
         if annotation.captions:
             self.kinds.add(CAPTIONS)
         if annotation.target:
@@ -66,10 +80,10 @@ class Contents:
         for name, value in annotation.values:
             # An empty list fits lists of any kind.
             if value != []:
-                self._add_value(name, _find_value_kind(value))
+                self._add_value_type(name, _find_value_type(value))
 
     def merge(self, other: Contents) -> None:
-        """Add those of another part; SourceError if the parts list different classes, or have different keypoints."""
+        """Add the contents of another part; SourceError if the parts list different names, or have different keypoints."""
         for field in dataclasses.fields(ListedNames):
             own_names, other_names = getattr(self.names, field.name), getattr(other.names, field.name)
             if own_names and other_names and own_names != other_names:
@@ -84,17 +98,17 @@ class Contents:
         self.kinds |= other.kinds
         self.object_classes |= other.object_classes
         self.classes |= other.classes
-        for name, kind in other.values.items():
-            self._add_value(name, kind)
+        for name, value_type in other.values.items():
+            self._add_value_type(name, value_type)
 
     @property
     def object_names(self) -> tuple[str, ...]:
-        """The classes of objects: those that the files list, or those that occur, numbers in their order."""
+        """Names of the classes of objects: those that the files list, or else those that occur, as `_order_names` sorts them."""
         return self.names.objects or _order_names(self.object_classes)
 
     @property
     def class_names(self) -> tuple[str, ...]:
-        """The classes of pictures, in the same way."""
+        """Names of the classes of pictures, chosen in the same way."""
         return self.names.pictures or _order_names(self.classes)
 
     @property
@@ -138,21 +152,15 @@ class Contents:
                 raise SourceError(f"{annotation.place.path}: {_describe_keypoint_counts(self.keypoints, count)}")
             self.keypoints = count
 
-    def _add_value(self, name: str, kind: tuple[str, bool]) -> None:
-        """Add the kind of an extra value: integers and fractions merge to fractions, other mixtures cannot be stored."""
-        before = self.values.get(name, kind)
-        kinds = {before[0], kind[0]}
-        if before[1] != kind[1] or _OTHER in kinds:
-            merged = _OTHER
-        elif len(kinds) == 1:
-            merged = before[0]
-        else:
-            merged = _FLOAT if kinds == {_INT, _FLOAT} else _OTHER
-        self.values[name] = (merged, before[1])
+    def _add_value_type(self, name: str, value_type: ValueType) -> None:
+        """Add the type of an extra value; records cannot hold one that is a list in some annotations only."""
+        earlier = self.values.get(name, value_type)
+        kind = _merge_kinds({earlier.kind, value_type.kind}) if earlier.is_list == value_type.is_list else _OTHER
+        self.values[name] = earlier._replace(kind=kind)
 
 
 def _order_names(names: Iterable[str]) -> tuple[str, ...]:
-    """Return class names in sorted order; whole numbers are labels themselves, so all up to the largest are classes."""
+    """Return class names in sorted order. If all are whole numbers, these are labels, and all up to the largest are classes."""
     unordered = set(names)
     if unordered and all(is_integer_label(name) and len(name) <= _MOST_DIGITS for name in unordered):
         fix = "Correct it, or pass --labels FILE with a name for each class."
@@ -165,12 +173,16 @@ def _describe_keypoint_counts(first: int, second: int) -> str:
     return f"objects have different numbers of keypoints ({first} and {second}). Keep the annotations of one kind of object."
 
 
-def _find_value_kind(value: Any) -> tuple[str, bool]:
+def _find_value_type(value: Any) -> ValueType:
     is_list = isinstance(value, list | tuple)
-    kinds = {_find_scalar_kind(scalar) for scalar in (value if is_list else [value])}
+    return ValueType(_merge_kinds({_find_scalar_kind(scalar) for scalar in (value if is_list else [value])}), is_list)
+
+
+def _merge_kinds(kinds: set[str]) -> str:
+    """Return the kind that holds values of all these: fractions hold integers, other mixtures cannot be stored."""
     if kinds == {_INT, _FLOAT}:
-        return _FLOAT, is_list
-    return kinds.pop() if len(kinds) == 1 else _OTHER, is_list
+        return _FLOAT
+    return kinds.pop() if len(kinds) == 1 else _OTHER
 
 
 def _find_scalar_kind(value: Any) -> str:

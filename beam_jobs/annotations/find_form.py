@@ -19,7 +19,7 @@ from beam_jobs.compression.files import read_head
 from tpudata.errors import SourceError
 from tpudata.storage import Entry, storage_for
 
-# The first that fits counts: Oxford-IIIT Pets has VOC files and label maps in its folder, too.
+# In order of precedence: a folder of Oxford-IIIT Pets, for example, also has VOC files and label maps.
 FORMS: tuple[type[AnnotationForm], ...] = (
     ImageFolderForm,
     CocoForm,
@@ -41,12 +41,12 @@ def find_form(path: str) -> AnnotationForm:
     """Return the form of an annotation file, or of a folder of them.
 
     Raises:
-        SourceError: there is nothing at the path, it has no known form, it has several files of which one is to be named, or its
-            lists of splits are damaged.
+        SourceError: the path does not exist, its form is unknown, the folder has several annotation files and none is named, or
+            the lists of splits are damaged.
     """
     entry = storage_for(path).stat(path)
     if entry is None:
-        raise SourceError(f"{path} is not there. Pass a file or a folder of annotations.")
+        raise SourceError(f"{path} does not exist. Pass a file or a folder of annotations.")
     if not entry.is_folder:
         form = _find_form_of_file(path)
         if form is None:
@@ -54,25 +54,25 @@ def find_form(path: str) -> AnnotationForm:
         return form
     entries = list_first_entries(path)
     folder = pick_folder(entries, *_FOLDERS)
-    # Before the dataset's folder: names of label maps are paths below theirs.
+    # The folder of annotations comes first: label maps name their pictures by their paths below the folder that was searched.
     form = _find_form_of_folder(folder, list_first_entries(folder)) if folder else None
     form = form or _find_form_of_folder(path, entries)
     if form is None:
         raise _make_unknown_form_error(path)
-    return form.within(entries)
+    return form.add_folder_facts(entries)
 
 
 def _find_form_of_file(path: str) -> AnnotationForm | None:
     head = read_head(path, HEAD_BYTES)
-    return next(filter(None, (form.detect_file(path, head) for form in FORMS)), None)
+    return next(filter(None, (form_class.detect_file(path, head) for form_class in FORMS)), None)
 
 
 def _find_form_of_folder(path: str, entries: list[Entry]) -> AnnotationForm | None:
     """Return the form of a folder, or of its only annotation file; None without either, SourceError if it has several files."""
-    form = next(filter(None, (form.detect_folder(path, entries) for form in FORMS)), None)
+    form = next(filter(None, (form_class.detect_folder(path, entries) for form_class in FORMS)), None)
     if form is not None:
         return form
-    # A folder with one annotation file and pictures stands for the file.
+    # A folder of pictures may also have one annotation file, which is then meant.
     files = [entry for entry in entries if not entry.is_folder and entry.name.endswith((".json", ".csv", ".txt"))]
     forms = {entry.path: file_form for entry in files if (file_form := _find_form_of_file(entry.path)) is not None}
     if len(forms) > 1:
@@ -81,7 +81,7 @@ def _find_form_of_folder(path: str, entries: list[Entry]) -> AnnotationForm | No
 
 
 def _make_unknown_form_error(path: str) -> SourceError:
-    titles = "; ".join(form.title for form in FORMS)
+    titles = "; ".join(form_class.title for form_class in FORMS)
     return SourceError(
         f"{path}: no annotations of a known form (expected one of: {titles}). Pass another file or folder."
     )

@@ -14,7 +14,7 @@ from tpudata.storage import Entry
 
 @dataclasses.dataclass
 class ListedNames:
-    """Names that annotation files list, each at the place that numbers it; empty where the names are those that occur.
+    """Names that annotation files list, in the order of their numbers; empty if the files list none.
 
     Attributes:
         objects: classes of objects.
@@ -28,8 +28,8 @@ class ListedNames:
 
 
 class AnnotationForm(abc.ABC):
-    """Annotation files of one form. A frozen dataclass that is pickled to the workers; making it looks at the files, reading
-    little.
+    """Annotation files of one form. Subclasses are frozen dataclasses, pickled to the workers; `detect_file` and `detect_folder`
+    make them from a few bytes of the files.
 
     Attributes:
         title: name of the form in messages.
@@ -39,7 +39,7 @@ class AnnotationForm(abc.ABC):
 
     @classmethod
     def detect_file(cls, path: str, head: bytes) -> AnnotationForm | None:
-        """Return the form of a file if it is this one.
+        """Return the form of a file; None if it is not this one.
 
         Args:
             path: the file.
@@ -50,7 +50,7 @@ class AnnotationForm(abc.ABC):
 
     @classmethod
     def detect_folder(cls, path: str, entries: Sequence[Entry]) -> AnnotationForm | None:
-        """Return the form of a folder if it is this one.
+        """Return the form of a folder; None if it is not this one.
 
         Args:
             path: the folder.
@@ -59,11 +59,11 @@ class AnnotationForm(abc.ABC):
         del path, entries
         return None
 
-    def within(self, entries: Sequence[Entry]) -> AnnotationForm:
-        """Return the form with facts from the folder that was passed, such as the splits of the dataset.
+    def add_folder_facts(self, entries: Sequence[Entry]) -> AnnotationForm:
+        """Return the form with what the dataset's folder adds, such as the lists of its splits.
 
         Args:
-            entries: entries of the folder, as for `detect_folder`.
+            entries: first entries of the folder that the user passed, which may be above that of the annotations.
         """
         del entries
         return self
@@ -80,7 +80,7 @@ class AnnotationForm(abc.ABC):
 
     @abc.abstractmethod
     def parts(self) -> Iterable[str]:
-        """Yield the paths of the parts, in order, which workers read separately. No two parts describe the same picture."""
+        """Yield, in order, the paths of the parts that workers read separately. No two parts describe the same picture."""
 
     @abc.abstractmethod
     def read(self, part: str, names: ListedNames) -> Iterator[Annotated]:
@@ -91,6 +91,6 @@ class AnnotationForm(abc.ABC):
             names: gets the names that the part lists; complete when the iteration has ended.
 
         Raises:
-            SourceError: the file itself is damaged, so that no picture of it can be trusted; names the file and the place.
-            CorruptionError: it is compressed, and cut or damaged.
+            SourceError: the file itself is damaged, so that none of its annotations can be trusted; names the file and the place.
+            CorruptionError: the compressed file is truncated or damaged.
         """

@@ -1,8 +1,8 @@
-"""The objects of a picture as Hugging Face's datasets have them: a value `objects`, a dict of lists or a list of dicts.
+"""The objects of a picture in Hugging Face's datasets: a value `objects`, which is a dict of lists or a list of dicts.
 
     {"bbox": [[x, y, width, height], ...], "category": [0, ...], "area": [...], "iscrowd": [...]}
 
-Boxes are in pixels. `category`, `categories`, `label` or `labels` are names or numbers; what is not here is ignored.
+Boxes are in pixels. `category`, `categories`, `label` or `labels` are names or numbers; other keys are ignored.
 Source: https://huggingface.co/docs/datasets/image_dataset.
 """
 
@@ -23,35 +23,36 @@ def read_objects(value: Any, names: Sequence[str] | None = None) -> tuple[Object
 
     Args:
         value: a dict of lists, or a list of dicts.
-        names: names of the classes that numbers stand for; None if numbers are names themselves.
+        names: names of the classes that numbers stand for; None if numbers are names themselves, such as "3".
 
     Raises:
         ValueError: it has another form; the message has the value and the expected form.
     """
     if isinstance(value, list) and all(isinstance(object_fields, Mapping) for object_fields in value):
+        # An empty list has no keys, and is a picture without objects.
         keys = {key for object_fields in value for key in object_fields} or {"bbox"}
         value = {key: [object_fields.get(key) for object_fields in value] for key in keys}
     if not isinstance(value, Mapping):
-        raise ValueError(f"'objects' is no dict of lists: {abbreviate_json(value)}")
+        raise ValueError(f"'objects' is not a dict of lists: {abbreviate_json(value)}")
     boxes = value.get("bbox")
     if not isinstance(boxes, list) or not all(isinstance(box, list) and len(box) == 4 for box in boxes):
-        raise ValueError(f"'bbox' of objects is no list of [x, y, width, height]: {abbreviate_json(boxes)}")
+        raise ValueError(f"'bbox' of objects is not a list of [x, y, width, height]: {abbreviate_json(boxes)}")
     classes, areas, crowds = (_read_column(value, keys, len(boxes)) for keys in (CATEGORIES, ("area",), CROWDS))
     objects = []
-    for index, sides in enumerate(boxes):
-        x, y, width, height = (convert_json_number(side, "bbox") for side in sides)
-        name = "" if classes is None else class_name(classes[index], names)
+    for index, box in enumerate(boxes):
+        x, y, width, height = (convert_json_number(number, "bbox") for number in box)
+        name = "" if classes is None else find_class_name(classes[index], names)
         area = None if areas is None else convert_json_number(areas[index], "area")
         is_crowd = None if crowds is None else bool(crowds[index])
         objects.append(ObjectAnnotation(make_box(x, y, width, height), name, is_crowd, area=area))
     return tuple(objects)
 
 
-def class_name(value: Any, names: Sequence[str] | None = None) -> str:
-    """Return the name of a class: a text, or a whole number as text, or what it stands for in `names`.
+def find_class_name(value: Any, names: Sequence[str] | None = None) -> str:
+    """Return the name of a class: a text as it is, and a whole number as text, or as its name in `names`.
 
     Raises:
-        ValueError: it is neither, or no number of a name.
+        ValueError: the value is neither, or the number has no name.
     """
     if not isinstance(value, str | int) or isinstance(value, bool) or value == "":
         raise ValueError(f"a class is neither a text nor a whole number: {abbreviate_json(value)}")
@@ -62,9 +63,10 @@ def class_name(value: Any, names: Sequence[str] | None = None) -> str:
     return names[value]
 
 
-def _read_column(value: Mapping[str, Any], keys: Sequence[str], count: int) -> list[Any] | None:
-    key = next((key for key in keys if value.get(key) is not None), None)
-    column = None if key is None else value[key]
+def _read_column(columns: Mapping[str, Any], keys: Sequence[str], count: int) -> list[Any] | None:
+    """Return the column of the first of some keys, None without any; ValueError if it is not a list of `count` entries."""
+    key = next((key for key in keys if columns.get(key) is not None), None)
+    column = None if key is None else columns[key]
     if column is not None and (not isinstance(column, list) or len(column) != count):
-        raise ValueError(f"{key!r} of objects is no list of {count}, one for each box: {abbreviate_json(column)}")
+        raise ValueError(f"{key!r} of objects is not a list of {count}, one for each box: {abbreviate_json(column)}")
     return column

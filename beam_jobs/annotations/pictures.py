@@ -4,26 +4,9 @@ from __future__ import annotations
 
 import unicodedata
 
-PICTURE_EXTENSIONS = (
-    *(
-        ".jpg",
-        ".jpeg",
-        ".jpe",
-        ".jfif",
-        ".png",
-        ".gif",
-        ".bmp",
-        ".webp",
-        ".tif",
-        ".tiff",
-        ".avif",
-        ".heic",
-        ".heif",
-        ".jp2",
-        ".ppm",
-    ),
-    *(".pgm", ".pnm", ".dib"),
-)
+_COMMON_EXTENSIONS = (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".gif", ".bmp", ".webp", ".tif", ".tiff")
+_RARE_EXTENSIONS = (".avif", ".heic", ".heif", ".jp2", ".ppm", ".pgm", ".pnm", ".dib")
+PICTURE_EXTENSIONS = (*_COMMON_EXTENSIONS, *_RARE_EXTENSIONS)
 
 
 def is_picture_name(path: str) -> bool:
@@ -31,45 +14,43 @@ def is_picture_name(path: str) -> bool:
     return drop_extension(path) != path
 
 
-def match_key(path: str) -> str:
-    """Return the last part of a picture's path or name without an image extension, by which the two are matched.
-
-    Treats backslashes as slashes and normalizes Unicode, as macOS decomposes accents.
-    """
+def make_match_key(path: str) -> str:
+    """Return the last part of a picture's path or name without an image extension: candidates for a match share it."""
     return drop_extension(_normalise(path).rpartition("/")[2])
 
 
 def is_same_picture(name: str, path: str) -> bool:
     """Return whether a name in an annotation file stands for the picture of a path.
 
-    One of them is the end of the other, from the name of some folder on. Extensions are compared if both have one, in any case.
+    One of them must be the end of the other, from the name of some folder on. Extensions are compared, ignoring case, if both have
+    one.
 
     Args:
         name: name or path of the picture in the annotation file.
         path: path of the picture, for example its key in a conversion.
     """
-    listed, actual = _normalise(name), _normalise(path)
-    bases = drop_extension(listed), drop_extension(actual)
-    ends = listed[len(bases[0]) :], actual[len(bases[1]) :]
-    if all(ends) and ends[0].lower() != ends[1].lower():
+    name, path = _normalise(name), _normalise(path)
+    name_base, path_base = drop_extension(name), drop_extension(path)
+    name_extension, path_extension = name[len(name_base) :].lower(), path[len(path_base) :].lower()
+    if name_extension and path_extension and name_extension != path_extension:
         return False
-    listed, actual = bases
-    shorter, longer = sorted((listed, actual), key=len)
+    shorter, longer = sorted((name_base, path_base), key=len)
     return longer == shorter or (bool(shorter) and longer.endswith(f"/{shorter}"))
 
 
-def is_path_of(name: str, path: str) -> bool:
+def is_whole_path(name: str, path: str) -> bool:
     """Return whether a name in an annotation file is a picture's whole path, so that it names no other picture."""
     return _normalise(name) == _normalise(path)
 
 
 def drop_extension(path: str) -> str:
-    """Return a path without the extension of an image; others, as in `photo.v2`, are a part of the name."""
+    """Return a path without the extension of an image; other endings, as in `photo.v2`, are a part of the name."""
     dot = path.rfind(".")
     return path[:dot] if dot > path.rfind("/") + 1 and path[dot:].lower() in PICTURE_EXTENSIONS else path
 
 
 def _normalise(path: str) -> str:
+    """Return a path with slashes for Windows' backslashes and with composed accents, which macOS decomposes, without `./`."""
     text = path if path.isascii() else unicodedata.normalize("NFC", path)
     text = text.replace("\\", "/")
     return text[2:] if text.startswith("./") else text

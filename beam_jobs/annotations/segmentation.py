@@ -1,8 +1,8 @@
 """The pixels of an object: polygons, run lengths, or an id in a PNG of segments.
 
 COCO's formats, and the order of pixels in run lengths (by column): https://cocodataset.org/#format-data and
-cocoapi/common/maskApi.c. Polygons are drawn by pycocotools, which has COCO's rule for the pixels at an edge. Run lengths are
-unpacked here: pycocotools 2.0.11 returns memory that nothing was written to for run lengths that end early.
+cocoapi/common/maskApi.c. pycocotools draws the polygons, by COCO's rule for the pixels at an edge. Run lengths are unpacked here:
+pycocotools 2.0.11 returns uninitialised memory for run lengths that end early.
 """
 
 from __future__ import annotations
@@ -20,18 +20,20 @@ from tpudata.errors import MissingExtraError
 Mask: TypeAlias = npt.NDArray[np.bool_]
 # Ids of the segments of a picture, [height, width].
 Segments: TypeAlias = npt.NDArray[np.uint32]
-# A point may lie outside of its picture by this many pixels: rounding.
+# Pixels by which a point may lie outside of its picture, as rounding moves it.
 MOST_OUTSIDE = 1.0
+# x and y of 3 points.
 _LEAST_NUMBERS = 6
 # A run length of 32 bits has 7 digits of 5 bits.
 _MOST_DIGITS = 7
-_DIGIT, _SIGN, _GOES_ON = 31, 16, 32
+# Bits of a digit of COCO's text: the digit itself, its sign if it is a number's last, and whether another digit follows.
+_DIGIT, _SIGN, _MORE = 31, 16, 32
 
 
 class Segmentation(Protocol):
     """The pixels that an object covers."""
 
-    def mask(self, height: int, width: int, segments: Segments | None) -> Mask:
+    def draw_mask(self, height: int, width: int, segments: Segments | None) -> Mask:
         """Return the pixels as booleans.
 
         Args:
@@ -40,8 +42,8 @@ class Segmentation(Protocol):
             segments: ids of the segments of the picture, if it has a PNG of them.
 
         Raises:
-            ValueError: it does not fit the picture, or is damaged; the message completes `rejected: `.
-            MissingExtraError: it needs an extra.
+            ValueError: the segmentation does not fit the picture, or is damaged; the message completes `rejected: `.
+            MissingExtraError: polygons are drawn by an extra that is not installed.
         """
 
 
@@ -63,7 +65,7 @@ class Polygons(NamedTuple):
         (xmin, ymin), (xmax, ymax) = points.min(0).tolist(), points.max(0).tolist()
         return ymin, xmin, ymax, xmax
 
-    def mask(self, height: int, width: int, segments: Segments | None = None) -> Mask:
+    def draw_mask(self, height: int, width: int, segments: Segments | None = None) -> Mask:
         """Return the pixels inside; see `Segmentation`."""
         del segments
         coco = load_pycocotools()
@@ -71,25 +73,25 @@ class Polygons(NamedTuple):
         polygons = []
         for data in self.points:
             points = np.frombuffer(data, np.float64).reshape(-1, 2) * (sides if self.is_normalised else 1.0)
-            # Also rejects NaN. What is far outside would cost memory: each step of an edge is a number.
+            # Also rejects NaN. An edge to a point far outside would take memory for each of its pixels.
             if not ((points >= -MOST_OUTSIDE) & (points <= sides + MOST_OUTSIDE)).all():
                 raise ValueError(
                     f"a polygon with a point outside of its picture: x {points[:, 0].min():g} to {points[:, 0].max():g}, y"
                     f" {points[:, 1].min():g} to {points[:, 1].max():g}; the picture has {width} x {height} pixels"
                 )
             polygons.append(points.ravel().tolist())
-        # Unpacked here as well: pycocotools 2.0.11 warns of NumPy 2 when it returns arrays.
+        # Not decoded by pycocotools: 2.0.11 warns of NumPy 2 when it returns arrays.
         counts: bytes = coco.merge(coco.frPyObjects(polygons, height, width))["counts"]
-        return RunLengths(height, width, counts).mask(height, width)
+        return RunLengths(height, width, counts).draw_mask(height, width)
 
 
 class RunLengths(NamedTuple):
-    """Lengths of runs of pixels, by column, alternately outside of the object and inside.
+    """Lengths of runs of pixels, column by column, alternately outside and inside of the object.
 
     Attributes:
         height: pixels of the mask.
         width: the same.
-        counts: the lengths, as uint32 or in COCO's text.
+        counts: the lengths, as packed uint32 or in COCO's text.
         is_text: whether `counts` is COCO's text.
     """
 
@@ -98,8 +100,8 @@ class RunLengths(NamedTuple):
     counts: bytes
     is_text: bool = True
 
-    def mask(self, height: int, width: int, segments: Segments | None = None) -> Mask:
-        """Return the pixels of the runs inside; see `Segmentation`."""
+    def draw_mask(self, height: int, width: int, segments: Segments | None = None) -> Mask:
+        """Return the pixels of the runs inside of the object; see `Segmentation`."""
         del segments
         if (self.height, self.width) != (height, width):
             raise ValueError(f"a mask of {self.width} x {self.height} pixels in a picture of {width} x {height} pixels")
@@ -108,8 +110,8 @@ class RunLengths(NamedTuple):
             raise ValueError(
                 f"a mask whose run lengths are damaged: {int(counts.sum())} pixels, and the picture has {height * width}"
             )
-        values = (np.arange(len(counts)) % 2).astype(np.bool_)
-        mask: Mask = np.repeat(values, counts).reshape(width, height).T
+        is_inside = (np.arange(len(counts)) % 2).astype(np.bool_)
+        mask: Mask = np.repeat(is_inside, counts).reshape(width, height).T
         return mask
 
 
@@ -118,7 +120,7 @@ class SegmentId(NamedTuple):
 
     number: int
 
-    def mask(self, height: int, width: int, segments: Segments | None = None) -> Mask:
+    def draw_mask(self, height: int, width: int, segments: Segments | None = None) -> Mask:
         """Return the pixels with the id; see `Segmentation`."""
         del height, width
         mask: Mask = np.zeros((0, 0), np.bool_) if segments is None else segments == self.number
@@ -145,17 +147,20 @@ def pack_polygon(numbers: Iterable[float]) -> bytes:
 
 
 def pack_counts(counts: Sequence[int]) -> bytes:
-    """Return run lengths as `RunLengths.counts` holds them; OverflowError or TypeError if one is not a length."""
+    """Return run lengths packed as uint32, for `RunLengths.counts`; OverflowError or TypeError if one is not a length."""
     return array.array("I", counts).tobytes()
 
 
 def _unpack_counts(text: bytes) -> npt.NDArray[np.int64]:
-    """Return the run lengths of COCO's text: digits of 5 bits, the last of a number without bit 6; from the fourth number on, each
-    is the difference from the number before the last one."""
+    """Return the run lengths in COCO's text, int64 [n]; ValueError if it is damaged.
+
+    A number is a sequence of digits of 5 bits, the lowest first; a sixth bit says that another digit follows. From the fourth
+    number on, each is the difference from the number two before it.
+    """
     digits = np.frombuffer(text, np.uint8).astype(np.int64) - ord("0")
-    if not digits.size or digits.min() < 0 or digits.max() >= 2 * _GOES_ON or digits[-1] & _GOES_ON:
-        raise ValueError("a mask whose run lengths are no text of COCO's, or are cut")
-    ends = np.flatnonzero(digits & _GOES_ON == 0)
+    if not digits.size or digits.min() < 0 or digits.max() >= 2 * _MORE or digits[-1] & _MORE:
+        raise ValueError("a mask whose run lengths are not COCO text, or are truncated")
+    ends = np.flatnonzero(digits & _MORE == 0)
     starts = np.concatenate(([0], ends[:-1] + 1))
     lengths = ends - starts + 1
     if lengths.max() > _MOST_DIGITS:
@@ -163,6 +168,6 @@ def _unpack_counts(text: bytes) -> npt.NDArray[np.int64]:
     powers = 5 * (np.arange(len(digits)) - np.repeat(starts, lengths))
     numbers = np.add.reduceat((digits & _DIGIT) << powers, starts)
     numbers -= np.where(digits[ends] & _SIGN, np.int64(1) << (5 * lengths), 0)
-    for run in (numbers[1::2], numbers[2::2]):
-        np.cumsum(run, out=run)
+    for differences in (numbers[1::2], numbers[2::2]):
+        np.cumsum(differences, out=differences)
     return numbers

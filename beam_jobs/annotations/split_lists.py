@@ -1,4 +1,4 @@
-"""Lists of the pictures of each split, as some datasets have them next to their annotations."""
+"""Lists of the pictures of each split, which some datasets have next to their annotations."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ import re
 import uuid
 from collections.abc import Mapping, Sequence
 
-from beam_jobs.annotations.files.rows import text_lines
+from beam_jobs.annotations.files.rows import read_text_lines
 from beam_jobs.annotations.pictures import drop_extension
 from tpudata.errors import SourceError
 
 # Splits by the second column of CelebA's list.
-_NUMBERED = {"0": "train", "1": "validation", "2": "test"}
-_BETWEEN = re.compile(r"[\s,]+")
-# Names of columns, of the CSV.
+_SPLITS_BY_NUMBER = {"0": "train", "1": "validation", "2": "test"}
+_SEPARATOR = re.compile(r"[\s,]+")
+# First cell of the CSV's row of columns.
 _HEADER = "image_id"
 
 
 @dataclasses.dataclass(frozen=True)
 class SplitLists:
-    """The splits of pictures by lists of their names, a line each.
+    """The splits of pictures, from lists with a picture's name in each line.
 
     Attributes:
-        files: path and split of each list. One without a split has it in a second column, by number.
-        run: identifies the run, as other runs in the process may have read other lists.
+        files: (path, split) of each list. If the split is empty, the second column of the list has its number.
+        run: id of the run, since the same paths may have held other lists in an earlier run of the process.
     """
 
     files: tuple[tuple[str, str], ...] = ()
@@ -33,28 +33,28 @@ class SplitLists:
 
     @classmethod
     def open(cls, files: Sequence[tuple[str, str]]) -> SplitLists:
-        """Read the lists, so that a damaged one is an error before the job.
+        """Return the lists, read once, so that a damaged one is an error before the job.
 
         Args:
             files: as the attribute.
 
         Raises:
-            SourceError: a picture is in two lists, a list is not UTF-8, or a number stands for no split.
+            SourceError: a picture is in the lists of two splits, a list is not UTF-8, or a number stands for no split.
         """
         lists = cls(tuple(files), uuid.uuid4().hex)
-        lists._read_names()
+        lists._read_splits()
         return lists
 
     @property
     def splits(self) -> frozenset[str]:
         """The splits that have pictures; empty without lists."""
-        return frozenset(self._read_names().values() if self.files else ())
+        return frozenset(self._read_splits().values() if self.files else ())
 
     def find_split(self, picture: str) -> str | None:
         """Return the split of a picture by its path; an empty string without lists, None if no list has the picture."""
-        return self._read_names().get(_find_stem(picture)) if self.files else ""
+        return self._read_splits().get(_find_stem(picture)) if self.files else ""
 
-    def _read_names(self) -> Mapping[str, str]:
+    def _read_splits(self) -> Mapping[str, str]:
         return _read_lists(self.files, self.run)
 
 
@@ -75,21 +75,22 @@ def _read_lists(files: tuple[tuple[str, str], ...], run: str) -> Mapping[str, st
     """
     del run
     splits: dict[str, str] = {}
-    first_lines: dict[str, str] = {}
-    for path, listed in files:
-        for place, text in text_lines(path):
-            name, *other_cells = _BETWEEN.split(text)
-            if name.startswith("#") or (not listed and name == _HEADER):
+    # The first list of each split, for messages: a path for each picture would take memory.
+    first_paths: dict[str, str] = {}
+    for path, split_of_list in files:
+        for place, text in read_text_lines(path):
+            name, *other_cells = _SEPARATOR.split(text)
+            if name.startswith("#") or (not split_of_list and name == _HEADER):
                 continue
-            split = listed or _NUMBERED.get(other_cells[0] if other_cells else "", "")
+            split = split_of_list or _SPLITS_BY_NUMBER.get(other_cells[0] if other_cells else "", "")
             if not split:
                 raise SourceError(
-                    f"{path} line {place.line}: no picture and its split, 0, 1 or 2: {text[:80]!r}. Fix it."
+                    f"{path} line {place.line}: not a picture with its split, 0, 1 or 2: {text[:80]!r}. Fix it."
                 )
             name = _find_stem(name)
             if splits.setdefault(name, split) != split:
                 raise SourceError(
-                    f"{path} line {place.line}: {name!r} is in {first_lines[splits[name]]}, too. Remove it from one of the two."
+                    f"{path} line {place.line}: {name!r} is in {first_paths[splits[name]]}, too. Remove it from one of the two."
                 )
-            first_lines.setdefault(split, path)
+            first_paths.setdefault(split, path)
     return splits

@@ -1,4 +1,4 @@
-"""A folder with the second image of each pair, which has the name of the first: `A/train/1.jpg` and `B/train/1.png`."""
+"""A folder with the second image of each pair, named like the first: `A/train/1.jpg` and `B/train/1.png`."""
 
 from __future__ import annotations
 
@@ -41,5 +41,5 @@ class TargetsForm(AnnotationForm):
     def read(self, part: str, names: ListedNames) -> Iterator[Annotated]:
         """Yield the second image of each picture, whose name has no extension, in the order of their paths."""
         del names
-        for path, below in list_paths_below(part, PICTURE_EXTENSIONS):
-            yield ImageAnnotation(drop_extension(below), Place(path), target=path)
+        for path, relative_path in list_paths_below(part, PICTURE_EXTENSIONS):
+            yield ImageAnnotation(drop_extension(relative_path), Place(path), target=path)

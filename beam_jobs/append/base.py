@@ -1,8 +1,8 @@
 """Adding to a dataset: checks that new inputs fit it, and the manifest of both together.
 
-New inputs become separate shards, `train-a001-00000-of-00003.tfrecord`, and the files of the shards that are there are not
-touched. Only labels.txt (if there are new classes), the TFDS metadata and, last, the manifest are replaced, each at once and
-in this order: whoever reads in between, or after a kill, finds the old dataset.
+New inputs become separate shards, `train-a001-00000-of-00003.tfrecord`, and existing shards are not touched. Only labels.txt (if
+there are new classes), the TFDS metadata and, last, the manifest are replaced, each atomically and in this order, so that a reader
+in between, or after a kill, finds the old dataset.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 from collections import Counter
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from beam_jobs.options import ConvertOptions
 from beam_jobs.output.folder import reject_other_options
@@ -19,7 +19,7 @@ from beam_jobs.planning.tally import Tally, is_fingerprint, join_fingerprints
 from beam_jobs.references.labels import Labels, check_classes, is_integer_label
 from tpudata.console.tables import count_text
 from tpudata.errors import FeatureError, OutputError
-from tpudata.format import Dataset, Feature, Manifest, Source, Split, open_dataset
+from tpudata.format import Dataset, Feature, Manifest, Shard, Source, Split, open_dataset
 from tpudata.format.layout import parse_append
 from tpudata.format.manifest.manifest import MANIFEST_NAME, join_maxima
 from tpudata.format.manifest.parts import RESTORE
@@ -27,7 +27,7 @@ from tpudata.format.manifest.parts import RESTORE
 if TYPE_CHECKING:
     from beam_jobs.image_records.annotated.schema import AnnotationSchema
 
-# Options of cutting shards may differ between runs: only the sizes of shards change.
+# Options that may differ from those of the dataset, since they only change the sizes of shards.
 _SHARD_SIZE_OPTIONS = ("num_shards", "shard_bytes", "shards_multiple_of")
 
 
@@ -57,13 +57,14 @@ class Base:
             layout: the feature layout that new records would have.
 
         Raises:
-            OutputError: it was made with other options, or by a job that keeps no keys; says which.
+            OutputError: it has another layout, was made with other options, or by a job that keeps no keys; says which.
         """
         dataset = open_dataset(output)
         manifest = dataset.manifest
         if manifest.layout != layout:
             raise OutputError(
-                f"--append: {output} has the layout {manifest.layout!r}, and what would be added {layout!r}. Name another folder."
+                f"--append: {output} has the layout {manifest.layout!r}, and new records would have {layout!r}. Name another"
+                " folder."
             )
         if not manifest.keys:
             raise OutputError(
@@ -75,13 +76,11 @@ class Base:
                 f"--append: {output}/{MANIFEST_NAME}: the fingerprint of the source is not as it was written (got"
                 f" {manifest.source.fingerprint!r}, expected 32 hexadecimal digits). {RESTORE}"
             )
-        skipped = {*_SHARD_SIZE_OPTIONS}
-        reject_other_options(
-            output,
-            {name: value for name, value in manifest.options.items() if name not in skipped},
-            {name: value for name, value in deciding_options.items() if name not in skipped},
-            "--append",
+        stored_options, new_options = (
+            {name: value for name, value in options.items() if name not in _SHARD_SIZE_OPTIONS}
+            for options in (manifest.options, deciding_options)
         )
+        reject_other_options(output, stored_options, new_options, "--append")
         return cls(output, manifest, dataset.labels(), deciding_options.get("labels_file"))
 
     def check_features(self, features: tuple[Feature, ...]) -> None:
@@ -92,8 +91,8 @@ class Base:
         """Raise OutputError if new objects have classes that labels.txt of the dataset does not list."""
         if schema is not None and schema.has_unlisted_classes:
             raise OutputError(
-                f"--append: pictures and objects have classes, and {self.output}/labels.txt lists those of pictures alone, so new"
-                " objects cannot be numbered as those that are there. Pass --overwrite to convert everything again, or name another"
+                f"--append: pictures and objects have classes, and {self.output}/labels.txt lists only those of pictures, so new"
+                " objects cannot be numbered like the existing ones. Pass --overwrite to convert everything again, or name another"
                 " folder."
             )
 
@@ -104,16 +103,16 @@ class Base:
 
     @property
     def number(self) -> int:
-        """The number of this append: one more than the last that is complete."""
-        # Shards tell of those that an earlier version did not count, and not of those that had none.
+        """The number of this append: one more than that of the last complete one."""
+        # Earlier versions counted no appends in the manifest, and an append without new inputs has no shards with its number.
         return 1 + max([self.manifest.appends, *map(parse_append, self.manifest.shard_names())])
 
-    def all_shard_names(self, plan: Plan) -> set[str]:
+    def list_shard_names(self, plan: Plan) -> set[str]:
         """Return the file names of the existing shards and of those to be added."""
         return self.manifest.shard_names() | plan.shard_names(self.number)
 
     def extend_labels(self, labels: Labels, integer_labels: bool) -> Labels:
-        """Return the classes of the dataset in their order, and after them those that are new.
+        """Return the classes of the dataset in their order, followed by the new ones.
 
         Args:
             labels: the classes of the input.
@@ -121,7 +120,7 @@ class Base:
 
         Raises:
             OutputError: labels of existing records would have to change.
-            SourceError: a new label makes many classes that are almost all empty.
+            SourceError: a new label is so large that almost all classes would be empty.
         """
         old = self.labels or ()
         if self.labels_file is not None:
@@ -131,13 +130,14 @@ class Base:
                     f" {self.output}, in their order, which its records are numbered by. Add new names after them."
                 )
             return labels
+        # A set: there may be many classes.
         old_names = set(old)
         names = (*old, *(name for name in labels.names if name not in old_names))
-        name = next((name for name in labels.names if not is_integer_label(name)), None)
-        if name is not None and old and old == _list_numbers(len(old)):
+        text_name = next((name for name in labels.names if not is_integer_label(name)), None)
+        if text_name is not None and old and old == _list_numbers(len(old)):
             raise OutputError(
                 f"--append: the classes of {self.output} are whole numbers, which are labels themselves, and the input has the"
-                f" class {name!r}. Write its number, or name another folder."
+                f" class {text_name!r}. Write its number, or name another folder."
             )
         if integer_labels and names != _list_numbers(len(names)):
             raise OutputError(
@@ -162,7 +162,7 @@ class Base:
             name: _join_splits(old.splits.get(name), new.splits.get(name))
             for name in sorted({*old.splits, *new.splits})
         }
-        # Compared by name: flags may name the fields in another order.
+        # Matched by name: flags may name the fields in another order. Without new shards there are no new features.
         features = {feature.name: feature for feature in (new.features if new.splits else old.features)}
         source = Source(
             input=new.source.input,
@@ -174,15 +174,15 @@ class Base:
         return dataclasses.replace(
             old,
             splits=splits,
-            features=tuple(_merge_features(own_feature, features[own_feature.name]) for own_feature in old.features),
+            features=tuple(_merge_features(old_feature, features[old_feature.name]) for old_feature in old.features),
             source=source,
             created_by=new.created_by,
             labels=new.labels,
-            rejected=_sum(old.rejected, new.rejected),
+            rejected=_add_counts(old.rejected, new.rejected),
             rejects=new.rejects,
-            converted=_sum(old.converted, new.converted),
+            converted=_add_counts(old.converted, new.converted),
             appends=self.number,
-            counts=_sum(old.counts, new.counts),
+            counts=_add_counts(old.counts, new.counts),
             maxima=join_maxima(manifest for manifest in (old, new) if manifest.splits),
             warnings={**old.warnings, **new.warnings},
         )
@@ -195,16 +195,32 @@ class AppendResult:
     Attributes:
         before: manifest before the append.
         after: manifest after the append; equal to `before` if nothing was new.
-        still_there: number of records of `before` that the input still has; None if the runner does not report it.
+        stored_inputs: number of inputs that have a record in `before`; None if the runner does not report it.
     """
 
     before: Manifest
     after: Manifest
-    still_there: int | None
+    stored_inputs: int | None
+
+    @property
+    def new_shards(self) -> dict[str, tuple[Shard, ...]]:
+        """The added shards of each split that has some; they come after the earlier ones."""
+        earlier_counts = {name: len(split.shards) for name, split in self.before.splits.items()}
+        shards = {name: split.shards[earlier_counts.get(name, 0) :] for name, split in self.after.splits.items()}
+        return {name: added_shards for name, added_shards in shards.items() if added_shards}
+
+    @property
+    def new_warnings(self) -> dict[str, str]:
+        """The warnings of the manifest that the append added or changed, by kind."""
+        return {kind: line for kind, line in self.after.warnings.items() if self.before.warnings.get(kind) != line}
+
+    def count_new(self, field: Literal["rejected", "converted", "counts"]) -> dict[str, int]:
+        """Return what the append added to the counts in a field of the manifest."""
+        return dict(Counter(getattr(self.after, field)) - Counter(getattr(self.before, field)))
 
 
 def plan_append(tally: Tally, ratios: Mapping[str, float], options: ConvertOptions, overhead: int) -> Plan:
-    """Return the plan of the new shards: `make_plan`, but there may be none, and not every split need get any."""
+    """Return the plan of the new shards. Unlike in `make_plan`, there may be no inputs, and none for some of the splits."""
     if not tally.splits:
         return Plan({}, 0, 0, tally.fingerprint)
     return make_plan(tally, ratios, dataclasses.replace(options, split=None), overhead)
@@ -214,7 +230,7 @@ def _list_numbers(count: int) -> tuple[str, ...]:
     return tuple(map(str, range(count)))
 
 
-def _sum(counts: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
+def _add_counts(counts: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
     return dict(sorted((Counter(counts) + Counter(other)).items()))
 
 
@@ -226,32 +242,32 @@ def _join_splits(old: Split | None, new: Split | None) -> Split:
 
 def _reject_other_features(output: str, old: tuple[Feature, ...], new: tuple[Feature, ...]) -> None:
     """Raise OutputError if two schemas differ in more than sizes and the number of classes."""
-    olds, news = ({feature.name: _describe_fixed(feature) for feature in features} for features in (old, new))
-    for name in [*olds, *news]:
-        stored, added = (features.get(name, "not there") for features in (olds, news))
-        if stored != added:
+    old_kinds, new_kinds = ({feature.name: _describe_kind(feature) for feature in features} for features in (old, new))
+    for name in [*old_kinds, *new_kinds]:
+        old_kind, new_kind = (kinds.get(name, "missing") for kinds in (old_kinds, new_kinds))
+        if old_kind != new_kind:
             raise OutputError(
-                f"--append: feature {name!r} of {output} is {stored}, and in what would be added it is {added}. Bring the input's"
-                " columns in line, or name another folder."
+                f"--append: feature {name!r} of {output} is {old_kind}, and in new records it would be {new_kind}. Bring the"
+                " input's columns in line, or name another folder."
             )
 
 
-def _describe_fixed(feature: Feature) -> str:
-    """Return in words the parts of a feature that an append cannot change."""
+def _describe_kind(feature: Feature) -> str:
+    """Return in words what an append cannot change of a feature: all but its shape and its number of classes."""
     if feature.is_one_value:
         return f"{feature.encoding} {feature.dtype}"
     return f"{'list of ' if feature.shape else ''}{feature.dtype}"
 
 
 def _merge_features(old: Feature, new: Feature) -> Feature:
-    """Return the feature that has the values of two of one name."""
+    """Return the feature that describes the values of both: sizes that differ become None. FeatureError for raw images."""
     if old.encoding == "raw" and old.shape != new.shape:
         raise FeatureError(
-            f"Feature {old.name!r}: the records that are there have shape {old.shape}, those to be added {new.shape}. Layout raw"
-            " needs images of one size: bring the new ones to it, or take them out of the input."
+            f"Feature {old.name!r}: existing records have shape {old.shape}, new ones {new.shape}. Layout raw needs images of one"
+            " size: resize the new ones, or take them out of the input."
         )
-    shape = [size if size == other else None for size, other in zip(old.shape, new.shape, strict=True)]
+    shape = [size if size == new_size else None for size, new_size in zip(old.shape, new.shape, strict=True)]
     if old.encoding == "image":
-        # Every image is decoded to as many channels as the richest has.
+        # Readers decode every image to the largest number of channels.
         shape[2] = None if None in (old.shape[2], new.shape[2]) else max(old.shape[2] or 0, new.shape[2] or 0)
     return dataclasses.replace(new, shape=tuple(shape))

@@ -1,4 +1,4 @@
-"""The entries of inputs, see tpudata.format.shards.keys: written for every shard, and searched by an append."""
+"""The entries of inputs (tpudata.format.shards.keys describes them): written for every shard, and searched by an append."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from beam_jobs.output.rejects import reject_line
+from beam_jobs.output.rejects import format_reject_line
 from beam_jobs.references.packs.pack import Pack
 from beam_jobs.references.reference import HASH_BITS, Digests, Reference, key_digests
 from tpudata.errors import BadRecordError
 from tpudata.format.shards.keys import ENTRY, ENTRY_BYTES, KEY_BYTES, RECORD, REJECTED, Entries
 
 _HASH_BYTES = ENTRY_BYTES - len(RECORD)
-# Multiplying by it, modulo 2**64, and folding the high half onto the low one spreads the facts of an input over 64 bits.
+# Multiplying by it, modulo 2**64, and folding the high half onto the low one spreads description and size over 64 bits.
 _GOLDEN = 0x9E3779B97F4A7C15
 _WORD = (1 << HASH_BITS) - 1
 _LAST_BYTE = 0xFF
@@ -36,8 +36,8 @@ class Standing(enum.IntEnum):
 
 def make_entry(reference: Reference, rejected: bool = False) -> bytes:
     """Return the entry of an input: its key, a hash of what its listing states, and whether it was rejected."""
-    described = _hash_description(reference.split, reference.labels, *reference.entry_texts())
-    state: int = _hash_state(described, reference.size)
+    description = _hash_description(reference.split, reference.labels, *reference.entry_texts())
+    state: int = _hash_state(description, reference.size)
     head = (reference.digest >> HASH_BITS).to_bytes(KEY_BYTES, "big")
     return head + state.to_bytes(KEY_BYTES, "big")[: _HASH_BYTES - KEY_BYTES] + (REJECTED if rejected else RECORD)
 
@@ -47,16 +47,16 @@ def make_entries(packs: Sequence[Pack], digests: Sequence[Digests] | None = None
 
     Args:
         packs: references.
-        digests: digests of the keys of each pack, if they are known.
+        digests: digests of the keys of each pack; computed if omitted.
     """
     digests = digests or [pack.keys.digests() for pack in packs]
     words = np.empty((sum(len(pack.keys) for pack in packs), 2), ">u8")
     first = 0
     for pack, pack_digests in zip(packs, digests, strict=True):
-        described = np.array([_hash_description(*columns) for columns in pack.entry_texts()], np.uint64)
+        descriptions = np.array([_hash_description(*texts) for texts in pack.entry_texts()], np.uint64)
         rows = words[first : first + len(pack.keys)]
         rows[:, 0] = pack_digests[:, 0]
-        rows[:, 1] = _hash_state(described, pack.sizes.astype(np.uint64))
+        rows[:, 1] = _hash_state(descriptions, pack.sizes.astype(np.uint64))
         first += len(rows)
     entries = words.view(np.uint8)
     entries[:, -1] = RECORD[0]
@@ -64,33 +64,35 @@ def make_entries(packs: Sequence[Pack], digests: Sequence[Digests] | None = None
 
 
 def mark_rejected(entries: Entries, rows: Sequence[int]) -> None:
-    """Make the entries in some rows those of rejected inputs."""
+    """Change the entries at these rows, in place, to those of rejected inputs."""
     entries.view(np.uint8).reshape(-1, ENTRY_BYTES)[rows, -1] = REJECTED[0]
 
 
 def make_line_entry(line: bytes) -> bytes:
-    """Return the entry of a line in rejects/: by its key and reason if it has a key, as such inputs may move."""
+    """Return the entry of a line in rejects/: a hash of its key and reason if it has a key, as files may move, else of the line."""
     value = json.loads(line)
     if "key" in value:
         line = repr((value["key"], value["reason"])).encode()
     return hashlib.blake2b(line, digest_size=_HASH_BYTES).digest() + REJECTED
 
 
-def make_sought_words(inputs: Sequence[Reference | BadRecordError]) -> npt.NDArray[np.uint64]:
-    """Return the entries of inputs as numbers: uint64 [n, 2], the key and what follows it; of an error, that of its line."""
+def make_lookup_words(inputs: Sequence[Reference | BadRecordError]) -> npt.NDArray[np.uint64]:
+    """Return the entries to look inputs up by, as numbers: uint64 [n, 2], the key and what follows it.
+
+    The last byte of a reference's entry is 0, since it may be a record or rejected. The entry of an error is that of its line.
+    """
     words = np.empty((len(inputs), 2), np.uint64)
     rows = [row for row, listed_input in enumerate(inputs) if not isinstance(listed_input, BadRecordError)]
     references = [listed_input for listed_input in inputs if not isinstance(listed_input, BadRecordError)]
-    described = [
-        _hash_description(listed_input.split, listed_input.labels, *listed_input.entry_texts())
-        for listed_input in references
+    descriptions = [
+        _hash_description(reference.split, reference.labels, *reference.entry_texts()) for reference in references
     ]
-    sizes = np.array([listed_input.size for listed_input in references], np.uint64)
-    words[rows, 0] = key_digests([listed_input.key for listed_input in references])[:, 0]
-    words[rows, 1] = _hash_state(np.array(described, np.uint64), sizes) & np.uint64(_WORD - _LAST_BYTE)
+    sizes = np.array([reference.size for reference in references], np.uint64)
+    words[rows, 0] = key_digests([reference.key for reference in references])[:, 0]
+    words[rows, 1] = _hash_state(np.array(descriptions, np.uint64), sizes) & np.uint64(_WORD - _LAST_BYTE)
     for row, listed_input in enumerate(inputs):
         if isinstance(listed_input, BadRecordError):
-            words[row] = np.frombuffer(make_line_entry(reject_line(listed_input)), ">u8")
+            words[row] = np.frombuffer(make_line_entry(format_reject_line(listed_input)), ">u8")
     return words
 
 
@@ -99,45 +101,46 @@ def split_words(entries: Entries) -> npt.NDArray[np.uint64]:
     return entries.view(np.dtype(">u8")).reshape(-1, 2).astype(np.uint64)
 
 
-def compare_with_one(sought: npt.NDArray[np.uint64], stored: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint8]:
-    """Return the standings of references, each with a key that exactly one entry of the dataset has; see `find_standing`.
+def find_single_standings(sought: npt.NDArray[np.uint64], stored: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint8]:
+    """Return the standings of references whose keys have exactly one entry each in the dataset, uint8 [n]; see `find_standing`.
 
     Args:
         sought: second words of the references' entries, uint64 [n]: a hash of the state, and a byte that tells records from
             rejects and is not compared.
-        stored: second words of the dataset's entries, uint64 [n].
+        stored: second words of the dataset's entries of the same keys, uint64 [n].
     """
     kind_mask = np.uint64(_LAST_BYTE)
     is_same, is_record = sought | kind_mask == stored | kind_mask, stored & kind_mask == RECORD[0]
-    same = np.where(is_record, Standing.RECORD, Standing.REJECTED)
-    return np.where(is_same, same, np.where(is_record, Standing.CHANGED, Standing.NEW)).astype(np.uint8)
+    same_state = np.where(is_record, Standing.RECORD, Standing.REJECTED)
+    other_state = np.where(is_record, Standing.CHANGED, Standing.NEW)
+    return np.where(is_same, same_state, other_state).astype(np.uint8)
 
 
 def find_standing(sought: int, stored: Sequence[int], *, is_error: bool) -> Standing:
     """Return the standing of an input in a dataset.
 
     Args:
-        sought: second word of its entry, as in `make_sought_words`.
+        sought: second word of its entry, as in `make_lookup_words`.
         stored: second words of the dataset's entries of that key, ascending.
         is_error: whether the input was rejected before there was a reference to it.
     """
     if is_error:
         return Standing.REJECTED if sought in stored else Standing.NEW
-    for other in stored:
-        if other | _LAST_BYTE == sought | _LAST_BYTE:
-            return Standing.RECORD if other & _LAST_BYTE == RECORD[0] else Standing.REJECTED
+    for word in stored:
+        if word | _LAST_BYTE == sought | _LAST_BYTE:
+            return Standing.RECORD if word & _LAST_BYTE == RECORD[0] else Standing.REJECTED
     # An input that was rejected in another state may be tried again: the dataset has no record of it.
-    return Standing.CHANGED if any(other & _LAST_BYTE == RECORD[0] for other in stored) else Standing.NEW
+    return Standing.CHANGED if any(word & _LAST_BYTE == RECORD[0] for word in stored) else Standing.NEW
 
 
-def _hash_state(described: Any, size: Any) -> Any:
-    """Return a 64-bit hash of the description and the size of an input, as an integer; or of many, as uint64 [n]."""
-    state = (described + size) * _GOLDEN & _WORD
+def _hash_state(description: Any, size: Any) -> Any:
+    """Return a 64-bit hash of the hashed description and the size of an input: an int for ints, uint64 [n] for arrays."""
+    state = (description + size) * _GOLDEN & _WORD
     return (state ^ state >> 32) * _GOLDEN & _WORD
 
 
 @functools.lru_cache(maxsize=4096)
 def _hash_description(split: str, labels: tuple[str, ...], form: str, extra: str) -> int:
-    # Cached: it recurs from input to input.
+    """Return a 64-bit hash of what a listing states of an input; cached, since many inputs share a description."""
     text = repr((split, labels, form, extra)).encode()
     return int.from_bytes(hashlib.blake2b(text, digest_size=HASH_BITS // 8).digest(), "big")

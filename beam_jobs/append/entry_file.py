@@ -1,4 +1,4 @@
-"""The inputs of a dataset in one sorted file, in which an append looks its own inputs up.
+"""The entries of a dataset's inputs in one sorted file, in which an append looks its inputs up.
 
 Its layout, integers little-endian:
 
@@ -7,8 +7,8 @@ Its layout, integers little-endian:
     8 (B+1)    index of the first entry of each bucket, and of all entries, uint64
     16 N       the entries of tpudata.format.shards.keys, in ascending order as bytes
 
-A bucket has the entries whose keys begin with the same bits: 128 at most on average, 2 kB, so that an input costs one small read.
-Keys are hashes, so the inputs of any folder are in all buckets.
+A bucket has the entries whose keys begin with the same bits: on average at most 128, 2 kB, so that an input costs one small read.
+Keys are hashes, so the inputs of a folder are spread over all buckets.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ import numpy.typing as npt
 
 from beam_jobs.append.entries import (
     Standing,
-    compare_with_one,
+    find_single_standings,
     find_standing,
     make_line_entry,
-    make_sought_words,
+    make_lookup_words,
     split_words,
 )
 from beam_jobs.output.rejects import read_rejections
@@ -46,13 +46,13 @@ from tpudata.storage import for_each, is_remote, storage_for
 from tpudata.storage.local.errors import translate_errors
 from tpudata.storage.local.file_urls import local_path
 
-# Mean entries of a bucket.
+# Entries of a bucket, at most on average.
 _BUCKET_ENTRIES = 1 << 7
-# Buckets of a store that are fetched with one request: 1 MB.
+# Buckets that one request fetches from an object store: 1 MB.
 _FETCHED_BUCKETS = 1 << 9
 # Buckets that are searched at a time: 8 MB.
 _SEARCHED_BUCKETS = 1 << 12
-# Lines of rejected inputs that are taken together.
+# Rejected inputs whose entries are added at a time: 1 MB.
 _LINES = 1 << 16
 _KEYS_SUFFIX = ".keys"
 # Approximate bytes of a line about a rejected input.
@@ -61,24 +61,24 @@ _LINE_BYTES = 200
 _SORTED_ENTRIES, _MOST_FILES = 1 << 20, 256
 # Files of keys that are read at the same time, since each request to an object store is slow.
 _READERS = 16
-# Buckets are fetched by one thread at a time; others may fetch other buckets meanwhile.
+# Locks of groups of buckets: one thread fetches a group, while others fetch other groups.
 _LOCKS = 64
 _NUMBER = np.dtype("<u8")
 
 
 def write_entry_file(dataset: Dataset, path: str) -> None:
-    """Write the entries of all shards of a dataset, and of what was rejected, into one file; see `write_entries`.
+    """Write the entries of all shards of a dataset, and of its rejected inputs, into one file; see `write_entries`.
 
     Args:
-        dataset: complete, with keys.
+        dataset: a complete dataset, with files of keys.
         path: path of the file.
 
     Raises:
         CorruptionError: the keys of a shard are damaged.
-        OutputError: they are missing.
+        OutputError: the keys of a shard are missing.
         StorageError: a file could not be read or written.
     """
-    # Estimated from sizes of files: the manifest's counts have not been compared with the files yet.
+    # Estimated from the sizes of the files, since the manifest's counts have not been compared with the files yet.
     write_entries(_read_entries(dataset), _estimate_entries(dataset), path)
 
 
@@ -90,13 +90,13 @@ def write_entries(
     bucket_entries: int = _BUCKET_ENTRIES,
     sorted_entries: int = _SORTED_ENTRIES,
 ) -> None:
-    """Write entries, which come in any order, into one sorted file.
+    """Write entries in any order into one sorted file.
 
     Memory holds 16 MB of entries and one of the parts; temporary files of this machine hold the rest, 16 bytes an entry.
 
     Args:
-        parts: S16 [n] each.
-        expected: approximate number of entries.
+        parts: the entries, S16 [n] each.
+        expected: approximate number of all entries.
         path: path of the file.
         bucket_entries: entries of a bucket, at most on average.
         sorted_entries: entries that are sorted at a time.
@@ -104,8 +104,8 @@ def write_entries(
     Raises:
         StorageError: the file could not be written.
     """
-    bits = max(1, (-(-expected // bucket_entries) - 1).bit_length())
-    file_bits = min((-(-expected // sorted_entries) - 1).bit_length(), _MOST_FILES.bit_length() - 1) if expected else 0
+    bits = max(1, _count_bits(expected, bucket_entries))
+    file_bits = min(_count_bits(expected, sorted_entries), _MOST_FILES.bit_length() - 1)
     counts = np.zeros(1 << bits, np.int64)
     with ExitStack() as stack:
         files = [stack.enter_context(tempfile.TemporaryFile()) for _ in range(1 << file_bits)]
@@ -124,16 +124,16 @@ def write_entries(
 class EntryFile:
     """A file of `write_entry_file`, to look inputs up in; safe to share between threads.
 
-    Each input's bucket is read from the file. Groups of buckets of a store's file are fetched once, into a temporary file.
-    The file is not mapped into memory: truncating a mapped file would kill the process.
+    Each input's bucket is read from the file. If it is on an object store, groups of buckets are fetched once, into a temporary
+    file. The file is not mapped into memory: truncating a mapped file would kill the process.
 
     Args:
         path: path of the file.
-        fetched_buckets: buckets of a store that are fetched with one request, a power of two.
+        fetched_buckets: buckets of a group, which one request fetches from an object store; a power of two.
         searched_buckets: buckets that are searched at a time.
 
     Raises:
-        StorageError: it could not be read.
+        StorageError: the file could not be read.
     """
 
     def __init__(
@@ -143,43 +143,45 @@ class EntryFile:
         self._fetched_buckets = fetched_buckets
         self._searched_buckets = searched_buckets
         self._storage = storage_for(path)
-        head = _NUMBER.itemsize
-        buckets = int(np.frombuffer(self._storage.read_range(path, 0, head), _NUMBER)[0])
-        size = head * (buckets + 1)
-        self._firsts = np.frombuffer(self._storage.read_range(path, head, size), _NUMBER).astype(np.int64)
-        self._start = head + size
+        number_bytes = _NUMBER.itemsize
+        buckets = int(np.frombuffer(self._storage.read_range(path, 0, number_bytes), _NUMBER)[0])
+        index_bytes = number_bytes * (buckets + 1)
+        self._firsts = np.frombuffer(self._storage.read_range(path, number_bytes, index_bytes), _NUMBER).astype(
+            np.int64
+        )
+        self._start = number_bytes + index_bytes
         self._bits = buckets.bit_length() - 1
         self._is_copy = is_remote(path)
         with translate_errors("read", path):
             self._file = _open_unlinked_file(self) if self._is_copy else os.open(local_path(path), os.O_RDONLY)
         if not self._is_copy:
             weakref.finalize(self, os.close, self._file)
-            size = self._start + int(self._firsts[-1]) * ENTRY_BYTES
+            expected_size = self._start + int(self._firsts[-1]) * ENTRY_BYTES
             with translate_errors("read", path):
-                size_now = os.fstat(self._file).st_size
-            if size_now != size:
+                size = os.fstat(self._file).st_size
+            if size != expected_size:
                 raise StorageError(
-                    f"{path} could not be read: cut (got {size_now} bytes, expected {size}). Start the append again."
+                    f"{path} could not be read: truncated (got {size} bytes, expected {expected_size}). Start the append again."
                 )
-        self._fetched: set[int] = set()
+        self._fetched_groups: set[int] = set()
         self._locks = [threading.Lock() for _ in range(_LOCKS)]
 
-    def standings(self, inputs: Sequence[Reference | BadRecordError]) -> list[Standing]:
+    def find_standings(self, inputs: Sequence[Reference | BadRecordError]) -> list[Standing]:
         """Return the standing of each of some inputs in the dataset.
 
         Args:
-            inputs: inputs; an error stands for an input without a reference, and is `REJECTED` if the dataset lists it, else `NEW`.
+            inputs: references, and errors of inputs without one: these are `REJECTED` if the dataset lists them, else `NEW`.
         """
         is_error = np.array([isinstance(listed_input, BadRecordError) for listed_input in inputs], np.bool_)
-        return [Standing(number) for number in self.look_up_standings(make_sought_words(inputs), is_error).tolist()]
+        return [Standing(number) for number in self.look_up_standings(make_lookup_words(inputs), is_error).tolist()]
 
     def look_up_standings(
         self, words: npt.NDArray[np.uint64], is_error: npt.NDArray[np.bool_]
     ) -> npt.NDArray[np.uint8]:
-        """Return the standings of inputs by their entries: numbers of `Standing`.
+        """Return the standings of inputs by their entries: uint8 [n], numbers of `Standing`.
 
         Args:
-            words: uint64 [n, 2]: their entries as numbers, see `make_sought_words`.
+            words: uint64 [n, 2]: their entries as numbers, see `make_lookup_words`.
             is_error: bool [n]: whether an input was rejected before there was a reference to it.
         """
         standings = np.full(len(words), Standing.NEW, np.uint8)
@@ -189,15 +191,19 @@ class EntryFile:
             self._fetch_groups(np.unique(buckets // self._fetched_buckets).tolist())
         for first_bucket in range(0, len(buckets), self._searched_buckets):
             stop_bucket = first_bucket + self._searched_buckets
+            # The inputs whose keys belong to these buckets.
             rows = order[starts[first_bucket] : starts[stop_bucket] if stop_bucket < len(starts) else None]
             entries = split_words(self._read_buckets(buckets[first_bucket:stop_bucket]))
             keys, sought = entries[:, 0], words[rows, 0]
             begins, ends = np.searchsorted(keys, sought, "left"), np.searchsorted(keys, sought, "right")
             has_single = (ends - begins == 1) & ~is_error[rows]
-            standings[rows[has_single]] = compare_with_one(words[rows[has_single], 1], entries[begins[has_single], 1])
-            for match in np.flatnonzero((begins < ends) & ~has_single).tolist():
-                row, states = int(rows[match]), entries[begins[match] : ends[match], 1].tolist()
-                standings[row] = find_standing(int(words[row, 1]), states, is_error=bool(is_error[row]))
+            standings[rows[has_single]] = find_single_standings(
+                words[rows[has_single], 1], entries[begins[has_single], 1]
+            )
+            # Errors, and keys with several entries (such as a record and an earlier reject), are few.
+            for index in np.flatnonzero((begins < ends) & ~has_single).tolist():
+                row, stored = int(rows[index]), entries[begins[index] : ends[index], 1].tolist()
+                standings[row] = find_standing(int(words[row, 1]), stored, is_error=bool(is_error[row]))
         return standings
 
     def _read_buckets(self, buckets: npt.NDArray[np.int64]) -> Entries:
@@ -209,19 +215,19 @@ class EntryFile:
 
     def _read_run(self, first_entry: int, stop_entry: int) -> bytes:
         """Read the entries from `first_entry` to before `stop_entry`."""
-        size = (stop_entry - first_entry) * ENTRY_BYTES
+        offset, size = self._start + first_entry * ENTRY_BYTES, (stop_entry - first_entry) * ENTRY_BYTES
         with translate_errors("read", self._path):
-            data = os.pread(self._file, size, self._start + first_entry * ENTRY_BYTES)
+            data = os.pread(self._file, size, offset)
         if len(data) != size:
             raise StorageError(
-                f"{self._path} could not be read: cut (got {len(data)} bytes at byte {self._start + first_entry * ENTRY_BYTES},"
-                f" expected {size}). Start the append again."
+                f"{self._path} could not be read: truncated (got {len(data)} bytes at byte {offset}, expected {size}). Start the"
+                " append again."
             )
         return data
 
     def _fetch_groups(self, groups: Sequence[int]) -> None:
         """Fetch the groups of buckets that the local copy of a store's file lacks, many at the same time."""
-        for_each(self._path, self._fetch_group, [group for group in groups if group not in self._fetched])
+        for_each(self._path, self._fetch_group, [group for group in groups if group not in self._fetched_groups])
 
     def _fetch_group(self, group: int) -> None:
         """Fetch a group of buckets into the local copy, unless another thread has."""
@@ -229,14 +235,14 @@ class EntryFile:
         first, stop = int(self._firsts[begin]), int(self._firsts[min(end, len(self._firsts) - 1)])
         offset, length = self._start + first * ENTRY_BYTES, (stop - first) * ENTRY_BYTES
         with self._locks[group % len(self._locks)]:
-            if group not in self._fetched:
+            if group not in self._fetched_groups:
                 os.pwrite(self._file, self._storage.read_range(self._path, offset, length), offset)
-                self._fetched.add(group)
+                self._fetched_groups.add(group)
 
 
 @functools.lru_cache(maxsize=1)
 def open_entry_file(path: str) -> EntryFile:
-    """Return the file of `write_entry_file` at a path, opened once in a process; every run has a separate path."""
+    """Return the file of `write_entry_file` at a path, opened once in a process. Every run has a separate path."""
     return EntryFile(path)
 
 
@@ -248,14 +254,20 @@ def _open_unlinked_file(owner: EntryFile) -> int:
     return descriptor
 
 
+def _count_bits(entries: int, group_entries: int) -> int:
+    """Return the bits that number groups of entries, which have at most `group_entries` on average."""
+    groups = -(-entries // group_entries)
+    return max(0, groups - 1).bit_length()
+
+
 def _take_first_bits(keys: npt.NDArray[np.uint64], bits: int) -> npt.NDArray[np.int64]:
-    """Return the bucket of each key: its first `bits` bits."""
+    """Return the first bits of each key, which are the number of its bucket or file: int64 [n]."""
     # numpy cannot shift by all 64 bits.
     return (keys >> np.uint64(HASH_BITS - bits)).astype(np.int64) if bits else np.zeros(len(keys), np.int64)
 
 
 def _write_to_files(entries: Entries, file_of_entry: npt.NDArray[np.int64], files: Sequence[IO[bytes]]) -> None:
-    """Write each entry into the file at its index."""
+    """Write each entry into one of the files, by the file's index."""
     order = np.argsort(file_of_entry, kind="stable")
     ends = np.cumsum(np.bincount(file_of_entry, minlength=len(files)))
     for file, (begin, end) in zip(files, itertools.pairwise([0, *ends.tolist()]), strict=True):
@@ -269,9 +281,9 @@ def _read_entries(dataset: Dataset) -> Iterator[Entries]:
     with ThreadPoolExecutor(_READERS) as pool:
         while batch := list(itertools.islice(shards, 4 * _READERS)):
             yield from pool.map(functools.partial(_read_shard_entries, dataset), batch)
-    rejected = _read_rejected(dataset)
-    while lines := list(itertools.islice(rejected, _LINES)):
-        yield np.array(lines, ENTRY)
+    rejected_entries = _read_rejected_entries(dataset)
+    while batch_of_rejects := list(itertools.islice(rejected_entries, _LINES)):
+        yield np.array(batch_of_rejects, ENTRY)
 
 
 def _estimate_entries(dataset: Dataset) -> int:
@@ -288,8 +300,8 @@ def _read_shard_entries(dataset: Dataset, shard: Shard) -> Entries:
     """Read the entries of a shard's inputs.
 
     Raises:
-        OutputError: their file is missing.
-        CorruptionError: it is damaged, or belongs to another shard.
+        OutputError: the shard's file of keys is missing.
+        CorruptionError: the file is damaged, or belongs to another shard.
     """
     storage = storage_for(dataset.path)
     path = storage.join(dataset.path, keys_name(shard.name))
@@ -303,6 +315,7 @@ def _read_shard_entries(dataset: Dataset, shard: Shard) -> Entries:
     return keys.entries
 
 
-def _read_rejected(dataset: Dataset) -> Iterable[bytes]:
+def _read_rejected_entries(dataset: Dataset) -> Iterator[bytes]:
+    """Yield the entry of each rejected input: the one in its line in rejects/, or else that of the line itself."""
     for line, entry in read_rejections(dataset.path, dataset.manifest.rejects):
         yield entry or make_line_entry(line)

@@ -1,4 +1,4 @@
-"""A source of the inputs that a dataset does not have."""
+"""A source of those inputs of another source that a dataset does not have yet."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from apache_beam.metrics.metric import MetricResults
 from apache_beam.runners.runner import PipelineResult
 
 from beam_jobs.append.base import Base
-from beam_jobs.append.entries import Standing, make_entries, make_sought_words, split_words
+from beam_jobs.append.entries import Standing, make_entries, make_lookup_words, split_words
 from beam_jobs.append.entry_file import open_entry_file
 from beam_jobs.references.labels import Labels
 from beam_jobs.references.notes import Note
@@ -30,20 +30,20 @@ from tpudata.format import Feature
 if TYPE_CHECKING:
     from beam_jobs.image_records.annotated.schema import AnnotationSchema
 
-# Beam counter: inputs whose records the dataset has.
-_KNOWN_COUNTER = "known"
-# Inputs that are looked up together, and the bytes of their documents at most.
+# Beam counter: inputs that have a record in the dataset.
+_STORED_COUNTER = "known"
+# Most inputs that are looked up together, and most bytes of their documents.
 _HELD_INPUTS, _HELD_BYTES = 1 << 15, 1 << 24
 
 
 @dataclasses.dataclass(frozen=True)
 class NewInputs(Source):
-    """The new records of a source: a Source itself.
+    """A source of the new inputs of another source.
 
     Attributes:
-        source: source of all records.
+        source: source of all inputs.
         base: the dataset that has some of them.
-        path: the file that `write_entry_file` has written.
+        path: path of the dataset's entry file, written by `write_entry_file`.
     """
 
     source: Source
@@ -63,11 +63,9 @@ class NewInputs(Source):
     @property
     def labels(self) -> Labels | None:
         """The classes of the dataset, then those that the source adds, if it knows them before listing."""
-        return (
-            None
-            if self.source.labels is None
-            else self.base.extend_labels(self.source.labels, self.source.integer_labels)
-        )
+        if self.source.labels is None:
+            return None
+        return self.base.extend_labels(self.source.labels, self.source.integer_labels)
 
     @property
     def integer_labels(self) -> bool:
@@ -85,7 +83,7 @@ class NewInputs(Source):
         return self.source.annotations
 
     def noting(self, note: Note) -> NewInputs:
-        """Return the new records of the source that notes if it can."""
+        """Return the new inputs of the source that calls `note`; see `Source.noting`."""
         return dataclasses.replace(self, source=self.source.noting(note))
 
     def parts(self) -> Iterable[Any]:
@@ -93,7 +91,7 @@ class NewInputs(Source):
         return list_parts(self.source)
 
     def units(self, part: Any, ignored: list[str]) -> Iterator[Any]:
-        """Yield the units of the source, each with the number of the append, so that names from units differ from earlier runs'.
+        """Yield (number of the append, unit) for the units of the source, so that the names of rejects differ from earlier runs'.
 
         Args:
             part: one of `parts()`.
@@ -102,7 +100,7 @@ class NewInputs(Source):
         return ((self.base.number, unit) for unit in list_units(self.source, part, ignored))
 
     def references(self, unit: Any, ignored: list[str], reject: Reject = raise_rejection) -> Iterator[Reference]:
-        """Yield a reference to each new record of a unit, and pass on the rejections that the dataset does not list.
+        """Yield a reference to each new input of a unit, and pass on the rejections that the dataset does not list.
 
         Args:
             unit: one of `units`.
@@ -112,7 +110,7 @@ class NewInputs(Source):
         Raises:
             SourceError: an input that has a record in the dataset has changed.
         """
-        # References and rejections in the order in which they are listed.
+        # References and rejections, in the order of the listing.
         batch: list[Reference | BadRecordError] = []
         size = 0
         for reference in list_references(self.source, unit[1], ignored, batch.append):
@@ -125,37 +123,37 @@ class NewInputs(Source):
         yield from self._select_references(batch, reject)
 
     def _select_references(self, inputs: Sequence[Reference | BadRecordError], reject: Reject) -> Iterator[Reference]:
-        """Yield new inputs, reject new errors, and count inputs that have a record; SourceError if one of these has changed."""
-        count = 0
-        for listed_input, standing in zip(inputs, open_entry_file(self.path).standings(inputs), strict=True):
+        """Yield new references, reject new errors, and count inputs that have a record; SourceError if one of these has changed."""
+        stored_count = 0
+        for listed_input, standing in zip(inputs, open_entry_file(self.path).find_standings(inputs), strict=True):
             if standing is Standing.NEW and isinstance(listed_input, BadRecordError):
                 reject(listed_input)
             elif standing is Standing.NEW and isinstance(listed_input, Reference):
                 yield listed_input
             elif standing is Standing.CHANGED and isinstance(listed_input, Reference):
-                raise self._describe_change(listed_input)
-            count += standing is Standing.RECORD
-        Metrics.counter("tpudata", _KNOWN_COUNTER).inc(count)
+                raise self._make_change_error(listed_input)
+            stored_count += standing is Standing.RECORD
+        Metrics.counter("tpudata", _STORED_COUNTER).inc(stored_count)
 
-    def _describe_change(self, reference: Reference) -> SourceError:
+    def _make_change_error(self, reference: Reference) -> SourceError:
         return SourceError(
             f"{reference.origin}: {self.base.output} has a record of {reference.key!r} already, and its size, class,"
-            " split or columns are not what they were then. --append changes no record: put back what was there, give the"
-            " new one another name, or pass --overwrite to convert everything again."
+            " split or columns have changed since. --append changes no record: restore the old input, give the new one another"
+            " name, or pass --overwrite to convert everything again."
         )
 
 
 class NewPacks(NewInputs, PackSource):
-    """The new records of a PackSource; it is a PackSource itself."""
+    """The new inputs of a PackSource, as a PackSource."""
 
     source: PackSource
 
     def noting(self, note: Note) -> NewPacks:
-        """Return the new records of the source that notes."""
+        """Return the new inputs of the source that calls `note`; see `Source.noting`."""
         return dataclasses.replace(self, source=self.source.noting(note))
 
     def packs(self, unit: Any, ignored: list[str], reject: Reject = raise_rejection) -> Iterator[ListedPack]:
-        """Yield the new records of a unit by column, and pass on rejections as `references` does."""
+        """Yield packs of the new inputs of a unit, and pass on rejections as `references` does."""
         batch: list[ListedPack | BadRecordError] = []
         count = size = 0
         for pack in self.source.packs(unit[1], ignored, batch.append):
@@ -173,9 +171,8 @@ class NewPacks(NewInputs, PackSource):
 
     def _select_rows(self, inputs: Sequence[ListedPack | BadRecordError], reject: Reject) -> Iterator[ListedPack]:
         """Yield packs of only the new inputs; otherwise as `_select_references`."""
-        file, count = open_entry_file(self.path), 0
         words = [
-            make_sought_words([listed_input])
+            make_lookup_words([listed_input])
             if isinstance(listed_input, BadRecordError)
             else split_words(make_entries([listed_input.pack], [listed_input.digests]))
             for listed_input in inputs
@@ -184,24 +181,25 @@ class NewPacks(NewInputs, PackSource):
             return
         lengths = list(map(len, words))
         is_error = np.repeat([isinstance(listed_input, BadRecordError) for listed_input in inputs], lengths)
-        standings = file.look_up_standings(np.concatenate(words), is_error)
-        for listed_input, standing_of_rows in zip(inputs, np.split(standings, np.cumsum(lengths)[:-1]), strict=True):
-            rows = np.flatnonzero(standing_of_rows == Standing.NEW)
+        all_standings = open_entry_file(self.path).look_up_standings(np.concatenate(words), is_error)
+        stored_count = 0
+        for listed_input, standings in zip(inputs, np.split(all_standings, np.cumsum(lengths)[:-1]), strict=True):
+            new_rows = np.flatnonzero(standings == Standing.NEW)
             if isinstance(listed_input, BadRecordError):
-                if len(rows):
+                if len(new_rows):
                     reject(listed_input)
                 continue
-            changed = np.flatnonzero(standing_of_rows == Standing.CHANGED)
-            if len(changed):
-                raise self._describe_change(listed_input.pack.reference(int(changed[0])))
-            count += int((standing_of_rows == Standing.RECORD).sum())
-            if len(rows):
-                yield listed_input if len(rows) == len(standing_of_rows) else listed_input.take(rows)
-        Metrics.counter("tpudata", _KNOWN_COUNTER).inc(count)
+            changed_rows = np.flatnonzero(standings == Standing.CHANGED)
+            if len(changed_rows):
+                raise self._make_change_error(listed_input.pack.reference(int(changed_rows[0])))
+            stored_count += int((standings == Standing.RECORD).sum())
+            if len(new_rows):
+                yield listed_input if len(new_rows) == len(standings) else listed_input.take(new_rows)
+        Metrics.counter("tpudata", _STORED_COUNTER).inc(stored_count)
 
 
 class NewScannedInputs(NewInputs, ScannedSource):
-    """The new records of a ScannedSource: one itself."""
+    """The new inputs of a ScannedSource, as a ScannedSource."""
 
     source: ScannedSource
 
@@ -214,7 +212,7 @@ class NewScannedInputs(NewInputs, ScannedSource):
         return self.source.scan(index, part)
 
     def apply_scans(self, facts: Any, parts: Iterable[Any] | None = None) -> NewInputs:
-        """Return the new records of the source with its schema."""
+        """Return the new inputs of the source that the scans complete."""
         return _select_new(self.source.apply_scans(facts, parts), self.base, self.path)
 
     def describe_repeat(self, repeat: Repeat, facts: Any) -> SourceError:
@@ -222,21 +220,21 @@ class NewScannedInputs(NewInputs, ScannedSource):
         return self.source.describe_repeat(repeat, facts)
 
 
-def new_inputs(source: Source, base: Base, path: str) -> NewInputs:
-    """Return the new records of a source, which is listed as the source itself is; see `NewInputs`."""
+def make_new_inputs(source: Source, base: Base, path: str) -> NewInputs:
+    """Return the new inputs of a source as a source of the same kind, so that it is listed in the same way; see `NewInputs`."""
     if isinstance(source, ScannedSource):
         return NewScannedInputs(source, base, path)
     return _select_new(source, base, path)
 
 
 def _select_new(source: Source, base: Base, path: str) -> NewInputs:
-    """Return the new records of a source that needs no scan."""
+    """Return the new inputs of a source that needs no scan."""
     return (NewPacks if isinstance(source, PackSource) else NewInputs)(source, base, path)
 
 
 def count_stored_inputs(result: PipelineResult) -> int | None:
     """Return the number of a run's inputs that have a record in the dataset; None if the runner keeps no count."""
-    counters = result.metrics().query(MetricsFilter().with_name(_KNOWN_COUNTER))[MetricResults.COUNTERS]
+    counters = result.metrics().query(MetricsFilter().with_name(_STORED_COUNTER))[MetricResults.COUNTERS]
     counts = [counter_value(counter) for counter in counters]
-    # An engine that sends a counter without its value keeps none.
+    # Some engines list a counter without its value.
     return None if not counts or None in counts else sum(count for count in counts if count is not None)

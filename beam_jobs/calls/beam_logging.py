@@ -9,8 +9,9 @@ import threading
 class _WithoutBeamHandler:
     """A context in which Beam adds no handler to the root logger.
 
-    Importing Beam and making its options call `logging.basicConfig()`, which adds a handler to a root logger without one, and after
-    which a program's own call has no effect. So a root logger without handlers gets the one that Python then uses anyway.
+    Importing Beam and making its options call `logging.basicConfig()`, which adds a handler to a root logger without one; the
+    program's own call would then have no effect. So a root logger without handlers temporarily gets Python's last-resort handler,
+    which prints what Python would print without any.
     """
 
     def __init__(self) -> None:

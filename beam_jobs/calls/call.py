@@ -10,11 +10,11 @@ from typing import Any, Protocol
 
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from beam_jobs.calls.command_words import command_words, translate_errors, translate_flags
+from beam_jobs.calls.command_words import make_command_words, translate_errors, translate_flags
 from beam_jobs.calls.plan import ConversionPlan, PlannedSplit
 from beam_jobs.command.option_parser import OptionParser, read_options
 from beam_jobs.command.run_conversion import parse_own_flags
-from beam_jobs.command.tables import plan_table
+from beam_jobs.command.tables import format_plan
 from beam_jobs.conversion import Conversion
 from beam_jobs.conversion_run import convert, plan_conversion
 from beam_jobs.options import RunOptions
@@ -25,7 +25,7 @@ from tpudata.console.nearest import suggestion
 from tpudata.errors import UsageError
 from tpudata.format import Manifest, open_dataset
 
-# Keywords without a flag of the command.
+# Keywords for which the command has no flag.
 _RUN_KEYWORDS = ("pipeline", "runner", "beam_options", "progress")
 _log = logging.getLogger("tpudata")
 
@@ -50,14 +50,14 @@ def call_job(
         job: module of the command.
         paths: the input and the output as words of the command line.
         option_names: names of the options that the function takes.
-        options: the options, and whether to plan (`dry_run`) or to leave the job (`detach`).
+        options: the options, and whether to plan only (`dry_run`) or to return when the job is submitted (`detach`).
 
     Returns:
-        The manifest, the plan, or None of a job that was left.
+        The manifest; the plan with `dry_run`, None with `detach`.
 
     Raises:
         TypeError: an option is unknown.
-        TpudataError: as of the command, with keywords in place of flags.
+        TpudataError: as the command raises, with keywords in place of flags in the message.
     """
     for keyword in options:
         if keyword not in option_names:
@@ -68,7 +68,7 @@ def call_job(
     keywords = ["input", "output", *option_names]
     with translate_errors(name, keywords, parser.options):
         conversion_options = {keyword: value for keyword, value in options.items() if keyword not in _RUN_KEYWORDS}
-        flags, _ = parse_own_flags(parser, [*paths, *command_words(conversion_options, parser.options)])
+        flags, _ = parse_own_flags(parser, [*paths, *make_command_words(conversion_options, parser.options)])
         run = read_options(RunOptions, flags)
         beam_options = _read_beam_options(options, run.workers)
         if run.detach:
@@ -76,35 +76,34 @@ def call_job(
         with job.prepare(flags, beam_options) as conversion:
             draws_bar = bool(options.get("progress"))
             if run.dry_run:
-                return _plan(conversion, draws_bar)
+                return _make_plan(conversion, draws_bar)
             runner = getattr(options.get("pipeline"), "runner", None)
             launch = Launch(_log.info, draws_bar=draws_bar, detach=run.detach, runner=runner)
-            added = convert(conversion, beam_options, launch)
+            append_result = convert(conversion, beam_options, launch)
         if run.detach:
             return None
         manifest = open_dataset(conversion.options.output).manifest
-    known_before = {} if added is None else added.before.warnings
-    new = [line for kind, line in manifest.warnings.items() if known_before.get(kind) != line]
-    for line in (*new, *conversion.remarks(manifest)):
+    warnings = manifest.warnings if append_result is None else append_result.new_warnings
+    for line in (*warnings.values(), *conversion.remarks(manifest)):
         _log.warning("%s: %s", conversion.options.output, translate_flags(line, name, keywords, parser.options))
     return manifest
 
 
 def _read_beam_options(options: Mapping[str, Any], workers: int) -> PipelineOptions:
-    """Return the options of Beam of a call: those of a pipeline, or of keywords; UsageError if there are both."""
+    """Return Beam's options for a call: those of the pipeline, or those that keywords set; UsageError if both are passed."""
     pipeline = options.get("pipeline")
     if pipeline is None:
         return read_program_options(options.get("beam_options"), options.get("runner"), workers)
-    other = next((name for name in ("runner", "beam_options", "workers") if options.get(name) is not None), None)
-    if other is not None:
-        raise UsageError(f"pipeline: it has a runner and options (got {other}, too). Omit one.")
+    extra_name = next((name for name in ("runner", "beam_options", "workers") if options.get(name) is not None), None)
+    if extra_name is not None:
+        raise UsageError(f"pipeline: it has a runner and options (got {extra_name}, too). Omit one.")
     return options_of_pipeline(pipeline)
 
 
-def _plan(conversion: Conversion, draws_bar: bool) -> ConversionPlan:
+def _make_plan(conversion: Conversion, draws_bar: bool) -> ConversionPlan:
     plan = plan_conversion(conversion, draws_bar)
     splits = {
         name: PlannedSplit(split.records, split.count, split.estimated_bytes) for name, split in plan.splits.items()
     }
-    text = plan_table(plan, conversion.input_noun, has_duplicates=conversion.omit_duplicates is not None)
+    text = format_plan(plan, conversion.input_noun, has_duplicates=conversion.omit_duplicates is not None)
     return ConversionPlan(splits, plan.files, plan.bytes, plan.warnings, text)

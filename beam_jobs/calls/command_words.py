@@ -1,6 +1,6 @@
 """Keywords of a function as the words of a command line, and messages of the command in terms of the function.
 
-A conversion has one set of options, with one check of each: those of its command's parser.
+So a function checks its keywords by the rules of its command's flags.
 """
 
 from __future__ import annotations
@@ -13,19 +13,20 @@ from typing import Any
 from tpudata.console.option import Option
 from tpudata.errors import TpudataError, UsageError
 
+# A flag in a message, and its value if it has one, without the punctuation that ends a clause.
 _FLAG = re.compile(r"(?<![\w-])--([a-z][a-z0-9-]*)(?:=([^\s,;:)]*[^\s,;:).?!]))?")
 _OMIT = re.compile(r"\b([Oo]mit the) flag\b")
 
 
-def command_words(keywords: Mapping[str, Any], options: Mapping[str, Option]) -> list[str]:
+def make_command_words(keywords: Mapping[str, Any], options: Mapping[str, Option]) -> list[str]:
     """Return keywords as the words of a command line.
 
     Args:
-        keywords: values by name; None stands for an omitted one.
+        keywords: values by name; None if the keyword was omitted.
         options: options of the command by name.
 
     Raises:
-        UsageError: a value that no flag can have.
+        UsageError: no flag can have a keyword's value.
     """
     return [
         f"{options[name].flag}={text}"
@@ -37,7 +38,7 @@ def command_words(keywords: Mapping[str, Any], options: Mapping[str, Option]) ->
 
 @contextlib.contextmanager
 def translate_errors(name: str, keywords: Collection[str], options: Mapping[str, Option]) -> Iterator[None]:
-    """Have errors name keywords instead of flags; the arguments are those of `translate_flags`."""
+    """Replace flags by keywords in the messages of errors that leave this context; the arguments are those of `translate_flags`."""
     try:
         yield
     except TpudataError as error:
@@ -50,56 +51,62 @@ def translate_flags(text: str, name: str, keywords: Iterable[str], options: Mapp
 
     Args:
         text: the message of a command.
-        name: name of the function.
-        keywords: those of the function.
+        name: full name of the function.
+        keywords: names of the function's keywords.
         options: options of the command by name.
     """
-    names = {options[word].flag if word in options else f"--{word.replace('_', '-')}": word for word in keywords}
+    keywords_by_flag = {
+        options[keyword].flag if keyword in options else f"--{keyword.replace('_', '-')}": keyword
+        for keyword in keywords
+    }
     switches = {option.flag for option in options.values() if option.is_switch}
 
-    def keyword_text(match: re.Match[str]) -> str:
-        """Return the keyword for a flag in a text, with its value; the unchanged text of an unknown flag."""
+    def translate_flag(match: re.Match[str]) -> str:
+        """Return the keyword for a flag in the text, with its value; an unknown flag is returned as it is."""
         flag, value = f"--{match[1]}", match[2]
-        if flag not in names and f"--{match[1].removeprefix('no-')}" in switches:
-            flag, value = f"--{match[1].removeprefix('no-')}", "false"
-        if flag not in names:
+        switch = f"--{match[1].removeprefix('no-')}"
+        if flag not in keywords_by_flag and switch in switches:
+            flag, value = switch, "false"
+        if flag not in keywords_by_flag:
             return match[0]
-        keyword = names[flag]
+        keyword = keywords_by_flag[flag]
         option = options.get(keyword)
         if option is not None and option.translates_booleans:
             return f"{keyword}={(value or 'true') == option.format_value(True)}"
+        # "argument --x: ..." names the switch, and does not say that it was passed.
         if flag in switches and not text[: match.start()].endswith("argument "):
             return f"{keyword}={value in (None, 'true')}"
         return keyword if value is None else f"{keyword}={value}"
 
     text = text.replace(f" See: {name} --help", f" See: help({name})")
-    return _OMIT.sub(r"\1 argument", _FLAG.sub(keyword_text, text))
+    return _OMIT.sub(r"\1 argument", _FLAG.sub(translate_flag, text))
 
 
 def _list_texts(option: Option, value: Any) -> list[str]:
-    """Return the values of the flag of a keyword, one for each time that it is passed."""
+    """Return the values of a keyword's flag as texts, one for each time that the flag is passed; UsageError if there are none."""
     if option.translates_booleans and not isinstance(value, bool):
         raise UsageError(f"{option.name}: neither True nor False (got {value!r})")
     if isinstance(value, Mapping):
-        items = [
+        texts = [
             f"{_check_key(option, key)}{option.separator}{option.format_value(element)}"
             for key, element in value.items()
         ]
     elif isinstance(value, (list, tuple, set, frozenset)):
-        items = [option.format_value(element) for element in value]
+        texts = [option.format_value(element) for element in value]
     else:
         return [option.format_value(value)]
     if option.collect is not None:
-        return items
-    for element in items:
-        if "," in element:
+        return texts
+    for text in texts:
+        if "," in text:
             raise UsageError(
-                f"{option.name}: an item with a comma, which stands between items (got {element!r}). Rename it."
+                f"{option.name}: an item with a comma, which stands between items (got {text!r}). Rename it."
             )
-    return [",".join(items)]
+    return [",".join(texts)]
 
 
 def _check_key(option: Option, key: Any) -> str:
+    """Return a key of a keyword's mapping; UsageError if a flag cannot have it."""
     if not isinstance(key, str) or "=" in key:
         raise UsageError(f"{option.name}: invalid name (got {key!r}, expected text without =). Rename it.")
     return key

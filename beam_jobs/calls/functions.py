@@ -44,10 +44,10 @@ def convert_images(
 ) -> Outcome:
     """Convert images into a dataset, as `tpudata convert images` does; return its manifest.
 
-    The dataset has the bytes that the command writes. Nothing is printed, and nothing of the process is changed: signals, loggers,
+    The dataset has the same bytes as that of the command. Nothing is printed, and the process is not changed: signals, loggers,
     warnings and standard error stay as they are. Noteworthy facts about the input are in `manifest.warnings`, and are
-    logged as warnings of the logger `tpudata`. The conversion is a Beam pipeline, which has ended when the call returns; of a
-    `pipeline` that is passed, it has the runner and the options.
+    logged as warnings of the logger `tpudata`. The conversion is a Beam pipeline that has ended when the call returns; it uses the
+    runner and the options of `pipeline`, if that is passed, and adds no steps to it.
 
     Args:
         input: what to convert, local or gs://: a folder of classes, a list, tars, zips, Parquet, IDX pairs or a pattern.
@@ -61,7 +61,7 @@ def convert_images(
         The manifest of the complete dataset.
 
     Raises:
-        TpudataError: as of the command: UsageError, SourceError, BadRecordError, OutputError and others. The message names the
+        TpudataError: as the command raises: UsageError, SourceError, BadRecordError, OutputError and others. The message names the
             keyword.
         MissingExtraError: Apache Beam is not installed.
         TypeError: there is no option of that name.
@@ -92,7 +92,7 @@ def convert_text(
     """Convert text into a dataset, as `tpudata convert text` does; return its manifest. See `convert_images`.
 
     Args:
-        input: what to convert, local or gs://: a file of text, a folder of such, or a pattern.
+        input: what to convert, local or gs://: a file of text, a folder of such files, or a pattern.
         output: folder of the dataset, local or gs://; new or empty.
         dry_run: whether to return a plan, and write nothing.
         detach: whether to return None when the job is submitted, for runners whose jobs outlive this process.
@@ -103,7 +103,7 @@ def convert_text(
         The manifest of the complete dataset.
 
     Raises:
-        TpudataError: as of the command. The message names the keyword.
+        TpudataError: as the command raises. The message names the keyword.
         MissingExtraError: Apache Beam is not installed.
         TypeError: there is no option of that name.
     """
@@ -148,7 +148,7 @@ def reshard(
     """Write datasets or TFRecord files as one dataset, as `tpudata reshard` does; return its manifest. See `convert_images`.
 
     Args:
-        input: dataset, TFRecord file, folder or pattern of such; a sequence of them is merged.
+        input: a dataset, a TFRecord file, or a folder or pattern of TFRecord files; a sequence of these is merged.
         output: folder of the dataset, local or gs://; new or empty.
         dry_run: whether to return a plan, and write nothing.
         detach: whether to return None when the job is submitted, for runners whose jobs outlive this process.
@@ -159,19 +159,29 @@ def reshard(
         The manifest of the complete dataset.
 
     Raises:
-        TpudataError: as of the command. The message names the keyword.
+        TpudataError: as the command raises. The message names the keyword.
         MissingExtraError: Apache Beam is not installed.
         TypeError: there is no option of that name.
     """
     paths = [input] if isinstance(input, (str, os.PathLike)) else list(input)
-    words = [*map(_word_path, paths), f"--output={os.fspath(output)}"]
+    words = [*map(_format_positional, paths), f"--output={os.fspath(output)}"]
     return _call("reshard", "reshard", words, ReshardKeywords, options, dry_run, detach)
 
 
 def _call(
     name: str, kind: str, paths: Sequence[str], keywords: type, options: Mapping[str, Any], dry_run: bool, detach: bool
 ) -> Outcome:
-    """Import the modules of a command, and run it without Beam's log handler; MissingExtraError without Beam."""
+    """Run or plan a conversion without Beam's log handler; see `convert_images`.
+
+    Args:
+        name: name of the function, in `tpudata`.
+        kind: name of the command's module, in `beam_jobs`.
+        paths: the input and the output as words of the command line.
+        keywords: type of the function's options.
+        options: the options.
+        dry_run: whether to return a plan.
+        detach: whether to return None when the job is submitted.
+    """
     names = (*keywords.__annotations__, "dry_run", "detach")
     with without_beam_handler:
         try:
@@ -191,7 +201,7 @@ def _format_paths(input: AnyPath, output: AnyPath) -> list[str]:
     return [f"--input={os.fspath(input)}", f"--output={os.fspath(output)}"]
 
 
-def _word_path(path: AnyPath) -> str:
-    """Return a path as a word that is not taken for a flag."""
+def _format_positional(path: AnyPath) -> str:
+    """Return a path as a word of the command line that is not taken for a flag."""
     text = os.fspath(path)
     return f"./{text}" if text.startswith("-") else text

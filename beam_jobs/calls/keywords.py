@@ -1,7 +1,7 @@
 """The options of the conversions as keywords of their functions, written out for type checkers.
 
-Each is an option of the command, whose field has its meaning (tpudata/console/option.py); None is as good as omitted. What a flag
-takes as text may be that text, or a mapping or sequence of its items.
+Each is an option of the command; the field of the command's options describes it (tpudata/console/option.py). None is the same as
+omitting it. Where a flag takes several items as one text, a keyword takes the text, or a mapping or sequence of the items.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class ConversionKeywords(TypedDict, total=False):
 
     Attributes:
         pipeline: a Beam pipeline whose runner and options are used, instead of `runner` and `beam_options`. The conversion is a
-            separate pipeline, which has ended when the call returns; the given one gets no steps and is not run.
+            separate pipeline, which has ended when the call returns; this one gets no steps and is not run.
         runner: name of Beam's runner, such as `"PrismRunner"`; by default the local one, in this process.
         beam_options: Beam's `PipelineOptions`, a dict of its options, or a list of its flags.
         progress: whether a bar on standard error shows the progress.

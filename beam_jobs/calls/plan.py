@@ -23,12 +23,12 @@ class PlannedSplit:
 
 @dataclasses.dataclass(frozen=True)
 class ConversionPlan:
-    """Plan of a conversion's output; printed, it is the table of `--dry-run`.
+    """Plan of a conversion's output; `str` gives the table of `--dry-run`.
 
     Attributes:
-        splits: by name; empty if an append would add nothing.
+        splits: the splits by name; empty if an append would add nothing.
         inputs: number of inputs: files, documents or records.
-        bytes: their size.
+        bytes: size of the inputs.
         warnings: noteworthy facts about the input, by kind, as in the manifest.
         table: the plan as text.
     """

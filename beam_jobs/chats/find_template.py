@@ -1,4 +1,4 @@
-"""Finding a chat template: in a file, or next to a tokenizer's file as Hugging Face's models have it."""
+"""Finding a chat template: in a file, or next to the tokenizer's file, where Hugging Face's models have it."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ from tpudata.storage import storage_for
 from tpudata.tokenizers.open_tokenizer import TokenizerSpec
 
 _CONFIG, _TEMPLATE = "tokenizer_config.json", "chat_template.jinja"
-_NAMES = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
+_TOKEN_NAMES = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
+# Far more than any template or config: another file would be read to memory whole.
 _MOST_BYTES = 1 << 24
+# Name of the template that is used if a config has several.
 _DEFAULT = "default"
 
 
@@ -22,7 +24,7 @@ def find_chat_template(path: str | None, tokenizer: TokenizerSpec) -> ChatTempla
 
     Args:
         path: path of a Jinja source or of a tokenizer_config.json; None searches next to the tokenizer's file.
-        tokenizer: next to whose file the special tokens are.
+        tokenizer: the tokenizer; a tokenizer_config.json next to its file names the special tokens.
 
     Raises:
         SourceError: a file is missing or damaged.
@@ -31,13 +33,16 @@ def find_chat_template(path: str | None, tokenizer: TokenizerSpec) -> ChatTempla
     """
     config = _read_config(_join_sibling(tokenizer.path, _CONFIG))
     if path is not None:
-        text = _read(path)
+        text = _read_text(path)
         if text is None:
             raise SourceError(f"--chat-template {path}: no such file. Check the path.")
-        config_passed = _parse_config(path, text) if text.lstrip().startswith('{"') or path.endswith(".json") else None
-        source, config = (text, config) if config_passed is None else (_find_source(config_passed), config_passed)
+        if text.lstrip().startswith('{"') or path.endswith(".json"):
+            config = _parse_config(path, text)
+            source = _find_source(config)
+        else:
+            source = text
     else:
-        source = _read(_join_sibling(tokenizer.path, _TEMPLATE)) or _find_source(config)
+        source = _read_text(_join_sibling(tokenizer.path, _TEMPLATE)) or _find_source(config)
     if not source:
         searched_place = path or f"next to --tokenizer {tokenizer.text}"
         raise UsageError(f"--chat: no chat template (got nothing in {searched_place}). Pass --chat-template FILE")
@@ -45,11 +50,12 @@ def find_chat_template(path: str | None, tokenizer: TokenizerSpec) -> ChatTempla
 
 
 def _join_sibling(path: str, name: str) -> str:
-    return "" if not path else f"{path.rpartition('/')[0] or ('/' if path.startswith('/') else '.')}/{name}"
+    """Return the path of a file next to another; an empty string for an empty path, which a built-in tokenizer has."""
+    return path and path[: path.rfind("/") + 1] + name
 
 
-def _read(path: str) -> str | None:
-    """Return the text of a file; None if it does not exist, SourceError if it is too large or not UTF-8."""
+def _read_text(path: str) -> str | None:
+    """Return the text of a file; None if it does not exist or `path` is empty, SourceError if it is too large or not UTF-8."""
     if not path:
         return None
     storage = storage_for(path)
@@ -65,7 +71,7 @@ def _read(path: str) -> str | None:
 
 
 def _read_config(path: str) -> dict[str, Any]:
-    text = _read(path)
+    text = _read_text(path)
     return {} if text is None else _parse_config(path, text)
 
 
@@ -80,7 +86,7 @@ def _parse_config(path: str, text: str) -> dict[str, Any]:
 
 
 def _find_source(config: dict[str, Any]) -> str:
-    """Return the template of a tokenizer_config.json, of several the default one; empty without any."""
+    """Return the template in a tokenizer_config.json, the default one of several; an empty string without any."""
     template = config.get("chat_template")
     if isinstance(template, list):
         templates_by_name = {entry.get("name"): entry.get("template") for entry in template if isinstance(entry, dict)}
@@ -89,7 +95,8 @@ def _find_source(config: dict[str, Any]) -> str:
 
 
 def _list_special_tokens(config: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    for name in _NAMES:
+    """Yield (name, text) of each special token in a tokenizer_config.json."""
+    for name in _TOKEN_NAMES:
         value = config.get(name)
         text = value.get("content") if isinstance(value, dict) else value
         if isinstance(text, str):

@@ -1,8 +1,8 @@
-"""Chats in rows: lists of messages in the usual forms, and questions with answers.
+"""Chats in rows: lists of messages in two forms, and questions with answers in columns.
 
 messages       [{"role": "user", "content": "..."}, ...], as chat templates take them
 ShareGPT       [{"from": "human", "value": "..."}, ...]
-columns        instruction, input and output of Alpaca: the last one is the answer, the others are the question
+columns        such as Alpaca's instruction, input and output: the last is the answer, the others are the question
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _ROLES = {
 _JSON = json.JSONEncoder(ensure_ascii=False)
 
 
-def chat_json(row: Mapping[str, Any], columns: Sequence[str]) -> str:
-    """Return the messages of a row as JSON.
+def encode_chat(row: Mapping[str, Any], columns: Sequence[str]) -> str:
+    """Return the messages of a row as JSON: a list of objects with `role` and `content`.
 
     Args:
         row: values by column.
-        columns: the column of messages; or several, of which the last is the assistant's answer.
+        columns: the column of messages; or columns of a question, and last that of the assistant's answer.
 
     Raises:
         ValueError: there are no messages, or one is invalid; names it.
@@ -47,7 +47,7 @@ def _parse_messages(row: Mapping[str, Any], column: str) -> list[dict[str, Any]]
     """Return the messages in a column of a row, with checked roles; ValueError if they are invalid."""
     messages = row.get(column)
     if isinstance(messages, str):
-        # A cell of CSV.
+        # A cell of CSV has the JSON of the list.
         try:
             messages = parse_input_json(messages)
         except ValueError:
@@ -62,10 +62,10 @@ def _parse_messages(row: Mapping[str, Any], column: str) -> list[dict[str, Any]]
 
 
 def _parse_message(index: int, message: Any) -> dict[str, Any]:
-    """Return a message with the keys `role` and `content`, given any known notation; ValueError if it is invalid."""
+    """Return a message of either form with `role`, `content` and its other keys; ValueError if it is invalid."""
     if not isinstance(message, dict):
         raise ValueError(f"message {index} is not an object: {abbreviate_json(message)}")
-    # A struct of Parquet has every key.
+    # A struct of Parquet has every key, with None in place of a missing one.
     message = {name: value for name, value in message.items() if value is not None}
     role_name, content_name = ("from", "value") if "from" in message and "role" not in message else ("role", "content")
     role, content = message.pop(role_name, None), message.pop(content_name, None)
@@ -84,9 +84,9 @@ def _join_question_and_answer(row: Mapping[str, Any], columns: Sequence[str]) ->
     for column, text in zip(columns, texts, strict=True):
         if not isinstance(text, str):
             raise ValueError(f"field {column!r} is not a string: {abbreviate_json(text)}")
-    *parts, answer = texts
-    question = "\n\n".join(part for part in parts if part.strip())
-    for part_name, text, names in (("question", question, columns[:-1]), ("answer", answer, columns[-1:])):
+    *question_texts, answer = texts
+    question = "\n\n".join(text for text in question_texts if text.strip())
+    for side, text, side_columns in (("question", question, columns[:-1]), ("answer", answer, columns[-1:])):
         if not text.strip():
-            raise ValueError(f"the chat has no {part_name}: {', '.join(names)} blank")
+            raise ValueError(f"the chat has no {side}: {', '.join(side_columns)} blank")
     return [{"role": _USER, "content": question}, {"role": ASSISTANT, "content": answer}]

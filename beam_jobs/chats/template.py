@@ -1,7 +1,7 @@
 """Chat templates: Jinja sources that turn the messages of a chat into the text that a model was trained on.
 
-They are rendered as Hugging Face's `apply_chat_template` renders them, in Jinja's sandbox. Tokens of the assistant are those in
-`{% generation %}` blocks; if a template has none, each message of the assistant is the text that it adds to the chat before it.
+They are rendered in Jinja's sandbox, as Hugging Face's `apply_chat_template` does. The assistant's text is that in
+`{% generation %}` blocks; if a template has none, it is what each message of the assistant adds to the text of the earlier ones.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from tpudata.errors import MissingExtraError, UsageError
 from tpudata.format.tokenizer_file import CHAT_TEMPLATE
 from tpudata.tokenizers.tokenizer import sha256
 
-# Marks at the begin and the end of the assistant's text: code points that are not characters, which messages may not have.
+# Marks at the start and the end of the assistant's text: code points that are not characters, and that messages must not have.
 _BEGIN, _END = "\ufdd0", "\ufdd1"
 _MARK = re.compile(f"[{_BEGIN}{_END}]")
 _GENERATION = re.compile(r"\{%[-+]?\s*generation\s*[-+]?%\}")
-# The date that templates get, so that a chat has the same text every day: the default of Llama's templates.
+# The date that templates get, so that a chat has the same text every day: the default date of Llama's templates.
 _TODAY = date(2024, 7, 26)
 ASSISTANT = "assistant"
 
@@ -34,7 +34,7 @@ class ChatText(NamedTuple):
 
     Attributes:
         text: the rendered text.
-        spans: (begin, end) in characters of each part of the assistant, in order.
+        spans: (begin, end) in characters of each part that the assistant says, in order.
     """
 
     text: str
@@ -43,7 +43,7 @@ class ChatText(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class ChatTemplate:
-    """A template and the special tokens that it names.
+    """A template, and the special tokens that it may use.
 
     Attributes:
         source: the Jinja source.
@@ -60,12 +60,12 @@ class ChatTemplate:
     def __post_init__(self) -> None:
         try:
             _compile(self.source)
-        except _list_errors() as error:
+        except _list_template_errors() as error:
             raise UsageError(f"--chat-template: not a template: {one_line(error)}. Fix it, or pass another") from None
 
     @functools.cached_property
     def file_bytes(self) -> bytes:
-        """Content of the file that is kept next to the data: a tokenizer_config.json of Hugging Face."""
+        """Content of the file that is written next to the data: a tokenizer_config.json of Hugging Face."""
         config = {"chat_template": self.source, **dict(self.tokens)}
         return (json.dumps(config, indent=2, sort_keys=True, ensure_ascii=False) + "\n").encode()
 
@@ -74,7 +74,11 @@ class ChatTemplate:
         return {"file": CHAT_TEMPLATE, "sha256": sha256(self.file_bytes)}
 
     def render(self, messages: Sequence[Mapping[str, Any]]) -> ChatText:
-        """Return the text of a chat with the assistant's spans; ValueError if the template raises, or the spans cannot be found."""
+        """Return the text of a chat with the assistant's spans.
+
+        Raises:
+            ValueError: the template raises, shows no words of the assistant, or they cannot be found in its text.
+        """
         text = self._render(messages)
         is_marked = _GENERATION.search(self.source) is not None
         chat = _unmark(text) if is_marked else ChatText(text, list(self._find_spans(messages, text)))
@@ -87,7 +91,7 @@ class ChatTemplate:
         return _unmark(self._render(messages)).text
 
     def _find_spans(self, messages: Sequence[Mapping[str, Any]], text: str) -> Iterator[tuple[int, int]]:
-        """Yield begin and end of each answer of the assistant, by rendering the messages before it and up to it.
+        """Yield (begin, end) of each message of the assistant in a text: what it adds to the text of the messages before it.
 
         Raises:
             ValueError: the template changes earlier messages when a later one follows.
@@ -95,17 +99,17 @@ class ChatTemplate:
         for index, message in enumerate(messages):
             if message["role"] != ASSISTANT:
                 continue
-            before = self._render(messages[:index], add_generation_prompt=True) if index else ""
-            through = self._render(messages[: index + 1])
-            if not through.startswith(before):
-                # Some templates begin the answer differently.
-                before = self._render(messages[:index])
-            if not (through.startswith(before) and text.startswith(through)):
+            text_before = self._render(messages[:index], add_generation_prompt=True) if index else ""
+            text_through = self._render(messages[: index + 1])
+            if not text_through.startswith(text_before):
+                # Some templates begin an answer differently than their generation prompt does.
+                text_before = self._render(messages[:index])
+            if not (text_through.startswith(text_before) and text.startswith(text_through)):
                 raise ValueError(
                     f"the template changes earlier messages at message {index}, so the assistant's words are not found; put"
                     " {% generation %} blocks into it"
                 )
-            yield len(before), len(through)
+            yield len(text_before), len(text_through)
 
     def _render(self, messages: Sequence[Mapping[str, Any]], *, add_generation_prompt: bool = False) -> str:
         """Return the text of messages; ValueError if the template raises."""
@@ -143,14 +147,15 @@ def _unmark(marked: str) -> ChatText:
     return ChatText("".join([*parts, marked[position:]]), spans)
 
 
-def _list_errors() -> tuple[type[Exception], ...]:
+def _list_template_errors() -> tuple[type[Exception], ...]:
     jinja2 = _import_jinja()
     return (jinja2.exceptions.TemplateError,)
 
 
 def _list_rendering_errors() -> tuple[type[Exception], ...]:
-    value_errors = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RecursionError)
-    return (*_list_errors(), *value_errors)
+    """Return the exceptions by which a template may fail on a chat: Jinja's own, and those of its expressions."""
+    expression_errors = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RecursionError)
+    return (*_list_template_errors(), *expression_errors)
 
 
 @functools.cache

@@ -38,9 +38,10 @@ def inherit_options(flags: argparse.Namespace, options: Mapping[str, Option]) ->
             "chat_template": _find_chat_template(entries, flags.output),
         }
         for name, option in options.items():
-            parsed = _read_flag_value(option, entries)
+            # Every entry is checked, also those of flags that were passed.
+            stored_value = _read_flag_value(option, entries)
             if getattr(flags, name) is None:
-                setattr(flags, name, parsed)
+                setattr(flags, name, stored_value)
     except (ValueError, UsageError) as error:
         raise DatasetError(
             f"{path}: the options of the conversion are not as they were written: {error}. {RESTORE}"
@@ -59,7 +60,7 @@ def _read_flag_value(option: Option, entries: Mapping[str, Any]) -> Any:
 
 
 def _order_splits(entries: Mapping[str, Any]) -> Any:
-    """Return the shares of splits in the order of `split_order`, as a JSON object has no order; ValueError for other names."""
+    """Return the shares of splits in the order of `split_order`, since JSON objects are unordered; ValueError for other names."""
     shares, order = entries.get("split"), entries.get("split_order")
     if not isinstance(shares, Mapping) or order is None:
         return shares
@@ -81,7 +82,7 @@ def _find_chat_template(entries: Mapping[str, Any], output: str) -> Any:
 
 
 def _find_tokenizer(entries: Mapping[str, Any], output: str) -> Any:
-    """Return the tokenizer in the notation of --tokenizer, with its file next to the shards."""
+    """Return the tokenizer in the notation of --tokenizer, with the path of its file next to the shards; None without one."""
     identity = entries.get("tokenizer")
     if not isinstance(identity, Mapping):
         return None

@@ -19,7 +19,7 @@ _BEAM = "Any flag of Apache Beam is taken too, such as --runner=DataflowRunner -
 class OptionParser(FlagParser):
     """A parser whose flags are the options of dataclasses, in groups.
 
-    A parsed value has the name of the option. It is None if the flag was not passed, so that an append or `--for` can set it before
+    A parsed flag has the name of its option. It is None if it was not passed, so that an append or `--for` can set it before
     `read_options` takes the default.
 
     Args:
@@ -28,7 +28,7 @@ class OptionParser(FlagParser):
         closing: a paragraph on the forms of SRC, which `--help` prints below the flags.
         kinds: the dataclasses.
         without: names of options that have no flag here.
-        helps: helps that differ from those of the fields, by name.
+        helps: help texts that replace those of the fields, by name of the option.
         topics: pages of `tpudata help` about the command.
     """
 
@@ -54,12 +54,13 @@ class OptionParser(FlagParser):
             members = [option for option in options if option.group is group]
             if members:
                 with self.group(group.value):
+                    # Required flags come first.
                     for option in sorted(members, key=lambda option: not option.is_required):
                         add_option(self, option, is_required=option.is_required)
 
 
 def read_options(kind: type[_T], flags: argparse.Namespace, **defaults: Any) -> _T:
-    """Return the options of a dataclass that were passed.
+    """Return an instance of a dataclass of options, made from parsed flags.
 
     Args:
         kind: the dataclass.

@@ -1,4 +1,4 @@
-"""Standard error of a command without the tracebacks that Beam's workers and threads print: the error itself is shown once."""
+"""Hiding the tracebacks that Beam's workers and threads print on a command's standard error: it shows the error itself once."""
 
 from __future__ import annotations
 
@@ -15,24 +15,23 @@ from tpudata.console.interrupts import owns_process
 
 _BEGIN = "Traceback (most recent call last):"
 _BEAM_WORKER_PATH = "apache_beam/runners/worker/"
-# Threads that read from a worker or wait for a job fail once it has ended.
-_THREADS_OF_BEAM = "apache_beam/runners/"
+# Threads that read from a worker, or wait for a job, fail when it ends.
+_BEAM_THREAD_PATH = "apache_beam/runners/"
 
 
 class _WithoutTracebacks:
-    """A stream without Beam's tracebacks, each of which is one write."""
+    """A stream that drops Beam's tracebacks, each of which is one write."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
-        self._skips_end = False
+        self._has_dropped = False
 
     def write(self, text: str) -> int:
-        if text.startswith(_BEGIN) and _BEAM_WORKER_PATH in text:
-            self._skips_end = True
-            return len(text)
-        # The line break, which print writes separately.
-        skipped, self._skips_end = self._skips_end and text == "\n", False
-        return len(text) if skipped else self._stream.write(text)
+        is_traceback = text.startswith(_BEGIN) and _BEAM_WORKER_PATH in text
+        # `print` writes the line break after a traceback separately.
+        is_its_line_break = self._has_dropped and text == "\n"
+        self._has_dropped = is_traceback
+        return len(text) if is_traceback or is_its_line_break else self._stream.write(text)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
@@ -42,18 +41,19 @@ class _WithoutTracebacks:
 def hide_worker_tracebacks() -> Iterator[None]:
     """Suppress tracebacks of Beam's workers and threads in this process; only for commands, which own their process.
 
-    After an error this lasts to the end of the process: running steps fail when their engine and files disappear.
+    After an error they stay suppressed to the end of a command's process: steps that still run fail when their engine and files
+    disappear.
     """
     stream, hook, logger = sys.stderr, threading.excepthook, logging.getLogger("apache_beam")
     own_stderr = _separate_stderr(stream)
     level = logger.level
 
-    def pass_on(failed: threading.ExceptHookArgs) -> None:
-        if not any(_THREADS_OF_BEAM in frame.filename for frame in traceback.extract_tb(failed.exc_traceback)):
-            hook(failed)
+    def report_other_threads(failure: threading.ExceptHookArgs) -> None:
+        if not any(_BEAM_THREAD_PATH in frame.filename for frame in traceback.extract_tb(failure.exc_traceback)):
+            hook(failure)
 
     has_failed = True
-    sys.stderr, threading.excepthook = _WithoutTracebacks(own_stderr), pass_on
+    sys.stderr, threading.excepthook = _WithoutTracebacks(own_stderr), report_other_threads
     logger.setLevel(logging.CRITICAL)
     try:
         yield
@@ -67,7 +67,8 @@ def hide_worker_tracebacks() -> Iterator[None]:
 
 
 def _separate_stderr(stream: TextIO) -> TextIO:
-    """Return stderr with a separate descriptor, so that lines of libraries in C can be dropped without ours; only in a command."""
+    """Return a command's stderr with a separate descriptor, so that lines of libraries in C, on descriptor 2, can be dropped
+    without ours; in other processes the stream itself."""
     if not owns_process() or stream is not sys.__stderr__:
         return stream
     return os.fdopen(os.dup(stream.fileno()), "w", 1, encoding=stream.encoding, errors=stream.errors)

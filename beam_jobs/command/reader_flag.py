@@ -1,4 +1,4 @@
-"""`--for READER`: one flag for all requirements of another project's reader."""
+"""`--for READER`: one flag for the options that another project's reader requires."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from tpudata.console.option import check_options, option
 from tpudata.errors import UsageError
 
 TENSORFLOW_TPU = "tensorflow-tpu"
-# Its reader (imagenet_input.py) subtracts 1 from each label, decodes only JPEG, and reads image/encoded and image/class/label from
-# plain TFRecord files train-* and validation-*.
-_NEEDS: dict[str, dict[str, Any]] = {
+# The values that a reader needs, by option. The reader of tensorflow/tpu (imagenet_input.py) subtracts 1 from each label, decodes
+# only JPEG, and reads image/encoded and image/class/label from plain TFRecord files train-* and validation-*.
+_NEEDED_VALUES: dict[str, dict[str, Any]] = {
     TENSORFLOW_TPU: {"label_offset": 1, "jpeg_only": True, "layout": IMAGENET, "compression": "none"}
 }
 _SPLITS = ("train", "validation")
@@ -32,7 +32,7 @@ class ReaderOption:
         "make the dataset for another project's reader: tensorflow-tpu (the models of github.com/tensorflow/tpu, whose"
         " labels count from 1) sets --label-offset=1 --jpeg-only",
         flag="--for",
-        choices=(*_NEEDS,),
+        choices=(*_NEEDED_VALUES,),
     )
 
     def __post_init__(self) -> None:
@@ -40,37 +40,38 @@ class ReaderOption:
 
 
 def apply_reader(flags: argparse.Namespace) -> None:
-    """Set the flags that the reader needs and that were not passed.
+    """Set the flags that the reader of `--for` needs and that were not passed; do nothing without `--for`.
 
     Raises:
-        UsageError: a flag was given another value.
+        UsageError: a flag has a value that the reader cannot read.
     """
     reader = read_options(ReaderOption, flags).reader
     if reader is None:
         return
-    for name, needed_value in _NEEDS[reader].items():
+    for name, needed_value in _NEEDED_VALUES[reader].items():
         value = getattr(flags, name)
         if value not in (None, needed_value):
             flag = f"--{name.replace('_', '-')}"
             raise UsageError(
-                f"--for={reader} needs {flag}={_format(needed_value)} (got {_format(value)}). Omit {flag}."
+                f"--for={reader} needs {flag}={_format_value(needed_value)} (got {_format_value(value)}). Omit {flag}."
             )
         setattr(flags, name, needed_value)
     if flags.unlabelled:
         raise UsageError(f"--unlabelled: --for={reader} reads the label of each image. Omit one of them.")
-    others = sorted(set(flags.split.shares if flags.split else ()) - {*_SPLITS})
-    if others:
+    unread_splits = sorted(set(flags.split.shares if flags.split else ()) - {*_SPLITS})
+    if unread_splits:
         raise UsageError(
-            f"--split: --for={reader} reads the splits {' and '.join(_SPLITS)} (got {others[0]}). Rename it, or omit --for."
+            f"--split: --for={reader} reads the splits {' and '.join(_SPLITS)} (got {unread_splits[0]}). Rename it, or omit"
+            " --for."
         )
 
 
 def check_reader(reader: str | None, source: Source, where: str) -> None:
-    """Raise UsageError if the reader cannot read the records of a source; `where` is the input."""
+    """Raise UsageError if the reader cannot read the records of a source; `where` is the path of the input, for the message."""
     if reader is not None and (source.several_labels or not source.has_classes):
-        stored = "any number of labels" if source.several_labels else "no labels"
-        raise UsageError(f"{where}: --for={reader} reads one label of each image (got {stored}). Omit --for.")
+        label_count = "any number of labels" if source.several_labels else "no labels"
+        raise UsageError(f"{where}: --for={reader} reads one label of each image (got {label_count}). Omit --for.")
 
 
-def _format(value: Any) -> str:
+def _format_value(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)

@@ -20,8 +20,8 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from beam_jobs.command.inherited_options import inherit_options
 from beam_jobs.command.option_parser import OptionParser, read_options
 from beam_jobs.command.quiet_stderr import hide_worker_tracebacks
-from beam_jobs.command.summaries import append_summary, plan_summary, result_summary
-from beam_jobs.command.tables import append_table, plan_table, result_table
+from beam_jobs.command.summaries import summarize_append, summarize_plan, summarize_result
+from beam_jobs.command.tables import format_append, format_plan, format_result
 from beam_jobs.conversion import Conversion
 from beam_jobs.conversion_run import convert, plan_conversion
 from beam_jobs.options import ConvertOptions, PrintOptions, RunOptions
@@ -38,7 +38,7 @@ from tpudata.format.manifest.manifest import MANIFEST_NAME
 from tpudata.storage import held_request_limits, storage_for
 
 Prepare: TypeAlias = Callable[[argparse.Namespace, PipelineOptions], AbstractContextManager[Conversion]]
-# Flags of other commands that Beam has, too: it would take them without a word. Neither parser takes beginnings of names.
+# Flags of our other commands that Beam also has: it would accept them silently. Neither parser accepts abbreviations.
 SHARED_FLAGS = {"--label": "tpudata reshard", "--labels": "tpudata convert and tpudata reshard"}
 
 
@@ -60,7 +60,7 @@ def parse_flags(parser: OptionParser, argv: Sequence[str]) -> tuple[argparse.Nam
     run = read_options(RunOptions, flags)
     beam_options, unknown = parse_beam_flags(unparsed, run.workers)
     parser.reject_unknown(unknown, beam_flag_names())
-    _reject_shared_flags(parser, unparsed, is_far=not is_local(beam_options))
+    _reject_shared_flags(parser, unparsed, is_remote=not is_local(beam_options))
     if run.detach:
         check_detachable(beam_options)
     return flags, beam_options
@@ -69,12 +69,12 @@ def parse_flags(parser: OptionParser, argv: Sequence[str]) -> tuple[argparse.Nam
 def parse_own_flags(
     parser: OptionParser, argv: Sequence[str], also_known: Collection[str] = ()
 ) -> tuple[argparse.Namespace, list[str]]:
-    """Parse the flags of a parser, and return the rest of `argv`; `parse_flags` without those of Beam.
+    """Parse the flags of a conversion as `parse_flags` does; return them, and the words of `argv` that are left to Beam.
 
     Args:
         parser: parser with the options of the conversion.
         argv: flags, without the program's name.
-        also_known: names of flags that go into the rest.
+        also_known: names of Beam's flags.
     """
     flags, unparsed = parser.parse_with_rest(argv, also_known)
     if getattr(flags, "append", False):
@@ -82,17 +82,18 @@ def parse_own_flags(
     return flags, unparsed
 
 
-def _reject_shared_flags(parser: OptionParser, beam_flags: Sequence[str], *, is_far: bool) -> None:
-    """Raise UsageError for a flag that Beam takes and another command of ours has, unless it can only be Beam's.
+def _reject_shared_flags(parser: OptionParser, beam_words: Sequence[str], *, is_remote: bool) -> None:
+    """Raise UsageError for a flag that Beam takes and another command of ours has, unless it can only be meant for Beam.
 
     Args:
         parser: parser of the command.
-        beam_flags: words that it left to Beam.
-        is_far: whether the runner is not the local one.
+        beam_words: words that it left to Beam.
+        is_remote: whether the runner is not the local one.
     """
-    for word, following in itertools.zip_longest(beam_flags, beam_flags[1:], fillvalue=""):
-        name, has_value, value = word.partition("=")
-        if name in SHARED_FLAGS and not (is_far and "=" in (value if has_value else following)):
+    for word, next_word in itertools.zip_longest(beam_words, beam_words[1:], fillvalue=""):
+        name, equals_sign, value = word.partition("=")
+        is_meant_for_beam = is_remote and "=" in (value if equals_sign else next_word)
+        if name in SHARED_FLAGS and not is_meant_for_beam:
             parser.error(
                 f"{name} is a flag of {SHARED_FLAGS[name]}, and of Apache Beam, where it labels a Dataflow job (expected KEY=VALUE"
                 " and --runner=DataflowRunner). Omit it."
@@ -105,7 +106,7 @@ def resolve_places(options: ConvertOptions, beam_options: PipelineOptions, *, dr
     Raises:
         UsageError: the paths are on this machine and the workers are on others.
     """
-    if dry_run:  # The plan is made on this machine.
+    if dry_run:  # The plan is made on this machine, so any path is valid.
         return options
     check_places(beam_options, {"--input": options.input, "--output": options.output})
     source, output = absolute_path(options.input, beam_options), absolute_path(options.output, beam_options)
@@ -120,8 +121,8 @@ def check_output_is_writable(options: ConvertOptions, beam_options: PipelineOpti
 
 
 @contextlib.contextmanager
-def choose_limits(options: ConvertOptions, beam_options: PipelineOptions) -> Iterator[None]:
-    """Hold the limits of requests while the command looks at its input and its output; the run holds them itself."""
+def hold_limits(options: ConvertOptions, beam_options: PipelineOptions) -> Iterator[None]:
+    """Hold the limits of storage requests while the command looks at its input and its output; the run holds its own."""
     with held_request_limits(options.apply_engine_limits(local=is_local(beam_options)).request_limits):
         yield
 
@@ -163,12 +164,14 @@ def run_conversion(
     """
     if run.dry_run:
         draws_bar = sys.stderr.isatty() and not printing.quiet
-        plan, has_duplicates = plan_conversion(conversion, draws_bar), conversion.omit_duplicates is not None
+        plan = plan_conversion(conversion, draws_bar)
         _print(
             printing,
             plan.warnings,
-            lambda: plan_table(plan, conversion.input_noun, has_duplicates=has_duplicates),
-            lambda: plan_summary(plan),
+            text=lambda: format_plan(
+                plan, conversion.input_noun, has_duplicates=conversion.omit_duplicates is not None
+            ),
+            summary=lambda: summarize_plan(plan),
         )
         return 0
     started = time.monotonic()
@@ -179,38 +182,42 @@ def run_conversion(
         reports_counters=not (is_terminal or is_quiet),
         detach=run.detach,
     )
-    end = functools.partial(end_run, output)
     if owns_process():
-        # `python -m beam_jobs.KIND` has imported Beam without `uncollected_loading`.
+        # Keeps the garbage collector from scanning Beam's modules: `python -m beam_jobs.KIND` imports them without
+        # `uncollected_loading`.
         gc.freeze()
-    with hide_worker_tracebacks(), interruptible(end_workers, end):
-        added = convert(conversion, beam_options, launch)
+    with hide_worker_tracebacks(), interruptible(end_workers, functools.partial(end_run, output)):
+        append_result = convert(conversion, beam_options, launch)
     if run.detach:
-        until = f"complete when it has a {MANIFEST_NAME}; `tpudata inspect {output}` then shows the dataset"
-        _print(printing, {}, lambda: f"{output}: {until}", lambda: {"output": output})
+        notice = f"{output}: complete when it has a {MANIFEST_NAME}; `tpudata inspect {output}` then shows the dataset"
+        _print(printing, {}, text=lambda: notice, summary=lambda: {"output": output})
         return 0
     seconds = time.monotonic() - started
-    if added is not None:
+    if append_result is not None:
         _print(
             printing,
-            added.after.warnings,
-            lambda: append_table(added, output, seconds),
-            lambda: append_summary(added, output, seconds),
+            append_result.after.warnings,
+            text=lambda: format_append(append_result, output, seconds),
+            summary=lambda: summarize_append(append_result, output, seconds),
         )
         return 0
-    manifest, describe_ignored = open_dataset(output).manifest, conversion.why_ignored
-    ignored = describe_ignored() if describe_ignored is not None and manifest.source.ignored_files else ""
+    manifest = open_dataset(output).manifest
+    why_ignored = conversion.why_ignored() if conversion.why_ignored and manifest.source.ignored_files else ""
     _print(
         printing,
         manifest.warnings,
-        lambda: "\n".join([result_table(manifest, output, seconds, ignored), *conversion.remarks(manifest)]),
-        lambda: result_summary(manifest, output, seconds),
+        text=lambda: "\n".join([format_result(manifest, output, seconds, why_ignored), *conversion.remarks(manifest)]),
+        summary=lambda: summarize_result(manifest, output, seconds),
     )
     return 0
 
 
 def _print(
-    printing: PrintOptions, warnings: Mapping[str, str], text: Callable[[], str], summary: Callable[[], dict[str, Any]]
+    printing: PrintOptions,
+    warnings: Mapping[str, str],
+    *,
+    text: Callable[[], str],
+    summary: Callable[[], dict[str, Any]],
 ) -> None:
     """Print a result as text or JSON; with --quiet only the warnings, on stderr."""
     if printing.json:

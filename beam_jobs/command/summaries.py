@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,7 +10,7 @@ from beam_jobs.planning.plan import Plan
 from tpudata.format import Manifest, Shard
 
 
-def plan_summary(plan: Plan) -> dict[str, Any]:
+def summarize_plan(plan: Plan) -> dict[str, Any]:
     """Return a summary of a plan: its inputs, and by split the records, shards and estimated bytes."""
     splits = {
         name: {"records": split.records, "shards": split.count, "bytes": split.estimated_bytes}
@@ -25,7 +24,7 @@ def plan_summary(plan: Plan) -> dict[str, Any]:
     }
 
 
-def result_summary(manifest: Manifest, output: str, seconds: float) -> dict[str, Any]:
+def summarize_result(manifest: Manifest, output: str, seconds: float) -> dict[str, Any]:
     """Return a summary of a result: by split the records, shards and bytes, and the counts of rejected and re-encoded inputs."""
     return {
         "output": output,
@@ -41,20 +40,15 @@ def result_summary(manifest: Manifest, output: str, seconds: float) -> dict[str,
     }
 
 
-def append_summary(added: AppendResult, output: str, seconds: float) -> dict[str, Any]:
-    """Return a summary of an append: `result_summary` of the added shards, and the number of records before."""
-    before, after = added.before, added.after
-    old = {name: len(split.shards) for name, split in before.splits.items()}
-    new = {name: split.shards[old.get(name, 0) :] for name, split in after.splits.items()}
-    counts = {
-        name: dict(Counter(getattr(after, name)) - Counter(getattr(before, name)))
-        for name in ("rejected", "converted", "counts")
-    }
-    return result_summary(after, output, seconds) | {
-        "records": after.records - before.records,
-        "records_before": before.records,
-        "splits": _summarize_splits({name: shards for name, shards in new.items() if shards}),
-        **counts,
+def summarize_append(result: AppendResult, output: str, seconds: float) -> dict[str, Any]:
+    """Return a summary of an append: `summarize_result` of what was added, and the number of records before."""
+    return summarize_result(result.after, output, seconds) | {
+        "records": result.after.records - result.before.records,
+        "records_before": result.before.records,
+        "splits": _summarize_splits(result.new_shards),
+        "rejected": result.count_new("rejected"),
+        "converted": result.count_new("converted"),
+        "counts": result.count_new("counts"),
     }
 
 

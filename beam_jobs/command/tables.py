@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from beam_jobs.append.base import AppendResult
@@ -11,16 +10,17 @@ from tpudata.console.tables import bytes_text, count_text, table, warning_texts
 from tpudata.format import Manifest, Shard
 from tpudata.format.layout import REJECTS_FOLDER
 
+# Columns of numbers, which are aligned right.
 _NUMBERS = (1, 2, 3, 4)
 
 
-def plan_table(plan: Plan, unit: str = "file", *, has_duplicates: bool = False) -> str:
-    """Return the shards of a plan as text, a line for every split.
+def format_plan(plan: Plan, unit: str = "file", *, has_duplicates: bool = False) -> str:
+    """Return the shards of a plan as text, with a line for every split.
 
     Args:
         plan: the plan.
-        unit: the word for an input.
-        has_duplicates: whether the plan counts duplicates, which the run will skip.
+        unit: the word for an input, such as `"document"`.
+        has_duplicates: whether the plan counts duplicates, which the run will omit.
     """
     if not plan.splits:
         return "nothing new: 0 records would be added"
@@ -36,52 +36,49 @@ def plan_table(plan: Plan, unit: str = "file", *, has_duplicates: bool = False) 
                 bytes_text(size // split.count),
             )
         )
-    head = f"{count_text(plan.files, unit)}, {bytes_text(plan.bytes)}"
-    note = ["including duplicates: --dedup finds them when it has read all documents"] if has_duplicates else []
-    return "\n".join([head, table(rows, right=_NUMBERS), *warning_texts(plan.warnings), *note])
+    first_line = f"{count_text(plan.files, unit)}, {bytes_text(plan.bytes)}"
+    notes = ["including duplicates: --dedup finds them when it has read all documents"] if has_duplicates else []
+    return "\n".join([first_line, table(rows, right=_NUMBERS), *warning_texts(plan.warnings), *notes])
 
 
-def result_table(manifest: Manifest, output: str, seconds: float, ignored: str = "") -> str:
-    """Return the result as text: a line for every split, the speed, and the rejected, ignored and re-encoded inputs.
+def format_result(manifest: Manifest, output: str, seconds: float, why_ignored: str = "") -> str:
+    """Return the result as text: the speed, a line for every split, and the rejected, ignored and re-encoded inputs.
 
     Args:
         manifest: manifest of the dataset.
         output: folder of the dataset.
         seconds: duration of the run.
-        ignored: reason for ignored files, printed after their number; by default their names.
+        why_ignored: reason for ignored files, printed after their number; empty if it is their names.
     """
     rate = f"{count_text(round(manifest.records / seconds), 'record')}/s, {bytes_text(int(manifest.source.bytes / seconds))}/s"
-    head = f"{output}: {count_text(manifest.records, 'record')}{_format_classes(manifest.labels)} in {seconds:.1f} s ({rate})"
+    first_line = f"{output}: {count_text(manifest.records, 'record')}{_format_classes(manifest.labels)} in {seconds:.1f} s ({rate})"
     splits = _format_splits({name: split.shards for name, split in manifest.splits.items()})
-    counts = _format_counts(output, manifest.rejected, manifest.source.ignored_files, manifest.converted, ignored)
+    counts = _format_counts(output, manifest.rejected, manifest.source.ignored_files, manifest.converted, why_ignored)
     counts += _format_text_counts(manifest.counts)
-    return "\n".join([head, splits, *counts, *warning_texts(manifest.warnings)])
+    return "\n".join([first_line, splits, *counts, *warning_texts(manifest.warnings)])
 
 
-def append_table(added: AppendResult, output: str, seconds: float) -> str:
+def format_append(result: AppendResult, output: str, seconds: float) -> str:
     """Return the result of an append as text: a line for every split, and records that are no longer in the input."""
-    before, after = added.before, added.after
-    new = {
-        name: split.shards[len(before.splits[name].shards) if name in before.splits else 0 :]
-        for name, split in after.splits.items()
-    }
+    before, after = result.before, result.after
     records = after.records - before.records
-    stock = f"{count_text(before.records)} were there"
-    if added.still_there is not None and added.still_there < before.records:
-        stock += f", {count_text(before.records - added.still_there)} of them no longer in the input (they stay)"
+    earlier_records = f"{count_text(before.records)} were there"
+    if result.stored_inputs is not None and result.stored_inputs < before.records:
+        missing = before.records - result.stored_inputs
+        earlier_records += f", {count_text(missing)} of them no longer in the input (they stay)"
     if after == before:
-        return f"{output}: nothing new; {stock}; nothing was changed"
+        return f"{output}: nothing new; {earlier_records}; nothing was changed"
     rate = f"{count_text(round(records / seconds), 'record')}/s"
-    head = f"{output}: {count_text(records, 'record')} added in {seconds:.1f} s ({rate}); {stock}{_format_classes(after.labels)}"
-    splits = [_format_splits({name: shards for name, shards in new.items() if shards})] if records else []
-    rejected, converted = (
-        Counter(counts_after) - Counter(counts_before)
-        for counts_after, counts_before in ((after.rejected, before.rejected), (after.converted, before.converted))
+    first_line = (
+        f"{output}: {count_text(records, 'record')} added in {seconds:.1f} s ({rate}); {earlier_records}"
+        f"{_format_classes(after.labels)}"
     )
-    counts = _format_counts(output, rejected, after.source.ignored_files, converted)
-    counts += _format_text_counts(Counter(after.counts) - Counter(before.counts))
-    new_warnings = {kind: line for kind, line in after.warnings.items() if before.warnings.get(kind) != line}
-    return "\n".join([head, *splits, *counts, *warning_texts(new_warnings)])
+    splits = [_format_splits(result.new_shards)] if records else []
+    counts = _format_counts(
+        output, result.count_new("rejected"), after.source.ignored_files, result.count_new("converted")
+    )
+    counts += _format_text_counts(result.count_new("counts"))
+    return "\n".join([first_line, *splits, *counts, *warning_texts(result.new_warnings)])
 
 
 def _format_splits(splits: Mapping[str, Sequence[Shard]]) -> str:
@@ -117,8 +114,8 @@ def _format_text_counts(counts: Mapping[str, int]) -> list[str]:
     if counts.get("quarantined"):
         lines.append(f"omitted     {count_text(counts['quarantined'], 'record')} in quarantine")
     if "documents" in counts:
-        doubles = counts.get("duplicates", 0)
-        omitted = f"; {count_text(doubles, 'duplicate')} omitted" if doubles else ""
+        duplicates = counts.get("duplicates", 0)
+        omitted = f"; {count_text(duplicates, 'duplicate')} omitted" if duplicates else ""
         lines.append(f"documents   {count_text(counts['documents'])}{omitted}")
     if "tokens" in counts:
         tokens, padding = counts["tokens"], counts.get("padding", 0)
@@ -126,18 +123,19 @@ def _format_text_counts(counts: Mapping[str, int]) -> list[str]:
         dropped = f"; {count_text(counts['dropped'])} cut off" if counts.get("dropped") else ""
         lines.append(f"tokens      {count_text(tokens)}{share}{dropped}")
     if counts.get("unknown"):
-        unknown = counts["unknown"] / (counts["tokens"] + counts.get("dropped", 0))
+        unknown_share = counts["unknown"] / (counts["tokens"] + counts.get("dropped", 0))
         lines.append(
-            f"unknown     {count_text(counts['unknown'], 'token')} for text that the tokenizer does not know, {unknown:.2%}"
+            f"unknown     {count_text(counts['unknown'], 'token')} for text that the tokenizer does not know,"
+            f" {unknown_share:.2%}"
         )
     return lines
 
 
 def _format_reasons(counts: Mapping[str, int]) -> str:
-    sorted_counts = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    sorted_reasons = sorted(counts, key=lambda reason: (-counts[reason], reason))
     # A reason may end with its fix, a sentence.
-    reasons = (f"{count_text(count)} {reason.rstrip('.')}" for reason, count in sorted_counts)
-    return f"{count_text(sum(counts.values()))}: {', '.join(reasons)}"
+    texts = (f"{count_text(counts[reason])} {reason.rstrip('.')}" for reason in sorted_reasons)
+    return f"{count_text(sum(counts.values()))}: {', '.join(texts)}"
 
 
 def _format_range(shards: Sequence[Shard]) -> str:

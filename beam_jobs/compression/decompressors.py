@@ -1,7 +1,7 @@
-"""Decompressors whose output is bounded: memory holds a piece of it, whatever a few bytes of input unpack to.
+"""Decompressors of bounded output: memory holds a piece of it, however large the output of a few bytes of input is.
 
 Streams are unpacked with the decompressors of zlib, bz2, lzma and zstandard, not with these packages' file objects: `bz2.BZ2File`
-ignores a damaged second stream, and zstandard's `stream_reader` ends without an error in a cut frame.
+ignores a damaged second stream, and zstandard's `stream_reader` ends without an error in a truncated frame.
 """
 
 from __future__ import annotations
@@ -20,13 +20,14 @@ from beam_jobs.file_kinds import BZIP2, GZIP, XZ
 
 # Largest piece of output. 2 kB of bzip2 unpack to 3 GB.
 PIECE_BYTES = 1 << 20
-# zstandard's decompressor cannot stop within its input, where a block of 4 bytes unpacks to 128 kB: these to 8 MB at most.
+# zstandard's decompressor cannot stop within its input, where a block of 4 bytes may unpack to 128 kB: 256 bytes to 8 MB at most.
 _ZSTD_STEP = 1 << 8
-# xz -9 takes 65 MiB; a header may claim 4 GiB. zstandard has the same kind of limit, 128 MiB.
+# xz -9 takes 65 MiB; a header may ask for 4 GiB. zstandard itself has such a limit, 128 MiB.
 MOST_DICTIONARY_BYTES = 1 << 28
 # Raised by decompressors for damaged input; bz2 raises OSError, which reading never does: storage raises StorageError.
 DECOMPRESSION_ERRORS = (zlib.error, zstandard.ZstdError, lzma.LZMAError, OSError, EOFError)
-# Content of a member of a zip archive in LZMA (APPNOTE.TXT, 5.8): version of the SDK, size of the properties, properties.
+# Start of a zip member in LZMA (APPNOTE.TXT, 5.8): version of the SDK (skipped), size of the properties, which are a byte of bit
+# counts and the size of the dictionary.
 _ZIP_LZMA = struct.Struct("<2xHBI")
 
 
@@ -35,14 +36,14 @@ class Decompressor(Protocol):
 
     Attributes:
         is_finished: whether the stream has ended.
-        unused: input after its end.
+        unused: input after the end of the stream.
     """
 
     is_finished: bool
     unused: bytes
 
-    def pieces(self, data: bytes) -> Iterator[bytes]:
-        """Yield the output for more input in pieces; all of the input is taken once the iterator is exhausted."""
+    def unpack(self, data: bytes) -> Iterator[bytes]:
+        """Yield the output for more input in pieces; once the iterator is exhausted, all of the input has been taken."""
 
 
 class _Zlib:
@@ -51,9 +52,10 @@ class _Zlib:
         self.is_finished = False
         self.unused = b""
 
-    def pieces(self, data: bytes) -> Iterator[bytes]:
+    def unpack(self, data: bytes) -> Iterator[bytes]:
         """Yield the decompressed data in pieces of at most PIECE_BYTES."""
         is_full = True
+        # After a full piece there may be more output without any input.
         while is_full or data:
             piece = self._stream.decompress(data, PIECE_BYTES)
             data, is_full = self._stream.unconsumed_tail, len(piece) == PIECE_BYTES
@@ -72,7 +74,7 @@ class _LimitedStream:
         self.is_finished = False
         self.unused = b""
 
-    def pieces(self, data: bytes) -> Iterator[bytes]:
+    def unpack(self, data: bytes) -> Iterator[bytes]:
         """Yield the decompressed data in pieces of at most PIECE_BYTES."""
         while True:
             piece: bytes = self._stream.decompress(data, PIECE_BYTES)
@@ -90,8 +92,8 @@ class _Zstd:
         self.is_finished = False
         self.unused = b""
 
-    def pieces(self, data: bytes) -> Iterator[bytes]:
-        """Yield the decompressed data; zstandard has no limit for a piece, so the input is cut into steps."""
+    def unpack(self, data: bytes) -> Iterator[bytes]:
+        """Yield the decompressed data in pieces of at most 8 MB; zstandard has no such limit, so the input is passed in steps."""
         for start in range(0, len(data), _ZSTD_STEP):
             piece = self._stream.decompress(data[start : start + _ZSTD_STEP])
             if piece:
@@ -101,8 +103,8 @@ class _Zstd:
                 break
 
 
-def is_too_large(error: Exception) -> bool:
-    """Return whether a stream was not unpacked because of its dictionary, by the error of the package."""
+def needs_too_much_memory(error: Exception) -> bool:
+    """Return whether the error of a decompressor says that the stream's dictionary is too large."""
     return any(words in str(error) for words in ("Memory usage limit", "too much memory", "dictionary is too large"))
 
 
@@ -118,22 +120,28 @@ def decompress(chunks: Iterable[bytes], compression: str) -> Iterator[bytes]:
     """
     stream: Decompressor | None = None
     for chunk in chunks:
-        data = chunk
-        # Zeros may follow a gzip stream, as on tapes, and in multiples of four an xz stream.
-        while data := data.lstrip(b"\0") if stream is None and compression in (GZIP, XZ) else data:
+        data = _strip_padding(chunk, compression) if stream is None else chunk
+        while data:
             stream = stream or _open_stream(compression)
-            yield from stream.pieces(data)
-            data, stream = (stream.unused, None) if stream.is_finished else (b"", stream)
+            yield from stream.unpack(data)
+            if not stream.is_finished:
+                break
+            data, stream = _strip_padding(stream.unused, compression), None
     if stream is not None:
         raise EOFError("it ends too soon")
+
+
+def _strip_padding(data: bytes, compression: str) -> bytes:
+    """Return data between two streams without the zeros that may follow a gzip stream, as on tapes, or an xz stream."""
+    return data.lstrip(b"\0") if compression in (GZIP, XZ) else data
 
 
 def decompress_member(chunks: Iterable[bytes], method: int) -> Iterator[bytes]:
     """Yield the content of a member of a zip archive, in pieces.
 
     Args:
-        chunks: its compressed bytes.
-        method: its method, such as `zipfile.ZIP_DEFLATED`.
+        chunks: its compressed bytes, in chunks of any size.
+        method: its compression method, such as `zipfile.ZIP_DEFLATED`.
 
     Raises:
         NotImplementedError: the method is not supported.
@@ -144,19 +152,19 @@ def decompress_member(chunks: Iterable[bytes], method: int) -> Iterator[bytes]:
         data = chunk
         if stream is None:
             stream, data = _open_member(data, method)
-        yield from stream.pieces(data)
+        yield from stream.unpack(data)
         if stream.is_finished:
             return
-    # LZMA may end with the member, without a mark.
+    # A stream of LZMA may end with the member, without a mark of its end.
     if method != zipfile.ZIP_LZMA:
         raise EOFError("it ends too soon")
 
 
 def decompress_zlib(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield the content of a stream of zlib, as MATLAB files have them, in pieces; DECOMPRESSION_ERRORS as of `decompress`."""
+    """Yield the content of a zlib stream, which MATLAB files have, in pieces; raises DECOMPRESSION_ERRORS as `decompress` does."""
     stream = _Zlib(zlib.MAX_WBITS)
     for chunk in chunks:
-        yield from stream.pieces(chunk)
+        yield from stream.unpack(chunk)
         if stream.is_finished:
             return
     raise EOFError("it ends too soon")
@@ -164,6 +172,7 @@ def decompress_zlib(chunks: Iterable[bytes]) -> Iterator[bytes]:
 
 def _open_stream(compression: str) -> Decompressor:
     if compression == GZIP:
+        # By zlib's rules 16 stands for a header of gzip, and a negative number for no header.
         return _Zlib(zlib.MAX_WBITS | 16)
     if compression == XZ:
         return _LimitedStream(lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=MOST_DICTIONARY_BYTES))
@@ -171,7 +180,12 @@ def _open_stream(compression: str) -> Decompressor:
 
 
 def _open_member(data: bytes, method: int) -> tuple[Decompressor, bytes]:
-    """Return the stream of a zip member, and its first bytes after the header of the method."""
+    """Return the stream of a zip member, and its first bytes without the header that LZMA has.
+
+    Args:
+        data: first chunk of the member.
+        method: its compression method.
+    """
     if method == zipfile.ZIP_DEFLATED:
         return _Zlib(-zlib.MAX_WBITS), data
     if method == zipfile.ZIP_BZIP2:
@@ -185,7 +199,8 @@ def _open_member(data: bytes, method: int) -> tuple[Decompressor, bytes]:
         raise lzma.LZMAError("invalid properties")
     if dictionary > MOST_DICTIONARY_BYTES:
         raise lzma.LZMAError(f"its dictionary is too large (got {dictionary:,} bytes)")
-    position_bits, literal = divmod(properties, 9)
-    high, low = divmod(position_bits, 5)
-    filters = [{"id": lzma.FILTER_LZMA1, "dict_size": dictionary, "lc": literal, "lp": low, "pb": high}]
+    # The byte is (pb * 5 + lp) * 9 + lc.
+    position_bits, literal_context_bits = divmod(properties, 9)
+    pb, lp = divmod(position_bits, 5)
+    filters = [{"id": lzma.FILTER_LZMA1, "dict_size": dictionary, "lc": literal_context_bits, "lp": lp, "pb": pb}]
     return _LimitedStream(lzma.LZMADecompressor(lzma.FORMAT_RAW, filters=filters)), data[_ZIP_LZMA.size :]

@@ -8,16 +8,17 @@ import io
 from collections.abc import Iterator
 from typing import Any, BinaryIO, cast
 
-from beam_jobs.compression.decompressors import DECOMPRESSION_ERRORS, decompress, is_too_large
+from beam_jobs.compression.decompressors import DECOMPRESSION_ERRORS, decompress, needs_too_much_memory
 from beam_jobs.file_kinds import find_compression
 from tpudata.errors import CorruptionError
 from tpudata.storage import storage_for
 
 CHUNK_BYTES = 1 << 22
 _READ_BYTES = 1 << 16
+_BUFFER_BYTES = 1 << 20
 # Bytes that identify the compression.
 _MAGIC_BYTES = 16
-# At the end of the name of a compressed file.
+# Ends of the names of compressed files.
 _SUFFIXES = (".gz", ".bz2", ".zst", ".xz")
 
 
@@ -44,7 +45,7 @@ def strip_compression(name: str) -> str:
 
 @contextlib.contextmanager
 def open_decompressed(path: str, compression: str) -> Iterator[BinaryIO]:
-    """Yield the content of a compressed file, unpacked as it is read from start to end; it seeks forward.
+    """Yield a compressed file that is unpacked as it is read; it seeks forward only.
 
     Args:
         path: path of the file.
@@ -54,11 +55,11 @@ def open_decompressed(path: str, compression: str) -> Iterator[BinaryIO]:
         CorruptionError: from any read inside the context: the file is truncated or damaged. Its offset counts unpacked bytes.
     """
     with contextlib.closing(_DecompressedFile(path, compression)) as raw:
-        yield cast(BinaryIO, io.BufferedReader(raw, 1 << 20))
+        yield cast(BinaryIO, io.BufferedReader(raw, _BUFFER_BYTES))
 
 
 def decompress_file(path: str, compression: str) -> Iterator[bytes]:
-    """Yield the content of a compressed file from start to end; it may consist of several streams.
+    """Yield the content of a compressed file, which may consist of several streams, in chunks of about 4 MiB.
 
     Args:
         path: path of the file.
@@ -68,23 +69,23 @@ def decompress_file(path: str, compression: str) -> Iterator[bytes]:
         CorruptionError: the file is truncated or damaged; its offset counts unpacked bytes.
     """
     offset = size = 0
-    chunks: list[bytes] = []
+    pieces: list[bytes] = []
     with storage_for(path).open(path) as file:
-        packed = iter(functools.partial(file.read, _READ_BYTES), b"")
+        compressed_chunks = iter(functools.partial(file.read, _READ_BYTES), b"")
         try:
-            for piece in decompress(packed, compression):
-                chunks.append(piece)
+            for piece in decompress(compressed_chunks, compression):
+                pieces.append(piece)
                 size += len(piece)
                 if size >= CHUNK_BYTES:
-                    yield b"".join(chunks)
-                    offset, chunks, size = offset + size, [], 0
+                    yield b"".join(pieces)
+                    offset, pieces, size = offset + size, [], 0
         except DECOMPRESSION_ERRORS as error:
-            problem = "needs too much memory to be unpacked" if is_too_large(error) else "is cut or damaged"
+            problem = "needs too much memory to be unpacked" if needs_too_much_memory(error) else "is cut or damaged"
             raise CorruptionError(
                 path, offset, f"the {compression} stream {problem}: {error} (the offset counts unpacked bytes)"
             ) from None
     if size:
-        yield b"".join(chunks)
+        yield b"".join(pieces)
 
 
 class _DecompressedFile(io.RawIOBase):
@@ -98,8 +99,9 @@ class _DecompressedFile(io.RawIOBase):
     def __init__(self, path: str, compression: str) -> None:
         super().__init__()
         self._chunks = decompress_file(path, compression)
-        self._held = b""
-        self._place = self._offset = 0
+        self._chunk = b""
+        # Positions in the chunk, and in the whole content.
+        self._position = self._offset = 0
 
     def readable(self) -> bool:
         """Return True."""
@@ -128,14 +130,14 @@ class _DecompressedFile(io.RawIOBase):
         return len(data)
 
     def _take(self, length: int) -> bytes:
-        """Return the next bytes, from one to `length`; none at the end."""
-        while self._place == len(self._held):
+        """Return the next bytes, at least one and at most `length`; none at the end."""
+        while self._position == len(self._chunk):
             chunk = next(self._chunks, None)
             if chunk is None:
                 return b""
-            self._held, self._place = chunk, 0
-        data = self._held[self._place : self._place + length]
-        self._place += len(data)
+            self._chunk, self._position = chunk, 0
+        data = self._chunk[self._position : self._position + length]
+        self._position += len(data)
         self._offset += len(data)
         return data
 

@@ -11,12 +11,12 @@ from tpudata.storage import storage_for
 
 
 class ReadSizes(NamedTuple):
-    """Bytes of a read.
+    """Sizes of reads for a range of a file, in bytes.
 
     Attributes:
-        inside: in a range.
-        before: before a range, to find where its first record begins.
-        after: after a range, in small steps, since the last record of the range ends soon.
+        inside: for reads in the range.
+        before: for a read before the range, to find where its first record begins.
+        after: for reads after the range: small, since the range's last record ends soon.
     """
 
     inside: int = CHUNK_BYTES
@@ -27,17 +27,17 @@ class ReadSizes(NamedTuple):
 READ_SIZES = ReadSizes()
 
 
-def plain_chunks(path: str, start: int, stop: int, sizes: ReadSizes = READ_SIZES) -> Iterator[bytes]:
+def read_plain_chunks(path: str, start: int, stop: int, sizes: ReadSizes = READ_SIZES) -> Iterator[bytes]:
     """Yield a file from byte `start` to its end: in large chunks up to `stop`, and in small ones after it.
 
     Args:
         path: the file.
         start: first byte.
         stop: end of the range.
-        sizes: bytes of a read.
+        sizes: sizes of reads.
 
     Raises:
-        SourceError: the file ends before `stop`, so it is shorter than when it was listed.
+        SourceError: the file ends before `stop`: it was truncated after it was listed.
     """
     storage = storage_for(path)
     while True:

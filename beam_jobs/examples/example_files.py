@@ -1,7 +1,7 @@
 """Spooling of examples: each is encoded once and written to a temporary file, so that only references travel further.
 
-A bundle of examples becomes one temporary file of records in the output folder. References to them are grouped and cut into shards
-like those of any source; the last step removes the files.
+The examples of a bundle become one temporary file of records in the output folder. References to the records are grouped and
+divided into shards like those of any source; the last step of the pipeline removes the files.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from typing import Any
 
 from apache_beam.pvalue import TaggedOutput
 
-from beam_jobs.examples.example_record import DIGEST, example_record
+from beam_jobs.examples.example_record import DIGEST, make_example_record
 from beam_jobs.examples.rules import ExampleRules
 from beam_jobs.examples.schema import ExampleSummary
 from beam_jobs.options import DEFAULT_SPLIT, ConvertOptions, SplitShares
 from beam_jobs.output.spool_file import SpoolFile
 from beam_jobs.planning.tally import TallyPart
-from beam_jobs.references.packs.pack import pack_references
+from beam_jobs.references.packs.pack import PACK_REFERENCES, pack_references
 from beam_jobs.references.reference import NO_FEATURES, Reference, key_bytes, key_digest
 from beam_jobs.steps.global_window import put_in_global_window
 from beam_jobs.steps.limited_step import LimitedStep, holds_limits
@@ -31,8 +31,8 @@ from tpudata.storage.local.local_storage import TEMPORARY_PREFIX
 
 # Names of the additional outputs: a TallyPart of each pack, and the ExampleSummary of each bundle.
 TALLY, SCHEMA = "tally", "schema"
-_HELD_REFERENCES = 4096
 _DIGEST_BYTES = 16
+# Characters of a value in a message.
 _MOST_CHARACTERS = 80
 
 
@@ -53,14 +53,19 @@ class SpoolExamples(LimitedStep):
         self._summary = ExampleSummary()
 
     def start_bundle(self) -> None:
-        """Begin a bundle; discard the remains of a failed one."""
+        """Begin a bundle; discard what a failed one has left."""
         self.teardown()
         self._held = []
         self._summary = ExampleSummary()
 
     @holds_limits
     def process(self, element: Any, claim: Claim | None = None) -> Iterator[Any]:
-        """Write one example, or that of a (key, example) pair, once the output is claimed."""
+        """Write one example to the spool file, and yield a pack of references and its TallyPart once there are enough.
+
+        Args:
+            element: an example, or a (key, example) pair.
+            claim: the claim on the output; a side input, so that nothing is written before the claim is taken.
+        """
         try:
             self._held.append(self._spool_example(element))
         except BaseException as error:
@@ -69,18 +74,18 @@ class SpoolExamples(LimitedStep):
                 # Another attempt would fail, too.
                 drop_pipeline_claim(self._options.output, claim)
             raise
-        if len(self._held) >= _HELD_REFERENCES:
-            examples, self._held = self._held, []
-            yield from self._pack(examples)
+        if len(self._held) >= PACK_REFERENCES:
+            references, self._held = self._held, []
+            yield from self._pack(references)
 
     @holds_limits
     def finish_bundle(self) -> Iterator[Any]:
-        """End the spool file, and yield the rest."""
+        """Finish the spool file; yield the remaining references as a pack with its TallyPart, and the bundle's summary."""
         if self._spool is not None:
             self._spool.finish()
             self._spool = None
-        examples, self._held = self._held, []
-        yield from put_in_global_window([*self._pack(examples), TaggedOutput(SCHEMA, self._summary)])
+        references, self._held = self._held, []
+        yield from put_in_global_window([*self._pack(references), TaggedOutput(SCHEMA, self._summary)])
 
     def teardown(self) -> None:
         """Discard the spool file of an unfinished bundle."""
@@ -90,31 +95,38 @@ class SpoolExamples(LimitedStep):
             self._spool = None
 
     def _pack(self, references: list[Reference]) -> Iterator[Any]:
-        for pack, digests in pack_references(references, self._options.order, 0):
+        for pack, digests in pack_references(references, self._options.order, unit=0):
             yield pack.to_bytes()
-            yield TaggedOutput(TALLY, TallyPart.of(pack, digests, shuffled=True))
+            yield TaggedOutput(TALLY, TallyPart.from_pack(pack, digests, shuffled=True))
 
     def _spool_example(self, element: Any) -> Reference:
         """Encode an example, write it to this worker's spool file, and return its reference; errors as `ExampleRules.encode`."""
         key, example = self._split_element(element)
         source = repr(key) if key else _shorten(example)
         try:
-            data, features = self._rules.encode(example, source)
+            data, signature = self._rules.encode(example, source)
         except FeatureError as error:
             raise FeatureError(f"{error} Example: {source}.") from None
         digest = hashlib.blake2b(data, digest_size=_DIGEST_BYTES).hexdigest()
-        # Without a key, the content identifies an example. With a key, the digest shows a resumed run that the content changed.
-        payload = example_record(features, is_keyed=bool(key))
-        values = {DIGEST: digest} if key else NO_FEATURES
+        payload = make_example_record(signature, is_keyed=bool(key))
+        # With a key, the digest shows a resumed run that the content changed. Without one, the content identifies the example.
+        reference_features = {DIGEST: digest} if key else NO_FEATURES
         if not key:
-            content_digest = hashlib.blake2b(f"{digest}{features}".encode(), digest_size=_DIGEST_BYTES)
-            key = content_digest.hexdigest()
-        self._summary.add(features, key, len(data))
+            key = hashlib.blake2b(f"{digest}{signature}".encode(), digest_size=_DIGEST_BYTES).hexdigest()
+        self._summary.add(signature, key, len(data))
         split = self._choose_split(example, key)
-        self._spool = self._spool or _spool_file(self._options.output)
+        self._spool = self._spool or _open_spool_file(self._options.output)
         offset = self._spool.write(data)
         return Reference(
-            key, split, (), self._options.input, offset, len(data), payload, None, values, spool=self._spool.path
+            key,
+            split,
+            labels=(),
+            path=self._options.input,
+            offset=offset,
+            size=len(data),
+            payload=payload,
+            features=reference_features,
+            spool=self._spool.path,
         )
 
     def _split_element(self, element: Any) -> tuple[str, Mapping[str, Any]]:
@@ -145,7 +157,7 @@ class SpoolExamples(LimitedStep):
         return self._options.split.assign_split(key_digest(key)) if self._options.split else DEFAULT_SPLIT
 
 
-def _spool_file(folder: str) -> SpoolFile:
+def _open_spool_file(folder: str) -> SpoolFile:
     storage = storage_for(folder)
     return SpoolFile(storage.join(folder, f"{TEMPORARY_PREFIX}spool-{uuid.uuid4().hex}"))
 
@@ -160,7 +172,7 @@ def _format_key(key: Any) -> str:
         raise SourceError(
             f"WriteTFRecordShards: invalid key (got {key!r}, expected a str, bytes or int that is not empty)."
         )
-    # Surrogates stand for bytes that are not UTF-8; a lone one from elsewhere could not be hashed.
+    # The surrogates of "surrogateescape" stand for bytes that are not UTF-8; any other lone surrogate cannot be hashed.
     try:
         key_bytes(key)
     except UnicodeEncodeError:

@@ -1,4 +1,4 @@
-"""The kind of bytes that references to a user's examples lead to."""
+"""The payload of references to a user's examples: serialised records."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from beam_jobs.references.payload import Payload
 
-# Feature of a reference: the digest of a record whose example has a key.
+# Name of a feature of references: the digest of the record of an example with a key.
 DIGEST = "digest"
 
 
@@ -18,7 +18,7 @@ class ExampleRecord(Payload):
     """The serialised record of an example.
 
     Attributes:
-        signature: its features, see beam_jobs.examples.schema.
+        signature: its features as a string, from `beam_jobs.examples.schema.make_signature`.
         is_keyed: whether the example has a key; otherwise the key of its reference is the digest of its content.
     """
 
@@ -27,16 +27,16 @@ class ExampleRecord(Payload):
 
     @property
     def may_repeat(self) -> bool:
-        """Whether equal examples are all kept."""
+        """Whether several references may have the key: equal examples without keys, which are all kept."""
         return not self.is_keyed
 
     def entry_texts(self, crc32: int | None, features: Mapping[str, Any]) -> tuple[str, str]:
-        """Return the digest of the record, empty without a key, and its signature."""
+        """Return the digest of the record, empty for an example without a key, and its signature."""
         del crc32
         return features.get(DIGEST, ""), self.signature
 
 
 @functools.lru_cache(maxsize=4096)
-def example_record(signature: str, *, is_keyed: bool) -> ExampleRecord:
-    """Return the kind of a record: the same object for many references."""
+def make_example_record(signature: str, *, is_keyed: bool) -> ExampleRecord:
+    """Return the payload of a reference; cached, so that references share one object."""
     return ExampleRecord(signature, is_keyed)

@@ -6,14 +6,14 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from beam_jobs.examples.schema import signature
+from beam_jobs.examples.schema import make_signature
 from beam_jobs.feature_values.values import fit, infer
 from beam_jobs.references.labels import Labels, is_utf8
 from tpudata.errors import BadRecordError, FeatureError, UsageError
 from tpudata.format import Feature, encode_example
 
 
-def flat_features(example: Mapping[Any, Any]) -> dict[str, Any]:
+def flatten_features(example: Mapping[Any, Any]) -> dict[str, Any]:
     """Return the values of an example by feature; nested dicts are joined, as in `image/height`.
 
     Raises:
@@ -25,7 +25,7 @@ def flat_features(example: Mapping[Any, Any]) -> dict[str, Any]:
 
 
 def _add_features(values: dict[str, Any], prefix: str, example: Mapping[Any, Any]) -> None:
-    """Add the features of an example to `values`, with `prefix` before their names; FeatureError as `flat_features`."""
+    """Add the features of an example to `values`, with `prefix` before their names; FeatureError as `flatten_features`."""
     for key, value in example.items():
         if not isinstance(key, str) or not is_utf8(key):
             raise FeatureError(f"The feature name {key!r} is not text in UTF-8. Pass a str.")
@@ -50,7 +50,7 @@ class ExampleRules:
         schema: the features, or None to infer them.
         label: name of the feature with the class.
         classes: class names, or None without classes.
-        defaults: by feature, the value that stands for None and for a missing one.
+        defaults: by feature, the value that replaces None and a missing one.
     """
 
     key: Callable[[Any], Any] | None
@@ -61,41 +61,42 @@ class ExampleRules:
     defaults: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def encode(self, example: Mapping[str, Any], source: str) -> tuple[bytes, str]:
-        """Return the serialised record of an example, and its signature.
+        """Return the serialised record of an example, and the signature of its features.
 
         Args:
             example: values by feature name.
-            source: name of the example for people, for messages.
+            source: name of the example in messages.
 
         Raises:
-            BadRecordError: its class is unknown.
+            BadRecordError: its class is missing or unknown.
             FeatureError: a value is of an unsupported kind, or does not fit the schema.
         """
-        values = flat_features(example)
+        values = flatten_features(example)
         for name, default in self.defaults.items():
             if values.get(name) is None:
                 values[name] = default
         if self.classes is not None:
             values[self.label] = self._resolve_label(values, source)
+        # By name: the feature, and the value to encode.
         if self.schema is None:
             pairs = {name: infer(name, value) for name, value in values.items()}
         else:
             schema_features = {feature.name: feature for feature in self.schema}
             for name in sorted(schema_features.keys() ^ values.keys()):
-                difference = (
+                problem = (
                     "is in the schema but not in the example" if name in schema_features else "is not in the schema"
                 )
                 raise FeatureError(
-                    f"Feature {name!r}: it {difference}. Give every example the features of the schema, or pass defaults=."
+                    f"Feature {name!r}: it {problem}. Give every example the features of the schema, or pass defaults=."
                 )
             pairs = {name: fit(schema_features[name], value) for name, value in values.items()}
         if self.classes is not None and self.schema is None:
-            label, value = pairs[self.label]
-            pairs[self.label] = dataclasses.replace(label, num_classes=len(self.classes)), value
+            label_feature, label = pairs[self.label]
+            pairs[self.label] = dataclasses.replace(label_feature, num_classes=len(self.classes)), label
         if not pairs:
             raise FeatureError("The example has no features (expected 1 or more). Filter such examples.")
         data = encode_example({name: value for name, (_, value) in pairs.items()})
-        return data, signature(feature for feature, _ in pairs.values())
+        return data, make_signature(feature for feature, _ in pairs.values())
 
     def check_defaults(self) -> None:
         """Raise UsageError if a default is not a value of its feature."""
@@ -116,25 +117,25 @@ class ExampleRules:
                 raise UsageError(f"defaults: {error}") from None
 
     def _resolve_label(self, values: dict[str, Any], source: str) -> int:
-        """Return the number of an example's class, given as its name or number; BadRecordError if it is missing or unknown."""
+        """Return the number of an example's class, which has its name or number; BadRecordError if it is missing or unknown."""
         classes = self.classes or ()
         if self.label not in values:
             raise BadRecordError(source, f"no feature {self.label!r} with the class")
-        value = values[self.label]
-        if isinstance(value, (bytes, bytearray)):
-            value = value.decode("utf-8", "surrogateescape")
-        if isinstance(value, str):
+        label = values[self.label]
+        if isinstance(label, (bytes, bytearray)):
+            label = label.decode("utf-8", "surrogateescape")
+        if isinstance(label, str):
             try:
-                return Labels(classes).number(value)
+                return Labels(classes).number(label)
             except ValueError as error:
                 raise BadRecordError(source, str(error)) from None
         try:
-            number = int(value)
-            is_number = number == value
+            number = int(label)
+            is_whole = number == label
         except (TypeError, ValueError, OverflowError):
-            is_number = False
-        if not is_number or not 0 <= number < len(classes):
+            is_whole = False
+        if not is_whole or not 0 <= number < len(classes):
             raise BadRecordError(
-                source, f"unknown label: {value!r}; it is a class name, or a number from 0 to {len(classes) - 1}"
+                source, f"unknown label: {label!r}; it is a class name, or a number from 0 to {len(classes) - 1}"
             )
         return number

@@ -10,60 +10,62 @@ from typing import Any
 
 from beam_jobs.converter import InputConverter
 from beam_jobs.examples.example_record import ExampleRecord
-from beam_jobs.feature_values.values import decoded_size, describe
+from beam_jobs.feature_values.values import compute_decoded_size, describe
 from beam_jobs.references.labels import Labels
 from beam_jobs.references.reference import Reference
 from tpudata.errors import FeatureError
 from tpudata.format import Feature
 
 
-def signature(features: Iterable[Feature]) -> str:
+def make_signature(features: Iterable[Feature]) -> str:
     """Return the features of a record as a string that travels with its reference; equal features give equal strings."""
-    return _sign(tuple(sorted(features, key=lambda feature: feature.name)))
+    return _format_signature(tuple(sorted(features, key=lambda feature: feature.name)))
 
 
 @functools.lru_cache(maxsize=4096)
-def _sign(features: tuple[Feature, ...]) -> str:
+def _format_signature(features: tuple[Feature, ...]) -> str:
     return json.dumps([feature.to_json() for feature in features], separators=(",", ":"))
 
 
 @functools.lru_cache(maxsize=4096)
-def _parse_signature(text: str) -> tuple[Feature, ...]:
-    return tuple(map(Feature.from_json, json.loads(text)))
+def _parse_signature(signature: str) -> tuple[Feature, ...]:
+    return tuple(map(Feature.from_json, json.loads(signature)))
 
 
 @dataclasses.dataclass
 class ExampleSummary:
-    """The schema of some records, which can be merged with that of others in any order.
+    """The merged schema of some records. Summaries can be merged in any order.
 
     Attributes:
-        decoded_bytes: size of all records as tensors; strings count with the size of their record.
+        decoded_bytes: size of all records as tensors; a record with values of unknown size, such as strings, counts with its bytes
+            for these.
         features: by name, the merged feature and the key of a record that has it.
     """
 
     decoded_bytes: int = 0
     features: dict[str, tuple[Feature, str]] = dataclasses.field(default_factory=dict)
-    _last: str = dataclasses.field(default="", compare=False)
+    _last_signature: str = dataclasses.field(default="", compare=False)
 
-    def add(self, text: str, key: str, size: int) -> None:
+    def add(self, signature: str, key: str, size: int) -> None:
         """Count one record.
 
         Args:
-            text: signature of the record.
+            signature: signature of the record.
             key: key of the record.
             size: size of the record in bytes.
 
         Raises:
             FeatureError: its features do not fit those of earlier records.
         """
-        features = _parse_signature(text)
-        sizes = [decoded_size(feature) for feature in features]
-        self.decoded_bytes += sum(size_of_value for size_of_value in sizes if size_of_value is not None) + (
-            size if None in sizes else 0
-        )
-        if text != self._last:
+        features = _parse_signature(signature)
+        decoded_sizes = [compute_decoded_size(feature) for feature in features]
+        self.decoded_bytes += sum(feature_size for feature_size in decoded_sizes if feature_size is not None)
+        if None in decoded_sizes:
+            self.decoded_bytes += size
+        # Most records have the features of the one before.
+        if signature != self._last_signature:
             self._merge({feature.name: (feature, key) for feature in features})
-            self._last = text
+            self._last_signature = signature
 
     def merge(self, other: ExampleSummary) -> None:
         """Add another summary; FeatureError as in `add`."""
@@ -78,7 +80,7 @@ class ExampleSummary:
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> ExampleSummary:
-        """Return the summary that `to_json` wrote."""
+        """Return the summary that `to_json` has made."""
         pairs = [(Feature.from_json(entry["feature"]), entry["key"]) for entry in value["features"]]
         return cls(value["decoded_bytes"], {feature.name: (feature, key) for feature, key in pairs})
 
@@ -88,23 +90,25 @@ class ExampleSummary:
             self.features = dict(other)
             return
         for name in sorted(self.features.keys() ^ other.keys()):
-            have, lack = (self.features, other) if name in self.features else (other, self.features)
-            without = next((key for _, key in lack.values()), "")
+            having, lacking = (self.features, other) if name in self.features else (other, self.features)
+            _, key_with = having[name]
+            key_without = next((key for _, key in lacking.values()), "")
             raise FeatureError(
-                f"Feature {name!r}: record {have[name][1]!r} has it, record {without!r} has not. Every record needs the"
+                f"Feature {name!r}: record {key_with!r} has it, record {key_without!r} has not. Every record needs the"
                 " same features: give it a value everywhere, such as an empty list, or pass defaults=."
             )
         for name, (feature, key) in other.items():
-            before, first = self.features[name]
-            if before == feature:
+            earlier_feature, earlier_key = self.features[name]
+            if earlier_feature == feature:
                 continue
-            merged = _merge_features(before, feature)
+            merged = _merge_features(earlier_feature, feature)
             if merged is None:
                 raise FeatureError(
-                    f"Feature {name!r}: record {first!r} has {describe(before)}, record {key!r} has {describe(feature)}."
-                    " A feature is of one kind and rank in every record: convert the values, or pass features=."
+                    f"Feature {name!r}: record {earlier_key!r} has {describe(earlier_feature)}, record {key!r} has"
+                    f" {describe(feature)}. A feature is of one kind and rank in every record: convert the values, or pass"
+                    " features=."
                 )
-            self.features[name] = merged, first
+            self.features[name] = merged, earlier_key
 
 
 @dataclasses.dataclass(frozen=True)
@@ -119,7 +123,7 @@ class ExampleConverter(InputConverter):
 
     @property
     def record_overhead(self) -> int:
-        """0: the bytes that are read are the record."""
+        """0: the bytes that are read are the whole record."""
         return 0
 
     def new_summary(self) -> ExampleSummary:
@@ -127,7 +131,7 @@ class ExampleConverter(InputConverter):
         return ExampleSummary()
 
     def summary_from_json(self, value: dict[str, Any]) -> ExampleSummary:
-        """Return the summary that `ExampleSummary.to_json` wrote."""
+        """Return the summary that `ExampleSummary.to_json` has made."""
         return ExampleSummary.from_json(value)
 
     def convert(self, reference: Reference, labels: Labels, data: bytes, summary: ExampleSummary) -> bytes:
@@ -142,7 +146,7 @@ class ExampleConverter(InputConverter):
 
         Args:
             summary: summary of all records.
-            labels: the classes, whose number the features have already.
+            labels: the classes; not used, since the features have their number already.
 
         Raises:
             FeatureError: the schema is inferred, and a feature is empty in all records or varies in several dimensions.
@@ -166,29 +170,29 @@ class ExampleConverter(InputConverter):
 
 
 def _is_empty(feature: Feature) -> bool:
-    # On disk a list without values has no kind, so it fits lists of every kind.
+    """Return whether a feature is that of an empty list: on disk it has no kind, so it fits lists of every kind."""
     return feature.shape == (0,) and feature.encoding != "raw"
 
 
 def _merge_features(first: Feature, other: Feature) -> Feature | None:
-    """Return the feature that fits both, or None."""
+    """Return the feature that describes the values of both, None if there is none; the order of the two does not matter."""
     if len(first.shape) != len(other.shape):
         return None
-    shape = tuple(a if a == b else None for a, b in zip(first.shape, other.shape, strict=True))
-    if (first.kind, first.dtype, first.encoding, first.num_classes) == (
-        other.kind,
-        other.dtype,
-        other.encoding,
-        other.num_classes,
-    ):
+    shape = tuple(
+        size if size == other_size else None for size, other_size in zip(first.shape, other.shape, strict=True)
+    )
+    first_type, other_type = (
+        (feature.kind, feature.dtype, feature.encoding, feature.num_classes) for feature in (first, other)
+    )
+    if first_type == other_type:
         return dataclasses.replace(first, shape=shape)
     if "raw" in (first.encoding, other.encoding):
         return None
     if _is_empty(first) or _is_empty(other):
-        # An empty list counts as bytes, so any other kind is more precise.
-        filled = [feature for feature in (first, other) if not _is_empty(feature)] or [first, other]
-        fuller = max(filled, key=lambda feature: (feature.kind, feature.encoding or ""))
-        return dataclasses.replace(fuller, shape=shape)
+        # The list with values decides. Of two empty ones the order of kinds does, so that any order of merging gives the same.
+        candidates = [feature for feature in (first, other) if not _is_empty(feature)] or [first, other]
+        chosen = max(candidates, key=lambda feature: (feature.kind, feature.encoding or ""))
+        return dataclasses.replace(chosen, shape=shape)
     if first.dtype == other.dtype == "string":
         # Text in some records and bytes in others is bytes.
         return dataclasses.replace(first, shape=shape, encoding=None)

@@ -17,7 +17,7 @@ from apache_beam.transforms.window import GlobalWindows
 
 from beam_jobs.converter import ShardContext
 from beam_jobs.examples.example_files import SCHEMA, TALLY, SpoolExamples
-from beam_jobs.examples.rules import ExampleRules, flat_features
+from beam_jobs.examples.rules import ExampleRules, flatten_features
 from beam_jobs.examples.schema import ExampleConverter, ExampleSummary
 from beam_jobs.options import DEFAULT_SHARD_BYTES, ConvertOptions, SplitShares, parse_size
 from beam_jobs.output.folder import (
@@ -49,9 +49,9 @@ from tpudata.storage.claims.hold import check_claim, take_claim
 from tpudata.storage.claims.liveness import check_unclaimed
 
 LAYOUT = "examples"
-# The input in the manifest: a pipeline has no path.
-# Options of commands have the names of arguments.
+# A flag in a message of the options, which the argument of the same name replaces.
 _FLAG = re.compile(r"--([a-z-]+)")
+# The input in the manifest, since a pipeline has no path.
 _INPUT = "beam://PCollection"
 
 
@@ -63,9 +63,9 @@ class WriteTFRecordShards(beam.PTransform):  # type: ignore[misc]
     workers. Without a key, the content of an example is its key: equal examples are neighbours in the same split, and all are kept.
     With keys, two examples of one key are an error.
 
-    Values are bytes, str, int, bool, float, lists of one of these, numpy arrays, whose shape is kept in the schema, and dicts of
-    values, whose features have the names of both: `{"image": {"height": 3}}` is `image/height`. The feature of each is listed in
-    beam_jobs.feature_values.values; arrays of uint8 are stored as one byte a value.
+    Values are bytes, str, int, bool, float, lists of one of these, numpy arrays, whose shape is kept in the schema, and nested
+    dicts, whose names are joined: `{"image": {"height": 3}}` is `image/height`. beam_jobs.feature_values.values lists the feature
+    of each kind of value; arrays of uint8 are stored as one byte a value.
 
     The result is a PCollection of one element, the `tpudata.format.Manifest` of the dataset, once it is complete.
 
@@ -77,8 +77,8 @@ class WriteTFRecordShards(beam.PTransform):  # type: ignore[misc]
         key: function from an example to its key (str, bytes or int), instead of pairs.
         features: the schema. By default it is inferred: a feature's kind and rank are the same in every record, and a dimension
             that varies becomes None.
-        defaults: by feature, the value that stands for None and for a missing one, such as `{"age": -1}`.
-        labels: class names; the label of a class is its place among them. Feature `label` is then a class name or its number,
+        defaults: by feature, the value that replaces None and a missing one, such as `{"age": -1}`.
+        labels: class names; the label of a class is its index among them. Feature `label` is then a class name or its number,
             and is stored as the number.
         label: name of the feature with the class. `tpudata.make_input_fn` feeds `label` and `image/class/label` as labels.
         split: shares such as `"train=0.9,validation=0.1"`, the name of one split, or a function from an example to its split.
@@ -143,12 +143,12 @@ class WriteTFRecordShards(beam.PTransform):  # type: ignore[misc]
             raise UsageError(_FLAG.sub(lambda flag: flag[1].replace("-", "_"), str(error))) from None
         if not isinstance(label, str) or not label:
             raise UsageError(f"label: not the name of a feature (got {label!r})")
-        for name, function in (("key", key), ("split", None if isinstance(split, str) else split)):
+        split_of = None if isinstance(split, str) else split
+        for name, function in (("key", key), ("split", split_of)):
             if function is not None and not callable(function):
                 raise UsageError(f"{name}: not a function of an example (got {function!r})")
         classes = None if labels is None else _check_classes(labels)
         schema = None if features is None else _complete_schema(features, label, classes)
-        split_of = None if isinstance(split, str) else split
         self._rules = ExampleRules(key, split_of, schema, label, classes, _check_defaults_argument(defaults or {}))
         self._rules.check_defaults()
 
@@ -161,7 +161,7 @@ class WriteTFRecordShards(beam.PTransform):  # type: ignore[misc]
         pipeline = examples.pipeline
         options = _limit_options(self._options, local=is_in_process(type(pipeline.runner).__name__))
         check_places(pipeline.options, {"output": options.output}, type(pipeline.runner).__name__)
-        # Checked before the user's pipeline runs. Nothing is changed before the plan is made.
+        # Checked when the pipeline is built, before it spends hours; nothing is changed before the plan is made.
         check_unclaimed(options.output)
         look_at_output(options.output, resume=options.resume, overwrite=options.overwrite)
         claim = Claim.new(PIPELINE if is_in_process(type(pipeline.runner).__name__) else JOB)
@@ -178,13 +178,13 @@ class WriteTFRecordShards(beam.PTransform):  # type: ignore[misc]
             >> beam.ParDo(SpoolExamples(options, self._rules), claim_input).with_outputs(TALLY, SCHEMA, main="packs")
         )
         converter = ExampleConverter(self._rules.schema)
-        names = Labels(self._rules.classes or ())
-        context = pipeline | "Context" >> beam.Create([ShardContext(names)])
+        labels = Labels(self._rules.classes or ())
+        context = pipeline | "Context" >> beam.Create([ShardContext(labels)])
         counts = pipeline | "Counts" >> beam.Create([InputCounts()])
         tally = spooled[TALLY] | "Tally" >> beam.CombineGlobally(SumTallies())
-        # Not used directly: Beam's BundleBasedDirectRunner confuses outputs of one step if one is a side input (2.77).
+        # Mapped to themselves: Beam's BundleBasedDirectRunner (2.77) confuses outputs of a step if one of them is a side input.
         schemas = AsList(spooled[SCHEMA] | "Schemas" >> beam.Map(lambda summary: summary))
-        plan = tally | "Plan" >> beam.Map(apply_limits(limits, _plan), schemas, options, converter, names, claim)
+        plan = tally | "Plan" >> beam.Map(apply_limits(limits, _make_plan), schemas, options, converter, labels, claim)
         spec = DatasetSpec(
             options,
             converter,
@@ -197,7 +197,7 @@ class WriteTFRecordShards(beam.PTransform):  # type: ignore[misc]
 
 
 def _limit_options(options: ConvertOptions, *, local: bool) -> ConvertOptions:
-    """Return the options with limits of requests: in the process of the program those that hold there."""
+    """Return the options with limits of storage requests: those of the runner's engine, or of this process for local runners."""
     if not local:
         return options.apply_engine_limits(local=False)
     limits = request_limits()
@@ -205,12 +205,12 @@ def _limit_options(options: ConvertOptions, *, local: bool) -> ConvertOptions:
 
 
 def _take_claim(output: str, claim: Claim) -> Claim:
-    """Take the claim on the output when the pipeline runs."""
+    """Take the claim on the output and return it; a step, so that it happens when the pipeline runs."""
     take_claim(output, claim)
     return claim
 
 
-def _plan(
+def _make_plan(
     tally: Tally,
     parts: list[ExampleSummary],
     options: ConvertOptions,
@@ -218,9 +218,10 @@ def _plan(
     labels: Labels,
     claim: Claim,
 ) -> Plan:
-    """Return the plan. Errors of the examples are found here, before an old dataset is removed and the first shard is written.
+    """Return the plan of the shards, and remove the dataset that is overwritten.
 
-    A runner may repeat this step: then the old dataset is gone, and shards of the plan may exist.
+    Checks the examples first, so that their errors come before the removal. A runner may repeat this step: then the old dataset is
+    gone, and shards of the plan may exist.
     """
     try:
         check_claim(options.output, claim)
@@ -260,6 +261,7 @@ def _parse_size_argument(size: int | str) -> int:
 
 
 def _parse_shares(split: str) -> SplitShares:
+    """Return the shares of splits that a text has, or the one split that it names."""
     return SplitShares.parse(split if "=" in split else f"{split}=1")
 
 
@@ -276,16 +278,17 @@ def _check_classes(labels: Sequence[str]) -> tuple[str, ...]:
 
 
 def _check_defaults_argument(defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the defaults by full name of the feature; UsageError if they are not a dict of values by feature."""
     if not isinstance(defaults, Mapping):
         raise UsageError(f"defaults: not a dict of values by feature (got {defaults!r})")
     try:
-        return flat_features(defaults)
+        return flatten_features(defaults)
     except FeatureError as error:
         raise UsageError(f"defaults: {error}") from None
 
 
 def _complete_schema(features: Iterable[Feature], label: str, classes: tuple[str, ...] | None) -> tuple[Feature, ...]:
-    """Return the given features, the label with its number of classes."""
+    """Return the schema that was passed, with the label's number of classes; UsageError if it is invalid."""
     schema = {}
     if not isinstance(features, Iterable):
         raise UsageError(f"features: not a sequence of tpudata.format.Feature (got {features!r})")

@@ -1,7 +1,7 @@
 """Label maps of a user's examples: arrays of classes, or PNGs, stored so that every reader returns the same classes.
 
-A grey PNG of the schema's depth is stored as it is. The indices of a palette, and grey values of another depth, are written as such
-a PNG: index 20 is class 20, whatever its colour is.
+A grey PNG with the bits of the feature's dtype is stored as it is. Palette indices, and grey values of other bits, are written to
+such a PNG: index 20 is class 20, whatever its colour is.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tpudata.images.header import check_png_checksums, read_header
 from tpudata.images.image_format import PNG
 from tpudata.images.pillow_files import load_image, open_image
 
-# Pillow scales grey values of fewer than 8 bits to 255.
+# Factor by which Pillow multiplies grey values, by their bits, so that the largest is 255.
 _SCALES = {1: 255, 2: 85, 4: 17}
 
 
@@ -35,9 +35,9 @@ def encode_label_map(feature: Feature, value: Any) -> tuple[bytes, tuple[int, in
     """
     if isinstance(value, bytes):
         classes = decode_label_map(feature, value)
-        is_stored = png_kind(value) == (MAP_BITS[feature.dtype], GREY)
+        keeps_bytes = png_kind(value) == (MAP_BITS[feature.dtype], GREY)
     else:
-        classes, is_stored = _check_integers(feature, value), False
+        classes, keeps_bytes = _read_integers(feature, value), False
     if classes.size == 0 or int(classes.min()) < 0 or int(classes.max()) > np.iinfo(feature.dtype).max:
         got = f"classes {classes.min()} to {classes.max()}" if classes.size else f"shape {classes.shape}"
         raise FeatureError(
@@ -45,32 +45,32 @@ def encode_label_map(feature: Feature, value: Any) -> tuple[bytes, tuple[int, in
             f" {np.iinfo(feature.dtype).max}). Declare uint16, or pass other classes."
         )
     height, width = classes.shape
-    return value if is_stored else encode_png(classes.astype(feature.dtype)), (height, width, 1)
+    return value if keeps_bytes else encode_png(classes.astype(feature.dtype)), (height, width, 1)
 
 
-def _check_integers(feature: Feature, value: Any) -> npt.NDArray[Any]:
-    """Return a label map as an array [height, width]; FeatureError if it is not one of integers."""
+def _read_integers(feature: Feature, value: Any) -> npt.NDArray[Any]:
+    """Return a label map as an array [height, width]; FeatureError if the value is not an array of integers of such a shape."""
     try:
         array = np.asarray(value)
-    except ValueError:  # Rows of several lengths.
+    except ValueError:  # Rows of different lengths, which are rejected below.
         array = np.asarray(None)
     if array.ndim == 3 and array.shape[2] == 1:
         array = array[:, :, 0]
     if array.dtype.kind not in "biu" or array.ndim != 2:
         raise FeatureError(
-            f"Feature {feature.name!r}: no label map (got {array.dtype} of shape {array.shape}, expected integers [height, width]"
-            " or [height, width, 1], or the bytes of a PNG)."
+            f"Feature {feature.name!r}: not a label map (got {array.dtype} of shape {array.shape}, expected integers [height,"
+            " width] or [height, width, 1], or the bytes of a PNG)."
         )
     return array
 
 
 def decode_label_map(feature: Feature, data: bytes) -> npt.NDArray[Any]:
-    """Return the classes of a PNG, integers [height, width]; FeatureError if it is damaged, or not grey or with a palette."""
-    kind = png_kind(data)
-    if kind is None or kind[1] not in (GREY, PALETTE):
-        got = f"{len(data)} bytes that are not a PNG" if kind is None else "a PNG of colours or with transparency"
+    """Return the classes of a PNG, integers [height, width]; FeatureError if it is damaged, or neither grey nor with a palette."""
+    bits, colour = png_kind(data) or (0, None)
+    if colour not in (GREY, PALETTE):
+        got = f"{len(data)} bytes that are not a PNG" if colour is None else "a PNG of colours or with transparency"
         raise FeatureError(
-            f"Feature {feature.name!r}: no label map (got {got}, expected a grey or palette PNG, whose values are the classes)."
+            f"Feature {feature.name!r}: not a label map (got {got}, expected a grey or palette PNG, whose values are the classes)."
             " Pass an array of the classes."
         )
     try:
@@ -79,7 +79,7 @@ def decode_label_map(feature: Feature, data: bytes) -> npt.NDArray[Any]:
         classes = np.asarray(load_image(open_image(data, PNG), PNG))
     except ValueError as error:
         raise FeatureError(f"Feature {feature.name!r}: its label map does not decode: {error}.") from None
-    if kind[1] == GREY and kind[0] < 8:
-        # Mode 1 has booleans, which are the values.
-        return classes.astype(np.uint8) if classes.dtype == bool else classes // np.uint8(_SCALES[kind[0]])
+    if colour == GREY and bits < 8:
+        # Pillow decodes 1 bit to booleans, which it does not scale.
+        return classes.astype(np.uint8) if classes.dtype == bool else classes // np.uint8(_SCALES[bits])
     return classes

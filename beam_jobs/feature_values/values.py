@@ -1,22 +1,23 @@
-"""Values of a user's examples: the feature of each, and its value in the record.
+"""Values of a user's examples: the feature of each, and the value that its record stores.
 
     value                                       feature
     bytes, bytearray, memoryview of bytes       bytes, dtype string, shape ()
     str                                         the same with encoding utf8
     int, bool                                   int64, shape ()
     float                                       float, dtype float32, shape ()
-    a list of n of one of these                 the same, shape (n,); nested lists if a schema has their shape
+    a list of n values of one of these types    the same, shape (n,); nested lists only if a schema has their shape
     numpy array or scalar of int or bool        int64, the array's shape
     numpy array or scalar of float              float, dtype float32, the array's shape
     numpy array of bytes or str                 bytes, dtype string, the array's shape
     numpy array of uint8 of rank 1 or more      bytes, encoding raw, dtype uint8, the array's shape: a byte a value
     the same of ml_dtypes, such as bfloat16     float or int64 as above, without a loss
 
-float32 rounds, but a float that would become another number is an error: 1234567890123.0 may be an id. numpy.float32, or a
-schema with float32, rounds all. numpy drops zero bytes at the end of each value of an array of bytes; lists of bytes keep them.
+float32 rounds fractions, but a large whole float that it would change, such as 1234567890123.0, is an error: it may be an id. Pass
+numpy.float32, or a schema with float32, to round all. numpy drops zero bytes at the end of each value of an array of bytes; lists
+of bytes keep them.
 
 A `tf.train.Example` has flat lists; the shape is in the schema. Images and label maps, which only a schema declares, may be arrays
-of any size: they become PNGs. `beam_jobs.feature_values.label_maps` has the rules of the latter.
+of any size: they become PNGs. `beam_jobs.feature_values.label_maps` has the rules for label maps.
 """
 
 from __future__ import annotations
@@ -63,17 +64,17 @@ def infer(name: str, value: Any) -> tuple[Feature, Any]:
         return _infer_feature(name, type(value), ()), value
     if not isinstance(value, Sequence):
         raise FeatureError(f"Feature {name!r}: unsupported type (got {type(value).__name__}, expected {_ALLOWED}).")
-    kinds = {type(element) for element in value}
-    # An empty list has no kind; it counts as bytes until another record has values.
-    kind = kinds.pop() if len(kinds) == 1 else _find_common_kind(kinds)
-    feature = _infer_feature(name, kind, (len(value),))
+    types = {type(element) for element in value}
+    # An empty list has no type; it counts as bytes until another record has values.
+    element_type = types.pop() if len(types) == 1 else _find_common_type(types)
+    feature = _infer_feature(name, element_type, (len(value),))
     if feature.kind == "float":
         _check_float32_holds(name, np.asarray(value, np.float64))
     return feature, value
 
 
 def fit(feature: Feature, value: Any) -> tuple[Feature, Any]:
-    """Fit a value to a feature of the schema: return the feature with the shape of the value, and the value for `encode_example`.
+    """Return a feature of the schema with the shape of a value, and the value for `encode_example`.
 
     Raises:
         FeatureError: the value does not fit the feature.
@@ -83,32 +84,33 @@ def fit(feature: Feature, value: Any) -> tuple[Feature, Any]:
     if feature.encoding == "raw":
         return _fit_raw(feature, value)
     if feature.is_label_map:
-        stored, size = encode_label_map(feature, value)
-        _check_shape(feature, size, feature.shape)
-        return dataclasses.replace(feature, shape=size), stored
+        png, map_shape = encode_label_map(feature, value)
+        _check_shape(feature, map_shape)
+        return dataclasses.replace(feature, shape=map_shape), png
     if feature.encoding == "image":
         return feature, _fit_image(feature, value)
-    nested: tuple[int, ...] | None = None
+    nested_shape: tuple[int, ...] | None = None
     if isinstance(value, (list, tuple)) and len(feature.shape) > 1:
-        value, nested = _flatten(feature, value)
+        value, nested_shape = _flatten(feature, value)
     if feature.kind == "float" and not isinstance(value, (bytes, str)):
         value = _convert_to_kind(feature, value, np.float32, "biuf")
     elif isinstance(value, np.ndarray) and value.dtype == np.uint8 and feature.kind == "int64":
         value = value.astype(np.int64)
     inferred, stored = infer(feature.name, value)
-    empty = inferred.shape == (0,) and inferred.encoding != "raw"
-    if (inferred.kind != feature.kind and not empty) or inferred.encoding == "raw":
+    # An empty list fits every kind.
+    is_empty = inferred.shape == (0,) and inferred.encoding != "raw"
+    if (inferred.kind != feature.kind and not is_empty) or inferred.encoding == "raw":
         raise FeatureError(
             f"Feature {feature.name!r}: it does not fit the schema (got {describe(inferred)}, expected"
             f" {describe(feature)})."
         )
-    shape = inferred.shape if nested is None else nested
-    _check_shape(feature, shape, feature.shape)
+    shape = inferred.shape if nested_shape is None else nested_shape
+    _check_shape(feature, shape)
     is_empty_list = isinstance(stored, Sequence) and not stored and feature.shape
-    return dataclasses.replace(feature, shape=shape), empty_list(feature) if is_empty_list else stored
+    return dataclasses.replace(feature, shape=shape), make_empty_list(feature) if is_empty_list else stored
 
 
-def empty_list(feature: Feature) -> npt.NDArray[Any]:
+def make_empty_list(feature: Feature) -> npt.NDArray[Any]:
     """Return an empty array that is stored as an empty list of the feature's kind, which some readers need."""
     return np.empty(0, np.dtype({"bytes": "S1", "float": "f4", "int64": "i8"}[feature.kind]))
 
@@ -119,18 +121,18 @@ def describe(feature: Feature) -> str:
     return f"{kind} of shape {feature.shape}"
 
 
-def decoded_size(feature: Feature) -> int | None:
-    """Return the bytes of a record's feature as a tensor, or None if its schema does not determine them."""
+def compute_decoded_size(feature: Feature) -> int | None:
+    """Return the bytes of a feature's value as a tensor of the reader, or None if the feature does not determine them."""
     if feature.dtype == "string" or not feature.is_static:
         return None
-    # The reader yields int64 as int32, and so label maps of uint16.
+    # The reader yields int64, and label maps of uint16, as int32.
     is_int32 = feature.dtype == "int64" or (feature.is_label_map and feature.dtype == "uint16")
-    size = 4 if is_int32 else np.dtype(feature.dtype).itemsize
-    return size * math.prod(size for size in feature.shape if size is not None)
+    item_bytes = 4 if is_int32 else np.dtype(feature.dtype).itemsize
+    return item_bytes * math.prod(size for size in feature.shape if size is not None)
 
 
 def _unwrap(name: str, value: Any) -> Any:
-    """Return a value or a list with bytes in place of bytearrays and memoryviews, and with numpy's numbers; None is an error."""
+    """Return a value or list with bytes for bytearrays and memoryviews, and wide numbers for ml_dtypes'; FeatureError for None."""
     if value is None:
         raise FeatureError(f"Feature {name!r}: None, and no default. Pass defaults={{{name!r}: VALUE}}, or a value.")
     if isinstance(value, _BYTES_LIKE):
@@ -143,28 +145,29 @@ def _unwrap(name: str, value: Any) -> Any:
 def _widen(value: Any) -> Any:
     """Return arrays, scalars and sequences of ml_dtypes' floats as float32, of its integers as int64, and others unchanged."""
     if isinstance(value, np.ndarray):
-        return value.astype(_widen_type(value.dtype.type)) if _is_short(value.dtype.type) else value
+        return value.astype(_find_wide_type(value.dtype.type)) if _is_ml_dtype(value.dtype.type) else value
     if isinstance(value, np.generic):
-        return _widen_type(type(value))(value) if _is_short(type(value)) else value
-    if isinstance(value, (list, tuple)) and any(map(_is_short, {*map(type, value)})):
+        return _find_wide_type(type(value))(value) if _is_ml_dtype(type(value)) else value
+    if isinstance(value, (list, tuple)) and any(map(_is_ml_dtype, {*map(type, value)})):
         return [_widen(element) for element in value]
     return value
 
 
-def _is_short(kind: type) -> bool:
-    """Return whether a type is one of ml_dtypes, which need not be installed: its types are known by their module."""
-    return kind.__module__ == _ML_DTYPES and kind.__name__.startswith(("bfloat", "float", "int", "uint"))
+def _is_ml_dtype(number_type: type) -> bool:
+    """Return whether a type is a number of ml_dtypes; compared by name, since the package may not be installed."""
+    name = number_type.__name__
+    return number_type.__module__ == _ML_DTYPES and name.startswith(("bfloat", "float", "int", "uint"))
 
 
-def _widen_type(kind: type) -> type[np.float32] | type[np.int64]:
-    return np.float32 if "float" in kind.__name__ else np.int64
+def _find_wide_type(number_type: type) -> type[np.float32] | type[np.int64]:
+    return np.float32 if "float" in number_type.__name__ else np.int64
 
 
 def _check_float32_holds(name: str, array: np.ndarray[Any, Any]) -> None:
-    """Raise FeatureError if float32 would store another number; see beam_jobs.values.column_kinds."""
+    """Raise FeatureError if float32 would change a large number; see beam_jobs.values.column_kinds."""
     if array.dtype.kind != "f" or array.dtype.itemsize <= 4:
         return
-    # Beyond 2**53 a float64 is not exact itself; encoding rejects what is too large for float32.
+    # From 2**53 on a float64 is not exact itself; encoding rejects numbers that are too large for float32.
     magnitudes = np.abs(array)
     for number in array[(magnitudes >= FLOAT32_WHOLE) & (magnitudes < FLOAT64_WHOLE)].tolist():
         problem = float32_problem(float(number))
@@ -178,33 +181,35 @@ def _infer_array(name: str, array: np.ndarray[Any, Any]) -> tuple[Feature, Any]:
     """Return the feature of an array, and its value to store; FeatureError for an unsupported dtype."""
     if array.dtype == np.uint8 and array.ndim:
         return Feature(name, "bytes", "uint8", array.shape, "raw"), array.tobytes()
-    kinds: dict[str, type] = {"b": int, "i": int, "u": int, "f": float, "S": bytes, "U": str}
-    if array.dtype.kind not in kinds:
+    types: dict[str, type] = {"b": int, "i": int, "u": int, "f": float, "S": bytes, "U": str}
+    if array.dtype.kind not in types:
         raise FeatureError(
             f"Feature {name!r}: unsupported numpy dtype (got {array.dtype}, expected bool, integer,"
             " float, bytes or str)."
         )
-    return _infer_feature(name, kinds[array.dtype.kind], array.shape), array
+    return _infer_feature(name, types[array.dtype.kind], array.shape), array
 
 
-def _infer_feature(name: str, kind: type, shape: tuple[int, ...]) -> Feature:
+def _infer_feature(name: str, value_type: type, shape: tuple[int, ...]) -> Feature:
     """Return the feature of values of a Python or numpy type; FeatureError for an unsupported type."""
-    if issubclass(kind, str):
+    if issubclass(value_type, str):
         return Feature(name, "bytes", "string", shape, "utf8")
-    if issubclass(kind, bytes):
+    if issubclass(value_type, bytes):
         return Feature(name, "bytes", "string", shape)
-    if issubclass(kind, (int, np.integer, np.bool_)):
+    if issubclass(value_type, (int, np.integer, np.bool_)):
         return Feature(name, "int64", "int64", shape)
-    if issubclass(kind, (float, np.floating)):
+    if issubclass(value_type, (float, np.floating)):
         return Feature(name, "float", "float32", shape)
-    raise FeatureError(f"Feature {name!r}: unsupported type (got a sequence of {kind.__name__}, expected {_ALLOWED}).")
+    raise FeatureError(
+        f"Feature {name!r}: unsupported type (got a sequence of {value_type.__name__}, expected {_ALLOWED})."
+    )
 
 
-def _find_common_kind(kinds: set[type]) -> type:
-    """Return a type for mixed items that `encode_example` accepts; it rejects other mixtures."""
-    for common in ((int, np.integer, np.bool_), (float, np.floating)):
-        if kinds and all(issubclass(kind, common) for kind in kinds):
-            return common[0]
+def _find_common_type(types: set[type]) -> type:
+    """Return int or float for elements that are all integers or all floats; else bytes, for which `encode_example` rejects them."""
+    for python_type, *numpy_types in ((int, np.integer, np.bool_), (float, np.floating)):
+        if types and all(issubclass(element_type, (python_type, *numpy_types)) for element_type in types):
+            return python_type
     return bytes
 
 
@@ -212,7 +217,7 @@ def _fit_raw(feature: Feature, value: Any) -> tuple[Feature, Any]:
     """Return a raw feature with the shape of a value, and the value's bytes; FeatureError if it does not fit."""
     dtype = np.dtype(feature.dtype)
     if isinstance(value, bytes):
-        size = decoded_size(feature)
+        size = compute_decoded_size(feature)
         if size is None or len(value) != size:
             raise FeatureError(
                 f"Feature {feature.name!r}: it does not fit the schema (got {len(value)} bytes, expected"
@@ -220,12 +225,12 @@ def _fit_raw(feature: Feature, value: Any) -> tuple[Feature, Any]:
             )
         return feature, value
     array = _convert_to_kind(feature, value, dtype, "biuf" if dtype.kind == "f" else "biu")
-    _check_shape(feature, array.shape, feature.shape)
+    _check_shape(feature, array.shape)
     return dataclasses.replace(feature, shape=array.shape), array.astype(dtype.newbyteorder("<")).tobytes()
 
 
 def _fit_image(feature: Feature, value: Any) -> bytes:
-    """Return the bytes of an encoded image, or of an array of pixels once encoded; FeatureError if they do not fit."""
+    """Return the bytes of an encoded image, or the PNG of an array of pixels; FeatureError if they do not fit."""
     if isinstance(value, np.ndarray):
         return _encode_image(feature, value)
     if not isinstance(value, bytes):
@@ -244,9 +249,9 @@ def _fit_image(feature: Feature, value: Any) -> bytes:
 
 
 def _encode_image(feature: Feature, value: np.ndarray[Any, Any]) -> bytes:
-    """Return pixels as a PNG: integers from 0 to 255, [height, width, channels] or, of one channel, [height, width]."""
+    """Return the PNG of pixels: integers from 0 to 255, [height, width, channels], or [height, width] for one channel."""
     array = value[:, :, None] if value.ndim == 2 else value
-    _check_shape(feature, array.shape, feature.shape)
+    _check_shape(feature, array.shape)
     pixels = _convert_to_kind(feature, array, np.uint8, "biu")
     if not pixels.size or pixels.shape[2] not in _CHANNELS:
         expected = "1, 3 or 4 channels" if pixels.size else f"{describe(feature)} with pixels"
@@ -257,22 +262,23 @@ def _encode_image(feature: Feature, value: np.ndarray[Any, Any]) -> bytes:
 
 
 def _flatten(feature: Feature, value: Sequence[Any]) -> tuple[list[Any], tuple[int, ...]]:
-    """Return the items of nested lists in C order, and their shape; lists without items have the sizes of the feature."""
-    items, shape = list(value), [len(value)]
+    """Return the elements of nested lists in C order, and their shape; below an empty list the feature's sizes are taken."""
+    elements, shape = list(value), [len(value)]
     for size in feature.shape[1:]:
-        sizes = {len(sublist) if isinstance(sublist, (list, tuple)) else -1 for sublist in items} or {size or 0}
+        # -1 for an element that is not a list.
+        sizes = {len(sublist) if isinstance(sublist, (list, tuple)) else -1 for sublist in elements} or {size or 0}
         if len(sizes) > 1 or -1 in sizes:
             raise FeatureError(
                 f"Feature {feature.name!r}: it does not fit the schema (got lists of several sizes or depths, expected"
                 f" {describe(feature)})."
             )
         shape.append(sizes.pop())
-        items = [inner for sublist in items for inner in sublist]
-    return items, tuple(shape)
+        elements = [element for sublist in elements for element in sublist]
+    return elements, tuple(shape)
 
 
 def _convert_to_kind(feature: Feature, value: Any, dtype: Any, kinds: str) -> np.ndarray[Any, Any]:
-    """Return a value as an array of `dtype`; the kind of its dtype must be one of `kinds`, and integers keep their value."""
+    """Return a value as an array of `dtype`; FeatureError if its numpy kind is not in `kinds`, or integers would change."""
     array = np.asarray(value)
     if array.size == 0:
         return array.astype(dtype)
@@ -299,8 +305,11 @@ def _convert_to_kind(feature: Feature, value: Any, dtype: Any, kinds: str) -> np
     return converted
 
 
-def _check_shape(feature: Feature, shape: tuple[int | None, ...], expected: tuple[int | None, ...]) -> None:
-    if len(shape) != len(expected) or any(want not in (None, got) for got, want in zip(shape, expected, strict=True)):
+def _check_shape(feature: Feature, shape: tuple[int | None, ...]) -> None:
+    """Raise FeatureError if a value's shape does not fit the feature's, in which None fits any size."""
+    if len(shape) != len(feature.shape) or any(
+        expected not in (None, size) for size, expected in zip(shape, feature.shape, strict=True)
+    ):
         raise FeatureError(
             f"Feature {feature.name!r}: it does not fit the schema (got shape {shape}, expected {describe(feature)})."
         )

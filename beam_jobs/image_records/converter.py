@@ -38,7 +38,7 @@ class ImageConverter(InputConverter):
         options: rules for checking and storing images.
         several_labels: whether a record has any number of classes, as lists, instead of exactly one.
         extra: schema of `Reference.features`, of a static shape or of one open length; images and label maps may vary in size.
-            Digests of inputs, by which a resumed run knows its shards, have the name of this field.
+            Part of the digests of inputs, by which a resumed run recognises its shards: do not rename this field.
 
     Raises:
         UsageError: an extra feature has another shape, or a name that the layout uses.
@@ -50,14 +50,14 @@ class ImageConverter(InputConverter):
     extra: tuple[Feature, ...] = ()
 
     def __post_init__(self) -> None:
-        check_extra(self.extra, {*self._layout.names, *(feature.name for feature in self._pair)})
+        check_extra(self.extra, {*self._layout.names, *(feature.name for feature in self._pair_features)})
 
     @property
     def _layout(self) -> ImageLayout:
         return LAYOUTS[self.options.layout]
 
     @property
-    def _pair(self) -> tuple[Feature, ...]:
+    def _pair_features(self) -> tuple[Feature, ...]:
         """Feature of the second image of a pair, if the options make pairs."""
         return () if self.options.target_half is None else (TARGET,)
 
@@ -92,7 +92,7 @@ class ImageConverter(InputConverter):
         return ImageSummary()
 
     def summary_from_json(self, value: dict[str, Any]) -> ImageSummary:
-        """Return the summary that `ImageSummary.to_json` wrote."""
+        """Return the summary that `ImageSummary.to_json` has made."""
         return ImageSummary.from_json(value)
 
     def content_size(self, reference: Reference, data: bytes) -> int:
@@ -116,11 +116,11 @@ class ImageConverter(InputConverter):
             SourceError: the layout is raw, and the size differs from that of earlier images.
         """
         maps = self._select_maps(reference) if self._map_features else {}
-        # Rejected images do not count.
+        # A rejected image must not count. With maps, which may not fit the image, it is counted apart and added last.
         image_summary = self.new_summary() if maps else summary
         try:
             label = self._resolve_label(reference, labels)
-            # First, for the same reason.
+            # Converted before the layout counts the image, for the same reason.
             extra = self._convert_extra(reference) if self.extra else {}
             values = self._layout.values(reference, label, data, self.options, image_summary) | extra
             if maps:
@@ -129,8 +129,8 @@ class ImageConverter(InputConverter):
             raise BadRecordError(reference.origin, str(error)) from None
         if maps:
             summary.merge(image_summary)
-        if self._lists:
-            summary.add_lists(self._lists, values)
+        if self._features_of_lists:
+            summary.add_lists(self._features_of_lists, values)
         return encode_example_parts(values)
 
     def features(self, summary: ImageSummary, labels: Labels) -> tuple[Feature, ...]:
@@ -143,10 +143,10 @@ class ImageConverter(InputConverter):
         Raises:
             SourceError: the layout is raw, and the images differ in size.
         """
-        extra = (*self._pair, *self.extra)
+        extra = (*self._pair_features, *self.extra)
         if not labels.names:
             return (*self._layout.features(summary, ()), *extra)
-        # A list of labels is not a TFDS ClassLabel, so the feature omits the number of classes, which the manifest has, too.
+        # A list of labels is not a TFDS ClassLabel, so its feature has no number of classes; the manifest has it.
         num_classes = None if self.several_labels else len(labels.names)
         shape: tuple[int | None, ...] = (None,) if self.several_labels else ()
         offset = 0 if self.several_labels else self.label_offset
@@ -156,16 +156,16 @@ class ImageConverter(InputConverter):
         return (*self._layout.features(summary, tuple(classes)), *extra)
 
     def maxima(self, summary: ImageSummary) -> dict[str, int]:
-        """Return the most entries of the lists."""
+        """Return, by name of a feature of lists, the entries of the longest one."""
         return summary.maxima
 
     @functools.cached_property
-    def _lists(self) -> tuple[Feature, ...]:
+    def _features_of_lists(self) -> tuple[Feature, ...]:
         """Extra features that are lists of any length."""
         return tuple(feature for feature in self.extra if feature.is_list)
 
     def _resolve_label(self, reference: Reference, labels: Labels) -> Label:
-        """Return the label or labels of a record; None if the dataset has no classes. ValueError if they are invalid."""
+        """Return the label or labels of a record, None if the dataset has no classes; ValueError if they are invalid."""
         if not labels.names and not reference.labels:
             return None
         if self.several_labels:
@@ -190,15 +190,15 @@ class ImageConverter(InputConverter):
         return tuple(feature for feature in self.extra if feature.is_label_map)
 
     def _select_maps(self, reference: Reference) -> dict[Feature, RangedMap]:
-        """Return the label maps that lie next to the image."""
+        """Return, by feature, the label maps that are files next to the image."""
         values = ((feature, reference.features.get(feature.name)) for feature in self._map_features)
         return {feature: value for feature, value in values if isinstance(value, RangedMap)}
 
 
 def _place_maps(maps: Mapping[Feature, RangedMap], frame: Frame) -> dict[str, bytes]:
-    """Return label maps moved as their image is; ValueError if one does not fit it."""
+    """Return label maps, by name of their features, turned and resized like their image; ValueError if one does not fit it."""
     try:
-        return {feature.name: place_map(feature, value.read(), frame) for feature, value in maps.items()}
+        return {feature.name: place_map(feature, ranged_map.read(), frame) for feature, ranged_map in maps.items()}
     except FeatureError as error:
         raise ValueError(str(error)) from None
 
@@ -216,14 +216,14 @@ def estimate_ratio(converter: ImageConverter, references: Iterable[Reference], r
     Returns:
         The ratio; 1.0 if no image of the sample can be converted.
     """
-    before = after = 0
+    input_bytes = stored_bytes = 0
     for reference, data in read(references):
         if isinstance(data, BadRecordError):
             continue
         try:
-            size = converter.content_size(reference, data)
+            stored_size = converter.content_size(reference, data)
         except BadRecordError:
             continue
-        before += reference.size
-        after += size
-    return after / before if before else 1.0
+        input_bytes += reference.size
+        stored_bytes += stored_size
+    return stored_bytes / input_bytes if input_bytes else 1.0

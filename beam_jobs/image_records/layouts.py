@@ -12,7 +12,7 @@
 
     image_raw           uint8 [height, width, channels]      label               int, or a list of them
 
-Without classes there is neither label nor text. A pair has the second image as image/target/encoded.
+Without classes there is neither label nor text. Pairs have the second image in image/target/encoded.
 
 Sources of the keys: tensorflow/tpu, tools/datasets/imagenet_to_gcs.py; TensorFlow's convert_to_records.py for MNIST.
 """
@@ -22,21 +22,21 @@ from __future__ import annotations
 import abc
 from typing import Any, TypeAlias
 
-from beam_jobs.feature_values.values import empty_list
+from beam_jobs.feature_values.values import make_empty_list
 from beam_jobs.image_records.options import IMAGENET, RAW, RIGHT, ImageOptions
-from beam_jobs.image_records.rules import StoredImage, image_pixels, make_stored_halves, make_stored_image
+from beam_jobs.image_records.rules import StoredImage, decode_pixels, make_stored_halves, make_stored_image
 from beam_jobs.image_records.summary import ImageSummary
 from beam_jobs.references.payload import Payload
 from beam_jobs.references.reference import Reference, key_bytes
 from tpudata.errors import SourceError
 from tpudata.format import Feature
 
-# The second image of a pair. Decoders are asked for colours, also of a grey one.
+# The second image of a pair, which readers decode to 3 channels even if it is grey.
 TARGET = Feature("image/target/encoded", "bytes", "uint8", (None, None, 3), encoding="image")
-# Empty lists of a kind.
-_NO_LABELS = empty_list(Feature("label", "int64", "int64", (None,)))
-_NO_TEXTS = empty_list(Feature("text", "bytes", "string", (None,)))
-# The label of a record: one, several, or None in a dataset without classes.
+# Empty lists that show their kind.
+_NO_LABELS = make_empty_list(Feature("label", "int64", "int64", (None,)))
+_NO_TEXTS = make_empty_list(Feature("text", "bytes", "string", (None,)))
+# The label of a record; a tuple if a record may have several, None in a dataset without classes.
 Label: TypeAlias = int | tuple[int, ...] | None
 
 
@@ -67,11 +67,11 @@ class ImageLayout(abc.ABC):
     def values(
         self, reference: Reference, label: Label, data: bytes, options: ImageOptions, summary: ImageSummary
     ) -> dict[str, Any]:
-        """Return the features of a record, and count the image.
+        """Return the values of a record by feature, and count the image in `summary`.
 
         Raises:
             ValueError: the image is rejected.
-            SourceError: the layout does not allow it together with earlier images.
+            SourceError: the layout does not allow the image together with earlier ones.
         """
 
     @abc.abstractmethod
@@ -92,8 +92,15 @@ class ImagenetLayout(ImageLayout):
 
     names = frozenset(
         {
-            *("image/encoded", "image/format", "image/height", "image/width", "image/colorspace", "image/channels"),
-            *("image/class/label", "image/class/text", "image/filename"),
+            "image/encoded",
+            "image/format",
+            "image/height",
+            "image/width",
+            "image/colorspace",
+            "image/channels",
+            "image/class/label",
+            "image/class/text",
+            "image/filename",
         }
     )
     overhead = 230
@@ -109,28 +116,27 @@ class ImagenetLayout(ImageLayout):
     def values(
         self, reference: Reference, label: Label, data: bytes, options: ImageOptions, summary: ImageSummary
     ) -> dict[str, Any]:
-        """Return the features of a record, and count the image."""
+        """Return the values of a record by feature, and count the image in `summary`."""
         target: StoredImage | None = None
         if options.target_half is None:
             stored = make_stored_image(data, reference.payload, options)
         else:
             halves = make_stored_halves(data, reference.payload, options)
             stored, target = halves if options.target_half == RIGHT else reversed(halves)
-        image, name, height, width, channels, reason = stored
-        summary.add((height, width, channels), reference.key, reason)
+        summary.add((stored.height, stored.width, stored.channels), reference.key, stored.reason)
         values: dict[str, Any] = {
-            "image/channels": channels,
-            "image/colorspace": b"grayscale" if channels == 1 else b"RGB",
-            "image/encoded": image,
+            "image/channels": stored.channels,
+            "image/colorspace": b"grayscale" if stored.channels == 1 else b"RGB",
+            "image/encoded": stored.data,
             "image/filename": key_bytes(reference.key),
-            "image/format": name.encode(),
-            "image/height": height,
-            "image/width": width,
+            "image/format": stored.format.encode(),
+            "image/height": stored.height,
+            "image/width": stored.width,
         }
         if target is not None:
             values[TARGET.name] = target.data
         if label is not None:
-            texts = [key_bytes(text) for text in reference.labels]
+            texts = [key_bytes(class_name) for class_name in reference.labels]
             values["image/class/label"] = _NO_LABELS if label == () else label
             values["image/class/text"] = (texts or _NO_TEXTS) if isinstance(label, tuple) else texts[0]
         return values
@@ -159,13 +165,13 @@ class RawLayout(ImageLayout):
 
     def content_size(self, data: bytes, payload: Payload, options: ImageOptions) -> int:
         """Return the bytes of the pixels."""
-        return len(image_pixels(data, payload, options)[0])
+        return len(decode_pixels(data, payload, options)[0])
 
     def values(
         self, reference: Reference, label: Label, data: bytes, options: ImageOptions, summary: ImageSummary
     ) -> dict[str, Any]:
-        """Return the features of a record, and count the image."""
-        pixels, shape = image_pixels(data, reference.payload, options)
+        """Return the values of a record by feature, and count the image in `summary`."""
+        pixels, shape = decode_pixels(data, reference.payload, options)
         summary.add(shape, reference.key)
         _check_one_size(summary)
         if label is None:
@@ -188,7 +194,7 @@ def _check_one_size(summary: ImageSummary) -> None:
     (shape, first), (other_shape, other) = summary.examples
     raise SourceError(
         f"{other} is {' x '.join(map(str, other_shape))} (height, width, channels), but {first} is {' x '.join(map(str, shape))}."
-        " Layout raw needs images of one size: make them so, or use --layout imagenet, which keeps each one's own."
+        " Layout raw needs images of one size: resize them, or use --layout imagenet, which keeps the size of each."
     )
 
 

@@ -65,8 +65,8 @@ class ImageOptions:
     def __post_init__(self) -> None:
         check_options(self)
         if self.layout == RAW:
-            for name, is_passed in (("quality", self.quality is not None), ("jpeg-only", self.jpeg_only)):
+            for flag, is_passed in (("quality", self.quality is not None), ("jpeg-only", self.jpeg_only)):
                 if is_passed:
-                    raise UsageError(f"--{name} is for JPEGs, but layout raw stores pixels. Omit one.")
+                    raise UsageError(f"--{flag} is for JPEGs, but layout raw stores pixels. Omit one.")
             if self.target_half is not None:
                 raise UsageError("--target-half: layout raw has one image in a record. Omit one.")

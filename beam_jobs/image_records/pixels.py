@@ -1,4 +1,4 @@
-"""Bare pixels, as files of arrays have them."""
+"""Bare pixels without a header, which files of arrays store."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Pixels(Payload):
     order: str = ROWS_FIRST
 
     def entry_texts(self, crc32: int | None, features: Mapping[str, Any]) -> tuple[str, str]:
-        """Return the shape as `idx:HxW` or `idx:HxWxC`, or with another order in place of `idx`, and the features."""
+        """Return the shape as `idx:HxW` or `idx:HxWxC`, with the order in place of `idx` if it is another, and the features."""
         del crc32
         order = "idx" if self.order == ROWS_FIRST else self.order
         return f"{order}:" + "x".join(map(str, self.shape)), features_text(features, is_escaped=self.is_escaped)
@@ -46,14 +46,14 @@ class Pixels(Payload):
         return height, width, channels
 
     def arrange_in_rows(self, data: bytes) -> bytes:
-        """Return the pixels of a file in the order of rows, in each its pixels, in each its channels.
+        """Return the pixels of a file in the order height, width, channels.
 
         Args:
-            data: as many bytes as the shape says.
+            data: the pixels in the order of the file, as many bytes as the shape has values.
         """
         if self.order == ROWS_FIRST:
             return data
         sizes = dict(zip(ROWS_FIRST, self.image_shape(), strict=True))
         pixels = np.frombuffer(data, np.uint8).reshape([sizes[axis] for axis in self.order])
-        turned: bytes = pixels.transpose([self.order.index(axis) for axis in ROWS_FIRST]).tobytes()
-        return turned
+        arranged: bytes = pixels.transpose([self.order.index(axis) for axis in ROWS_FIRST]).tobytes()
+        return arranged

@@ -49,30 +49,29 @@ def make_stored_image(data: bytes, payload: Payload, options: ImageOptions) -> S
 
     Args:
         data: the input's bytes.
-        payload: kind of the bytes: `Pixels`, or an encoded image.
+        payload: kind of the bytes: `Pixels`, or any other kind for an encoded image.
         options: rules for checking and storing images.
 
     Raises:
         ValueError: rejected; the message completes `rejected: `.
     """
     if isinstance(payload, Pixels):
-        reason, lossless = BARE_PIXELS, True
         decoded = DecodedImage(_decode_bare(data, payload, options))
+        return _encode(decoded, options, BARE_PIXELS, is_lossless=True)
+    format_name, header = _read_format(data)
+    if header is not None:
+        reason = _find_encoding_reason(header, options)
+        if not reason:
+            if options.check == DECODE or not header.is_regular:
+                check_decodes(data, format_name, header)
+            return StoredImage(data, format_name, header.height, header.width, header.components)
+    elif is_animated(data, format_name):
+        is_tiff = format_name == TIFF
+        reason = "first page of a TIFF of several pages" if is_tiff else f"first frame of an animated {format_name}"
     else:
-        name = detect_format(data)
-        header = read_header(data, name) if name in (JPEG, PNG) else None
-        if header is not None:
-            reason = _explain_encoding(header, options)
-            if not reason:
-                if options.check == DECODE or not header.is_regular:
-                    check_decodes(data, name, header)
-                return StoredImage(data, name, header.height, header.width, header.components)
-        elif is_animated(data, name):
-            reason = "first page of a TIFF of several pages" if name == TIFF else f"first frame of an animated {name}"
-        else:
-            reason = name
-        decoded, lossless = _decode(data, name, header, options), is_lossless(data, name)
-    return _encode(decoded, options, reason, is_lossless=lossless)
+        reason = format_name
+    decoded = _decode(data, format_name, header, options)
+    return _encode(decoded, options, reason, is_lossless=is_lossless(data, format_name))
 
 
 def make_stored_halves(data: bytes, payload: Payload, options: ImageOptions) -> tuple[StoredImage, StoredImage]:
@@ -81,7 +80,7 @@ def make_stored_halves(data: bytes, payload: Payload, options: ImageOptions) -> 
     Args:
         data: the input's bytes.
         payload: as in `make_stored_image`.
-        options: rules for checking and storing images; `resize_shorter` is of each half.
+        options: rules for checking and storing images; `resize_shorter` applies to each half.
 
     Raises:
         ValueError: rejected, or of an odd width; the message completes `rejected: `.
@@ -90,9 +89,8 @@ def make_stored_halves(data: bytes, payload: Payload, options: ImageOptions) -> 
     if isinstance(payload, Pixels):
         decoded, lossless = DecodedImage(_decode_bare(data, payload, unscaled)), True
     else:
-        name = detect_format(data)
-        header = read_header(data, name) if name in (JPEG, PNG) else None
-        decoded, lossless = _decode(data, name, header, unscaled), is_lossless(data, name)
+        format_name, header = _read_format(data)
+        decoded, lossless = _decode(data, format_name, header, unscaled), is_lossless(data, format_name)
     width, height = decoded.image.size
     if width % 2:
         raise ValueError(f"of an odd width, {width} pixels, so it has no halves; omit --target-half, or remove it")
@@ -110,14 +108,14 @@ def make_stored_halves(data: bytes, payload: Payload, options: ImageOptions) -> 
 
 
 def _encode(decoded: DecodedImage, options: ImageOptions, reason: str, *, is_lossless: bool) -> StoredImage:
-    keep = is_lossless and options.quality is None and not options.jpeg_only
-    stored = PNG if keep else JPEG
-    encoded, image = encode_image(decoded, stored, options.quality or DEFAULT_QUALITY), decoded.image
-    return StoredImage(encoded, stored, image.height, image.width, len(image.getbands()), reason)
+    stays_lossless = is_lossless and options.quality is None and not options.jpeg_only
+    format_name = PNG if stays_lossless else JPEG
+    encoded, image = encode_image(decoded, format_name, options.quality or DEFAULT_QUALITY), decoded.image
+    return StoredImage(encoded, format_name, image.height, image.width, len(image.getbands()), reason)
 
 
-def image_pixels(data: bytes, payload: Payload, options: ImageOptions) -> tuple[bytes, tuple[int, int, int]]:
-    """Return the pixels of an image by the same rules, and their shape.
+def decode_pixels(data: bytes, payload: Payload, options: ImageOptions) -> tuple[bytes, tuple[int, int, int]]:
+    """Return the pixels of an image, decoded by the rules of `make_stored_image`, and their shape.
 
     Args:
         data: the input's bytes.
@@ -133,12 +131,17 @@ def image_pixels(data: bytes, payload: Payload, options: ImageOptions) -> tuple[
     if isinstance(payload, Pixels):
         image = _decode_bare(data, payload, options)
     else:
-        name = detect_format(data)
-        image = _decode(data, name, read_header(data, name) if name in (JPEG, PNG) else None, options).image
+        image = _decode(data, *_read_format(data), options).image
     return image.tobytes(), (image.height, image.width, len(image.getbands()))
 
 
-def _explain_encoding(header: ImageHeader, options: ImageOptions) -> str:
+def _read_format(data: bytes) -> tuple[str, ImageHeader | None]:
+    """Return the format of an image, and its header if it is a JPEG or PNG; ValueError if it is not a supported image."""
+    format_name = detect_format(data)
+    return format_name, read_header(data, format_name) if format_name in (JPEG, PNG) else None
+
+
+def _find_encoding_reason(header: ImageHeader, options: ImageOptions) -> str:
     """Return the reason for re-encoding a JPEG or PNG; an empty string if it is stored unchanged."""
     if header.components == 4:
         return "CMYK"
@@ -155,13 +158,16 @@ def _explain_encoding(header: ImageHeader, options: ImageOptions) -> str:
     return ""
 
 
-def _decode(data: bytes, name: str, header: ImageHeader | None, options: ImageOptions) -> DecodedImage:
-    return decode_image(data, name, header, options.resize_shorter, draft=options.check != DECODE)
+def _decode(data: bytes, format_name: str, header: ImageHeader | None, options: ImageOptions) -> DecodedImage:
+    return decode_image(data, format_name, header, options.resize_shorter, draft=options.check != DECODE)
 
 
 def _decode_bare(data: bytes, payload: Pixels, options: ImageOptions) -> Image.Image:
+    """Return the image of bare pixels, resized; ValueError if they are not as many as their shape has."""
     height, width, channels = shape = payload.image_shape()
     if len(data) != math.prod(shape):
-        raise ValueError(f"pixels cut (got {len(data)} bytes, expected {' x '.join(map(str, shape))}); the file is cut")
+        raise ValueError(
+            f"pixels truncated (got {len(data)} bytes, expected {' x '.join(map(str, shape))}); the file is truncated"
+        )
     image = Image.frombytes("L" if channels == 1 else "RGB", (width, height), payload.arrange_in_rows(data))
     return shrink(image, options.resize_shorter)

@@ -33,7 +33,7 @@ class ImageSummary:
     converted: dict[str, int] = dataclasses.field(default_factory=dict)
     examples: list[tuple[Shape, str]] = dataclasses.field(default_factory=list)
     maxima: dict[str, int] = dataclasses.field(default_factory=dict)
-    # Bytes of an image by its shape, for the shapes that were counted.
+    # Bytes of an image by its shape: only new shapes change more than the counts.
     _sizes: dict[Shape, int] = dataclasses.field(default_factory=dict, init=False, repr=False, compare=False)
 
     def add(self, shape: Shape, source: str, reason: str = "") -> None:
@@ -41,7 +41,7 @@ class ImageSummary:
 
         Args:
             shape: (height, width, channels).
-            source: name of the image for people.
+            source: key of the image, for messages.
             reason: reason for re-encoding; empty if it was not re-encoded.
         """
         size = self._sizes.get(shape)
@@ -59,7 +59,7 @@ class ImageSummary:
 
     @property
     def shape(self) -> tuple[int | None, int | None, int]:
-        """Height, width and channels: None for a side that differs, and the largest number of channels."""
+        """Height, width and channels: None for a side that differs, and the largest number of channels (3 without images)."""
         return _find_single(self.heights), _find_single(self.widths), (self.channels or (3, 3))[1]
 
     def merge(self, other: ImageSummary) -> None:
@@ -76,11 +76,11 @@ class ImageSummary:
             self._add_example(shape, source)
 
     def to_json(self) -> dict[str, Any]:
-        """Return a JSON object; an index has the same bytes as in earlier versions unless there are lists."""
-        value = {field.name: getattr(self, field.name) for field in dataclasses.fields(self) if field.init}
+        """Return a JSON object, without `maxima` if there are none: then a shard's index has the bytes of earlier versions."""
+        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self) if field.init}
         if not self.maxima:
-            del value["maxima"]
-        return value
+            del fields["maxima"]
+        return fields
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> ImageSummary:
@@ -93,7 +93,7 @@ class ImageSummary:
         )
 
     def _add_shape(self, shape: Shape, source: str) -> int:
-        """Count the sizes of an image of a new shape; return its bytes."""
+        """Extend the ranges of sides by a new shape; return the bytes of an image of it."""
         height, width, channels = shape
         self.heights = _join_spans(self.heights, (height, height))
         self.widths = _join_spans(self.widths, (width, width))

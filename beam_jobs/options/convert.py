@@ -82,7 +82,7 @@ class ConvertOptions:
         flag="--shard-size",
         stored=Stored(Plain((int,), low=1)),
     )
-    # An append does not take the numbers of shards from the dataset: there are fewer new inputs.
+    # Stored() without a schema: an append does not take the number of shards from the dataset, since there are fewer new inputs.
     num_shards: int | None = option(
         None, FlagGroup.SHARDS, "number of shards of every split, instead of a size", COUNT, stored=Stored()
     )
@@ -132,7 +132,7 @@ class ConvertOptions:
         f"with --on-bad-record=skip: fail at the end if more were rejected (default {DEFAULT_BUDGET})",
         Value("N|P%", Budget.parse),
     )
-    # The limits of requests of None are those of the engine.
+    # None takes the limit of the engine.
     read_threads: int | None = option(
         None,
         FlagGroup.RUN,
@@ -154,16 +154,16 @@ class ConvertOptions:
             path = getattr(self, name)
             if not path.strip():
                 raise UsageError(f"--{name} is empty. Pass a path.")
-            # One spelling per folder: derived paths and values do not depend on a trailing slash.
+            # Derived paths and values must not depend on a trailing slash.
             object.__setattr__(self, name, path.rstrip("/") or "/")
         if f"{_resolve_path(self.output)}/".startswith(f"{_resolve_path(self.input)}/"):
             raise UsageError(
                 f"--output {self.output} is inside the input {self.input}, so the next run would read it. Pass a folder outside."
             )
-        flags = [f"--{name}" for name in ("resume", "append", "overwrite") if getattr(self, name)]
-        if len(flags) > 1:
+        passed_flags = [f"--{name}" for name in ("resume", "append", "overwrite") if getattr(self, name)]
+        if len(passed_flags) > 1:
             raise UsageError(
-                f"{' and '.join(flags)}: choose one: resume continues a killed run, append adds new inputs (and continues a"
+                f"{' and '.join(passed_flags)}: choose one: resume continues a killed run, append adds new inputs (and continues a"
                 " killed append), overwrite starts again"
             )
         if not self.shuffle and self.seed:
@@ -177,7 +177,7 @@ class ConvertOptions:
             raise UsageError(
                 "--max-bad-records requires --on-bad-record=skip: without it, the first bad record ends the run"
             )
-        _ = self.request_limits
+        _ = self.request_limits  # Its constructor checks the limits.
         if self.dali_index:
             check_dali_index("--dali-index", self.compression)
 
@@ -188,7 +188,7 @@ class ConvertOptions:
 
     @property
     def request_limits(self) -> RequestLimits:
-        """The limits of requests to object stores; those of the local runner if none are set."""
+        """The limits of requests to object stores; limits that are None are those of the local runner."""
         limits = LOCAL_REQUESTS
         if self.read_threads is not None:
             limits = dataclasses.replace(limits, read_threads=self.read_threads)
@@ -197,7 +197,7 @@ class ConvertOptions:
         return limits
 
     def apply_engine_limits(self, *, local: bool) -> ConvertOptions:
-        """Return the options with the limits of requests of an engine: the local runner, or one of many workers."""
+        """Return the options with limits that are None set to those of the local runner, or of an engine with many workers."""
         default = LOCAL_REQUESTS if local else REMOTE_REQUESTS
         return dataclasses.replace(
             self,
@@ -206,13 +206,13 @@ class ConvertOptions:
         )
 
     def deciding_options(self) -> dict[str, Any]:
-        """Return the options that decide the content of the shards, for the manifest; neither paths nor options of the run."""
-        names = [] if self.split is None else list(self.split.shares)
-        # The order of shares matters, too, and JSON sorts them.
-        order = {"split_order": names} if names != sorted(names) else {}
-        return {**order, **stored_options(self)}
+        """Return the options that determine the content of the shards, for the manifest: neither paths nor options of the run."""
+        split_names = [] if self.split is None else list(self.split.shares)
+        # The order of the shares matters, and the manifest's JSON is sorted.
+        split_order = {"split_order": split_names} if split_names != sorted(split_names) else {}
+        return {**split_order, **stored_options(self)}
 
 
 def _resolve_path(path: str) -> str:
-    """Return a path for comparison: a local one resolved."""
+    """Return a path for comparison: a local one absolute and without links, a URL as it is."""
     return path if "://" in path else str(Path(path).resolve()).rstrip("/")

@@ -12,7 +12,7 @@ from tpudata.errors import UsageError
 
 LABEL_TYPES = (INT, STR)
 FOLDER = "folder"
-# The feature of the class; the layouts of text have no other of this name.
+# Name of the feature with the class; the layouts of text have no other feature of this name.
 LABEL = "label"
 
 
@@ -34,9 +34,9 @@ def labels_file_option(*, is_optional: bool = False) -> str | None:
 
 @dataclasses.dataclass(frozen=True)
 class TextLabelOptions:
-    """Options of the classes of documents; without `label_field` and `label_from`, there are none.
+    """Options of the classes of documents, which have none without `label_field`, `label_from` and `are_from_source`.
 
-    `are_of_source` is True if the source of an installed package gives them.
+    `are_from_source` is no flag: it is True if the source of an installed package gives the classes.
 
     Raises:
         UsageError: a value is empty, or two do not fit each other.
@@ -74,7 +74,7 @@ class TextLabelOptions:
         choices=LABEL_TYPES,
         stored=Stored(TEXT, is_optional=True),
     )
-    are_of_source: bool = False
+    are_from_source: bool = False
 
     def __post_init__(self) -> None:
         check_options(self)
@@ -96,7 +96,7 @@ class TextLabelOptions:
     @property
     def are_stored(self) -> bool:
         """Whether documents have classes."""
-        return self.label_field is not None or self.label_from is not None or self.are_of_source
+        return self.label_field is not None or self.label_from is not None or self.are_from_source
 
 
 def _name_flag(name: str) -> str:

@@ -65,11 +65,11 @@ class TokenizerOptions:
         for flag, is_passed in passed.items():
             if is_passed and self.tokenizer is None:
                 raise UsageError(f"{flag} requires --tokenizer. Pass it, or omit the flag")
-        _ = self.spec
+        _ = self.spec  # Its parser checks the tokenizer.
 
     @classmethod
-    def describe(cls, spec: TokenizerSpec | None) -> TokenizerOptions:
-        """Return the options that make a tokenizer."""
+    def from_spec(cls, spec: TokenizerSpec | None) -> TokenizerOptions:
+        """Return the options of a tokenizer; those that store text if it is None."""
         return cls() if spec is None else cls(spec.text, spec.eos, spec.replace_unknown, spec.special_tokens)
 
     @property

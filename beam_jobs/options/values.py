@@ -57,17 +57,17 @@ class SplitShares:
         for part in text.split(","):
             name, _, share = part.partition("=")
             try:
-                value = _parse_fraction(share)
+                fraction = _parse_fraction(share)
             except (ValueError, ZeroDivisionError):
                 raise UsageError(f"{part!r}: not a share (expected NAME=SHARE, such as train=0.9)") from None
             if name.strip() in shares:
                 raise UsageError(f"split {name.strip()} is named twice. Name it once")
-            shares[name.strip()] = value
+            shares[name.strip()] = fraction
         return cls(shares)
 
     @classmethod
     def from_json(cls, shares: Mapping[str, str]) -> SplitShares:
-        """Return the shares of a manifest; UsageError as `parse` raises it."""
+        """Return the shares that a manifest has; UsageError as in `parse`."""
         return cls.parse(",".join(f"{name}={share}" for name, share in shares.items()))
 
     def to_json(self) -> dict[str, str]:
@@ -75,14 +75,14 @@ class SplitShares:
         return {name: str(share) for name, share in self.shares.items()}
 
     def assign_split(self, digest: int) -> str:
-        """Return the split of a record, by the digest of its key alone, so it never moves."""
+        """Return the split of a record by the digest of its key alone, so that it never moves to another split."""
         return list(self.shares)[bisect_right(self._list_ends(), split_position(digest))]
 
     def assign_splits(self, positions: npt.NDArray[np.uint64]) -> list[str]:
         """Return the split of each record, given the high halves of the digests of their keys: uint64 [n]."""
         names = list(self.shares)
-        rows = np.searchsorted(np.array(self._list_ends(), np.uint64), positions, side="right")
-        return [names[row] for row in rows.tolist()]
+        indices = np.searchsorted(np.array(self._list_ends(), np.uint64), positions, side="right")
+        return [names[index] for index in indices.tolist()]
 
     def _list_ends(self) -> list[int]:
         """Return the position at which each split but the last ends."""
@@ -108,17 +108,18 @@ class Budget:
     @classmethod
     def parse(cls, text: str) -> Budget:
         """Parse `100` or `0.5%`; UsageError if it is neither."""
-        number, percent = text.strip().removesuffix("%"), text.strip().endswith("%")
+        is_percentage = text.strip().endswith("%")
+        number: Fraction | None
         try:
-            value = _parse_fraction(number)
+            number = _parse_fraction(text.strip().removesuffix("%"))
         except (ValueError, ZeroDivisionError):
-            value = Fraction(-1)
-        if value < 0 or (value > 100 if percent else value.denominator != 1):
+            number = None
+        if number is None or (number > 100 if is_percentage else number.denominator != 1):
             raise UsageError(f"{text!r}: not a limit (expected a count such as 100 or a share such as 0.5%)")
-        return cls(share=value / 100) if percent else cls(count=int(value))
+        return cls(share=number / 100) if is_percentage else cls(count=int(number))
 
     def allows(self, rejected: int, records: int) -> bool:
-        """Return whether this many rejected records out of all are tolerated."""
+        """Return whether `rejected` bad records are tolerated among `records`, which include them."""
         return rejected <= (self.count if self.count is not None else (self.share or 0) * records)
 
     def __str__(self) -> str:
@@ -145,7 +146,7 @@ DEFAULT_BUDGET = Budget(share=Fraction(1, 100))
 
 
 def _parse_fraction(text: str) -> Fraction:
-    """Return the number in a share or a count; ValueError if it is not one, ZeroDivisionError for 1/0."""
+    """Return the number in a share or a count, 0 or more; ValueError if the text is not one, ZeroDivisionError for 1/0."""
     if not _NUMBER.fullmatch(text.strip()):
         raise ValueError(f"{text!r} is not a number")
     return Fraction(text)

@@ -1,4 +1,4 @@
-"""The output folder: what may be in it before a job starts, and how an earlier dataset is removed."""
+"""The output folder: checks of what is in it before a run writes to it, and before it writes the manifest."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tpudata.storage import Entry, is_remote, storage_for
 from tpudata.storage.local.local_storage import TEMPORARY_PREFIX
 
 _CARRY_ON = "--resume to carry on a killed run there"
-# Wording of the local storage.
+# A part of the local storage's messages.
 _UNWRITTEN = " could not be written: "
 _METADATA = (LABELS_NAME, *tfds.NAMES)
 
@@ -42,11 +42,15 @@ class OutputContents(enum.Enum):
 
 
 def look_at_output(output: str, *, resume: bool, overwrite: bool, append: bool | None = None) -> OutputContents:
-    """Check that a job may write into a folder; changes nothing.
+    """Check that a job may write into a folder, and return what is in it; changes nothing.
 
-    An empty or absent folder is always fine. `resume` accepts what a killed run leaves: shards, indexes and metadata, but
-    nothing else. `overwrite` and `append` accept any files next to a complete dataset, and `append` requires one;
-    it is None for a job that cannot append.
+    An empty or absent folder is always accepted, except for an append.
+
+    Args:
+        output: the folder.
+        resume: whether to accept what a killed run leaves: shards, indexes and metadata, but nothing else.
+        overwrite: whether to accept a complete dataset, with any other files.
+        append: whether to require a complete dataset, with any other files; None for a job that cannot append.
 
     Raises:
         OutputError: the folder holds something else; says what, and what to do.
@@ -56,15 +60,15 @@ def look_at_output(output: str, *, resume: bool, overwrite: bool, append: bool |
     if folder is not None and not folder.is_folder:
         raise OutputError(f"--output {output} is a file. Name a folder.")
     entries = [] if folder is None else [entry for entry in storage.list(output) if not _counts_as_empty(entry)]
-    complete = any(entry.name == MANIFEST_NAME for entry in entries)
-    if append and not complete:
+    is_complete = any(entry.name == MANIFEST_NAME for entry in entries)
+    if append and not is_complete:
         raise OutputError(
             f"--append: {output} has no {MANIFEST_NAME}, so there is no complete dataset to add to."
             f" {f'Pass {_CARRY_ON}' if entries else 'Omit --append to make one'}, or name another folder."
         )
     if not entries:
         return OutputContents.NOTHING
-    if (overwrite or append) and complete:
+    if (overwrite or append) and is_complete:
         return OutputContents.DATASET
     if overwrite:
         raise OutputError(
@@ -72,21 +76,21 @@ def look_at_output(output: str, *, resume: bool, overwrite: bool, append: bool |
             f" Pass {_CARRY_ON}, or name another folder."
         )
     if not resume:
-        choices = f"--overwrite to replace it{_offer_append(append is not None)}" if complete else _CARRY_ON
-        state = "holds a dataset" if complete else f"is not empty (it has {entries[0].name})"
+        choices = f"--overwrite to replace it{_offer_append(append is not None)}" if is_complete else _CARRY_ON
+        state = "holds a dataset" if is_complete else f"is not empty (it has {entries[0].name})"
         raise OutputError(f"--output {output} {state}. Pass {choices}, or name another folder.")
-    strange = [entry.name for entry in entries if not _is_ours(entry.name)]
-    if strange:
+    foreign_name = next((entry.name for entry in entries if not _is_written_by_conversions(entry.name)), None)
+    if foreign_name is not None:
         raise OutputError(
-            f"--resume: {output} has {strange[0]}, which no conversion writes. Name the folder of the killed run."
+            f"--resume: {output} has {foreign_name}, which no conversion writes. Name the folder of the killed run."
         )
-    return OutputContents.DATASET if complete else OutputContents.PARTS
+    return OutputContents.DATASET if is_complete else OutputContents.PARTS
 
 
 def choose_suffix(options: ConvertOptions, base: Manifest | None = None) -> str:
-    """Return the ending of the names of the shards that a run writes: that of the shards which they join, if there are any.
+    """Return the suffix of the names of the shards that a run writes: that of the shards which they join, if there are any.
 
-    Earlier versions named compressed shards like others.
+    Earlier versions gave compressed shards no separate suffix.
 
     Args:
         options: options of the run.
@@ -102,7 +106,7 @@ def choose_suffix(options: ConvertOptions, base: Manifest | None = None) -> str:
 
 
 def _is_compressed_shard(entry: Entry) -> bool:
-    """Return whether a file is a shard that this project compressed; a killed run without compression may have left others."""
+    """Return whether a file is a compressed shard; a killed run without compression may have left others."""
     return is_shard_name(entry.name) and storage_for(entry.path).read_range(entry.path, 0, len(HEADER)) == HEADER
 
 
@@ -120,7 +124,7 @@ def reject_another_dataset(
 
 
 def check_has_dali_index(options: ConvertOptions) -> None:
-    """Raise OutputError if a run that writes no shards again is asked for an index for DALI that its dataset does not have."""
+    """Raise OutputError if a complete dataset, whose shards a run does not write again, lacks a requested index for DALI."""
     if options.dali_index and not read_manifest(options.output).dali_index:
         raise OutputError(
             f"--dali-index: {options.output} holds a complete dataset without one. Run `tpudata index {options.output}`, which adds"
@@ -128,11 +132,13 @@ def check_has_dali_index(options: ConvertOptions) -> None:
         )
 
 
-def reject_other_options(output: str, before: Mapping[str, Any], after: Mapping[str, Any], flag: str) -> None:
-    """Raise OutputError, naming each difference, if the dataset in a folder was made with other options than those of now."""
-    others = [name for name in sorted({*before, *after}) if before.get(name) != after.get(name)]
-    if others:
-        differences = "; ".join(f"{name} = {before.get(name)!r}, and now it is {after.get(name)!r}" for name in others)
+def reject_other_options(output: str, before: Mapping[str, Any], now: Mapping[str, Any], flag: str) -> None:
+    """Raise OutputError, naming each difference, if the dataset in a folder was made with options other than those of now."""
+    changed_names = [name for name in sorted({*before, *now}) if before.get(name) != now.get(name)]
+    if changed_names:
+        differences = "; ".join(
+            f"{name} = {before.get(name)!r}, and now it is {now.get(name)!r}" for name in changed_names
+        )
         raise OutputError(
             f"{flag}: {output} holds a complete dataset that was made with {differences}. Pass --overwrite to replace it, or name"
             " another folder."
@@ -140,7 +146,7 @@ def reject_other_options(output: str, before: Mapping[str, Any], after: Mapping[
 
 
 def reject_strays(output: str, names: Collection[str]) -> None:
-    """Raise OutputError if the folder has shards besides those of these names, left by a run with another plan."""
+    """Raise OutputError if the folder has shards of other names than these, which a run with another plan has left."""
     storage = storage_for(output)
     if storage.stat(output) is None:
         return
@@ -162,20 +168,20 @@ def reject_foreign_metadata(
         compression: compression of the new dataset.
         features: features of its records.
         labelled: whether it has classes.
-        files: names of additional files that it has.
+        files: names of its additional files.
     """
     storage = storage_for(output)
-    own_names = list_metadata(read_manifest(output))
+    old_names = list_metadata(read_manifest(output))
     for name in (*planned_metadata_names(compression, features, labelled=labelled), *files):
-        if name not in own_names and storage.stat(storage.join(output, name)) is not None:
+        if name not in old_names and storage.stat(storage.join(output, name)) is not None:
             raise OutputError(
-                f"--overwrite: {output} has {name}, which is not of its dataset, and the new one has a file of this name. Move it"
-                " elsewhere, or name another folder."
+                f"--overwrite: {output} has {name}, which does not belong to its dataset, and the new one has a file of this name."
+                " Move it elsewhere, or name another folder."
             )
 
 
 def add_resume_hint(error: TpudataError, output: str, flag: str) -> OutputError | None:
-    """Return the error with a hint to continue the run, if a file of a local output could not be written; otherwise None.
+    """Return the error with a hint to continue the run if a file of a local output could not be written; otherwise None.
 
     Args:
         error: error that ended the run.
@@ -189,7 +195,7 @@ def add_resume_hint(error: TpudataError, output: str, flag: str) -> OutputError 
 
 
 def reject_another_run(output: str, manifest: Manifest) -> None:
-    """Raise OutputError if another run has completed a dataset in a folder since this one began, but the same."""
+    """Raise OutputError if another run has completed a different dataset in a folder since this one began."""
     storage = storage_for(output)
     reject_strays(output, manifest.shard_names())
     if storage.stat(storage.join(output, MANIFEST_NAME)) is None:
@@ -207,12 +213,12 @@ def _offer_append(can_append: bool) -> str:
 
 
 def _counts_as_empty(entry: Entry) -> bool:
-    """Return whether a folder with this entry counts as empty: it is an unfinished file, or a folder of such entries alone."""
+    """Return whether a folder with this entry counts as empty: it is an unfinished file, or a folder that has only such entries."""
     if entry.is_folder:
         return all(_counts_as_empty(inner) for inner in storage_for(entry.path).list(entry.path))
     return entry.name.startswith(TEMPORARY_PREFIX)
 
 
-def _is_ours(name: str) -> bool:
+def _is_written_by_conversions(name: str) -> bool:
     names = (*_METADATA, MANIFEST_NAME, INDEX_FOLDER, REJECTS_FOLDER)
     return name in names or is_tokenizer_name(name) or is_shard_name(name) or name.endswith(tfds.LABELS_SUFFIX)

@@ -1,14 +1,14 @@
 """Rejected inputs: listed by name and reason, counted by kind.
 
-`DIR/rejects/train-00000-of-00012.jsonl`, a file for each shard that has any, and `DIR/rejects/listing-*.jsonl` for the others:
-they were rejected before they had a place in a shard, or their shard has no other inputs, and does not exist. A line is a JSON
-object:
+A shard with rejected inputs has a file `DIR/rejects/train-00000-of-00012.jsonl`. Files `DIR/rejects/listing-*.jsonl` have the other
+inputs: those rejected before they were assigned to a shard, and those of a shard that does not exist, since all its inputs were
+rejected. A line is a JSON object:
 
     {"source": path or key of the input, "offset": byte in that file or null, "reason": why it was rejected}
 
-If an input was rejected before it had a place in a shard and its key is known, also "key", since the source may move (a row of a
-list comes to another line); and in the lists of shards that do not exist, also "entry": what tpudata.format.shards.keys describes,
-in hexadecimal digits.
+It also has "key" if the input was rejected before it was assigned to a shard and its key is known, since the source may change (a
+row of a list moves to another line). In the files of shards that do not exist it also has "entry", in hexadecimal digits:
+tpudata.format.shards.keys describes it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import hashlib
 import json
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 import numpy as np
 
@@ -30,7 +30,7 @@ from tpudata.storage import storage_for
 
 # A reason is "KIND", "KIND: particulars", "KIND (particulars)" or "KIND; advice"; quoted names in KIND may hold any of these.
 _KIND = re.compile(r"""(?:(?<!\w)'[^']*'|(?<!\w)"[^"]*"|(?!: | \(|; ).)*""", re.DOTALL)
-# Kinds that one shard counts by name: a foreign message with particulars in its kind does not fill the manifest.
+# Kinds that one shard counts by name, so that a library's message with particulars in its kind cannot fill the manifest.
 _MOST_KINDS, _OTHER_KINDS = 100, "other reasons"
 
 
@@ -38,7 +38,7 @@ class Rejects:
     """Rejected inputs of one shard, or of a part of the listing.
 
     Args:
-        name: the shard's file name, or that of the part.
+        name: file name of the shard, or name of the part.
     """
 
     def __init__(self, name: str) -> None:
@@ -48,13 +48,13 @@ class Rejects:
 
     @property
     def total(self) -> int:
-        """Number of them."""
+        """Number of rejected inputs."""
         return len(self._lines)
 
     def add(self, error: BadRecordError) -> None:
         """List one rejected input."""
-        self._lines.append(reject_line(error))
-        kind = reason_kind(error.reason)
+        self._lines.append(format_reject_line(error))
+        kind = find_reason_kind(error.reason)
         has_room = kind in self._counts or len(self._counts) < _MOST_KINDS
         self._counts[kind if has_room else _OTHER_KINDS] += 1
 
@@ -65,38 +65,38 @@ class Rejects:
     def write(self, output: str) -> tuple[WrittenFile, ...]:
         """Write the rejected inputs into the dataset's folder, and return the file; without any, remove a killed run's file."""
         if not self._lines:
-            storage_for(output).delete(self._join_path(output))
+            storage_for(output).delete(storage_for(output).join(output, rejects_name(self.name)))
             return ()
-        data = b"".join(self._lines)
-        with storage_for(output).create(self._join_path(output)) as file:
-            file.write(data)
-        return (WrittenFile.of(rejects_name(self.name), data),)
+        return (_write_lines(output, rejects_name(self.name), self._lines),)
 
     def write_without_shard(self, output: str, entries: Entries) -> tuple[WrittenFile, ...]:
-        """Write those of a shard without other inputs, whose keys are `entries`, into a separate list, and return its file."""
+        """Write the inputs of a shard that does not exist, since all were rejected, into a separate file, and return the file.
+
+        Args:
+            output: the dataset's folder.
+            entries: entries of the inputs, in the order in which they were added.
+        """
         rows = entries.view(np.uint8).reshape(len(self._lines), -1)
         lines = [
             f"{json.dumps({**json.loads(line), 'entry': entry.tobytes().hex()})}\n".encode()
             for line, entry in zip(self._lines, rows, strict=True)
         ]
-        data = b"".join(lines)
-        with storage_for(output).create(self._list_path(output)) as file:
-            file.write(data)
-        return (WrittenFile.of(self._list_name(), data),)
+        return (_write_lines(output, self._make_listing_name(), lines),)
 
     def remove_without_shard(self, output: str) -> None:
-        """Remove what `write_without_shard` wrote: another attempt at the shard, whose reading failed, may have."""
-        storage_for(output).delete(self._list_path(output))
+        """Remove the file of `write_without_shard`, which an earlier attempt may have written when it could not read the inputs."""
+        storage_for(output).delete(storage_for(output).join(output, self._make_listing_name()))
 
-    def _join_path(self, output: str) -> str:
-        return storage_for(output).join(output, rejects_name(self.name))
-
-    def _list_name(self) -> str:
+    def _make_listing_name(self) -> str:
         digest = hashlib.blake2b(self.name.encode(), digest_size=16).hexdigest()
         return rejects_name(f"listing-{digest}")
 
-    def _list_path(self, output: str) -> str:
-        return storage_for(output).join(output, self._list_name())
+
+def _write_lines(output: str, name: str, lines: Sequence[bytes]) -> WrittenFile:
+    data = b"".join(lines)
+    with storage_for(output).create(storage_for(output).join(output, name)) as file:
+        file.write(data)
+    return WrittenFile.of(name, data)
 
 
 def rejects_name(shard: str) -> str:
@@ -104,16 +104,16 @@ def rejects_name(shard: str) -> str:
     return f"{REJECTS_FOLDER}/{shard_stem(shard)}.jsonl"
 
 
-def reject_line(error: BadRecordError) -> bytes:
-    """Return the line of one rejected input."""
+def format_reject_line(error: BadRecordError) -> bytes:
+    """Return the line of one rejected input, with its end."""
     value = {"source": error.source, "offset": error.offset, "reason": error.reason}
     if error.key is not None:
         value["key"] = error.key
     return f"{json.dumps(value)}\n".encode()
 
 
-def listing_rejects(output: str) -> tuple[str, ...]:
-    """Return the sorted names of the files in rejects/ that list inputs of no shard."""
+def list_listing_rejects(output: str) -> tuple[str, ...]:
+    """Return the sorted names of the files in rejects/ that list inputs without a shard."""
     storage = storage_for(output)
     folder = storage.join(output, REJECTS_FOLDER)
     if storage.stat(folder) is None:
@@ -122,7 +122,7 @@ def listing_rejects(output: str) -> tuple[str, ...]:
 
 
 def read_rejections(output: str, names: Iterable[str]) -> Iterator[tuple[bytes, bytes | None]]:
-    """Return the lines of files in rejects/, each with the entry that it has; CorruptionError if one is damaged."""
+    """Yield (line, the input's entry in it or None) for the lines of files in rejects/; CorruptionError if one is damaged."""
     storage = storage_for(output)
     for name in names:
         for line in read_reject_lines(storage.join(output, REJECTS_FOLDER, name)):
@@ -132,14 +132,14 @@ def read_rejections(output: str, names: Iterable[str]) -> Iterator[tuple[bytes, 
 
 
 def remove_listing_rejects(output: str, kept_names: Collection[str] = ()) -> None:
-    """Remove the files that `listing_rejects` names, except `kept_names`; a new listing writes its own."""
+    """Remove the files that `list_listing_rejects` names, except `kept_names`: a new listing writes them again."""
     storage = storage_for(output)
-    for name in listing_rejects(output):
+    for name in list_listing_rejects(output):
         if name not in kept_names:
             storage.delete(storage.join(output, REJECTS_FOLDER, name))
 
 
-def reason_kind(reason: str) -> str:
+def find_reason_kind(reason: str) -> str:
     """Return the kind of a reason, by which rejects are counted: the text before its particulars."""
     match = _KIND.match(reason)
     return match[0] if match else reason

@@ -15,9 +15,9 @@ from tpudata.storage.local.local_storage import TEMPORARY_PREFIX
 
 
 def give_up(output: str, claim: Claim | None) -> None:
-    """Remove the unfinished files of a run that no other attempt would complete, if it still holds its claim on the output.
+    """Remove the unfinished files of a run that has failed for good, if it still holds its claim on the output.
 
-    The claim of a pipeline is removed too, since no later step does.
+    Also removes the claim of a pipeline, since no later step does.
     """
     if claim is not None and not has_claim(output, claim):
         return
@@ -26,7 +26,7 @@ def give_up(output: str, claim: Claim | None) -> None:
 
 
 def end_run(output: str) -> None:
-    """Remove the unfinished files and the claim of the run that ends with this process, if it holds one on the output."""
+    """Remove the unfinished files and the claim of this process's run, if it holds a claim on the output."""
     claim = find_own_claim(output)
     if claim is not None:
         remove_temporary_files(output)
@@ -34,7 +34,7 @@ def end_run(output: str) -> None:
 
 
 def remove_temporary_files(output: str) -> None:
-    """Remove the unfinished files of killed workers. Only for the run that holds the claim on the output, which stays."""
+    """Remove the unfinished files of killed workers, but not the claim. Only for the run that holds the claim on the output."""
     storage = storage_for(output)
     for folder in (output, storage.join(output, INDEX_FOLDER), storage.join(output, REJECTS_FOLDER)):
         if storage.stat(folder) is None:

@@ -1,4 +1,4 @@
-"""Temporary files of the output folder, for the bytes of records without an address."""
+"""Temporary files in the output folder, for records that cannot be read again from the input, such as examples of a pipeline."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from tpudata.storage import storage_for
 
 
 class SpoolFile:
-    """A file that is made with the first bytes, and appears under its name when it is finished.
+    """A file that is created with its first bytes, and appears under its name when it is finished.
 
-    A context: it is finished if the context ends, and discarded if it ends with an error.
+    A context manager: the end of the context finishes the file, or discards it after an error.
 
     Args:
         path: path of the file.
@@ -25,18 +25,18 @@ class SpoolFile:
         self._size = 0
 
     def write(self, data: bytes) -> int:
-        """Write some bytes; return the place of the first of them in the file."""
+        """Append bytes; return the offset of the first of them in the file."""
         if data and self._file is None:
             self._file = self._stack.enter_context(storage_for(self.path).create(self.path))
         if self._file is not None:
             try:
                 self._file.write(data)
             except OSError as error:
-                # The file's context calls it an error of writing.
+                # The file's context raises it as an error of writing.
                 self._stack.__exit__(type(error), error, error.__traceback__)
                 raise
-        begin, self._size = self._size, self._size + len(data)
-        return begin
+        offset, self._size = self._size, self._size + len(data)
+        return offset
 
     def finish(self) -> None:
         """Give the file its name."""
@@ -44,7 +44,7 @@ class SpoolFile:
 
     def discard(self) -> None:
         """Remove the file."""
-        # The file's context calls any OSError an error of writing, so it gets none of the caller's errors.
+        # The file's context raises any OSError as an error of writing, so it does not get the caller's error.
         with contextlib.suppress(_DiscardedError):
             self._stack.__exit__(_DiscardedError, _DiscardedError(), None)
 
@@ -61,4 +61,4 @@ class SpoolFile:
 
 
 class _DiscardedError(Exception):
-    """Ends the context of a file that is not to appear."""
+    """Ends the context of a file so that the file does not appear."""

@@ -10,11 +10,11 @@ _METADATA = b"huggingface"
 
 
 def describe_columns(schema: Any, *, with_lists: bool = False) -> dict[str, dict[str, Any]]:
-    """Return the description of each column in the metadata of a schema; nothing without them.
+    """Return the description of each column in the metadata of a schema, by name; empty without metadata.
 
     Args:
         schema: a schema of pyarrow.
-        with_lists: whether to include columns whose description is a list of that of their items, which stands for them.
+        with_lists: whether to include columns of lists that are described as `[description of the items]`, by that of the items.
     """
     try:
         columns = parse_input_json((schema.metadata or {}).get(_METADATA, b"{}"))["info"]["features"]
@@ -24,13 +24,14 @@ def describe_columns(schema: Any, *, with_lists: bool = False) -> dict[str, dict
         return {}
     if with_lists:
         columns = {
-            name: value[0] if isinstance(value, list) and len(value) == 1 else value for name, value in columns.items()
+            name: description[0] if isinstance(description, list) and len(description) == 1 else description
+            for name, description in columns.items()
         }
-    return {name: value for name, value in columns.items() if isinstance(value, dict)}
+    return {name: description for name, description in columns.items() if isinstance(description, dict)}
 
 
-def class_names(description: dict[str, Any]) -> tuple[str, ...] | None:
-    """Return the class names in the description of a column, or None; of a column of lists, those of their items."""
+def find_class_names(description: dict[str, Any]) -> tuple[str, ...] | None:
+    """Return the class names in the description of a column, or of the items of a column of lists; None without any."""
     feature = description.get("feature", description)
     names = feature.get("names") if isinstance(feature, dict) else None
     return tuple(map(str, names)) if isinstance(names, list) and names else None

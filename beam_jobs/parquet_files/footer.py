@@ -1,7 +1,7 @@
 """The footer of a Parquet file: its row groups, and where their columns are.
 
-The file ends with the footer, its length in four bytes, and PAR1, or PARE if the footer is encrypted. Field numbers are those of
-apache/parquet-format, src/main/thrift/parquet.thrift.
+The file ends with the footer, its length in four bytes, and PAR1, or PARE if the footer is encrypted. The constants that number
+fields of Thrift structs have the names of apache/parquet-format, src/main/thrift/parquet.thrift.
 """
 
 from __future__ import annotations
@@ -17,7 +17,17 @@ from tpudata.errors import CorruptionError, SourceError
 from tpudata.storage import storage_for
 
 _MAGIC, _ENCRYPTED_MAGIC = b"PAR1", b"PARE"
+# Length of the footer, and the magic.
 _TAIL = struct.Struct("<I4s")
+# FileMetaData, SchemaElement, and RowGroup.
+_SCHEMA, _NUM_ROWS, _ROW_GROUPS = 2, 3, 4
+_TYPE, _TYPE_LENGTH, _NAME, _NUM_CHILDREN = 1, 2, 4, 5
+_COLUMNS, _GROUP_NUM_ROWS = 1, 3
+# ColumnChunk, and the union in its crypto_metadata with the path of a column that has a separate key.
+_META_DATA, _CRYPTO_METADATA = 3, 8
+_ENCRYPTION_WITH_COLUMN_KEY, _KEY_PATH_IN_SCHEMA = 2, 1
+# ColumnMetaData.
+_PATH_IN_SCHEMA, _NUM_VALUES, _TOTAL_COMPRESSED_SIZE, _DATA_PAGE_OFFSET, _DICTIONARY_PAGE_OFFSET = 3, 5, 7, 9, 11
 _DECRYPT = "Decrypt it, and write it again without encryption"
 
 
@@ -25,13 +35,13 @@ class ColumnChunk(NamedTuple):
     """One column of a row group.
 
     Attributes:
-        column: name of the column in the schema, without names of fields of a struct.
-        start: offset of its first page.
+        column: name of the top-level column in the schema; that of the struct for a field of one.
+        start: offset of its first page in the file.
         size: bytes of its pages.
-        values: number of its values, with nulls.
+        values: number of its values, including nulls.
         kind: physical type, such as 6 for arrays of bytes.
         width: bytes of a value of fixed size; 0 for other types.
-        is_encrypted: whether it cannot be read without a key.
+        is_encrypted: whether it cannot be read without a key; then start, size and values are 0.
     """
 
     column: str
@@ -48,7 +58,7 @@ class RowGroup(NamedTuple):
 
     Attributes:
         rows: number of its rows.
-        chunks: its columns.
+        chunks: a chunk of each column.
     """
 
     rows: int
@@ -105,7 +115,7 @@ def read_footer(path: str, size: int) -> Footer:
 
 
 def make_damage_error(path: str, reason: str) -> CorruptionError:
-    """Return the error of a file that is damaged."""
+    """Return the error of a damaged file."""
     return CorruptionError(path, 0, f"the Parquet file is cut or damaged: {reason}")
 
 
@@ -114,23 +124,24 @@ def make_encryption_error(path: str, name: str) -> SourceError:
     return SourceError(f"{path}: column {name!r} is encrypted. {_DECRYPT}.")
 
 
-# Each row group is listed by itself, and a file may have a thousand. The bytes are the key, as a file may be replaced.
+# Cached, since each row group is listed by itself, and a file may have a thousand. The key is the bytes: a file may be replaced.
 @functools.lru_cache(maxsize=4)
 def _parse_footer(data: bytes, size: int) -> Footer:
     """Return the row groups and columns in the Thrift bytes of a footer; ThriftError if these are damaged or inconsistent."""
-    values, _ = read_struct(data)
-    rows, elements = _get_field(values, 3, int), _get_field(values, 2, list)
+    metadata, _ = read_struct(data)
+    rows, elements = _get_field(metadata, _NUM_ROWS, int), _get_field(metadata, _SCHEMA, list)
     # The first is the root. Elements without children are columns; the others are structs.
-    leaves = [element for element in elements[1:] if isinstance(element, dict) and not element.get(5)]
-    groups = tuple(_group(group, leaves, size) for group in _get_field(values, 4, list))
-    total = sum(group.rows for group in groups)
-    if total != rows:
-        raise ThriftError(f"its row groups have {count_text(total, 'row')}, and it counts {rows:,}")
+    leaves = [element for element in elements[1:] if isinstance(element, dict) and not element.get(_NUM_CHILDREN)]
+    groups = tuple(_parse_group(group, leaves, size) for group in _get_field(metadata, _ROW_GROUPS, list))
+    rows_of_groups = sum(group.rows for group in groups)
+    if rows_of_groups != rows:
+        raise ThriftError(f"its row groups have {count_text(rows_of_groups, 'row')}, and it counts {rows:,}")
     return Footer(groups)
 
 
-def _group(values: Any, leaves: list[Struct], size: int) -> RowGroup:
-    rows, columns = _get_field(values, 3, int), _get_field(values, 1, list)
+def _parse_group(group: Any, leaves: list[Struct], size: int) -> RowGroup:
+    """Return a row group, with a chunk for each leaf of the schema, in a file of `size` bytes; ThriftError if it is damaged."""
+    rows, columns = _get_field(group, _GROUP_NUM_ROWS, int), _get_field(group, _COLUMNS, list)
     if rows < 0:
         raise ThriftError(f"the number of rows of a row group is negative: {rows}")
     if len(columns) != len(leaves):
@@ -138,34 +149,37 @@ def _group(values: Any, leaves: list[Struct], size: int) -> RowGroup:
     return RowGroup(rows, tuple(_parse_chunk(column, leaf, size) for column, leaf in zip(columns, leaves, strict=True)))
 
 
-def _parse_chunk(values: Any, leaf: Mapping[int, Any], size: int) -> ColumnChunk:
-    """Return the place and the type of a column chunk; without the place of an encrypted one. ThriftError if it is damaged."""
-    kind, width = leaf.get(1, -1), leaf.get(2) or 0
-    metadata = values.get(3) if isinstance(values, dict) else None
-    crypto = values.get(8) if isinstance(values, dict) else None
+def _parse_chunk(chunk: Any, leaf: Mapping[int, Any], size: int) -> ColumnChunk:
+    """Return a column chunk of a file of `size` bytes; an encrypted one without its place. ThriftError if it is damaged."""
+    kind, width = leaf.get(_TYPE, -1), leaf.get(_TYPE_LENGTH) or 0
+    metadata = chunk.get(_META_DATA) if isinstance(chunk, dict) else None
+    crypto = chunk.get(_CRYPTO_METADATA) if isinstance(chunk, dict) else None
     if isinstance(crypto, dict):
-        # With a separate key; its metadata are encrypted, too.
-        path = crypto[2].get(1) if isinstance(crypto.get(2), dict) else None
-        # With the key of a footer that is in plain text, they are not.
-        path = path or (metadata.get(3) if isinstance(metadata, dict) else None) or [leaf.get(4, b"")]
-        return ColumnChunk(_decode_name(path), 0, 0, 0, kind, width, True)
-    path, start, length = _get_field(metadata, 3, list), _get_field(metadata, 9, int), _get_field(metadata, 7, int)
-    first = metadata.get(11) if isinstance(metadata, dict) else None
-    # Some writers put 0 for no dictionary, and Arrow's for the first page of a column without rows.
-    start = min(start or first, first) if isinstance(first, int) and first > 0 else start
+        column_key = crypto.get(_ENCRYPTION_WITH_COLUMN_KEY)
+        # With a separate key the metadata are encrypted, too; with the key of a footer in plain text they are not.
+        path = column_key.get(_KEY_PATH_IN_SCHEMA) if isinstance(column_key, dict) else None
+        path = path or (metadata.get(_PATH_IN_SCHEMA) if isinstance(metadata, dict) else None) or [leaf.get(_NAME, b"")]
+        return ColumnChunk(_decode_name(path), 0, 0, 0, kind, width, is_encrypted=True)
+    path, values = _get_field(metadata, _PATH_IN_SCHEMA, list), _get_field(metadata, _NUM_VALUES, int)
+    start, length = _get_field(metadata, _DATA_PAGE_OFFSET, int), _get_field(metadata, _TOTAL_COMPRESSED_SIZE, int)
+    dictionary_start = metadata.get(_DICTIONARY_PAGE_OFFSET) if isinstance(metadata, dict) else None
+    # Some writers put 0 for no dictionary; Arrow's puts 0 for the data pages of a column without rows.
+    if isinstance(dictionary_start, int) and dictionary_start > 0:
+        start = min(start or dictionary_start, dictionary_start)
     if length and (start < len(_MAGIC) or length < 0 or start + length > size):
         raise ThriftError(f"a column lies outside of the file (got {length:,} bytes at byte {start:,})")
-    return ColumnChunk(_decode_name(path), start, length, _get_field(metadata, 5, int), kind, width, False)
+    return ColumnChunk(_decode_name(path), start, length, values, kind, width, is_encrypted=False)
 
 
 def _decode_name(path: Any) -> str:
-    first = path[0] if isinstance(path, list) and path and isinstance(path[0], bytes) else b""
-    return first.decode("utf-8", "surrogateescape")
+    """Return the first name in a path of the schema."""
+    name = path[0] if isinstance(path, list) and path and isinstance(path[0], bytes) else b""
+    return name.decode("utf-8", "surrogateescape")
 
 
-def _get_field(values: Any, number: int, kind: type) -> Any:
-    """Return the field of a number; ThriftError if it is absent or of another type."""
-    value = values.get(number) if isinstance(values, dict) else None
+def _get_field(fields: Any, number: int, kind: type) -> Any:
+    """Return a field of a struct by its number; ThriftError if it is missing or of another type."""
+    value = fields.get(number) if isinstance(fields, dict) else None
     if not isinstance(value, kind):
         raise ThriftError(f"its field {number} is missing")
     return value

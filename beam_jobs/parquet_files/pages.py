@@ -1,6 +1,7 @@
-"""The pages of a column, by their headers: the memory that reading them takes, before it is taken.
+"""The headers of a column's pages, from which the memory that reading takes is estimated before the column is read.
 
 A page of a few bytes may unpack to 2 GB, and a column of a few bytes may repeat one value of a dictionary a billion times.
+Constants are numbers of apache/parquet-format, src/main/thrift/parquet.thrift; those of fields have their names.
 """
 
 from __future__ import annotations
@@ -10,25 +11,31 @@ from typing import Any
 from beam_jobs.parquet_files.footer import ColumnChunk, make_damage_error
 from beam_jobs.parquet_files.thrift import CutError, Struct, ThriftError, read_struct
 from beam_jobs.references.reading import MOST_INPUT_BYTES
-from tpudata.errors import SourceError
+from tpudata.errors import CorruptionError, SourceError
 from tpudata.storage import is_remote, storage_for
 
-# Bytes that are read for a header. From an object store some pages come with it, as a request takes as long as some MB.
-_HEAD_BYTES, _REMOTE_HEAD_BYTES = 1 << 13, 1 << 22
-# Headers may contain a smallest and a largest value. pyarrow's limit.
-_MOST_HEAD_BYTES = 1 << 24
+# Bytes that are read for a header. A request to an object store takes as long as some MB, so these include some pages.
+_HEADER_BYTES, _REMOTE_HEADER_BYTES = 1 << 13, 1 << 22
+# Headers may contain a smallest and a largest value. pyarrow has this limit, too.
+_MOST_HEADER_BYTES = 1 << 24
+# Kinds of pages, and physical types.
 _DATA, _DICTIONARY, _DATA_V2 = 0, 2, 3
 _BYTE_ARRAY, _FIXED = 6, 7
-# Encodings by which a value takes its own bytes of the page, and those that refer to a dictionary.
+# Fields of a page's header, of a data page's header in it (DataPageHeader, DataPageHeaderV2), and of this.
+_TYPE, _UNCOMPRESSED_PAGE_SIZE, _COMPRESSED_PAGE_SIZE = 1, 2, 3
+_DATA_PAGE_HEADER, _DATA_PAGE_HEADER_V2 = 5, 8
+_NUM_VALUES, _ENCODING, _ENCODING_V2 = 1, 2, 4
+# Encodings that store each value's bytes in the page (PLAIN, DELTA_LENGTH_BYTE_ARRAY), and those that refer to a dictionary.
 _PLAIN = (0, 6)
 _DICTIONARY_ENCODINGS = (2, 8)
+# Bytes in memory of a number or a boolean, at most.
 _NUMBER_BYTES = 16
 # Bytes of a large page, and its largest plausible compression ratio: text reaches 10, and snappy and LZ4 at most 255.
 _LARGE_PAGE_BYTES, _MOST_RATIO = 1 << 26, 256
 
 
-def value_bytes(path: str, chunk: ColumnChunk) -> int:
-    """Return the bytes that a value of a column takes in memory: on average in its largest page, or at most.
+def estimate_value_bytes(path: str, chunk: ColumnChunk) -> int:
+    """Return the bytes that a value of a column takes in memory: its width if fixed, else an average or a bound for the worst page.
 
     Args:
         path: path of the file.
@@ -38,13 +45,13 @@ def value_bytes(path: str, chunk: ColumnChunk) -> int:
         CorruptionError: the header of a page is damaged, or is not in the file.
         SourceError: a page is too large to be unpacked.
     """
-    fixed = _NUMBER_BYTES if chunk.kind not in (_BYTE_ARRAY, _FIXED) else chunk.width if chunk.kind == _FIXED else 0
-    largest, dictionary, values_read = fixed, 0, 0
-    heads = _Heads(path, chunk)
+    fixed_bytes = _find_fixed_bytes(chunk)
+    largest, dictionary_bytes, values_read = fixed_bytes, 0, 0
+    headers = _HeaderReader(path, chunk)
     position, end = chunk.start, chunk.start + chunk.size
     while position < end and values_read < chunk.values:
-        head, after = heads.read(position)
-        kind, size, packed = (head.get(number) for number in (1, 2, 3))
+        header, page_start = headers.read(position)
+        kind, size, packed = (header.get(field) for field in (_TYPE, _UNCOMPRESSED_PAGE_SIZE, _COMPRESSED_PAGE_SIZE))
         if not isinstance(size, int) or not isinstance(packed, int) or size < 0 or packed < 0:
             raise make_damage_error(
                 path, f"column {chunk.column!r}: the header of the page at byte {position} has no sizes"
@@ -56,59 +63,72 @@ def value_bytes(path: str, chunk: ColumnChunk) -> int:
                 " Write the file with smaller pages or row groups."
             )
         if kind == _DICTIONARY:
-            dictionary = size
+            dictionary_bytes = size
         elif kind in (_DATA, _DATA_V2):
-            values, encoding = _parse_values(head, kind)
+            values, encoding = _parse_data_header(header, kind)
             values_read += values
-            if not fixed:
-                largest = max(largest, _estimate_bytes(size, values, encoding, dictionary))
-        position = after + packed
+            if not fixed_bytes:
+                largest = max(largest, _estimate_bytes(size, values, encoding, dictionary_bytes))
+        position = page_start + packed
     return largest
 
 
-def _estimate_bytes(size: int, values: int, encoding: Any, dictionary: int) -> int:
+def _find_fixed_bytes(chunk: ColumnChunk) -> int:
+    """Return the bytes of each value of a column; 0 if they vary in size."""
+    if chunk.kind == _BYTE_ARRAY:
+        return 0
+    return chunk.width if chunk.kind == _FIXED else _NUMBER_BYTES
+
+
+def _estimate_bytes(size: int, values: int, encoding: Any, dictionary_bytes: int) -> int:
+    """Return the bytes of a value of varying length in a data page of `size` bytes: the average, or at most."""
     if encoding in _DICTIONARY_ENCODINGS:
-        return dictionary
+        # All values may be the longest of the dictionary.
+        return dictionary_bytes
     # With any other encoding, such as prefix compression, each value may be as long as the page.
     return -(-size // values) if encoding in _PLAIN and values > 0 else size
 
 
-def _parse_values(head: Struct, kind: int) -> tuple[int, Any]:
-    """Return the number of values of a data page, and their encoding."""
-    inner = head.get(5 if kind == _DATA else 8)
-    inner = inner if isinstance(inner, dict) else {}
-    values = inner.get(1)
-    return values if isinstance(values, int) and values > 0 else 0, inner.get(2 if kind == _DATA else 4)
+def _parse_data_header(header: Struct, kind: int) -> tuple[int, Any]:
+    """Return the number of values of a data page, 0 if it is invalid, and their encoding."""
+    is_v2 = kind == _DATA_V2
+    data_header = header.get(_DATA_PAGE_HEADER_V2 if is_v2 else _DATA_PAGE_HEADER)
+    data_header = data_header if isinstance(data_header, dict) else {}
+    values = data_header.get(_NUM_VALUES)
+    encoding = data_header.get(_ENCODING_V2 if is_v2 else _ENCODING)
+    return values if isinstance(values, int) and values > 0 else 0, encoding
 
 
-class _Heads:
+class _HeaderReader:
     """Reader of the headers of a column's pages."""
 
     def __init__(self, path: str, chunk: ColumnChunk) -> None:
         self._path = path
         self._chunk = chunk
-        self._step = _REMOTE_HEAD_BYTES if is_remote(path) else _HEAD_BYTES
-        self._held, self._start = b"", 0
+        self._step = _REMOTE_HEADER_BYTES if is_remote(path) else _HEADER_BYTES
+        # Bytes of the file from byte `_start` on.
+        self._data, self._start = b"", 0
 
     def read(self, position: int) -> tuple[Struct, int]:
-        """Return the header of the page at a place of the file, and the place after it."""
+        """Return the header of the page at a byte of the file, and the byte after the header; CorruptionError if it is damaged."""
         length = self._step
         while True:
-            if not self._start <= position < self._start + len(self._held):
-                self._held, self._start = storage_for(self._path).read_range(self._path, position, length), position
+            if not self._start <= position < self._start + len(self._data):
+                self._data, self._start = storage_for(self._path).read_range(self._path, position, length), position
             try:
-                head, after = read_struct(self._held, position - self._start)
-                return head, self._start + after
+                header, header_end = read_struct(self._data, position - self._start)
+                return header, self._start + header_end
             except CutError as error:
+                # The data end inside the header: read again from its start, and if they began there, read more.
                 if self._start == position:
-                    if len(self._held) < length or length >= _MOST_HEAD_BYTES:
-                        raise self._describe_damage(position, error) from None
+                    if len(self._data) < length or length >= _MOST_HEADER_BYTES:
+                        raise self._make_error(position, error) from None
                     length *= 16
-                self._held = b""
+                self._data = b""
             except ThriftError as error:
-                raise self._describe_damage(position, error) from None
+                raise self._make_error(position, error) from None
 
-    def _describe_damage(self, position: int, error: ThriftError) -> Exception:
+    def _make_error(self, position: int, error: ThriftError) -> CorruptionError:
         return make_damage_error(
             self._path,
             f"column {self._chunk.column!r}: the header of the page at byte {position} cannot be read: {error}",

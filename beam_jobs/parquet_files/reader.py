@@ -10,11 +10,11 @@ import pyarrow  # type: ignore[import-untyped]
 from pyarrow import parquet
 
 from beam_jobs.parquet_files.footer import Footer, make_damage_error, make_encryption_error, read_footer
-from beam_jobs.parquet_files.pages import value_bytes
+from beam_jobs.parquet_files.pages import estimate_value_bytes
 from beam_jobs.references.ranged_file import open_ranged
 from tpudata.console.tables import count_text
 from tpudata.error_text.lines import one_line
-from tpudata.errors import SourceError
+from tpudata.errors import CorruptionError, SourceError
 
 # Most bytes of the values of a batch, unless one is larger.
 _BATCH_BYTES = 1 << 26
@@ -25,7 +25,7 @@ class ParquetReader:
 
     Args:
         path: path of the file.
-        footer: its footer, which pyarrow's accessors of a damaged one must not be asked for.
+        footer: its footer. pyarrow's own accessors abort the process if the footer is damaged.
         file: the file, open in pyarrow.
 
     Attributes:
@@ -39,62 +39,65 @@ class ParquetReader:
         self._path = path
         self._file = file
 
-    def batches(self, group: int, names: Sequence[str], most_rows: int) -> Iterator[Any]:
-        """Yield the rows of a row group in batches of 64 MB at most, or of one row.
+    def read_batches(self, group: int, names: Sequence[str], most_rows: int) -> Iterator[Any]:
+        """Yield the rows of a row group in record batches of pyarrow, each of at most 64 MB or of one row.
 
         Args:
             group: index of the row group.
             names: the columns, or `COLUMN.FIELD` for a field of a struct.
-            most_rows: rows of a batch.
+            most_rows: most rows of a batch.
 
         Raises:
-            CorruptionError: a column is truncated or damaged (names it, if it is known), or rows are missing.
+            CorruptionError: a column is truncated or damaged (names it if it is known), or the number of rows is wrong.
             SourceError: a column is encrypted, or a page is too large.
         """
-        rows = self._count_batch_rows(group, names, most_rows)
-        read, expected = 0, self.footer.groups[group].rows
-        for batch in self._read(group, names, rows):
-            read += batch.num_rows
-            if read > expected:
+        batch_rows = self._count_batch_rows(group, names, most_rows)
+        rows_read, expected = 0, self.footer.groups[group].rows
+        for batch in self._read(group, names, batch_rows):
+            rows_read += batch.num_rows
+            if rows_read > expected:
                 break
             yield batch
-        if read != expected:
-            got = "more rows" if read > expected else count_text(read, "row")
+        if rows_read != expected:
+            got = "more rows" if rows_read > expected else count_text(rows_read, "row")
             raise make_damage_error(self._path, f"row group {group} has {got} (expected {expected:,})")
 
     def check(self, group: int, names: Sequence[str], most_rows: int) -> None:
-        """Read the columns of a row group, and raise what `batches` would raise."""
-        for _ in self.batches(group, names, most_rows):
+        """Read the columns of a row group, only to raise what `read_batches` raises."""
+        for _ in self.read_batches(group, names, most_rows):
             pass
 
     def _count_batch_rows(self, group: int, names: Sequence[str], most_rows: int) -> int:
         """Return the rows of a batch: `most_rows`, or as many as fit into 64 MB; SourceError if a column is encrypted."""
-        total = 0
+        row_bytes = 0
         structs = {name.partition(".")[0] for name in names}
         for chunk in self.footer.groups[group].chunks:
             if chunk.column in names or chunk.column in structs:
                 if chunk.is_encrypted:
                     raise make_encryption_error(self._path, chunk.column)
-                total += value_bytes(self._path, chunk)
-        return max(1, min(most_rows, _BATCH_BYTES // max(1, total)))
+                row_bytes += estimate_value_bytes(self._path, chunk)
+        return max(1, min(most_rows, _BATCH_BYTES // max(1, row_bytes)))
 
-    def _read(self, group: int, names: Sequence[str], rows: int) -> Iterator[Any]:
+    def _read(self, group: int, names: Sequence[str], batch_rows: int) -> Iterator[Any]:
         """Yield batches of columns; if reading fails, read the columns one by one, so that the error names the damaged one."""
         try:
-            yield from self._file.iter_batches(rows, row_groups=[group], columns=list(names), use_threads=False)
+            yield from self._file.iter_batches(batch_rows, row_groups=[group], columns=list(names), use_threads=False)
         except MemoryError:
+            # Some of pyarrow's exceptions are MemoryErrors, and the file is not to blame.
             raise
         except (pyarrow.ArrowException, OSError) as error:
+            if len(names) == 1:
+                raise _make_read_error(self._path, error, f"column {names[0]!r}: ") from None
             # pyarrow does not name the column, so each is read again.
-            for name in names if len(names) > 1 else ():
-                for _ in self._read(group, [name], rows):
+            for name in names:
+                for _ in self._read(group, [name], batch_rows):
                     pass
-            raise _read_error(self._path, error, f"column {names[0]!r}: " if len(names) == 1 else "") from None
+            raise _make_read_error(self._path, error) from None
 
 
 @contextlib.contextmanager
 def open_parquet(path: str, size: int) -> Iterator[ParquetReader]:
-    """Yield a Parquet file, local or on gs://.
+    """Yield an open Parquet file, local or on gs://.
 
     Args:
         path: path of the file.
@@ -102,29 +105,29 @@ def open_parquet(path: str, size: int) -> Iterator[ParquetReader]:
 
     Raises:
         CorruptionError: the file is truncated or damaged.
-        SourceError: it is encrypted, or of a form that pyarrow does not read.
+        SourceError: the file is encrypted, has a column name that is not UTF-8, or a form that pyarrow does not read.
     """
     footer = read_footer(path, size)
     with open_ranged(path, size) as raw:
         try:
             file = parquet.ParquetFile(raw, pre_buffer=False, page_checksum_verification=True)
-            counts = (file.metadata.num_row_groups, file.metadata.num_rows)
+            groups, rows = file.metadata.num_row_groups, file.metadata.num_rows
             reader = ParquetReader(path, footer, file)
         except MemoryError:
             raise
         except UnicodeDecodeError:
             raise SourceError(f"{path}: the name of a column is not UTF-8. Rename the column.") from None
         except (pyarrow.ArrowException, OSError) as error:
-            raise _read_error(path, error) from None
-        if counts != (len(footer.groups), footer.rows):
+            raise _make_read_error(path, error) from None
+        if (groups, rows) != (len(footer.groups), footer.rows):
             raise make_damage_error(
-                path,
-                f"pyarrow finds {count_text(counts[0], 'row group')} of {count_text(counts[1], 'row')} in its footer",
+                path, f"pyarrow finds {count_text(groups, 'row group')} of {count_text(rows, 'row')} in its footer"
             )
         yield reader
 
 
-def _read_error(path: str, error: Exception, origin: str = "") -> Exception:
+def _make_read_error(path: str, error: Exception, origin: str = "") -> CorruptionError | SourceError:
+    """Return the error for one of pyarrow's: SourceError if pyarrow does not support the file, else CorruptionError."""
     reason = f"{origin}{one_line(error)}"
     if isinstance(error, pyarrow.ArrowNotImplementedError):
         return SourceError(f"{path} is of a form of Parquet that pyarrow does not read: {reason}. Write it again.")

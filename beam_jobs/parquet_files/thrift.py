@@ -1,6 +1,6 @@
 """Structs of Thrift's compact protocol, in which Parquet writes its footer and the headers of its pages.
 
-pyarrow's accessors of a damaged footer abort the process, so the footer is read here first. Source: Apache Thrift,
+pyarrow aborts the process when it is asked about a damaged footer, so the footer is read here first. Source: Apache Thrift,
 doc/specs/thrift-compact-protocol.md.
 """
 
@@ -19,7 +19,7 @@ _VARINT_BITS = 64
 
 
 class ThriftError(ValueError):
-    """Bytes are not a struct of Thrift."""
+    """The bytes are not a Thrift struct."""
 
 
 class CutError(ThriftError):
@@ -30,19 +30,19 @@ def read_struct(data: bytes, position: int = 0) -> tuple[Struct, int]:
     """Return a struct and the position after it.
 
     Args:
-        data: bytes that contain it.
+        data: bytes that contain the struct.
         position: offset at which it begins.
 
     Returns:
-        The values by number of their field: integers, booleans, bytes, lists, dicts for maps and structs; and the position.
+        The values by the number of their field: integers, booleans, bytes, lists, and dicts for maps and structs; and the position.
 
     Raises:
-        CutError: the bytes end inside it.
-        ThriftError: they are not a struct.
+        CutError: the bytes end inside the struct.
+        ThriftError: the bytes are not a struct.
     """
     reader = _ThriftReader(data, position)
     try:
-        return reader.struct(0), reader.position
+        return reader.read_struct(depth=0), reader.position
     except IndexError:
         raise CutError("it ends too soon") from None
 
@@ -52,16 +52,20 @@ class _ThriftReader:
         self._data = data
         self.position = position
 
-    def struct(self, depth: int) -> Struct:
-        """Return the fields of a struct by number; booleans are in the field's header."""
+    def read_struct(self, depth: int) -> Struct:
+        """Return the fields of a struct by number; IndexError if the bytes end at the header of a field.
+
+        A field's header has the difference of its number from the one before, or 0 if the number follows, and the type of its
+        value; a boolean is its type. A header of 0 ends the struct.
+        """
         if depth > _MOST_DEPTH:
             raise ThriftError("it is nested too deep")
         values: Struct = {}
-        data, number = self._data, 0
-        while head := data[self.position]:
+        number = 0
+        while header := self._data[self.position]:
             self.position += 1
-            number = number + (head >> 4) if head >> 4 else self._read_integer()
-            kind = head & 15
+            difference, kind = header >> 4, header & 15
+            number = number + difference if difference else self._read_integer()
             values[number] = kind == _TRUE if kind in (_TRUE, _FALSE) else self._read_value(kind, depth + 1)
         self.position += 1
         return values
@@ -73,41 +77,44 @@ class _ThriftReader:
         if kind == _BINARY:
             return self._take(self._read_varint())
         if kind == _STRUCT:
-            return self.struct(depth)
+            return self.read_struct(depth)
         if kind in (_LIST, _SET):
             return self._read_list(depth)
         if kind == _MAP:
             return self._read_map(depth)
         if kind in (_TRUE, _FALSE):
-            # An element of a list.
+            # An element of a list or a map; those of structs are in the headers of fields.
             return self._take(1) == b"\x01"
         if kind in _FIXED:
             return self._take(_FIXED[kind])
         raise ThriftError(f"unknown type {kind} at byte {self.position}")
 
     def _read_list(self, depth: int) -> list[Any]:
-        head = self._data[self.position]
+        header = self._data[self.position]
         self.position += 1
-        size = self._check_count(head >> 4 if head >> 4 < 15 else self._read_varint())
+        short_count, kind = header >> 4, header & 15
+        # 15 stands for a count that follows.
+        count = self._check_count(short_count if short_count < 15 else self._read_varint())
         if depth > _MOST_DEPTH:
             raise ThriftError("it is nested too deep")
-        return [self._read_value(head & 15, depth + 1) for _ in range(size)]
+        return [self._read_value(kind, depth + 1) for _ in range(count)]
 
     def _read_map(self, depth: int) -> dict[Any, Any]:
         """Return a map; ThriftError if its keys are containers or structs, or it is nested too deep."""
-        size = self._check_count(self._read_varint())
-        if not size:
+        count = self._check_count(self._read_varint())
+        if not count:
             return {}
         kinds = self._take(1)[0]
-        if depth > _MOST_DEPTH or kinds >> 4 in (_LIST, _SET, _MAP, _STRUCT):
+        key_kind, value_kind = kinds >> 4, kinds & 15
+        if depth > _MOST_DEPTH or key_kind in (_LIST, _SET, _MAP, _STRUCT):
             raise ThriftError("a map, which no structure of Parquet has")
-        return {self._read_value(kinds >> 4, depth + 1): self._read_value(kinds & 15, depth + 1) for _ in range(size)}
+        return {self._read_value(key_kind, depth + 1): self._read_value(value_kind, depth + 1) for _ in range(count)}
 
-    def _check_count(self, size: int) -> int:
-        """Return a number of elements, each of which has a byte at least."""
-        if size > len(self._data) - self.position:
+    def _check_count(self, count: int) -> int:
+        """Return a number of elements; CutError if the bytes end before them, since each has at least one byte."""
+        if count > len(self._data) - self.position:
             raise CutError("it ends too soon")
-        return size
+        return count
 
     def _take(self, size: int) -> bytes:
         begin, self.position = self.position, self.position + size
@@ -131,5 +138,6 @@ class _ThriftReader:
                 raise ThriftError(f"a number of more than 64 bits at byte {self.position}")
 
     def _read_integer(self) -> int:
-        value = self._read_varint()
-        return value >> 1 ^ -(value & 1)
+        """Return a signed integer in zigzag encoding: 0, -1, 1, -2 and so on are 0, 1, 2, 3."""
+        zigzag = self._read_varint()
+        return zigzag >> 1 ^ -(zigzag & 1)

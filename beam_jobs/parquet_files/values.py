@@ -11,9 +11,9 @@
     decimal                    12.50                                     12.5
     dictionary, extension      as the type of its values                 the same
 
-    list of text or numbers    a list of them, if one is asked for       the same
+    list of text or numbers    a list of these                           the same
 
-Maps and structs are neither.
+Maps and structs are converted only in columns of chats.
 """
 
 from __future__ import annotations
@@ -30,18 +30,15 @@ _DAY_MILLISECONDS = 86_400_000
 
 
 class UnreadableValue(NamedTuple):
-    """Stand-in for a value that cannot be read.
+    """Placeholder for a value that cannot be read.
 
     Attributes:
-        problem: why, in a few words.
-        detail: more on it, with the fix.
+        problem: why it cannot be read, in a few words.
+        detail: the place of the problem, or its fix.
     """
 
     problem: str
     detail: str
-
-
-UNREADABLE: type = UnreadableValue
 
 
 def is_supported_type(kind: Any) -> bool:
@@ -62,7 +59,7 @@ def is_supported_type(kind: Any) -> bool:
 
 
 def is_list(kind: Any) -> bool:
-    """Return whether values of a type of pyarrow are lists of text or numbers."""
+    """Return whether values of a pyarrow type are lists of text or numbers."""
     if not (types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)):
         return False
     element_type = kind.value_type
@@ -70,8 +67,8 @@ def is_list(kind: Any) -> bool:
     return bool(is_text or types.is_integer(element_type) or types.is_floating(element_type))
 
 
-def column_values(column: Any, *, as_text: bool = True, replace_invalid: bool = False) -> list[Any]:
-    """Return the values of an array: strings, numbers, booleans, None for null, and `UnreadableValue`.
+def convert_column(column: Any, *, as_text: bool = True, replace_invalid: bool = False) -> list[Any]:
+    """Return the values of a column: strings, numbers, booleans, lists, None for null, and `UnreadableValue`.
 
     Args:
         column: an array of pyarrow of a type for which `is_supported_type` or `is_list` is true, or of chats.
@@ -90,15 +87,21 @@ def column_values(column: Any, *, as_text: bool = True, replace_invalid: bool = 
     if types.is_duration(kind):
         return list(column.cast(pyarrow.int64()).to_pylist())
     if types.is_temporal(kind):
-        return _format_times(column) if as_text else _number_times(column)
+        return _format_times(column) if as_text else _count_times(column)
     if types.is_float16(kind):
+        # pyarrow's float16 scalars become numpy's.
         column = pyarrow.array(np.asarray(column.to_pylist(), np.float64), mask=np.asarray(column.is_null()))
     return list(column.to_pylist())
 
 
 def _convert_nested(column: Any, errors: str) -> list[Any]:
-    """Return lists and structs as Python values, with an UnreadableValue for each that is not UTF-8."""
-    # Skip lists of text or numbers: they have no bytes, and decoding would take half as long again.
+    """Return lists and structs as Python values, with an UnreadableValue for each that is not UTF-8.
+
+    Args:
+        column: an array of pyarrow.
+        errors: how to decode bytes, "strict" or "replace".
+    """
+    # Lists of text or numbers have no bytes, and looking for them would take half as long again.
     has_bytes = not is_list(column.type)
     values: list[Any] = []
     for value in column:
@@ -111,7 +114,7 @@ def _convert_nested(column: Any, errors: str) -> list[Any]:
 
 
 def _decode_nested(value: Any, errors: str) -> Any:
-    """Return a value with the bytes in it, also in lists and dicts, decoded as UTF-8; UnicodeDecodeError by `errors`."""
+    """Return a value with the bytes in it, also in lists and dicts, decoded as UTF-8; UnicodeDecodeError if `errors` is strict."""
     if isinstance(value, bytes):
         return value.decode("utf-8", errors)
     if isinstance(value, dict):
@@ -162,30 +165,31 @@ def _decode_text(value: bytes, replace_invalid: bool) -> str | UnreadableValue:
 def _convert_decimal(value: decimal.Decimal | None, as_text: bool) -> str | int | None:
     if value is None:
         return None
-    # Whole numbers are exact as such; others are parsed as text is.
+    # A whole number is exact as an int. Others stay text, which the caller parses like text.
     return int(value) if not as_text and value == value.to_integral_value() else f"{value:f}"
 
 
 def _format_times(column: Any) -> list[Any]:
-    """Return dates and times in ISO 8601; `UnreadableValue` for those that have no date in it."""
+    """Return dates and times in ISO 8601, None for null, and `UnreadableValue` for times that ISO 8601 cannot express."""
     if types.is_timestamp(column.type) and column.type.tz is not None:
         # The count is in UTC; the zone is only for display.
         column = column.cast(pyarrow.timestamp(column.type.unit, "UTC"))
     if types.is_date64(column.type):
         column = column.cast(pyarrow.timestamp("ms")).cast(pyarrow.date32())
-    texts = column.cast(pyarrow.string()).to_pylist()
-    return [
-        UnreadableValue("a time cannot be read", f"{text.strip('<>')}. Store it as a string or number")
-        if text is not None and text.startswith("<")
-        else text and text.replace(" ", "T")
-        for text in texts
-    ]
+    return [None if text is None else _format_time(text) for text in column.cast(pyarrow.string()).to_pylist()]
 
 
-def _number_times(column: Any) -> list[int | None]:
+def _format_time(text: str) -> str | UnreadableValue:
+    """Return a time that pyarrow has formatted in ISO 8601; pyarrow puts `<value out of range: ...>` for one without a date."""
+    if text.startswith("<"):
+        return UnreadableValue("a time cannot be read", f"{text.strip('<>')}. Store it as a string or number")
+    return text.replace(" ", "T")
+
+
+def _count_times(column: Any) -> list[int | None]:
+    """Return dates as days, and times as counts of the column's unit; None for null."""
     if types.is_date64(column.type):
-        return [
-            value if value is None else value // _DAY_MILLISECONDS for value in column.cast(pyarrow.int64()).to_pylist()
-        ]
+        milliseconds = column.cast(pyarrow.int64()).to_pylist()
+        return [None if count is None else count // _DAY_MILLISECONDS for count in milliseconds]
     is_narrow = types.is_date32(column.type) or types.is_time32(column.type)
     return list(column.cast(pyarrow.int32() if is_narrow else pyarrow.int64()).to_pylist())

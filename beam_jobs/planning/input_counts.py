@@ -1,4 +1,4 @@
-"""Counts of a conversion's inputs that get no record, and what else was noted of the input."""
+"""Counts of a conversion's inputs that get no record, and notes about its input."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class InputCounts:
     Attributes:
         ignored: files that were skipped by their names.
         rejected: records that were rejected before the plan, by kind.
-        duplicates: inputs that were planned and then omitted, by split: their number and bytes.
+        duplicates: by split, (number, bytes) of inputs that were planned and then omitted.
         notes: notes of the source.
         classes: class names that occur, by split.
     """
@@ -34,8 +34,8 @@ class InputCounts:
         self.ignored += part.ignored
         self.rejected = dict(Counter(self.rejected) + Counter(part.rejected))
         for split, (count, size) in part.duplicates.items():
-            before = self.duplicates.get(split, (0, 0))
-            self.duplicates[split] = before[0] + count, before[1] + size
+            earlier_count, earlier_size = self.duplicates.get(split, (0, 0))
+            self.duplicates[split] = earlier_count + count, earlier_size + size
         self.notes.merge(part.notes)
         for split, names in part.classes.items():
             self.classes.setdefault(split, set()).update(names)

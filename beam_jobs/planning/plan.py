@@ -1,9 +1,9 @@
 """The shard plan: the number of shards, and the assignment of records to them.
 
-Records are placed by their position in the order (see beam_jobs.references.record_order). Cutting its range into equal parts
-would give shards of unequal size, so a first pass adds up the bytes of narrow parts (see beam_jobs.planning.tally), and the
-shards are cut between these. That pass gives the same result on any worker, and determines the number and the names of all shards
-before the first one is written.
+Records are assigned to shards by their position in the order (see beam_jobs.references.record_order). Equal parts of the range of
+positions would give shards of unequal size, so a first pass adds up the bytes of narrow parts, called buckets (see
+beam_jobs.planning.tally), and shards begin and end between these. That pass gives the same result on any worker, and determines
+the number and the names of all shards before the first one is written.
 """
 
 from __future__ import annotations
@@ -26,11 +26,13 @@ from tpudata.format import shard_name
 from tpudata.format.layout import PLAIN_SUFFIX, shard_prefix
 from tpudata.format.tfrecord.framing import FRAME_BYTES
 
-# Buckets of a shard: a cut is off by half a bucket at most, 3 % of the shard.
+# Parts of buckets in a shard: its ends are off by at most half a part, 3 % of the shard.
 _SHARD_BUCKETS = 16
-# Shuffled records are spread evenly within a bucket, so shards of this many records that cut buckets vary by 6 %.
+# Fewest records of a shard that begins inside a bucket: shuffled records are spread evenly in it, so sizes of such shards vary by
+# 6 %.
 _EVEN_RECORDS = 256
 _BUCKETS = 1 << BUCKET_BITS
+# Most shards of a group, and references that a group holds.
 _GROUP_SHARDS = 64
 _GROUP_REFERENCES = 1 << 16
 
@@ -60,11 +62,11 @@ class SplitPlan:
 
     @property
     def group_width(self) -> int:
-        """Number of neighbouring shards that are grouped at once: as many as hold some 64,000 references, 64 at most."""
+        """Number of neighbouring shards in a group: as many as hold about 64,000 references, but at most 64."""
         return max(1, min(_GROUP_SHARDS, _GROUP_REFERENCES * self.count // self.records))
 
     def find_shards(self, positions: Positions) -> npt.NDArray[np.intp]:
-        """Return the shard that holds each of the positions [n], counted from 0."""
+        """Return the index of the shard that holds each of the positions: intp [n] for uint64 [n]."""
         return np.searchsorted(self._starts, positions, side="right")
 
 
@@ -74,11 +76,11 @@ class Plan:
 
     Attributes:
         splits: plans of the splits by name.
-        files: number of input records.
-        bytes: total size of the input records.
-        fingerprint: digest of all keys and sizes, in any order.
+        files: number of inputs.
+        bytes: total size of the inputs.
+        fingerprint: digest of all keys and sizes, which does not depend on their order.
         suffix: ending of the shards' names.
-        warnings: noteworthy facts about the input, by kind; see `warning_lines`.
+        warnings: noteworthy facts about the input, by kind; see `beam_jobs.planning.warning_lines`.
     """
 
     splits: dict[str, SplitPlan]
@@ -128,14 +130,14 @@ def make_plan(
     overhead: int,
     omitted: Mapping[str, tuple[int, int]] | None = None,
 ) -> Plan:
-    """Choose the number of shards of each split, and cut its positions into shards.
+    """Choose the number of shards of each split, and divide its positions into shards.
 
     Args:
         tally: tally of all references.
-        ratios: by split, bytes of a record's content in a shard over its bytes in the input; 1 if a split is not named.
+        ratios: by split, bytes of a record's content in a shard over its bytes in the input; 1 for a split without one.
         options: options with the size or number of shards.
         overhead: bytes of a record in a shard in addition to its content and its texts.
-        omitted: by split, number of omitted records, and their bytes in the input.
+        omitted: by split, (number, bytes in the input) of references whose records will be omitted.
 
     Raises:
         SourceError: there is nothing to convert.
@@ -143,37 +145,47 @@ def make_plan(
     """
     if not tally.splits:
         raise SourceError(f"{options.input}: no files to convert, or only empty ones. Check the path.")
-    splits = {split: tally.buckets(split) for split in tally.splits}
-    files = sum(int(buckets.records.sum()) for buckets in splits.values())
-    empty = set(options.split.shares if options.split else ()) - set(splits)
-    if empty:
+    buckets_by_split = {split: tally.add_up_buckets(split) for split in tally.splits}
+    inputs = sum(int(buckets.records.sum()) for buckets in buckets_by_split.values())
+    empty_splits = set(options.split.shares if options.split else ()) - set(buckets_by_split)
+    if empty_splits:
         raise SourceError(
-            f"--split: no record falls into {', '.join(sorted(empty))}; the input has {files}. Give it a larger share, or"
-            " add records."
+            f"--split: no record falls into {', '.join(sorted(empty_splits))}; the input has {inputs}. Give it a larger share,"
+            " or add records."
         )
     plans = {}
-    for split, buckets in splits.items():
+    for split, buckets in buckets_by_split.items():
         records = int(buckets.records.sum())
-        content = np.rint(buckets.bytes * ratios.get(split, 1.0)).astype(np.int64)
-        sizes = content + buckets.texts + buckets.records * (overhead + FRAME_BYTES)
-        if omitted and split in omitted:
-            # The positions of omitted records are unknown here; assume that they are spread like the others.
-            omissions, omitted_bytes = omitted[split]
-            share = (omitted_bytes * ratios.get(split, 1.0) + omissions * (overhead + FRAME_BYTES)) / int(sizes.sum())
-            sizes = np.rint(sizes * max(0.0, 1 - share)).astype(np.int64)
+        sizes = _estimate_sizes(buckets, ratios.get(split, 1.0), overhead, (omitted or {}).get(split))
         size = int(sizes.sum())
         count = options.num_shards or _choose_shard_count(size, options)
         starts = buckets.starts
+        # Shards of fewer than 4 buckets would differ too much in size.
         if options.shuffle and count * 4 > _BUCKETS:
             starts, sizes = _divide_buckets(buckets, sizes, split, count)
-        cuts = cut(sizes, count)
-        _check_count(split, records, len(cuts) + 1, options)
-        plans[split] = SplitPlan(records, size, tuple(starts[cuts].tolist()))
-    return Plan(plans, files, tally.bytes, tally.fingerprint)
+        first_buckets = cut_buckets(sizes, count)
+        _check_count(split, records, len(first_buckets) + 1, options)
+        plans[split] = SplitPlan(records, size, tuple(starts[first_buckets].tolist()))
+    return Plan(plans, inputs, tally.bytes, tally.fingerprint)
+
+
+def _estimate_sizes(
+    buckets: Buckets, ratio: float, overhead: int, omitted: tuple[int, int] | None
+) -> npt.NDArray[np.int64]:
+    """Return the bytes of each bucket's records in shards, int64 [n]; the arguments are those of `make_plan` for one split."""
+    content = np.rint(buckets.bytes * ratio).astype(np.int64)
+    sizes: npt.NDArray[np.int64] = content + buckets.texts + buckets.records * (overhead + FRAME_BYTES)
+    if omitted is None:
+        return sizes
+    # The positions of omitted records are unknown here; assume that they are spread like the others.
+    omitted_records, omitted_bytes = omitted
+    omitted_share = (omitted_bytes * ratio + omitted_records * (overhead + FRAME_BYTES)) / int(sizes.sum())
+    remaining: npt.NDArray[np.int64] = np.rint(sizes * max(0.0, 1 - omitted_share)).astype(np.int64)
+    return remaining
 
 
 def _choose_shard_count(size: int, options: ConvertOptions) -> int:
-    """Return the number of shards, a multiple of the required one, with sizes nearest to the target."""
+    """Return the number of shards whose sizes are nearest to the target; a multiple of `shards_multiple_of`."""
     multiple = options.shards_multiple_of
     return max(1, round(size / options.shard_bytes / multiple)) * multiple
 
@@ -181,14 +193,16 @@ def _choose_shard_count(size: int, options: ConvertOptions) -> int:
 def _divide_buckets(
     buckets: Buckets, sizes: npt.NDArray[np.int64], split: str, count: int
 ) -> tuple[Positions, npt.NDArray[np.int64]]:
-    """Return the starts and the bytes of equal parts of buckets, sixteen for each of `count` shards.
+    """Return the starts and the bytes of equal parts of buckets, at least 16 for each of `count` shards.
 
     Raises:
         UsageError: shards would have so few records that one could be empty.
     """
+    # Each bucket is divided into 2**bits parts.
     bits = (count * _SHARD_BUCKETS - 1 >> BUCKET_BITS).bit_length()
-    fewest = int(buckets.records.min()) * _BUCKETS if len(buckets.starts) == _BUCKETS else 0
-    if fewest < count * _EVEN_RECORDS:
+    # Records if all buckets had as few as the emptiest; a bucket without any is not listed.
+    fewest_records = int(buckets.records.min()) * _BUCKETS if len(buckets.starts) == _BUCKETS else 0
+    if fewest_records < count * _EVEN_RECORDS:
         raise UsageError(
             f"split {split}: {count_text(count, 'shard')} of {count_text(int(buckets.records.sum()), 'record')} (expected"
             f" {count_text(_BUCKETS // 4, 'shard')} or fewer, or {count_text(_EVEN_RECORDS, 'record')} in each). Give a larger"
@@ -203,7 +217,7 @@ def _divide_buckets(
 
 
 def _check_count(split: str, records: int, count: int, options: ConvertOptions) -> None:
-    """Raise UsageError if a split cannot have the requested number of shards."""
+    """Raise UsageError if `count`, the most shards that a split can fill, is not the requested number or multiple."""
     requested, multiple = options.num_shards, options.shards_multiple_of
     if requested and count < requested:
         raise UsageError(
@@ -217,24 +231,24 @@ def _check_count(split: str, records: int, count: int, options: ConvertOptions) 
         )
 
 
-def cut(sizes: npt.NDArray[np.int64], count: int) -> npt.NDArray[np.intp]:
-    """Cut buckets into runs of about equal bytes, none of them empty.
+def cut_buckets(sizes: npt.NDArray[np.int64], count: int) -> npt.NDArray[np.intp]:
+    """Divide buckets into runs of about equal bytes, each of at least one bucket.
 
     Args:
-        sizes: int64 [buckets], bytes of each, more than 0.
-        count: number of runs; fewer are returned if there are fewer buckets.
+        sizes: int64 [buckets]: bytes of each, more than 0.
+        count: number of runs; there are fewer if there are fewer buckets.
 
     Returns:
-        The first bucket of each run but the first, ascending.
+        The index of the first bucket of each run but the first, ascending.
     """
     count = min(count, len(sizes))
     ends = np.cumsum(sizes)
     order = np.arange(1, count)
     targets = order * (int(ends[-1]) / count)
-    # The number of buckets before each cut: the cut nearest to its target ...
-    after = np.searchsorted(ends, targets)
-    before = np.where(after > 0, ends[after - 1], 0)
-    cuts = after + (ends[after] - targets < targets - before)
-    # ... moved if necessary, so that every run has a bucket: cuts ascend, and leave one for each later run.
-    cuts = np.maximum.accumulate(np.maximum(cuts, 1) - order) + order
-    return np.minimum(cuts, len(sizes) - count + order)
+    # The bucket that contains each target; a run begins with it or with the next one, whichever is nearer.
+    containing = np.searchsorted(ends, targets)
+    begins = np.where(containing > 0, ends[containing - 1], 0)
+    firsts = containing + (ends[containing] - targets < targets - begins)
+    # Moved so that every run has a bucket: they ascend by at least one, and leave a bucket for each later run.
+    firsts = np.maximum.accumulate(np.maximum(firsts, 1) - order) + order
+    return np.minimum(firsts, len(sizes) - count + order)

@@ -1,7 +1,7 @@
 """Warnings of a conversion: a line for each surprising fact about its input, with the option that changes it.
 
-They follow from the notes of the listing, the classes by split, and the attributes of the source,
-so they are the same on every engine and in a dry run.
+They are derived only from the notes of the listing, the classes by split, and the attributes of the source, so they are the same
+on every engine and in a dry run.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from beam_jobs.sources.options import SourceOptions
 from beam_jobs.sources.source import ScannedSource, Source
 from tpudata.console.tables import count_text
 
-# Names that folders of images have next to folders of something else, and classes hardly.
+# Names of folders that hold a kind of files, such as images next to masks; hardly any class has such a name.
 _KINDS_OF_FILES = frozenset(
     f"{name}{plural}"
     for name in (
@@ -37,7 +37,7 @@ _KINDS_OF_FILES = frozenset(
     )
     for plural in ("", "s")
 )
-# A split's name, and anything but a letter after it: train2017, test1, val_images.
+# A split's name, perhaps followed by anything that does not begin with a letter: train2017, test1, val_images.
 _LIKE_A_SPLIT = re.compile(r"(train(ing)?|val(id(ation)?)?|dev|test(ing)?)([^a-z].*)?", re.IGNORECASE | re.DOTALL)
 # Classes look like captions if they are more than half as many as the records, and there are this many records, or blanks in at
 # least half of the classes.
@@ -50,11 +50,11 @@ class InputFacts:
     """Facts about an input before it is listed.
 
     Attributes:
-        splits: splits in the names of the input.
-        classes: class names that are known.
-        has_folders: whether classes are named by folders.
-        is_ordered: whether a flag determines the numbering of classes.
-        needs_classes: whether a dataset without any class is an error: its source has declared some.
+        splits: splits that names of the input's files or folders say.
+        classes: class names that are known before the listing.
+        has_folders: whether the names of classes are those of folders.
+        is_ordered: whether a flag determines the numbers of classes.
+        needs_classes: whether a dataset without any class is an error, since its source has declared some.
     """
 
     splits: frozenset[str] = frozenset()
@@ -64,19 +64,18 @@ class InputFacts:
     needs_classes: bool = False
 
     @classmethod
-    def of(cls, source: Source, options: SourceOptions | TextLabelOptions) -> InputFacts:
-        """Return the facts that a source has."""
-        is_ordered = options.labels_file is not None or options.label_type is not None
+    def from_source(cls, source: Source, options: SourceOptions | TextLabelOptions) -> InputFacts:
+        """Return the facts that the attributes of a source and the options give."""
         return cls(
             source.named_splits,
             () if source.labels is None else source.labels.names,
-            source.has_classes and source.folder_classes,
-            is_ordered,
-            source.has_classes and source.annotations is None and not isinstance(source, ScannedSource),
+            has_folders=source.has_classes and source.folder_classes,
+            is_ordered=options.labels_file is not None or options.label_type is not None,
+            needs_classes=source.has_classes and source.annotations is None and not isinstance(source, ScannedSource),
         )
 
 
-def warning_lines(
+def list_warnings(
     facts: InputFacts, counts: InputCounts, records: Mapping[str, int], known_names: Set[str] | None
 ) -> dict[str, str]:
     """Return the warnings by kind, in the order in which they are printed.
@@ -85,14 +84,14 @@ def warning_lines(
         facts: facts about the input.
         counts: counts of the listing.
         records: number of records by split.
-        known_names: classes of the dataset that these are added to, which has other records of the splits and classes; None if they
-            make one.
+        known_names: classes of the dataset that an append adds to, which has other records of the splits and classes; None without
+            one.
     """
     lines = _describe_notes(counts.notes)
     lines |= _warn_of_captions(counts, sum(records.values()))
     names = set(facts.classes).union(*counts.classes.values())
     if not facts.is_ordered:
-        lines |= _warn_of_alike(names, known_names or frozenset())
+        lines |= _warn_of_similar_names(names, known_names or frozenset())
     if known_names is None:
         lines |= _warn_of_folders(facts, names)
         lines |= _warn_of_splits(facts, counts.classes, records)
@@ -100,18 +99,18 @@ def warning_lines(
 
 
 def _describe_notes(source_notes: notes.Notes) -> dict[str, str]:
-    """Return the warnings that follow from notes of the listing, by kind."""
+    """Return a warning for each kind of notes of the listing, by kind."""
     lines = {}
     if columns := source_notes.examples(notes.COLUMNS):
         lines[notes.COLUMNS] = (
             f"columns that are not stored: {_join_names(columns)}; pass --field NAME:KIND to store one of text, of numbers or"
             " of lists"
         )
-    lines_of, rows = source_notes.examples(notes.FOUND_LINES), source_notes.examples(notes.FOUND_ROWS)
-    if lines_of and rows:
+    line_files, row_files = source_notes.examples(notes.FOUND_LINES), source_notes.examples(notes.FOUND_ROWS)
+    if line_files and row_files:
         lines[notes.FOUND_LINES] = (
-            f"files that were read as lines, next to files of rows such as {rows[0]}: {_join_names(lines_of)}; name the files of"
-            f" rows by a pattern, such as --input 'DIR/**/*.{rows[0].rpartition('.')[2]}'"
+            f"files that were read as lines, next to files of rows such as {row_files[0]}: {_join_names(line_files)}; name the"
+            f" files of rows by a pattern, such as --input 'DIR/**/*.{row_files[0].rpartition('.')[2]}'"
         )
     if columns := source_notes.examples(notes.IMAGE_COLUMNS):
         lines[notes.IMAGE_COLUMNS] = (
@@ -136,14 +135,15 @@ def _describe_notes(source_notes: notes.Notes) -> dict[str, str]:
             f"blanks around {count_text(source_notes.count(notes.LABEL_BLANKS), 'label')} were removed, such as {labels[0]!r};"
             " write labels without them"
         )
-    sets = defaultdict(list)
-    for split, _, name in (example.partition("/") for example in source_notes.examples(notes.IDX_SETS)):
-        sets[split].append(name)
-    if several := next(((split, names) for split, names in sets.items() if len(names) > 1), None):
-        split, names = several
+    set_names = defaultdict(list)
+    for example in source_notes.examples(notes.IDX_SETS):
+        split, _, name = example.partition("/")
+        set_names[split].append(name)
+    joined_split = next((split for split, names in set_names.items() if len(names) > 1), None)
+    if joined_split is not None:
         lines[notes.IDX_SETS] = (
-            f"several sets of IDX files become one in {split}: {_join_names(names)}; name one set by a pattern, such as --input"
-            " 'DIR/PREFIX-*'"
+            f"several sets of IDX files become one in {joined_split}: {_join_names(set_names[joined_split])}; name one set by a"
+            " pattern, such as --input 'DIR/PREFIX-*'"
         )
     return lines
 
@@ -161,25 +161,28 @@ def _warn_of_captions(counts: InputCounts, records: int) -> dict[str, str]:
     }
 
 
-def _warn_of_alike(names: Collection[str], known_names: Set[str]) -> dict[str, str]:
-    """Return a warning if class names differ only in case, blanks or the composition of letters."""
-    groups: dict[str, list[str]] = defaultdict(list)
-    # Labels that are numbers may be a million.
+def _warn_of_similar_names(names: Collection[str], known_names: Set[str]) -> dict[str, str]:
+    """Return a warning if class names differ only in case, blanks or the composition of letters; otherwise an empty dict."""
+    names_by_form: dict[str, list[str]] = defaultdict(list)
+    # Numbers are never alike, and a dataset may have a million labels that are numbers.
     for name in sorted(name for name in {*names, *known_names} if not name.isdecimal()):
-        groups[" ".join(unicodedata.normalize("NFC", name).casefold().split())].append(name)
-    # Those of an earlier conversion are in the dataset already.
-    alike = [group for group in groups.values() if len(group) > 1 and not known_names >= {*group}]
-    if not alike:
+        names_by_form[" ".join(unicodedata.normalize("NFC", name).casefold().split())].append(name)
+    # Names that were all in the dataset before are not this run's.
+    groups = [group for group in names_by_form.values() if len(group) > 1 and not known_names >= {*group}]
+    if not groups:
         return {}
-    shown = [" and ".join(map(_show_distinct, group)) for group in alike]
+    group_texts = [" and ".join(map(_show_distinct, group)) for group in groups]
     return {
-        "classes_alike": f"classes that differ in case, blanks or the form of Unicode alone: {_join_names(shown)}; rename them if"
-        " they are one class"
+        "classes_alike": "classes that differ in case, blanks or the form of Unicode alone:"
+        f" {_join_names(group_texts)}; rename them if they are one class"
     }
 
 
 def _show_distinct(name: str) -> str:
-    """Return a name so that its blanks, which the table would wrap at, and its form of Unicode show."""
+    """Return a name as a text that differs visibly for similar names.
+
+    Escapes repeated or outer blanks, which the table would lose, and letters that have several forms in Unicode.
+    """
     if name.split(" ") != name.split():
         return ascii(name).replace(" ", r"\x20")
     return ascii(name) if unicodedata.normalize("NFC", name) != unicodedata.normalize("NFD", name) else repr(name)
@@ -189,24 +192,27 @@ def _warn_of_folders(facts: InputFacts, names: Collection[str]) -> dict[str, str
     """Return warnings about class folders named like kinds of files, like splits, or by numbers other than their labels."""
     if not facts.has_folders or not names:
         return {}
-    lines, ordered = {}, sorted(names)
-    files, splits = ([name for name in ordered if fits(name)] for fits in (_is_kind_of_file, _is_like_a_split))
-    if len(files) > 1 or files == ordered:
+    lines, ordered_names = {}, sorted(names)
+    file_folders = [name for name in ordered_names if name.lower() in _KINDS_OF_FILES]
+    if len(file_folders) > 1 or file_folders == ordered_names:
         lines["folders_of_files"] = (
-            f"{_describe_folders(files)} taken for {_pluralize(files)}; if that is wrong, pass --input DIR/{files[0]} --unlabelled"
+            f"{_describe_folders(file_folders)} taken for {_pluralize(file_folders)}; if that is wrong, pass --input"
+            f" DIR/{file_folders[0]} --unlabelled"
         )
-    if len(splits) > 1:
+    split_folders = [name for name in ordered_names if _LIKE_A_SPLIT.fullmatch(name)]
+    if len(split_folders) > 1:
         lines["folders_like_splits"] = (
-            f"{_describe_folders(splits)} taken for {_pluralize(splits)}; if they are splits, name them train, validation and test,"
-            f" or pass --input DIR/{splits[-1]}"
+            f"{_describe_folders(split_folders)} taken for {_pluralize(split_folders)}; if they are splits, name them train,"
+            f" validation and test, or pass --input DIR/{split_folders[-1]}"
         )
-    is_numeric = all(map(is_integer_label, ordered)) and not facts.is_ordered
-    if is_numeric and (moved := next(((n, name) for n, name in enumerate(ordered) if str(n) != name), None)):
-        number, name = moved
-        lines["numeric_folders"] = (
-            f"folders named by numbers get labels in the order of their text: folder {name} is label {number}; pass"
-            f" --label-type int to make it label {name}"
-        )
+    if all(map(is_integer_label, ordered_names)) and not facts.is_ordered:
+        # The labels are the indices in the order of the texts, in which "10" comes before "2".
+        label = next((label for label, name in enumerate(ordered_names) if str(label) != name), None)
+        if label is not None:
+            lines["numeric_folders"] = (
+                f"folders named by numbers get labels in the order of their text: folder {ordered_names[label]} is label {label};"
+                f" pass --label-type int to make it label {ordered_names[label]}"
+            )
     return lines
 
 
@@ -218,36 +224,30 @@ def _pluralize(names: Sequence[str]) -> str:
     return "classes" if len(names) > 1 else "a class"
 
 
-def _is_kind_of_file(name: str) -> bool:
-    return name.lower() in _KINDS_OF_FILES
-
-
-def _is_like_a_split(name: str) -> bool:
-    return _LIKE_A_SPLIT.fullmatch(name) is not None
-
-
 def _warn_of_splits(facts: InputFacts, classes: Mapping[str, set[str]], records: Mapping[str, int]) -> dict[str, str]:
     """Return warnings about splits without records, and classes that only one split has."""
     lines = {}
-    if empty := sorted(facts.splits - records.keys()):
+    if empty_splits := sorted(facts.splits - records.keys()):
         lines["empty_splits"] = (
-            f"no record in {_join_names(empty)}, although files or folders of the input are named so; add records, or remove them"
+            f"no record in {_join_names(empty_splits)}, although files or folders of the input are named so; add records, or remove"
+            " them"
         )
     if len(records) > 1:
         classes_by_split = {split: classes.get(split, set()) for split in sorted(records)}
-        parts = []
+        texts = []
         for split, names in classes_by_split.items():
-            alone = names.difference(*(others for other, others in classes_by_split.items() if other != split))
-            if alone:
-                parts.append(f"{count_text(len(alone))} in {split} ({_join_names(sorted(alone))})")
-        if parts:
+            other_classes = (classes_by_split[other] for other in classes_by_split if other != split)
+            unique_names = names.difference(*other_classes)
+            if unique_names:
+                texts.append(f"{count_text(len(unique_names))} in {split} ({_join_names(sorted(unique_names))})")
+        if texts:
             lines["classes_of_one_split"] = (
-                f"classes that only one split has: {', '.join(parts)}; add records of them, or correct their names"
+                f"classes that only one split has: {', '.join(texts)}; add records of them, or correct their names"
             )
     return lines
 
 
 def _join_names(names: Iterable[str]) -> str:
-    """Return the first names, and whether there are more; bytes of file names that are not UTF-8 as escapes."""
+    """Return the first names as a text, with "..." for more of them; bytes in file names that are not UTF-8 are escaped."""
     all_names = [name.encode(errors="backslashreplace").decode() for name in names]
     return ", ".join(all_names[:_MOST_SHOWN]) + (", ..." if len(all_names) > _MOST_SHOWN else "")

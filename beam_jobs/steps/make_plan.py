@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from beam_jobs.append.base import Base, plan_append
 from beam_jobs.options import SKIP, ConvertOptions
 from beam_jobs.output.folder import choose_suffix, reject_strays
-from beam_jobs.output.rejects import listing_rejects
+from beam_jobs.output.rejects import list_listing_rejects
 from beam_jobs.planning.input_counts import InputCounts
 from beam_jobs.planning.plan import Plan, make_plan
 from beam_jobs.planning.sample import Sample
 from beam_jobs.planning.tally import Tally, TallyPart
-from beam_jobs.planning.warning_lines import InputFacts, warning_lines
+from beam_jobs.planning.warning_lines import InputFacts, list_warnings
 from beam_jobs.references.packs.pack import pack_references
 from beam_jobs.references.reference import Reference
 from beam_jobs.references.rejection import raise_rejection
@@ -75,7 +75,7 @@ def plan_here(
             list_references(source, unit, [], reject) if is_checked else source.references(unit, [], reject)
         )
         for pack, digests in pack_references(listed, options.order, unit_index):
-            tally.add(TallyPart.of(pack, digests, shuffled=options.shuffle, texts=text_bytes(pack)))
+            tally.add(TallyPart.from_pack(pack, digests, shuffled=options.shuffle, texts=text_bytes(pack)))
             counts.add(InputCounts(classes=pack.classes()))
             progress.add_listed(len(pack.keys), int(pack.sizes.sum()))
     return _make_plan(tally, estimate_splits(sample, estimate), options, overhead, base, counts, facts)
@@ -111,13 +111,13 @@ def plan_tally(
         UsageError: the requested number of shards cannot be made.
     """
     del begin
-    if base is None and not tally.splits and listing_rejects(options.output):
+    if base is None and not tally.splits and list_listing_rejects(options.output):
         raise SourceError(
             f"{options.input}: all that is in it was rejected. It is listed in {options.output}/{REJECTS_FOLDER}/. Fix it, and run"
             " again with --resume."
         )
     plan = _make_plan(tally, ratios, options, overhead, base, inputs, facts)
-    reject_strays(options.output, plan.shard_names() if base is None else base.all_shard_names(plan))
+    reject_strays(options.output, plan.shard_names() if base is None else base.list_shard_names(plan))
     progress.set_total(plan.files, plan.bytes)
     return plan
 
@@ -156,7 +156,7 @@ def _make_plan(
     return dataclasses.replace(
         plan,
         suffix=choose_suffix(options, None if base is None else base.manifest),
-        warnings=warning_lines(facts, inputs, records_by_split, base_labels),
+        warnings=list_warnings(facts, inputs, records_by_split, base_labels),
     )
 
 

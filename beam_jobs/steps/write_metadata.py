@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from beam_jobs.converter import Converter, ShardContext
 from beam_jobs.output.folder import reject_another_run
-from beam_jobs.output.rejects import listing_rejects
+from beam_jobs.output.rejects import list_listing_rejects
 from beam_jobs.output.removal import remove_temporary_files
 from beam_jobs.planning.input_counts import InputCounts
 from beam_jobs.planning.plan import Plan
@@ -115,7 +115,7 @@ class WriteMetadata(LimitedStep):
             labels=None if class_names is None else len(class_names),
             rejected=dict(sorted(totals.rejected.items())),
             options={**self._spec.deciding_options, **converter.manifest_options(context)},
-            rejects=listing_rejects(self._options.output),
+            rejects=list_listing_rejects(self._options.output),
             keys=self._spec.stores_keys,
             converted=dict(sorted(totals.converted.items())),
             counts=_count_inputs(converter, totals, inputs),

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 
 from beam_jobs.compression.files import decompress_file, strip_compression
-from beam_jobs.compression.streams import plain_chunks
+from beam_jobs.compression.streams import read_plain_chunks
 from beam_jobs.references.notes import COLUMNS, FOUND_LINES, FOUND_ROWS, Note, ignore_note
 from beam_jobs.references.reference import WHOLE_FILE
 from beam_jobs.references.rejection import Reject, make_file_rejection
@@ -210,7 +210,7 @@ def _find_spans(part: TextPart, form: TextForm, limit: int) -> Iterator[SpanBloc
     if form.has_ranges and text_format.in_range is not None:
         return gather_spans(text_format.in_range(path, part.start, part.stop, form.delimiter, limit))
     assert text_format.in_stream is not None, f"{form.kind} has a separate reader"
-    chunks = decompress_file(path, form.compression) if form.compression else plain_chunks(path, 0, part.stop)
+    chunks = decompress_file(path, form.compression) if form.compression else read_plain_chunks(path, 0, part.stop)
     return gather_spans(text_format.in_stream(chunks, form.delimiter, limit, path))
 
 

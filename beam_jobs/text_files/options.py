@@ -321,7 +321,7 @@ class TextOptions:
                 form = f"--form {self.form}" if self.targets_file is None else "--targets-file"
                 raise UsageError(f"{flag} {name}: documents of {form} have no fields. Omit the flag")
         # A source shows whether there are labels only once it is opened.
-        has_labels = self.labels.are_stored and not self.labels.are_of_source
+        has_labels = self.labels.are_stored and not self.labels.are_from_source
         added_features = [(LABEL, "class", has_labels), (KEY, "key", self.keep_key)]
         for added, meaning in ((name, meaning) for name, meaning, is_stored in added_features if is_stored):
             if self.row_lengths:
@@ -463,6 +463,6 @@ class TextOptions:
 
     def deciding_options(self) -> dict[str, Any]:
         """Return the options that decide the content of the shards, for the manifest: a JSON object."""
-        tokenizer = TokenizerOptions.describe(self.tokenizer)
+        tokenizer = TokenizerOptions.from_spec(self.tokenizer)
         template = {} if self.template is None else {"chat_template": self.template.to_json()}
         return {**stored_options(self), **stored_options(self.labels), **template, **stored_options(tokenizer)}

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
 from beam_jobs.compression.files import decompress_file, read_compression, strip_compression
-from beam_jobs.compression.streams import plain_chunks
+from beam_jobs.compression.streams import read_plain_chunks
 from beam_jobs.text_files.options import INPUTS, TARGETS, TextOptions
 from beam_jobs.text_files.spans.lines import BOM, Span, line_spans
 from beam_jobs.text_files.values import DocumentError
@@ -103,5 +103,7 @@ def _decode_line(line: Span, path: str, replace_invalid: bool) -> str:
 def _read_lines(path: str, limit: int) -> Iterator[Span]:
     """Yield every line of a file, which may be compressed; lines longer than `limit` have no data."""
     compression, entry = read_compression(path), storage_for(path).stat(path)
-    chunks = decompress_file(path, compression) if compression else plain_chunks(path, 0, entry.size if entry else 0)
+    chunks = (
+        decompress_file(path, compression) if compression else read_plain_chunks(path, 0, entry.size if entry else 0)
+    )
     return line_spans(chunks, 0, limit)

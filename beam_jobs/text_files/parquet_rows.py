@@ -14,9 +14,8 @@ from pyarrow import compute, types  # type: ignore[import-untyped]
 from beam_jobs.parquet_files.reader import ParquetReader, open_parquet
 from beam_jobs.parquet_files.values import (
     NOT_UTF8,
-    UNREADABLE,
     UnreadableValue,
-    column_values,
+    convert_column,
     is_list,
     is_supported_type,
 )
@@ -88,9 +87,9 @@ def read_group_rows(
     """
     names = [field.name for field in options.columns]
     with open_parquet(path, size) as file:
-        for batch in file.batches(group, names, _BATCH_ROWS):
+        for batch in file.read_batches(group, names, _BATCH_ROWS):
             columns = [
-                column_values(
+                convert_column(
                     _read_column(batch, field.name),
                     as_text=field.kind in TEXT_KINDS,
                     replace_invalid=options.replace_invalid,
@@ -98,7 +97,7 @@ def read_group_rows(
                 for field in options.columns
             ]
             for row, values in enumerate(zip(*columns, strict=True), first_row):
-                if UNREADABLE in map(type, values):
+                if UnreadableValue in map(type, values):
                     reject(row, _describe_problem(names, values))
                 else:
                     yield _encode_row(row, dict(zip(names, values, strict=True)), options.document_bytes)

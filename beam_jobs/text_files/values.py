@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from beam_jobs.chats.messages import chat_json
+from beam_jobs.chats.messages import encode_chat
 from beam_jobs.references.payload import Payload
 from beam_jobs.references.reference import Reference
 from beam_jobs.text_files.document_form import (
@@ -133,7 +133,7 @@ def _decode_document(data: bytes, form: RowForm, options: TextOptions) -> str:
 def _join_chat(values: dict[str, Any], columns: Sequence[str]) -> str:
     """Return the messages of a row as JSON text; DocumentError if they are invalid."""
     try:
-        text = chat_json(values, columns)
+        text = encode_chat(values, columns)
     except ValueError as error:
         raise DocumentError(str(error)) from None
     if _SURROGATE.search(text):

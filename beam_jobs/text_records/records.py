@@ -25,7 +25,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from beam_jobs.feature_values.values import empty_list
+from beam_jobs.feature_values.values import make_empty_list
 from beam_jobs.options.labels import LABEL
 from beam_jobs.references.input_values import convert_value
 from beam_jobs.references.labels import NO_LABELS, Labels
@@ -170,7 +170,7 @@ class TextRecords:
     @functools.cached_property
     def _empty_lists(self) -> dict[str, npt.NDArray[Any]]:
         features = text_features(self.options, several_labels=self.several_labels)
-        return {feature.name: empty_list(feature) for feature in features if feature.is_list}
+        return {feature.name: make_empty_list(feature) for feature in features if feature.is_list}
 
     def _parse_documents(
         self, block: Block, summary: TextSummary, reject: RejectInput

@@ -59,12 +59,12 @@ def array_elements(
     while True:
         key = text.parse_value()
         if not isinstance(key, str):
-            raise text.make_error(f"not JSON: a {type(key).__name__} in place of a key")
+            raise text.make_syntax_error(f"not JSON: a {type(key).__name__} in place of a key")
         text.expect(":", "a colon")
         if key not in keys:
             text.parse_value()
         elif text.peek("an array") != "[":
-            raise text.make_error(f"{key!r} is not an array")
+            raise text.make_syntax_error(f"{key!r} is not an array")
         else:
             yield from _iterate_elements(text, key)
         if not text.take_if_next(","):
@@ -110,7 +110,7 @@ class _Text:
         self._mark = self._position
         return self._mark_offset
 
-    def make_error(self, reason: str, after: int = 0) -> SourceError:
+    def make_syntax_error(self, reason: str, after: int = 0) -> SourceError:
         """Return the error of the text that begins `after` characters after the position."""
         error_offset = self.offset + _count_bytes(self._text[self._position : self._position + after])
         return SourceError(f"{self._path} at byte {error_offset}: {reason}. {_FIX}")
@@ -124,7 +124,7 @@ class _Text:
                     return text[self._position]
                 self._position += 1
             if not self._read_more():
-                raise self.make_error(f"the JSON is cut: the file ends before {expected}")
+                raise self.make_syntax_error(f"the JSON is cut: the file ends before {expected}")
 
     def take_if_next(self, character: str) -> bool:
         """Take the next character that is not a space if it is `character`, and return whether it was."""
@@ -135,14 +135,14 @@ class _Text:
     def expect(self, character: str, expected: str) -> None:
         """Take the next character that is not a space; SourceError, which names `expected`, if it is not `character`."""
         if not self.take_if_next(character):
-            raise self.make_error(f"not JSON as expected: {self._text[self._position]!r} in place of {expected}")
+            raise self.make_syntax_error(f"not JSON as expected: {self._text[self._position]!r} in place of {expected}")
 
     def expect_end(self) -> None:
         """Raise SourceError if the file has more than space."""
         while True:
             self._position += len(self._text[self._position :]) - len(self._text[self._position :].lstrip(_SPACE))
             if self._position < len(self._text):
-                raise self.make_error("there is more after the end of the JSON object")
+                raise self.make_syntax_error("there is more after the end of the JSON object")
             if not self._read_more():
                 return
 
@@ -153,12 +153,12 @@ class _Text:
             try:
                 value, end = self._parse(self._text, self._position)
             except RecursionError:
-                raise self.make_error("JSON that is nested too deep") from None
+                raise self.make_syntax_error("JSON that is nested too deep") from None
             except ValueError as error:
                 # Numbers with thousands of digits raise another ValueError than JSONDecodeError.
                 after = getattr(error, "pos", self._position) - self._position
                 if len(self._text) - self._position > _MOST_ELEMENT or not self._read_more():
-                    raise self.make_error(f"not JSON, or cut: {error}", after) from None
+                    raise self.make_syntax_error(f"not JSON, or cut: {error}", after) from None
                 continue
             # A number may go on after the window: `1` may be the beginning of `12` or `1.5`.
             is_whole = end < len(self._text) and not (isinstance(value, int | float) and self._text[end] in ".eE")

@@ -355,7 +355,7 @@ def test_append_rejects_object_classes_that_would_renumber_others(tmp_path: Path
     output = ["--output", str(tmp_path / "out")]
     assert run([*make_metadata(tmp_path / "in", rows), *output]) == 0
     flags = make_metadata(tmp_path / "in", [*rows, {"label": "aa", "objects": one_box("aa")}])
-    with pytest.raises(OutputError, match=r"labels\.txt lists those of pictures alone"):
+    with pytest.raises(OutputError, match=r"labels\.txt lists only those of pictures"):
         run([*flags, *output, "--append"])
     assert len(records(tmp_path / "out")) == 2
 

@@ -121,7 +121,7 @@ def test_stores_bare_pixels_as_png() -> None:
     np.testing.assert_array_equal(opened(image), grey)
     np.testing.assert_array_equal(opened(stored(rgb.tobytes(), Pixels((24, 40, 3)))), rgb)
     assert stored(grey.tobytes(), Pixels((24, 40, 1)), resize_shorter=12)[2:4] == (12, 20)
-    with pytest.raises(ValueError, match=r"got 100 bytes, expected 24 x 40 x 1\); the file is cut"):
+    with pytest.raises(ValueError, match=r"got 100 bytes, expected 24 x 40 x 1\); the file is truncated"):
         stored(b"\0" * 100, Pixels((24, 40)))
     with pytest.raises(ValueError, match=r"unknown form: \(24, 40, 2\)"):
         stored(b"", Pixels((24, 40, 2)))

@@ -8,24 +8,29 @@ from collections.abc import Iterable, Iterator, Sequence
 from beam_jobs.file_names import is_left_behind
 from tpudata.storage import Entry, files_below, folder_ranges, lazy_entries, storage_for
 
-# First bytes of a file that show its form.
+# First bytes of a file by which its form is recognised.
 HEAD_BYTES = 1 << 16
-# Entries of a folder that show its form.
+# First entries of a folder by which its form is recognised.
 MOST_ENTRIES = 10_000
+# First subfolders of a folder that `find_first_file` searches.
 _MOST_FOLDERS = 4
 
 
 def list_paths_below(folder: str, suffixes: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Yield the path of each file of some kinds at any depth, and its path below the folder, in order.
+    """Yield (path, path below the folder) of each file of some kinds at any depth, in order.
 
     Args:
         folder: the folder.
-        suffixes: ends of their names, in small letters.
+        suffixes: ends of the files' names, in lower case; files in upper case are found, too.
     """
     for files in folder_ranges(folder, deep=True):
-        for entry, below in files_below(files, is_left_behind):
-            if not entry.is_folder and not is_left_behind(entry.name) and below.lower().endswith(tuple(suffixes)):
-                yield entry.path, below
+        for entry, relative_path in files_below(files, is_left_behind):
+            if (
+                not entry.is_folder
+                and not is_left_behind(entry.name)
+                and relative_path.lower().endswith(tuple(suffixes))
+            ):
+                yield entry.path, relative_path
 
 
 def list_first_entries(folder: str) -> list[Entry]:
@@ -35,20 +40,20 @@ def list_first_entries(folder: str) -> list[Entry]:
 
 
 def find_first_file(folder: str, suffixes: Sequence[str], skipped: Iterable[str] = (), depth: int = 3) -> str:
-    """Return the path of a file of some kinds in a folder or in its first folders; an empty string if none is found.
+    """Return the path of a file of some kinds in a folder or in its first subfolders; an empty string if none is found.
 
     Args:
         folder: the folder.
-        suffixes: ends of their names, in small letters.
-        skipped: names that do not count.
-        depth: number of levels of folders that are searched.
+        suffixes: ends of the file's name, in lower case; a file in upper case is found, too.
+        skipped: names of files to skip.
+        depth: number of levels of folders that are searched; 1 for the folder alone.
     """
     entries = list_first_entries(folder)
     for entry in entries:
         if not entry.is_folder and entry.name not in skipped and entry.name.lower().endswith(tuple(suffixes)):
             return entry.path
-    folders = [entry.path for entry in entries if entry.is_folder][:_MOST_FOLDERS] if depth > 1 else []
-    return next(filter(None, (find_first_file(path, suffixes, skipped, depth - 1) for path in folders)), "")
+    subfolders = [entry.path for entry in entries if entry.is_folder][:_MOST_FOLDERS] if depth > 1 else []
+    return next(filter(None, (find_first_file(path, suffixes, skipped, depth - 1) for path in subfolders)), "")
 
 
 def pick_folder(entries: Iterable[Entry], *names: str) -> str:
@@ -62,11 +67,11 @@ def pick_file(entries: Iterable[Entry], *names: str) -> str:
 
 
 def read_start(path: str) -> bytes:
-    """Return the first bytes of a file."""
+    """Return the first 64 KiB of a file."""
     return storage_for(path).read_range(path, 0, HEAD_BYTES)
 
 
-def parent(path: str) -> str:
+def find_parent(path: str) -> str:
     """Return the folder that a path is in; an empty string for a bare name and for a bucket."""
     above = path.rstrip("/").rpartition("/")[0]
     return "" if above.endswith(":/") else above

@@ -1,12 +1,11 @@
 """Parts of annotations, grouped by picture: a file of millions of rows in any order takes little memory.
 
-The parts wait in a temporary file; memory has 20 bytes for each, and the names of the pictures.
+The parts wait in a temporary file; memory holds the keys of the pictures, and 20 bytes for each part.
 """
 
 from __future__ import annotations
 
 import array
-import contextlib
 import itertools
 import pickle
 import tempfile
@@ -20,11 +19,11 @@ from tpudata.errors import BadRecordError
 
 
 class PictureParts:
-    """Parts of the annotations of many pictures; a context, whose end deletes the temporary file."""
+    """Parts of the annotations of many pictures: a context manager, which deletes its temporary file at the end."""
 
     def __init__(self) -> None:
         self._file = tempfile.TemporaryFile()  # noqa: SIM115
-        self._numbers: dict[Hashable, int] = {}
+        self._indices: dict[Hashable, int] = {}
         self._pictures = array.array("i")
         self._ends = array.array("q", [0])
 
@@ -45,19 +44,19 @@ class PictureParts:
         """
         data = pickle.dumps(part, pickle.HIGHEST_PROTOCOL)
         self._file.write(data)
-        self._pictures.append(self.number(picture))
+        self._pictures.append(self.assign_index(picture))
         self._ends.append(self._ends[-1] + len(data))
 
-    def number(self, picture: Hashable) -> int:
-        """Return the index of a picture, counted in the order in which `add` and this method first got it."""
-        return self._numbers.setdefault(picture, len(self._numbers))
+    def assign_index(self, picture: Hashable) -> int:
+        """Return the index of a picture, a new one if neither `add` nor this method has had the picture before."""
+        return self._indices.setdefault(picture, len(self._indices))
 
-    def take(self) -> Iterator[tuple[int, list[Annotated]]]:
+    def read_groups(self) -> Iterator[tuple[int, list[Annotated]]]:
         """Yield the index of each picture that has parts, in ascending order, with its parts as they were added."""
         pictures = np.frombuffer(self._pictures, np.int32)
         order = np.argsort(pictures, kind="stable").astype(np.int32)
-        begins = np.flatnonzero(np.diff(pictures[order], prepend=-1)).tolist()
-        for begin, end in itertools.pairwise([*begins, len(order)]):
+        group_begins = np.flatnonzero(np.diff(pictures[order], prepend=-1)).tolist()
+        for begin, end in itertools.pairwise([*group_begins, len(order)]):
             rows = order[begin:end].tolist()
             yield int(pictures[rows[0]]), [self._unpickle_part(row) for row in rows]
 
@@ -70,9 +69,8 @@ class PictureParts:
 
 def join_parts(parts: Iterable[Annotated]) -> Annotated:
     """Return the annotation of a picture from its parts, or the first error among them."""
-    first, *others = parts
     annotations = []
-    for part in (first, *others):
+    for part in parts:
         if isinstance(part, BadRecordError):
             return part
         annotations.append(part)
@@ -80,10 +78,13 @@ def join_parts(parts: Iterable[Annotated]) -> Annotated:
 
 
 def group_parts(parts: Iterable[tuple[Hashable, Annotated]]) -> Iterator[Annotated]:
-    """Yield the annotation of each picture, in the order in which the pictures come first in the parts."""
-    with contextlib.ExitStack() as stack:
-        stored_parts = stack.enter_context(PictureParts())
+    """Yield the annotation of each picture, or its first error, in the order in which the pictures come first in the parts.
+
+    Args:
+        parts: (picture, part). An error of a row without a readable picture comes with a key that no other row has.
+    """
+    with PictureParts() as stored_parts:
         for picture, part in parts:
             stored_parts.add(picture, part)
-        for _, parts_of_picture in stored_parts.take():
+        for _, parts_of_picture in stored_parts.read_groups():
             yield join_parts(parts_of_picture)

@@ -14,6 +14,7 @@ from tpudata.console.tables import count_text
 from tpudata.errors import BadRecordError, SourceError
 from tpudata.storage import storage_for
 
+# A file of other line ends, or without any, would be read to memory as one line.
 MOST_LINE_BYTES = 1 << 26
 _BOM = "\ufeff"
 
@@ -35,13 +36,13 @@ class TableRow(NamedTuple):
 
     Attributes:
         place: place of the row.
-        cells: by column.
+        cells: the texts of its cells, by column.
     """
 
     place: Place
     cells: dict[str, str]
 
-    def number(self, column: str) -> float:
+    def read_number(self, column: str) -> float:
         """Return the number in a cell; ValueError if it has none."""
         return parse_number(self.cells[column], column)
 
@@ -59,7 +60,11 @@ def open_annotations(path: str) -> Iterator[BinaryIO]:
 
 
 def decode_lines(path: str) -> Iterator[str]:
-    """Yield the lines of a file with their ends, without byte order mark; SourceError if they are not UTF-8, names the line."""
+    """Yield the lines of a file with their ends, without byte order mark.
+
+    Raises:
+        SourceError: a line is not UTF-8, or longer than 64 MiB; names it.
+    """
     with open_annotations(path) as file:
         number = 0
         while data := file.readline(MOST_LINE_BYTES + 1):
@@ -79,20 +84,20 @@ def decode_lines(path: str) -> Iterator[str]:
             yield text.removeprefix(_BOM) if number == 1 else text
 
 
-def text_lines(path: str) -> Iterator[Line]:
+def read_text_lines(path: str) -> Iterator[Line]:
     """Yield the lines of a file that are not blank; SourceError as in `decode_lines`."""
     for line, text in enumerate(decode_lines(path), 1):
         if stripped := text.strip():
             yield Line(Place(path, line), stripped)
 
 
-def table_cells(path: str, delimiter: str = ",", *, has_quotes: bool = True) -> Iterator[tuple[Place, list[str]]]:
-    """Yield the cells of each row of a table that is not blank, without space around them.
+def read_table_cells(path: str, delimiter: str = ",", *, has_quotes: bool = True) -> Iterator[tuple[Place, list[str]]]:
+    """Yield the cells of each row of a table, without space around them; rows without any text are skipped.
 
     Args:
         path: the file.
-        delimiter: between two cells.
-        has_quotes: whether quotes are those of CSV, instead of ordinary characters.
+        delimiter: the character between two cells.
+        has_quotes: whether cells may be quoted as in CSV; otherwise quotes are ordinary characters.
 
     Raises:
         SourceError: the file cannot be read as a table; names the line.
@@ -111,19 +116,19 @@ def table_cells(path: str, delimiter: str = ",", *, has_quotes: bool = True) -> 
         raise SourceError(f"{path} line {reader.line_num}: not CSV: {error}. Check its quotes.") from None
 
 
-def table_rows(path: str, delimiter: str = ",", *, has_quotes: bool = True) -> Iterator[TableRow | BadRecordError]:
-    """Yield the rows of a table whose first row names its columns, and errors of rows with another number of cells.
+def read_table_rows(path: str, delimiter: str = ",", *, has_quotes: bool = True) -> Iterator[TableRow | BadRecordError]:
+    """Yield each row of a table whose first row names its columns, or its error if it has more or fewer cells than these.
 
     Args:
         path: the file.
-        delimiter: between two cells.
-        has_quotes: whether quotes are those of CSV, instead of ordinary characters.
+        delimiter: the character between two cells.
+        has_quotes: whether cells may be quoted as in CSV; otherwise quotes are ordinary characters.
 
     Raises:
         SourceError: the file cannot be read as a table; names the line.
     """
     columns: list[str] | None = None
-    for place, cells in table_cells(path, delimiter, has_quotes=has_quotes):
+    for place, cells in read_table_cells(path, delimiter, has_quotes=has_quotes):
         if columns is None:
             columns = cells
             repeated_names = sorted({name for name in columns if columns.count(name) > 1})
@@ -132,17 +137,17 @@ def table_rows(path: str, delimiter: str = ",", *, has_quotes: bool = True) -> I
                     f"{path} line {place.line}: the column {repeated_names[0]!r} comes twice. Rename one."
                 )
         elif len(cells) != len(columns):
-            yield place.error(f"{count_text(len(cells), 'cell')} (expected {len(columns)}: {', '.join(columns)})")
+            yield place.make_error(f"{count_text(len(cells), 'cell')} (expected {len(columns)}: {', '.join(columns)})")
         else:
             yield TableRow(place, dict(zip(columns, cells, strict=True)))
 
 
-def table_columns(head: bytes, delimiter: str = ",") -> tuple[str, ...]:
-    """Return the columns of a table, by its first bytes; none if its first line is not a row."""
+def parse_table_columns(head: bytes, delimiter: str = ",") -> tuple[str, ...]:
+    """Return the names of a table's columns from its first bytes; none if its first line is not a row."""
     text = head.decode("utf-8", "replace").removeprefix(_BOM).lstrip()
-    first = text.partition("\n")[0]
+    first_line = text.partition("\n")[0]
     try:
-        return tuple(cell.strip() for cell in next(csv.reader([first], delimiter=delimiter), ()))
+        return tuple(cell.strip() for cell in next(csv.reader([first_line], delimiter=delimiter), ()))
     except csv.Error:
         return ()
 
@@ -152,4 +157,4 @@ def parse_number(text: str, name: str) -> float:
     try:
         return float(text)
     except ValueError:
-        raise ValueError(f"{name} is no number: {text[:80]!r}") from None
+        raise ValueError(f"{name} is not a number: {text[:80]!r}") from None

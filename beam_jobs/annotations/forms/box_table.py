@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 
 from beam_jobs.annotations.annotation import Annotated, ImageAnnotation, ObjectAnnotation
 from beam_jobs.annotations.files.picture_parts import group_parts
-from beam_jobs.annotations.files.rows import TableRow, table_columns, table_rows
+from beam_jobs.annotations.files.rows import TableRow, parse_table_columns, read_table_rows
 from beam_jobs.annotations.form import AnnotationForm, ListedNames
 from tpudata.errors import BadRecordError
 
@@ -41,7 +41,7 @@ class BoxTableForm(AnnotationForm):
     @classmethod
     def detect_file(cls, path: str, head: bytes) -> BoxTableForm | None:
         """Return the form if the CSV has columns for the picture, the class and the four edges, else None."""
-        columns = {*table_columns(head)}
+        columns = {*parse_table_columns(head)}
         picture_column = next((column for column in _PICTURES if column in columns), "")
         class_column = next((column for column in _CLASSES if column in columns), "")
         if not (picture_column and class_column and {*_EDGES} <= columns):
@@ -59,7 +59,7 @@ class BoxTableForm(AnnotationForm):
 
     def _read_parts(self, path: str) -> Iterator[tuple[str, Annotated]]:
         """Yield (picture, annotation with one box) for each row, or its error."""
-        for row in table_rows(path):
+        for row in read_table_rows(path):
             if isinstance(row, BadRecordError):
                 yield str(row), row
                 continue
@@ -67,15 +67,15 @@ class BoxTableForm(AnnotationForm):
             try:
                 yield picture, self._parse_part(row)
             except (ValueError, OverflowError) as error:
-                yield picture, row.place.error(str(error), picture)
+                yield picture, row.place.make_error(str(error), picture)
 
     def _parse_part(self, row: TableRow) -> ImageAnnotation:
         """Return the annotation of a row; ValueError if it is invalid."""
-        width, height = (int(row.number(side)) if row.cells.get(side) else 0 for side in ("width", "height"))
+        width, height = (int(row.read_number(side)) if row.cells.get(side) else 0 for side in ("width", "height"))
         picture = ImageAnnotation(row.cells[self.picture_column], row.place, width, height)
         if not any(row.cells[column] for column in (self.class_column, *_EDGES)):
             return picture
         if not row.cells[self.class_column]:
             raise ValueError("a box without class")
-        ymin, xmin, ymax, xmax = map(row.number, _EDGES)
+        ymin, xmin, ymax, xmax = map(row.read_number, _EDGES)
         return picture._replace(objects=(ObjectAnnotation((ymin, xmin, ymax, xmax), row.cells[self.class_column]),))

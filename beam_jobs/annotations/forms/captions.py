@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator
 
 from beam_jobs.annotations.annotation import Annotated, ImageAnnotation
 from beam_jobs.annotations.files.picture_parts import group_parts
-from beam_jobs.annotations.files.rows import Line, table_columns, table_rows, text_lines
+from beam_jobs.annotations.files.rows import Line, parse_table_columns, read_table_rows, read_text_lines
 from beam_jobs.annotations.form import AnnotationForm, ListedNames
 from tpudata.errors import BadRecordError
 
@@ -38,16 +38,16 @@ class CaptionsForm(AnnotationForm):
 
     Attributes:
         path: the file.
-        delimiter: between two cells; empty for rows of NAME#NUMBER, and for those of Flickr30k's results.csv.
-        picture: column of the picture's name.
-        caption: column of the caption.
+        delimiter: the character between two cells; empty for rows of NAME#NUMBER, and for those of Flickr30k's results.csv.
+        picture_column: column of the picture's name.
+        caption_column: column of the caption.
         is_numbered: whether rows are those of Flickr30k's results.csv.
     """
 
     path: str
     delimiter: str = ""
-    picture: str = ""
-    caption: str = ""
+    picture_column: str = ""
+    caption_column: str = ""
     is_numbered: bool = False
     title = "captions (Flickr8k, Flickr30k, CSV with image and caption)"
 
@@ -57,13 +57,13 @@ class CaptionsForm(AnnotationForm):
         if _TOKEN_HEAD.match(head):
             return cls(path)
         for delimiter in _DELIMITERS:
-            columns = table_columns(head, delimiter)
+            columns = parse_table_columns(head, delimiter)
             if delimiter == "|" and columns == _NUMBERED_COLUMNS:
                 return cls(path, is_numbered=True)
-            picture = next((name for name in _PICTURES if name in columns), "")
-            caption = next((name for name in _CAPTIONS if name in columns), "")
-            if picture and caption:
-                return cls(path, delimiter, picture, caption)
+            picture_column = next((column for column in _PICTURES if column in columns), "")
+            caption_column = next((column for column in _CAPTIONS if column in columns), "")
+            if picture_column and caption_column:
+                return cls(path, delimiter, picture_column, caption_column)
         return None
 
     def parts(self) -> Iterable[str]:
@@ -79,30 +79,34 @@ class CaptionsForm(AnnotationForm):
 
     def _read_table(self, path: str) -> Iterator[tuple[str, Annotated]]:
         """Yield (picture, annotation with one caption) for each row, or its error."""
-        for row in table_rows(path, self.delimiter, has_quotes=self.delimiter == ","):
+        for row in read_table_rows(path, self.delimiter, has_quotes=self.delimiter == ","):
             if isinstance(row, BadRecordError):
                 yield str(row), row
                 continue
-            picture, caption = row.cells[self.picture], row.cells[self.caption]
+            picture, caption = row.cells[self.picture_column], row.cells[self.caption_column]
             if picture and caption:
                 yield picture, ImageAnnotation(picture, row.place, captions=(caption,))
             else:
-                yield picture or str(row.place), row.place.error("no caption" if picture else "no picture", picture)
+                yield (
+                    picture or str(row.place),
+                    row.place.make_error("no caption" if picture else "no picture", picture),
+                )
 
 
 def _read_tokens(path: str) -> Iterator[tuple[str, Annotated]]:
-    return _read_lines(text_lines(path), _TOKEN, "NAME#NUMBER, a tab and a caption")
+    return _read_lines(read_text_lines(path), _TOKEN, "NAME#NUMBER, a tab and a caption")
 
 
 def _read_numbered(path: str) -> Iterator[tuple[str, Annotated]]:
-    after_the_columns = itertools.islice(text_lines(path), 1, None)
-    return _read_lines(after_the_columns, _NUMBERED, "NAME| NUMBER| CAPTION")
+    lines_after_columns = itertools.islice(read_text_lines(path), 1, None)
+    return _read_lines(lines_after_columns, _NUMBERED, "NAME| NUMBER| CAPTION")
 
 
 def _read_lines(lines: Iterable[Line], pattern: re.Pattern[str], expected: str) -> Iterator[tuple[str, Annotated]]:
+    """Yield (picture, annotation with one caption) for each line that matches, or its error, with `expected` in the message."""
     for place, text in lines:
         row = pattern.fullmatch(text)
         if row is None:
-            yield str(place), place.error(f"no row of {expected}: {text[:80]!r}")
+            yield str(place), place.make_error(f"not a row of {expected}: {text[:80]!r}")
         else:
             yield row["picture"], ImageAnnotation(row["picture"], place, captions=(row["caption"],))

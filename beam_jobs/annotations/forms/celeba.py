@@ -3,24 +3,25 @@
     list_attr_celeba.txt                   a line with the count, one with the names, and NAME -1 1 ... of each picture
     list_landmarks_align_celeba.txt        the same, with x and y of five points in the aligned pictures
     list_bbox_celeba.txt                   a line with the count, `image_id x_1 y_1 width height`, and NAME 95 71 226 313
-    list_landmarks_celeba.txt              points in the pictures as they were found ("in the wild")
+    list_landmarks_celeba.txt              points in the original pictures ("in the wild")
     list_eval_partition.txt                NAME 0, 1 or 2: train, validation or test; perhaps in a folder Eval next to Anno
 
-The attributes with 1 are the classes of a picture. Boxes are of the pictures as they were found, and would lie outside of the
-aligned ones: a folder with landmarks of aligned pictures (`img_align_celeba`) gives these, and another one boxes and landmarks
-of the others. A landmark without box has the box around all points. Source: https://mmlab.ie.cuhk.edu.hk/projects/CelebA.html.
+The attributes with 1 are the classes of a picture. Boxes belong to the original pictures, and would lie outside of the aligned
+ones (`img_align_celeba`): if a folder has the landmarks of aligned pictures, its boxes and other landmarks are ignored. Landmarks
+without a box get the box around all points. Source: https://mmlab.ie.cuhk.edu.hk/projects/CelebA.html.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 from beam_jobs.annotations.annotation import Annotated, ImageAnnotation, ObjectAnnotation, make_box, pack_keypoints
 from beam_jobs.annotations.files.folders import list_first_entries, pick_file, pick_folder, read_start
 from beam_jobs.annotations.files.picture_parts import group_parts
-from beam_jobs.annotations.files.rows import TableRow, table_columns, table_rows, text_lines
+from beam_jobs.annotations.files.rows import TableRow, parse_table_columns, read_table_rows, read_text_lines
 from beam_jobs.annotations.form import AnnotationForm, ListedNames
 from beam_jobs.annotations.split_lists import NO_LISTS, SplitLists
 from tpudata.console.tables import count_text
@@ -32,10 +33,10 @@ _PICTURE = "image_id"
 _BOX = ("x_1", "y_1", "width", "height")
 _POINTS = ("lefteye", "righteye", "nose", "leftmouth", "rightmouth")
 _LANDMARKS = tuple(f"{point}_{axis}" for point in _POINTS for axis in "xy")
-# Known by one of the 40 names.
+# A list of attributes is recognised by one of its 40 names.
 _ATTRIBUTE = "Smiling"
 _PARTITIONS = ("list_eval_partition.txt", "list_eval_partition.csv")
-_COUNT = re.compile(rb"\d+[ \t]*\r?\n([^\r\n]+)")
+_COUNT_AND_COLUMNS = re.compile(rb"\d+[ \t]*\r?\n(?P<columns>[^\r\n]+)")
 _VISIBLE = 2.0
 _ATTRIBUTES_KIND, _BOX_KIND, _LANDMARKS_KIND = "attributes", "boxes", "landmarks"
 _ALIGNED = "align"
@@ -61,7 +62,11 @@ class CelebaForm(AnnotationForm):
 
     @classmethod
     def detect_folder(cls, path: str, entries: Sequence[Entry]) -> CelebaForm | None:
-        """Return the form of a folder with lists: of aligned pictures, if it has their landmarks, and of the others otherwise."""
+        """Return the form of a folder with lists: of aligned pictures if it has their landmarks, else of the original ones.
+
+        Raises:
+            SourceError: several lists are of one kind.
+        """
         kinds, aligned = {}, set()
         for entry in entries:
             if not entry.is_folder and entry.name.startswith("list_") and entry.name.endswith((".txt", ".csv")):
@@ -72,14 +77,14 @@ class CelebaForm(AnnotationForm):
                     aligned.add(entry.path)
         if aligned:
             kinds = {file: kind for file, kind in kinds.items() if kind == _ATTRIBUTES_KIND or file in aligned}
-        repeated_kinds = sorted({kind for kind in kinds.values() if list(kinds.values()).count(kind) > 1})
-        if repeated_kinds:
-            files = ", ".join(file for file, kind in kinds.items() if kind == repeated_kinds[0])
-            raise SourceError(f"{path} has several lists of {repeated_kinds[0]}: {files}. Keep one.")
-        return cls(tuple(kinds)).within(entries) if kinds else None
+        for repeated_kind, count in Counter(kinds.values()).items():
+            if count > 1:
+                files = ", ".join(file for file, kind in kinds.items() if kind == repeated_kind)
+                raise SourceError(f"{path} has several lists of {repeated_kind}: {files}. Keep one.")
+        return cls(tuple(kinds)).add_folder_facts(entries) if kinds else None
 
-    def within(self, entries: Sequence[Entry]) -> CelebaForm:
-        """Return the form with the partitions of a folder or of `Eval` in it."""
+    def add_folder_facts(self, entries: Sequence[Entry]) -> CelebaForm:
+        """Return the form with the list of partitions in the folder or in its subfolder `Eval`, if there is one."""
         folder = pick_folder(entries, "Eval")
         partition = pick_file(entries, *_PARTITIONS) or (
             pick_file(list_first_entries(folder), *_PARTITIONS) if folder else ""
@@ -92,7 +97,7 @@ class CelebaForm(AnnotationForm):
         return self.lists
 
     def parts(self) -> Iterable[str]:
-        """Yield the first file: all of them describe the same pictures, and are read together."""
+        """Yield only the first file: all describe the same pictures, so `read` reads them together."""
         return self.paths[:1]
 
     def read(self, part: str, names: ListedNames) -> Iterator[Annotated]:
@@ -111,14 +116,15 @@ class CelebaForm(AnnotationForm):
 
 
 def _find_columns(head: bytes) -> tuple[str, ...]:
-    """Return the columns of a list, without that of the picture, which a text file may omit."""
-    first = _COUNT.match(head)
-    if first is None:
-        return table_columns(head)
-    return tuple(first[1].decode("utf-8", "replace").split())
+    """Return the columns of a list by its first bytes; a text file may omit the column of the picture."""
+    match = _COUNT_AND_COLUMNS.match(head)
+    if match is None:
+        return parse_table_columns(head)
+    return tuple(match["columns"].decode("utf-8", "replace").split())
 
 
 def _find_kind(columns: Sequence[str]) -> str:
+    """Return the kind of a list by its columns; an empty string for a file of other columns."""
     if _ATTRIBUTE in columns:
         return _ATTRIBUTES_KIND
     if {*_LANDMARKS} <= {*columns}:
@@ -129,7 +135,7 @@ def _find_kind(columns: Sequence[str]) -> str:
 def _read_parts(path: str) -> Iterator[tuple[str, Annotated]]:
     """Yield (picture, annotation) for each row of a list of attributes, boxes or landmarks, or its error."""
     kind = _find_kind(_find_columns(read_start(path)))
-    make = {_ATTRIBUTES_KIND: _parse_attributes, _BOX_KIND: _parse_box, _LANDMARKS_KIND: _parse_landmarks}[kind]
+    parse = {_ATTRIBUTES_KIND: _parse_attributes, _BOX_KIND: _parse_box, _LANDMARKS_KIND: _parse_landmarks}[kind]
     seen_pictures: set[str] = set()
     for row in _read_rows(path):
         if isinstance(row, BadRecordError):
@@ -140,17 +146,17 @@ def _read_parts(path: str) -> Iterator[tuple[str, Annotated]]:
             if picture in seen_pictures:
                 raise ValueError("listed twice")
             seen_pictures.add(picture)
-            yield picture, make(row)
+            yield picture, parse(row)
         except ValueError as error:
-            yield picture, row.place.error(str(error), picture)
+            yield picture, row.place.make_error(str(error), picture)
 
 
 def _read_rows(path: str) -> Iterator[TableRow | BadRecordError]:
-    """Yield the rows of a CSV, or of a text file that begins with the number of pictures; SourceError if it has another number."""
-    if _COUNT.match(read_start(path)) is None:
-        yield from table_rows(path)
+    """Yield the rows of a CSV, or of a text file that begins with its number of pictures; SourceError if that is wrong."""
+    if _COUNT_AND_COLUMNS.match(read_start(path)) is None:
+        yield from read_table_rows(path)
         return
-    lines = text_lines(path)
+    lines = read_text_lines(path)
     count = int(next(lines).text)
     columns = [name for name in next(lines).text.split() if name != _PICTURE]
     rows = 0
@@ -160,7 +166,7 @@ def _read_rows(path: str) -> Iterator[TableRow | BadRecordError]:
         if len(cells) == len(columns) + 1:
             yield TableRow(place, dict(zip((_PICTURE, *columns), cells, strict=True)))
         else:
-            yield place.error(f"{count_text(len(cells), 'cell')} (expected a picture and {len(columns)} values)")
+            yield place.make_error(f"{count_text(len(cells), 'cell')} (expected a picture and {len(columns)} values)")
     if rows != count:
         raise SourceError(f"{path}: its first line says {count:,} pictures, and it has {rows:,}. Download it again.")
 
@@ -168,23 +174,23 @@ def _read_rows(path: str) -> Iterator[TableRow | BadRecordError]:
 def _parse_attributes(row: TableRow) -> ImageAnnotation:
     """Return the annotation of a row of attributes: those that are 1 are classes. ValueError if one is not 1, -1 or 0."""
     values = {name: cell for name, cell in row.cells.items() if name != _PICTURE}
-    odd = next((name for name, cell in values.items() if cell not in ("1", "-1", "0")), None)
-    if odd is not None:
-        raise ValueError(f"attribute {odd} is {values[odd]!r} (expected 1 or -1)")
+    invalid_name = next((name for name, cell in values.items() if cell not in ("1", "-1", "0")), None)
+    if invalid_name is not None:
+        raise ValueError(f"attribute {invalid_name} is {values[invalid_name]!r} (expected 1 or -1)")
     return ImageAnnotation(
         row.cells[_PICTURE], row.place, classes=tuple(name for name, cell in values.items() if cell == "1")
     )
 
 
 def _parse_box(row: TableRow) -> ImageAnnotation:
-    x, y, width, height = map(row.number, _BOX)
+    x, y, width, height = map(row.read_number, _BOX)
     return ImageAnnotation(
         row.cells[_PICTURE], row.place, objects=(ObjectAnnotation(make_box(x, y, width, height), FACE),)
     )
 
 
 def _parse_landmarks(row: TableRow) -> ImageAnnotation:
-    numbers = [row.number(column) for column in _LANDMARKS]
+    numbers = [row.read_number(column) for column in _LANDMARKS]
     xs, ys = numbers[::2], numbers[1::2]
     points = [number for x, y in zip(xs, ys, strict=True) for number in (x, y, _VISIBLE)]
     face = ObjectAnnotation((min(ys), min(xs), max(ys), max(xs)), FACE, keypoints=pack_keypoints(points))
@@ -192,9 +198,9 @@ def _parse_landmarks(row: TableRow) -> ImageAnnotation:
 
 
 def _join_face(annotation: ImageAnnotation) -> ImageAnnotation:
-    """Join the box and the landmarks of a picture, which are in two lists, to one object."""
+    """Join the box and the landmarks of a picture, which come from two lists, to one object."""
     if len(annotation.objects) < 2:
         return annotation
-    boxed = next((candidate for candidate in annotation.objects if not candidate.keypoints), annotation.objects[0])
-    keypoints = next((candidate.keypoints for candidate in annotation.objects if candidate.keypoints), b"")
-    return annotation._replace(objects=(boxed._replace(keypoints=keypoints),))
+    boxed_face = next((face for face in annotation.objects if not face.keypoints), annotation.objects[0])
+    keypoints = next((face.keypoints for face in annotation.objects if face.keypoints), b"")
+    return annotation._replace(objects=(boxed_face._replace(keypoints=keypoints),))

@@ -29,10 +29,10 @@ from beam_jobs.annotations.forms.coco_rows import (
     ANNOTATIONS,
     IMAGES,
     SegmentFolder,
-    annotation_part,
-    category_key,
-    image_part,
-    picture_id,
+    find_picture_id,
+    format_category_key,
+    parse_annotation_row,
+    parse_image_row,
 )
 from beam_jobs.references.rejection import add_key
 from beam_jobs.values.json_elements import Element, array_elements
@@ -40,7 +40,7 @@ from tpudata.errors import BadRecordError, SourceError
 from tpudata.json_values import abbreviate_json
 
 CATEGORIES = "categories"
-# Some files begin with a long description.
+# A file that begins with `info` or `licenses` counts as well: these may be longer than the bytes that are looked at.
 _HEAD = re.compile(rb'\s*\{(?:\s*"(?:info|licenses)"|.*"(?:images|annotations|categories)"\s*:\s*\[)', re.DOTALL)
 _BOM = b"\xef\xbb\xbf"
 
@@ -76,18 +76,18 @@ class CocoForm(AnnotationForm):
                     if element.key == CATEGORIES:
                         categories.add(element.value, place)
                         continue
-                    picture = picture_id(element)
+                    picture = find_picture_id(element)
                     if element.key == IMAGES:
                         has_images = True
-                        parts.add(picture, image_part(element.value, place))
+                        parts.add(picture, parse_image_row(element.value, place))
                     else:
                         ids.add(element)
-                        parts.add(picture, annotation_part(element.value, place, segments))
+                        parts.add(picture, parse_annotation_row(element.value, place, segments))
             if not has_images:
                 raise SourceError(f'{part}: COCO JSON without images. Pass a file that lists them in "images".')
             names.objects, names.keypoints = categories.names, categories.keypoints
             repeated_offsets = ids.find_repeats()
-            for _, picture_parts in parts.take():
+            for _, picture_parts in parts.read_groups():
                 yield _join_picture(picture_parts, categories, repeated_offsets)
 
 
@@ -96,58 +96,58 @@ class _Categories:
 
     def __init__(self) -> None:
         self._names: dict[int | str, str] = {}
-        self._by_key: dict[str, str] = {}
+        self._names_by_key: dict[str, str] = {}
         self.keypoints: tuple[str, ...] = ()
 
     def add(self, row: Any, place: Place) -> None:
-        """Add a row; SourceError if it is damaged: classes of any picture may depend on it."""
-        number, name = (row.get("id"), row.get("name")) if isinstance(row, dict) else (None, None)
-        if not isinstance(number, int | str) or isinstance(number, bool) or not isinstance(name, str):
+        """Add a row; SourceError if it is damaged, since the classes of any picture may depend on it."""
+        category_id, name = (row.get("id"), row.get("name")) if isinstance(row, dict) else (None, None)
+        if not isinstance(category_id, int | str) or isinstance(category_id, bool) or not isinstance(name, str):
             raise SourceError(
                 f"{place.path} at byte {place.offset}: a category without id or name: {abbreviate_json(row)}. Fix it."
             )
-        if self._names.setdefault(number, name) != name:
+        if self._names.setdefault(category_id, name) != name:
             raise SourceError(
-                f"{place.path} at byte {place.offset}: two categories have the id {number!r}: {self._names[number]!r} and {name!r}."
-                " Give each its own."
+                f"{place.path} at byte {place.offset}: two categories have the id {category_id!r}: {self._names[category_id]!r} and"
+                f" {name!r}. Give each its own."
             )
-        self._by_key[category_key(number)] = name
+        self._names_by_key[format_category_key(category_id)] = name
         points = row.get("keypoints")
         if isinstance(points, list) and points:
             self.keypoints = self.keypoints or tuple(map(str, points))
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The classes, in the order of the ids; texts come after numbers."""
-        ordered = sorted(self._names, key=lambda number: (isinstance(number, str), number))
-        return tuple(dict.fromkeys(self._names[number] for number in ordered))
+        """The classes in the order of their ids, numbers before texts; categories of one name are one class."""
+        ordered_ids = sorted(self._names, key=lambda category_id: (isinstance(category_id, str), category_id))
+        return tuple(dict.fromkeys(self._names[category_id] for category_id in ordered_ids))
 
     def name_class(self, annotated_object: ObjectAnnotation) -> ObjectAnnotation:
-        """Replace the category's key in an object by the category's name; ValueError for an unknown key."""
-        name = self._by_key.get(annotated_object.class_name)
+        """Return an object whose class is the name of its category instead of the key; ValueError for an unknown key."""
+        name = self._names_by_key.get(annotated_object.class_name)
         if name is None:
             raise ValueError(
-                f"unknown category_id {annotated_object.class_name}: {len(self._by_key)} categories are listed"
+                f"unknown category_id {annotated_object.class_name}: {len(self._names_by_key)} categories are listed"
             )
         return annotated_object._replace(class_name=name)
 
 
 class _AnnotationIds:
-    """The ids of annotations, in 16 bytes each: a set of millions of numbers would take 100."""
+    """The ids of annotations, as hashes: 16 bytes each with their offsets, where a set would take 100."""
 
     def __init__(self) -> None:
         self._hashes = array.array("q")
         self._offsets = array.array("q")
 
     def add(self, element: Element) -> None:
-        """Add the id of an annotation, if it has one. The hash of a whole number below 2**61 is the number."""
-        number = element.value.get("id") if isinstance(element.value, dict) else None
-        if isinstance(number, int | str):
-            self._hashes.append(hash(number))
+        """Add the id of an annotation, if it has one. Whole numbers below 2**61 are their own hashes, so they never collide."""
+        annotation_id = element.value.get("id") if isinstance(element.value, dict) else None
+        if isinstance(annotation_id, int | str):
+            self._hashes.append(hash(annotation_id))
             self._offsets.append(element.offset)
 
     def find_repeats(self) -> frozenset[int]:
-        """Return the offsets of the annotations whose id another one has, too."""
+        """Return the byte offsets of the annotations whose id occurs more than once."""
         if not self._hashes:
             return frozenset()
         hashes = np.frombuffer(self._hashes, np.int64)
@@ -165,14 +165,14 @@ def _join_picture(parts: list[Annotated], categories: _Categories, repeated_offs
     if error is not None:
         return add_key(error, images[0].picture) if images else error
     if not images:
-        return others[0].place.error("an annotation of an image that the file does not list")
+        return others[0].place.make_error("an annotation of an image that the file does not list")
     if len(images) > 1:
-        return images[1].place.error("another image has the same id", images[0].picture)
+        return images[1].place.make_error("another image has the same id", images[0].picture)
     for part in others:
         if part.place.offset in repeated_offsets:
-            return part.place.error("another annotation has the same id", images[0].picture)
+            return part.place.make_error("another annotation has the same id", images[0].picture)
     joined_picture = images[0].join(others)
     try:
         return joined_picture._replace(objects=tuple(map(categories.name_class, joined_picture.objects)))
     except ValueError as error:
-        return joined_picture.place.error(str(error), joined_picture.picture)
+        return joined_picture.place.make_error(str(error), joined_picture.picture)

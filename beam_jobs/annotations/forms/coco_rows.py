@@ -1,4 +1,4 @@
-"""The rows of COCO JSON: images and annotations, whose form is in coco.py."""
+"""The rows of COCO JSON: images and annotations, in the form that coco.py describes."""
 
 from __future__ import annotations
 
@@ -20,100 +20,104 @@ from tpudata.json_values import abbreviate_json, convert_json_number
 from tpudata.storage import storage_for
 
 IMAGES, ANNOTATIONS = "images", "annotations"
-_IDS = {IMAGES: "id", ANNOTATIONS: "image_id"}
+_ID_KEYS = {IMAGES: "id", ANNOTATIONS: "image_id"}
 
 
 class SegmentFolder:
-    """The folder with the PNGs of a panoptic file: that of its name, or the one it is in."""
+    """The folder with the PNGs of a panoptic file: next to it and named like it, or else the folder that it is in."""
 
     def __init__(self, path: str) -> None:
         self._path = path
         self._folder = ""
 
-    def __call__(self, name: str) -> str:
-        """Return the path of a PNG."""
+    def find_path(self, name: str) -> str:
+        """Return the path of a PNG by its name."""
         storage = storage_for(self._path)
         if not self._folder:
-            above, _, base = self._path.rpartition("/")
-            folder_for_file = storage.join(above, base.partition(".")[0]) if above else base.partition(".")[0]
-            entry = storage.stat(folder_for_file)
-            self._folder = folder_for_file if entry is not None and entry.is_folder else above or "."
+            parent, _, base = self._path.rpartition("/")
+            stem = base.partition(".")[0]
+            named_folder = storage.join(parent, stem) if parent else stem
+            entry = storage.stat(named_folder)
+            self._folder = named_folder if entry is not None and entry.is_folder else parent or "."
         return storage.join(self._folder, *name.split("/"))
 
 
-def picture_id(element: Element) -> Hashable:
+def find_picture_id(element: Element) -> Hashable:
     """Return the id of a row's picture; for an invalid row, a value that no other row has."""
     if _find_row_problem(element.value, element.key):
         return element.key, element.offset
-    picture: Hashable = element.value[_IDS[element.key]]
-    return picture
+    picture_id: Hashable = element.value[_ID_KEYS[element.key]]
+    return picture_id
 
 
-def category_key(number: Any) -> str:
-    """Return the id of a category as a text, different for 1 and "1"."""
-    return str(number) if isinstance(number, int) else abbreviate_json(number)
+def format_category_key(category_id: Any) -> str:
+    """Return the id of a category as a text that differs for 1 and "1"."""
+    return str(category_id) if isinstance(category_id, int) else abbreviate_json(category_id)
 
 
 def _find_row_problem(row: Any, key: str) -> str:
     """Return why a row of an array belongs to no picture, or an empty string."""
     if not isinstance(row, dict):
-        return f"no JSON object in {key!r}: {abbreviate_json(row)}"
-    picture = row.get(_IDS[key])
-    is_id = isinstance(picture, int | str) and not isinstance(picture, bool)
-    return "" if is_id else f"no {_IDS[key]!r} in {key!r}: {abbreviate_json(row)}"
+        return f"not a JSON object in {key!r}: {abbreviate_json(row)}"
+    picture_id = row.get(_ID_KEYS[key])
+    is_id = isinstance(picture_id, int | str) and not isinstance(picture_id, bool)
+    return "" if is_id else f"no {_ID_KEYS[key]!r} in {key!r}: {abbreviate_json(row)}"
 
 
-def image_part(row: Any, place: Place) -> Annotated:
-    """Return the part of a picture that a row of "images" is, or the error of a damaged one."""
+def parse_image_row(row: Any, place: Place) -> Annotated:
+    """Return a row of "images" as a part of its picture's annotation, or the row's error."""
     problem = _find_row_problem(row, IMAGES)
     if problem:
-        return place.error(problem)
+        return place.make_error(problem)
     name = row.get("file_name")
     if name is None and isinstance(row.get("coco_url"), str):
         # As in LVIS: http://images.cocodataset.org/train2017/000000391895.jpg.
         name = "/".join(row["coco_url"].split("/")[-2:])
     if not isinstance(name, str) or not name:
-        return place.error(f"an image without 'file_name': {abbreviate_json(row)}")
+        return place.make_error(f"an image without 'file_name': {abbreviate_json(row)}")
     try:
         width, height = (_parse_side(row, side) for side in ("width", "height"))
     except ValueError as error:
-        return place.error(str(error), name)
+        return place.make_error(str(error), name)
     return ImageAnnotation(name, place, width, height, source_id=str(row["id"]))
 
 
 def _parse_side(row: Mapping[str, Any], name: str) -> int:
+    """Return a side of an image in pixels, 0 if it is missing; ValueError if it is not a number of pixels."""
     value = row.get(name)
     if value is None:
         return 0
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise ValueError(f"{name!r} is no number of pixels: {abbreviate_json(value)}")
+        raise ValueError(f"{name!r} is not a number of pixels: {abbreviate_json(value)}")
     return value
 
 
-def annotation_part(row: Any, place: Place, segments: SegmentFolder) -> Annotated:
-    """Return the part of a picture that a row of "annotations" is, or the error of a damaged one.
+def parse_annotation_row(row: Any, place: Place, segments: SegmentFolder) -> Annotated:
+    """Return a row of "annotations" as a part of its picture's annotation, or the row's error.
 
-    The classes of its objects are keys of categories, since these may come later in the file.
+    Its objects have the keys of categories as their classes, since the categories may come later in the file.
     """
     problem = _find_row_problem(row, ANNOTATIONS)
     if problem:
-        return place.error(problem)
+        return place.make_error(problem)
     try:
         infos = row.get("segments_info")
         if infos is not None:
             name = row.get("file_name")
             if not isinstance(name, str) or not isinstance(infos, list):
                 raise ValueError("no 'file_name' of a PNG, or no list 'segments_info'")
-            objects = tuple(_parse_object(info, SegmentId(_parse_whole(info, "id"))) for info in infos)
-            return ImageAnnotation("", place, objects=objects, map_file=MapFile(segments(name), holds_segments=True))
+            objects = tuple(_parse_object(info, SegmentId(_parse_whole_number(info, "id"))) for info in infos)
+            return ImageAnnotation(
+                "", place, objects=objects, map_file=MapFile(segments.find_path(name), holds_segments=True)
+            )
         caption = row.get("caption")
         if caption is not None and "category_id" not in row:
             if not isinstance(caption, str):
-                raise ValueError(f"'caption' is no text: {abbreviate_json(caption)}")
+                raise ValueError(f"'caption' is not a text: {abbreviate_json(caption)}")
             return ImageAnnotation("", place, captions=(caption,))
         return ImageAnnotation("", place, objects=(_parse_object(row, _parse_segmentation(row.get("segmentation"))),))
     except (ValueError, TypeError, OverflowError) as error:
-        return place.error(f"annotation {abbreviate_json(row.get('id'))}: {error}")
+        return place.make_error(f"annotation {abbreviate_json(row.get('id'))}: {error}")
 
 
 def _parse_object(row: Any, segmentation: Segmentation | None) -> ObjectAnnotation:
@@ -133,10 +137,10 @@ def _parse_object(row: Any, segmentation: Segmentation | None) -> ObjectAnnotati
     area = row.get("area")
     keypoints = row.get("keypoints")
     if keypoints is not None and not isinstance(keypoints, list):
-        raise ValueError(f"'keypoints' is no list: {abbreviate_json(keypoints)}")
+        raise ValueError(f"'keypoints' is not a list: {abbreviate_json(keypoints)}")
     return ObjectAnnotation(
         box,
-        category_key(row["category_id"]),
+        format_category_key(row["category_id"]),
         is_crowd=row.get("iscrowd") not in (None, 0, False),
         area=None if area is None else convert_json_number(area, "area"),
         segmentation=segmentation,
@@ -150,7 +154,7 @@ def _parse_segmentation(value: Any) -> Segmentation | None:
         return None
     if isinstance(value, list):
         if not all(isinstance(polygon, list) for polygon in value):
-            raise ValueError(f"'segmentation' is no list of polygons: {abbreviate_json(value)}")
+            raise ValueError(f"'segmentation' is not a list of polygons: {abbreviate_json(value)}")
         return Polygons(tuple(pack_polygon(polygon) for polygon in value))
     counts, size = (value.get("counts"), value.get("size")) if isinstance(value, dict) else (None, None)
     if isinstance(size, list) and len(size) == 2 and all(isinstance(side, int) and side > 0 for side in size):
@@ -161,8 +165,8 @@ def _parse_segmentation(value: Any) -> Segmentation | None:
     raise ValueError(f"'segmentation' is neither polygons nor run lengths with their size: {abbreviate_json(value)}")
 
 
-def _parse_whole(row: Any, name: str) -> int:
+def _parse_whole_number(row: Any, name: str) -> int:
     value = row.get(name) if isinstance(row, dict) else None
     if not isinstance(value, int) or isinstance(value, bool):
-        raise ValueError(f"{name!r} is no whole number: {abbreviate_json(row)}")
+        raise ValueError(f"{name!r} is not a whole number: {abbreviate_json(row)}")
     return value

@@ -3,9 +3,9 @@
     {"file_name": "0001.png", "text": "a red roof", "label": "house", "objects": {"bbox": [[x, y, width, height], ...],
     "categories": [0, ...]}}
 
-`text` is a caption or a list of them, `label` the class of the picture, or a list of classes; `objects_column` has the form of
-`objects`. Other columns are values of the record. A CSV has no objects; a column of numbers alone is one of numbers. Source:
-https://huggingface.co/docs/datasets/image_dataset.
+`text` is a caption or a list of them, `label` the class of the picture, or a list of classes; objects_column.py describes the
+form of `objects`. Other columns are values of the record. A CSV has no objects; a column whose cells are all numbers has numbers.
+Source: https://huggingface.co/docs/datasets/image_dataset.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from typing import Any
 
 from beam_jobs.annotations.annotation import Annotated, ImageAnnotation, Place
 from beam_jobs.annotations.files.folders import pick_file
-from beam_jobs.annotations.files.rows import TableRow, table_columns, table_rows, text_lines
+from beam_jobs.annotations.files.rows import TableRow, parse_table_columns, read_table_rows, read_text_lines
 from beam_jobs.annotations.form import AnnotationForm, ListedNames
-from beam_jobs.annotations.objects_column import class_name, read_objects
+from beam_jobs.annotations.objects_column import find_class_name, read_objects
 from beam_jobs.values.column_kinds import FLOAT, INT, STR, find_kind_of_text, float32_problem, parse_float
 from tpudata.errors import BadRecordError
 from tpudata.json_values import abbreviate_json, parse_input_json
@@ -28,7 +28,7 @@ from tpudata.storage import Entry
 _PICTURE, _OBJECTS, _LABEL = "file_name", "objects", "label"
 _CAPTIONS = ("text", "caption", "captions")
 _USED_COLUMNS = {_PICTURE, _OBJECTS, _LABEL, *_CAPTIONS}
-# Kinds of cells, next to INT, FLOAT and STR; float32 would change a wide one.
+# Kinds of cells, next to INT, FLOAT and STR. float32 would change a wide integer.
 _EMPTY, _WIDE_INT = "empty", "wide int"
 _NAMES = ("metadata.jsonl", "metadata.csv")
 
@@ -49,7 +49,7 @@ class ImageFolderForm(AnnotationForm):
     @classmethod
     def detect_file(cls, path: str, head: bytes) -> ImageFolderForm | None:
         """Return the form of a CSV with the column file_name, or of JSONL with this key."""
-        if _PICTURE in table_columns(head):
+        if _PICTURE in parse_table_columns(head):
             return cls(path, is_csv=True)
         line = head.removeprefix(b"\xef\xbb\xbf").lstrip().partition(b"\n")[0]
         try:
@@ -62,8 +62,8 @@ class ImageFolderForm(AnnotationForm):
     def detect_folder(cls, path: str, entries: Sequence[Entry]) -> ImageFolderForm | None:
         """Return the form of a folder with such a file."""
         del path
-        path_of_list = pick_file(entries, *_NAMES)
-        return cls(path_of_list, is_csv=path_of_list.endswith(".csv")) if path_of_list else None
+        metadata_path = pick_file(entries, *_NAMES)
+        return cls(metadata_path, is_csv=metadata_path.endswith(".csv")) if metadata_path else None
 
     def parts(self) -> Iterable[str]:
         """Yield the file."""
@@ -85,12 +85,13 @@ class ImageFolderForm(AnnotationForm):
                 yield annotation
             except ValueError as error:
                 name = row.get(_PICTURE)
-                yield place.error(str(error), name if isinstance(name, str) else "")
+                yield place.make_error(str(error), name if isinstance(name, str) else "")
 
 
 def _read_csv_rows(path: str) -> Iterator[tuple[Place, Mapping[str, Any] | BadRecordError]]:
+    """Yield each row of a CSV with its place, or its error; cells have the kinds of their columns."""
     kinds = _find_column_kinds(path)
-    for row in table_rows(path):
+    for row in read_table_rows(path):
         if isinstance(row, BadRecordError):
             yield Place(path), row
         else:
@@ -100,31 +101,34 @@ def _read_csv_rows(path: str) -> Iterator[tuple[Place, Mapping[str, Any] | BadRe
 def _find_column_kinds(path: str) -> dict[str, str]:
     """Return the kind of each column of a CSV, by the rules of `beam_jobs.sources.lists.columns`."""
     kinds: dict[str, set[str]] = {}
-    for row in table_rows(path):
+    for row in read_table_rows(path):
         if isinstance(row, TableRow):
             for name in row.cells.keys() - _USED_COLUMNS:
                 kinds.setdefault(name, set()).add(_find_cell_kind(row.cells[name]))
-    return {name: _find_column_kind(values) for name, values in kinds.items()}
+    return {name: _merge_cell_kinds(cell_kinds) for name, cell_kinds in kinds.items()}
 
 
-def _find_column_kind(cells: set[str]) -> str:
-    if STR in cells or {FLOAT, _WIDE_INT} <= cells:
+def _merge_cell_kinds(cell_kinds: set[str]) -> str:
+    """Return the kind of a column by the kinds of its cells: text if numbers would change some of them."""
+    if STR in cell_kinds or {FLOAT, _WIDE_INT} <= cell_kinds:
         return STR
-    if FLOAT in cells:
+    if FLOAT in cell_kinds:
         return FLOAT
     # An empty cell is NaN among fractions; integers have no NaN.
-    return STR if _EMPTY in cells else INT
+    return STR if _EMPTY in cell_kinds else INT
 
 
 def _find_cell_kind(cell: str) -> str:
-    """Return the kind of a cell: empty, an integer (wide if float32 would change it), a fraction, or text."""
+    """Return the kind of a cell: empty, an integer, a fraction that float32 holds, or text."""
     if not cell:
         return _EMPTY
     kind = find_kind_of_text(cell)
-    if kind == INT and float32_problem(int(cell)):
-        return _WIDE_INT
-    number = parse_float(cell) if kind == FLOAT else 0.0
-    return STR if number is None or float32_problem(number) else kind
+    if kind == INT:
+        return _WIDE_INT if float32_problem(int(cell)) else INT
+    if kind == FLOAT:
+        number = parse_float(cell)
+        return STR if number is None or float32_problem(number) else FLOAT
+    return kind
 
 
 def _parse_cell(cell: str, kind: str) -> Any:
@@ -135,13 +139,13 @@ def _parse_cell(cell: str, kind: str) -> Any:
 
 def _read_json_rows(path: str) -> Iterator[tuple[Place, Mapping[str, Any] | BadRecordError]]:
     """Yield each row of a JSONL file with its place, or its error."""
-    for place, text in text_lines(path):
+    for place, text in read_text_lines(path):
         try:
             row = parse_input_json(text)
         except ValueError as error:
-            yield place, place.error(f"not JSON: {error}")
+            yield place, place.make_error(f"not JSON: {error}")
             continue
-        yield place, row if isinstance(row, dict) else place.error(f"no JSON object: {abbreviate_json(row)}")
+        yield place, row if isinstance(row, dict) else place.make_error(f"no JSON object: {abbreviate_json(row)}")
 
 
 def _parse_annotation(row: Mapping[str, Any], place: Place) -> ImageAnnotation:
@@ -159,7 +163,7 @@ def _parse_annotation(row: Mapping[str, Any], place: Place) -> ImageAnnotation:
         place,
         objects=read_objects(row[_OBJECTS]) if isinstance(row.get(_OBJECTS), dict | list) else (),
         captions=captions,
-        classes=() if label is None else tuple(map(class_name, label if isinstance(label, list) else [label])),
+        classes=() if label is None else tuple(map(find_class_name, label if isinstance(label, list) else [label])),
         values=tuple((key, value) for key, value in row.items() if key not in _USED_COLUMNS),
     )
 

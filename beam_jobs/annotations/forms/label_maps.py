@@ -1,10 +1,10 @@
-"""Folders of label maps, which have the names of the pictures: Cityscapes, ADE20K, and any folder of PNGs.
+"""Folders of label maps that are named like the pictures: Cityscapes, ADE20K, and any folder of PNGs.
 
     gtFine/train/aachen/aachen_000000_000019_gtFine_labelIds.png    of leftImg8bit/train/aachen/aachen_000000_000019_leftImg8bit.png
     annotations/training/ADE_train_00000001.png                     of images/training/ADE_train_00000001.jpg
     masks/a.png                                                     of any a.jpg
 
-Of Cityscapes, the maps with labelTrainIds are taken if there are any, and those with labelIds otherwise. Sources:
+For Cityscapes, the maps with labelTrainIds are read if there are any, and those with labelIds otherwise. Sources:
 https://github.com/mcordts/cityscapesScripts and http://sceneparsing.csail.mit.edu/.
 """
 
@@ -22,7 +22,7 @@ from tpudata.storage import Entry
 
 _SUFFIXES = (".png",)
 _WIDE = MAP_BITS["uint16"]
-_CITYSCAPES = re.compile(r"(?P<picture>.*)_gt(?:Fine|Coarse)_(?P<kind>\w+)\.png")
+_CITYSCAPES = re.compile(r"(?P<picture>.*)_gt(?:Fine|Coarse)_(?P<ids>\w+)\.png")
 _TRAIN_IDS, _LABEL_IDS = "labelTrainIds", "labelIds"
 
 
@@ -32,26 +32,29 @@ class LabelMapsForm(AnnotationForm):
 
     Attributes:
         path: the folder.
-        kind: `"labelIds"` or `"labelTrainIds"` for Cityscapes; empty for other folders.
+        cityscapes_ids: `"labelIds"` or `"labelTrainIds"` for Cityscapes; empty for other folders.
         is_wide: whether the first map has 16 bits: then records have maps of 16 bits.
     """
 
     path: str
-    kind: str = ""
+    cityscapes_ids: str = ""
     is_wide: bool = False
     title = "a folder of label maps (PNG)"
 
     @classmethod
     def detect_folder(cls, path: str, entries: Sequence[Entry]) -> LabelMapsForm | None:
-        """Return the form of a folder whose first PNG has grey values or a palette, or that is of Cityscapes."""
+        """Return the form of a folder whose first PNG has grey values or a palette, or of a folder of Cityscapes."""
         folder = pick_folder(entries, "gtFine", "gtCoarse") or path
         if find_first_file(folder, (f"_{_TRAIN_IDS.lower()}.png",)):
             return cls(folder, _TRAIN_IDS)
         if find_first_file(folder, (f"_{_LABEL_IDS.lower()}.png",)):
             return cls(folder, _LABEL_IDS)
-        first = find_first_file(folder, _SUFFIXES)
-        kind = png_kind(read_start(first)) if first else None
-        return cls(folder, is_wide=kind[0] == _WIDE) if kind is not None and kind[1] in (GREY, PALETTE) else None
+        first_map = find_first_file(folder, _SUFFIXES)
+        kind = png_kind(read_start(first_map)) if first_map else None
+        if kind is None:
+            return None
+        bits, colour = kind
+        return cls(folder, is_wide=bits == _WIDE) if colour in (GREY, PALETTE) else None
 
     @property
     def map_folders(self) -> tuple[str, ...]:
@@ -65,9 +68,11 @@ class LabelMapsForm(AnnotationForm):
     def read(self, part: str, names: ListedNames) -> Iterator[Annotated]:
         """Yield the map of each picture, whose name has no extension, in the order of their paths."""
         del names
-        for path, below in list_paths_below(part, _SUFFIXES):
-            match = _CITYSCAPES.fullmatch(below)
-            if not self.kind:
-                yield ImageAnnotation(below[: -len(".png")], Place(path), map_file=MapFile(path, is_wide=self.is_wide))
-            elif match is not None and match["kind"] == self.kind:
+        for path, relative_path in list_paths_below(part, _SUFFIXES):
+            if not self.cityscapes_ids:
+                picture = relative_path[: -len(".png")]
+                yield ImageAnnotation(picture, Place(path), map_file=MapFile(path, is_wide=self.is_wide))
+                continue
+            match = _CITYSCAPES.fullmatch(relative_path)
+            if match is not None and match["ids"] == self.cityscapes_ids:
                 yield ImageAnnotation(f"{match['picture']}_leftImg8bit", Place(path), map_file=MapFile(path))

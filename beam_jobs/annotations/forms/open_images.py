@@ -3,9 +3,10 @@
     ImageID,Source,LabelName,Confidence,XMin,XMax,YMin,YMax,IsOccluded,IsTruncated,IsGroupOf,IsDepiction,IsInside
     000002b66c9c498e,xclick,/m/01g317,1,0.012500,0.195312,0.148438,0.587500,0,1,0,0,0
 
-Coordinates are fractions of the picture's sides. A box of a group (IsGroupOf) is a crowd. Without XMin a row is a class of the
-whole picture, which counts if its confidence is above 0: those below were checked, and are not in the picture. Class names are
-those of class-descriptions-boxable.csv and similar files in the same folder (`/m/011k07,Tortoise`), without one the LabelNames.
+Coordinates are fractions of the picture's sides. A box of a group (IsGroupOf) is a crowd. In a file without the column XMin a row
+is a class of the whole picture. It counts if its confidence is above 0; 0 means that the class was checked and is not there. The
+names of classes are those of class-descriptions-boxable.csv or a similar file in the same folder (`/m/011k07,Tortoise`); without
+one they are the LabelNames.
 Source: https://storage.googleapis.com/openimages/web/download_v7.html.
 """
 
@@ -16,9 +17,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 from beam_jobs.annotations.annotation import Annotated, ImageAnnotation, ObjectAnnotation
-from beam_jobs.annotations.files.folders import list_first_entries, parent, read_start
+from beam_jobs.annotations.files.folders import find_parent, list_first_entries, read_start
 from beam_jobs.annotations.files.picture_parts import group_parts
-from beam_jobs.annotations.files.rows import TableRow, table_cells, table_columns, table_rows
+from beam_jobs.annotations.files.rows import TableRow, parse_table_columns, read_table_cells, read_table_rows
 from beam_jobs.annotations.form import AnnotationForm, ListedNames
 from tpudata.errors import BadRecordError, SourceError
 from tpudata.storage import Entry
@@ -44,38 +45,39 @@ class OpenImagesForm(AnnotationForm):
     @classmethod
     def detect_file(cls, path: str, head: bytes) -> OpenImagesForm | None:
         """Return the form of a CSV with the columns ImageID and LabelName."""
-        if not _is_rows(head):
+        if not _is_open_images(head):
             return None
-        return cls((path,), _find_descriptions(list_first_entries(parent(path) or "."), has_boxes=_has_boxes(head)))
+        return cls(
+            (path,), _find_descriptions(list_first_entries(find_parent(path) or "."), has_boxes=_has_boxes(head))
+        )
 
     @classmethod
     def detect_folder(cls, path: str, entries: Sequence[Entry]) -> OpenImagesForm | None:
-        """Return the form of a folder with such files: those with boxes, if there are both kinds."""
+        """Return the form of a folder with such files; of the files with boxes only, if there are both kinds."""
         del path
         heads = {entry.path: read_start(entry.path) for entry in entries if entry.name.endswith(".csv")}
-        rows = [file for file, head in heads.items() if _is_rows(head)]
-        with_boxes = [file for file in rows if _has_boxes(heads[file])]
-        return cls(tuple(with_boxes or rows), _find_descriptions(entries, has_boxes=bool(with_boxes))) if rows else None
+        files = [path for path, head in heads.items() if _is_open_images(head)]
+        box_files = [path for path in files if _has_boxes(heads[path])]
+        return cls(tuple(box_files or files), _find_descriptions(entries, has_boxes=bool(box_files))) if files else None
 
     def parts(self) -> Iterable[str]:
-        """Yield the files, whose pictures differ: they are those of splits."""
+        """Yield the files. Each has the pictures of another split."""
         return self.paths
 
     def read(self, part: str, names: ListedNames) -> Iterator[Annotated]:
         """Yield the annotation of each picture, whose name has no extension, in the order of first appearance."""
         class_names = _read_class_names(self.descriptions) if self.descriptions else {}
         has_boxes = _has_boxes(read_start(part))
-        all_names = tuple(class_names.values())
         if has_boxes:
-            names.objects = all_names
+            names.objects = tuple(class_names.values())
         else:
-            names.pictures = all_names
+            names.pictures = tuple(class_names.values())
         return group_parts(_read_parts(part, class_names, has_boxes=has_boxes))
 
 
 def _read_parts(path: str, class_names: dict[str, str], *, has_boxes: bool) -> Iterator[tuple[str, Annotated]]:
     """Yield (picture, annotation with one box or class) for each row, or its error."""
-    for row in table_rows(path):
+    for row in read_table_rows(path):
         if isinstance(row, BadRecordError):
             yield str(row), row
             continue
@@ -83,22 +85,21 @@ def _read_parts(path: str, class_names: dict[str, str], *, has_boxes: bool) -> I
         try:
             yield picture, (_parse_box if has_boxes else _parse_class)(row, class_names)
         except ValueError as error:
-            yield picture, row.place.error(str(error), picture)
+            yield picture, row.place.make_error(str(error), picture)
 
 
 def _parse_box(row: TableRow, class_names: dict[str, str]) -> ImageAnnotation:
-    box = (row.number("YMin"), row.number("XMin"), row.number("YMax"), row.number("XMax"))
-    group = row.cells.get("IsGroupOf")
-    annotated_object = ObjectAnnotation(
-        box, _find_class_name(row, class_names), is_crowd=None if group is None or group == _UNKNOWN else group == "1"
-    )
+    box = (row.read_number("YMin"), row.read_number("XMin"), row.read_number("YMax"), row.read_number("XMax"))
+    is_group = row.cells.get("IsGroupOf")
+    is_crowd = None if is_group in (None, _UNKNOWN) else is_group == "1"
+    annotated_object = ObjectAnnotation(box, _find_class_name(row, class_names), is_crowd)
     return ImageAnnotation(row.cells["ImageID"], row.place, is_normalised=True, objects=(annotated_object,))
 
 
 def _parse_class(row: TableRow, class_names: dict[str, str]) -> ImageAnnotation:
-    is_there = "Confidence" not in row.cells or row.number("Confidence") > 0
+    is_present = "Confidence" not in row.cells or row.read_number("Confidence") > 0
     return ImageAnnotation(
-        row.cells["ImageID"], row.place, classes=(_find_class_name(row, class_names),) if is_there else ()
+        row.cells["ImageID"], row.place, classes=(_find_class_name(row, class_names),) if is_present else ()
     )
 
 
@@ -109,25 +110,25 @@ def _find_class_name(row: TableRow, class_names: dict[str, str]) -> str:
     return class_names.get(label, label)
 
 
-def _is_rows(head: bytes) -> bool:
-    return {"ImageID", "LabelName"} <= {*table_columns(head)}
+def _is_open_images(head: bytes) -> bool:
+    return {"ImageID", "LabelName"} <= {*parse_table_columns(head)}
 
 
 def _has_boxes(head: bytes) -> bool:
-    return "XMin" in table_columns(head)
+    return "XMin" in parse_table_columns(head)
 
 
 def _find_descriptions(entries: Iterable[Entry], *, has_boxes: bool) -> str:
-    """Return the class-description file, preferring the one for boxes or for whole pictures; an empty string without one."""
+    """Return the path of a class-description file, preferably one for boxes or for whole pictures; an empty string without any."""
     files = [entry for entry in entries if _DESCRIPTIONS in entry.name and entry.name.endswith(".csv")]
     preferred = [entry for entry in files if (_BOXABLE in entry.name) == has_boxes]
     return next((entry.path for entry in [*preferred, *files]), "")
 
 
 def _read_class_names(path: str) -> dict[str, str]:
-    """Return the class names by their labels, in the order of the file; a name of several labels is replaced by them."""
+    """Return {LabelName: class name}, in the order of the file; labels that share a name are names themselves."""
     names: dict[str, str] = {}
-    for place, cells in table_cells(path):
+    for place, cells in read_table_cells(path):
         if cells[0] == "LabelName":
             continue
         if len(cells) != 2 or names.setdefault(cells[0], cells[1]) != cells[1]:

@@ -1,9 +1,9 @@
-"""Oxford-IIIT Pets: the folder `annotations`, whose list.txt has the breeds, and whose `trimaps` are label maps.
+"""Oxford-IIIT Pets: the folder `annotations`, in which list.txt has the breeds and `trimaps` the label maps.
 
     #Image CLASS-ID SPECIES BREED ID
     Abyssinian_100 1 1 1
 
-Rows of trainval.txt and test.txt, next to it, are the same, and say the splits train and test.
+Next to it, trainval.txt and test.txt have the same rows, divided into the splits train and test.
 A picture's class is its breed: its name without number; `species` is 1 for a cat and 2 for a dog. Trimaps have 1 for the pet, 2
 for the background and 3 for the border. The boxes of heads, which only a part of the pictures has, are Pascal VOC files: read
 them with the folder `annotations/xmls`. Source: https://www.robots.ox.ac.uk/~vgg/data/pets/.
@@ -16,8 +16,8 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from beam_jobs.annotations.annotation import Annotated, ImageAnnotation, MapFile
-from beam_jobs.annotations.files.folders import parent, pick_file, pick_folder
-from beam_jobs.annotations.files.rows import text_lines
+from beam_jobs.annotations.files.folders import find_parent, pick_file, pick_folder
+from beam_jobs.annotations.files.rows import read_text_lines
 from beam_jobs.annotations.form import AnnotationForm, ListedNames
 from beam_jobs.annotations.split_lists import NO_LISTS, SplitLists
 from tpudata.errors import SourceError
@@ -48,7 +48,7 @@ class OxfordPetsForm(AnnotationForm):
         """Return the form of a list."""
         if not _HEAD.match(head):
             return None
-        trimaps = storage_for(path).join(parent(path), "trimaps") if parent(path) else "trimaps"
+        trimaps = storage_for(path).join(find_parent(path), "trimaps") if find_parent(path) else "trimaps"
         entry = storage_for(path).stat(trimaps)
         return cls(path, trimaps if entry is not None and entry.is_folder else "")
 
@@ -56,11 +56,11 @@ class OxfordPetsForm(AnnotationForm):
     def detect_folder(cls, path: str, entries: Sequence[Entry]) -> OxfordPetsForm | None:
         """Return the form of a folder with list.txt and trimaps."""
         del path
-        trimaps, names = pick_folder(entries, "trimaps"), pick_file(entries, "list.txt")
-        if not trimaps or not names:
+        trimaps, list_path = pick_folder(entries, "trimaps"), pick_file(entries, "list.txt")
+        if not trimaps or not list_path:
             return None
-        lists = ((pick_file(entries, name), split) for name, split in _LISTS.items())
-        return cls(names, trimaps, SplitLists.open([(file, split) for file, split in lists if file]))
+        split_files = ((pick_file(entries, name), split) for name, split in _LISTS.items())
+        return cls(list_path, trimaps, SplitLists.open([(file, split) for file, split in split_files if file]))
 
     @property
     def split_lists(self) -> SplitLists:
@@ -77,15 +77,15 @@ class OxfordPetsForm(AnnotationForm):
         return (self.path,)
 
     def read(self, part: str, names: ListedNames) -> Iterator[Annotated]:
-        """Yield breed, species and trimap of each picture."""
+        """Yield breed, species and trimap of each picture; list the breeds in the order of their numbers."""
         breeds: dict[int, str] = {}
         seen_pictures: set[str] = set()
-        for place, text in text_lines(part):
+        for place, text in read_text_lines(part):
             if text.startswith("#"):
                 continue
             row = _ROW.fullmatch(text)
             if row is None:
-                yield place.error(f"no row of NAME_NUMBER CLASS-ID SPECIES BREED-ID: {text[:80]!r}")
+                yield place.make_error(f"not a row of NAME_NUMBER CLASS-ID SPECIES BREED-ID: {text[:80]!r}")
                 continue
             picture, breed, number = row["picture"], row["breed"], int(row["number"])
             if breeds.setdefault(number, breed) != breed:
@@ -93,7 +93,7 @@ class OxfordPetsForm(AnnotationForm):
                     f"{part} line {place.line}: class {number} is {breed!r} here, and {breeds[number]!r} above. Fix the list."
                 )
             if picture in seen_pictures:
-                yield place.error("listed twice", picture)
+                yield place.make_error("listed twice", picture)
                 continue
             seen_pictures.add(picture)
             trimap = MapFile(storage_for(self.trimaps).join(self.trimaps, f"{picture}.png")) if self.trimaps else None

@@ -2,8 +2,8 @@ r"""Tiny ImageNet: val_annotations.txt, with class and box of each picture of th
 
     val_0.JPEG\tn03444034\t0\t32\t44\t62
 
-The columns are the file, the class, xmin, ymin, xmax and ymax, in pixels counted from 0, all of which the box contains: a box
-of a whole picture of 64 x 64 pixels is 0, 0, 63, 63. So its edges are at xmin, ymin, xmax + 1 and ymax + 1. Source:
+The columns are the file, the class, xmin, ymin, xmax and ymax. The box contains these pixels, counted from 0: that of a whole
+picture of 64 x 64 pixels is 0, 0, 63, 63. So its edges are at xmin, ymin, xmax + 1 and ymax + 1. Source:
 http://cs231n.stanford.edu/tiny-imagenet-200.zip.
 """
 
@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterable, Iterator
 
 from beam_jobs.annotations.annotation import Annotated, ImageAnnotation, ObjectAnnotation
-from beam_jobs.annotations.files.rows import text_lines
+from beam_jobs.annotations.files.rows import read_text_lines
 from beam_jobs.annotations.form import AnnotationForm, ListedNames
 
 _ROW = re.compile(r"(?P<picture>[^\t]+)\t(?P<name>[^\t]+)\t(?P<box>\d+\t\d+\t\d+\t\d+)")
@@ -45,12 +45,12 @@ class TinyImagenetForm(AnnotationForm):
         """Yield class and box of each picture."""
         del names
         seen_pictures: set[str] = set()
-        for place, text in text_lines(part):
+        for place, text in read_text_lines(part):
             row = _ROW.fullmatch(text)
             if row is None:
-                yield place.error(f"no row of file, class, xmin, ymin, xmax and ymax: {text[:80]!r}")
+                yield place.make_error(f"not a row of file, class, xmin, ymin, xmax and ymax: {text[:80]!r}")
             elif row["picture"] in seen_pictures:
-                yield place.error("listed twice", row["picture"])
+                yield place.make_error("listed twice", row["picture"])
             else:
                 seen_pictures.add(row["picture"])
                 xmin, ymin, xmax, ymax = map(int, row["box"].split("\t"))

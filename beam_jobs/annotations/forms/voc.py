@@ -10,13 +10,13 @@
       </object>
     </annotation>
 
-The top left pixel of a picture is (1, 1), and a box contains its pixels of xmin, ymin, xmax and ymax
+The top left pixel of a picture is (1, 1), and a box contains the pixels at xmin, ymin, xmax and ymax
 (http://host.robots.ox.ac.uk/pascal/VOC/voc2012/devkit_doc.pdf, section 3.4), so its edges are at xmin - 1, ymin - 1, xmax and
-ymax, as detectron2 reads them. A file with a document type is rejected, since entities of one can grow without bounds.
+ymax, as detectron2 reads them. A file with a document type is rejected, since its entities may expand without bounds.
 
 Next to `Annotations`, `ImageSets/Main` has a list of pictures for each split: train.txt, val.txt and test.txt. Pictures in none of
-them belong to other tasks of the dataset, and have boxes of some classes alone. trainval.txt is the first two together, and is
-read if both are missing.
+them belong to other tasks of the dataset, and only objects of some classes have boxes. trainval.txt is the first two together,
+and is read if both are missing.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ from tpudata.storage import Entry, storage_for
 
 _SUFFIXES = (".xml",)
 _HEAD = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:<\?xml.*?\?>\s*)?(?:<!.*>\s*)*<annotation[\s>]", re.DOTALL)
+# An annotation of a picture has a few KB; a far larger file would be read to memory whole.
 _MOST_BYTES = 1 << 24
 # Splits by the file in ImageSets/Main.
 _LISTS = {"train.txt": "train", "val.txt": "validation", "test.txt": "test"}
@@ -78,8 +79,8 @@ class VocForm(AnnotationForm):
         first = find_first_file(folder, _SUFFIXES)
         return cls(folder, is_folder=True) if first and _HEAD.match(read_start(first)) else None
 
-    def within(self, entries: Sequence[Entry]) -> VocForm:
-        """Return the form with the splits of a folder that has `Annotations` and `ImageSets`."""
+    def add_folder_facts(self, entries: Sequence[Entry]) -> VocForm:
+        """Return the form with the splits and label maps of the dataset, if the folder has `Annotations` and `ImageSets`."""
         sets = pick_folder(entries, "ImageSets")
         if not sets or not pick_folder(entries, "Annotations"):
             return self
@@ -103,11 +104,11 @@ class VocForm(AnnotationForm):
         return self.lists
 
     def parts(self) -> Iterable[str]:
-        """Yield the XML files: if there are lists of splits, those of pictures in them."""
+        """Yield the XML files; if there are lists of splits, only those of the listed pictures."""
         if not self.is_folder:
             return (self.path,)
         paths = (path for path, _ in list_paths_below(self.path, _SUFFIXES))
-        return (path for path in paths if self.lists.find_split(_strip_extension(path)) is not None)
+        return (path for path in paths if self.lists.find_split(_find_picture_name(path)) is not None)
 
     def read(self, part: str, names: ListedNames) -> Iterator[Annotated]:
         """Yield the annotation of a file's picture."""
@@ -116,16 +117,16 @@ class VocForm(AnnotationForm):
         data = storage_for(part).read_range(part, 0, _MOST_BYTES + 1)
         if len(data) > _MOST_BYTES:
             reason = f"too large for the annotation of a picture (expected at most {_MOST_BYTES:,} bytes)"
-            yield place.error(reason, _strip_extension(part))
+            yield place.make_error(reason, _find_picture_name(part))
             return
         try:
             yield _parse_annotation(parse_xml(data), place)
         except ValueError as error:
-            yield place.error(str(error), _strip_extension(part))
+            yield place.make_error(str(error), _find_picture_name(part))
 
 
 class _Builder(ElementTree.TreeBuilder):
-    """A builder that ends at the begin of a document type, before its entities are read."""
+    """A builder that stops at the start of a document type, before its entities are read."""
 
     def doctype(self, name: str, pubid: str | None, system: str | None) -> None:
         del name, pubid, system
@@ -139,7 +140,7 @@ def parse_xml(data: bytes) -> ElementTree.Element:
         parser.feed(data)
         root: ElementTree.Element = parser.close()
     except ElementTree.ParseError as error:
-        raise ValueError(f"not XML, or cut: {error}") from None
+        raise ValueError(f"not XML, or truncated: {error}") from None
     except LookupError as error:
         raise ValueError(f"XML of an unknown encoding: {error}") from None
     return root
@@ -147,16 +148,16 @@ def parse_xml(data: bytes) -> ElementTree.Element:
 
 def _parse_annotation(root: ElementTree.Element, place: Place) -> ImageAnnotation:
     if root.tag != "annotation":
-        raise ValueError(f"no annotation of a picture: its root is <{root.tag}>")
-    name = _read_text(root, "filename") or _strip_extension(place.path)
+        raise ValueError(f"not an annotation of a picture: its root is <{root.tag}>")
+    name = _read_text(root, "filename") or _find_picture_name(place.path)
     size = root.find("size")
     width, height = (0, 0) if size is None else (_parse_side(size, "width"), _parse_side(size, "height"))
     objects = tuple(map(_parse_object, root.findall("object")))
     return ImageAnnotation(name, place, width, height, objects=objects)
 
 
-def _strip_extension(path: str) -> str:
-    """Return the name of an XML file without extension, which names the picture if the file does not."""
+def _find_picture_name(path: str) -> str:
+    """Return the name of an XML file without folder and extension, which names the picture if the file does not."""
     return path.rpartition("/")[2].rpartition(".")[0]
 
 
@@ -186,7 +187,7 @@ def _parse_side(size: ElementTree.Element, name: str) -> int:
         return 0
     number = parse_number(text, name)
     if not 0 <= number < 2**31 or number != int(number):
-        raise ValueError(f"{name} is no number of pixels: {text!r}")
+        raise ValueError(f"{name} is not a number of pixels: {text!r}")
     return int(number)
 
 

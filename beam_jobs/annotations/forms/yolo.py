@@ -4,9 +4,9 @@
     0 0.681 0.485 0.670 0.487 0.676 0.487            class number, x and y of each point of a polygon
     0 0.48 0.63 0.69 0.71 0.5 0.5 2 0.6 0.5 1        a box and keypoints, with kpt_shape in data.yaml
 
-All are fractions of the picture's sides. A file is next to its picture, or in a folder `labels` as the picture is in `images`. An
-empty file is a picture without objects. The names are those of data.yaml (`names: [...]` or `names: {0: ..., 1: ...}`), classes.txt
-or obj.names (a line each), in the folder or in one of the two above it.
+Coordinates are fractions of the picture's sides. A file is next to its picture, or in a folder `labels` where the picture is in
+`images`. An empty file is a picture without objects. The names of classes come from data.yaml (`names: [...]` or
+`names: {0: ..., 1: ...}`), classes.txt or obj.names (a line each), in the folder or in one of the two above it.
 Source: https://docs.ultralytics.com/datasets/ (detect, segment and pose).
 """
 
@@ -28,13 +28,13 @@ from beam_jobs.annotations.annotation import (
 )
 from beam_jobs.annotations.files.folders import (
     find_first_file,
+    find_parent,
     list_first_entries,
     list_paths_below,
-    parent,
     pick_folder,
     read_start,
 )
-from beam_jobs.annotations.files.rows import parse_number, text_lines
+from beam_jobs.annotations.files.rows import parse_number, read_text_lines
 from beam_jobs.annotations.form import AnnotationForm, ListedNames
 from beam_jobs.annotations.segmentation import Polygons, pack_polygon
 from tpudata.console.tables import count_text
@@ -57,16 +57,17 @@ _OTHER_FILES = (
 _NUMBER = rb"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
 _HEAD = re.compile(rb"\s*\d+(?:[ \t]+%s){4,}[ \t]*(?:\r?\n|\Z)" % _NUMBER)
 _BOX_NUMBERS = 4
+# Folders that may have the names of classes: that of the files, and two above it.
 _LEVELS = 3
 
 
 class _Names(NamedTuple):
-    """Contents of the files next to the annotations.
+    """What the files next to the annotations say of objects.
 
     Attributes:
         classes: names of the classes.
-        keypoints: keypoints of an object; 0 without any.
-        keypoint_numbers: 2 for x and y, or 3 with a visibility.
+        keypoints: number of keypoints of each object.
+        keypoint_numbers: numbers of each keypoint: 2 for x and y, or 3 with a visibility.
     """
 
     classes: tuple[str, ...]
@@ -100,8 +101,8 @@ class YoloForm(AnnotationForm):
 
     def parts(self) -> Iterable[str]:
         """Yield the text files."""
-        for path, below in list_paths_below(self.path, _SUFFIXES):
-            if below not in _OTHER_FILES:
+        for path, relative_path in list_paths_below(self.path, _SUFFIXES):
+            if relative_path not in _OTHER_FILES:
                 yield path
 
     def read(self, part: str, names: ListedNames) -> Iterator[Annotated]:
@@ -110,18 +111,18 @@ class YoloForm(AnnotationForm):
         names.keypoints = tuple(map(str, range(self.names.keypoints)))
         picture = _find_picture(part.removeprefix(f"{self.path.rstrip('/')}/"))
         objects = []
-        for place, text in text_lines(part):
+        for place, text in read_text_lines(part):
             try:
                 objects.append(_parse_object(text.split(), self.names))
             except ValueError as error:
-                yield place.error(str(error), picture)
+                yield place.make_error(str(error), picture)
                 return
         yield ImageAnnotation(picture, Place(part), is_normalised=True, objects=tuple(objects))
 
 
-def _find_picture(below: str) -> str:
-    """Return the name of a file's picture, without extension: `train/images/0001` of `train/labels/0001.txt`."""
-    *folders, name = below[: -len(".txt")].split("/")
+def _find_picture(relative_path: str) -> str:
+    """Return the name of a file's picture, without extension: `train/images/0001` for `train/labels/0001.txt`."""
+    *folders, name = relative_path[: -len(".txt")].split("/")
     label_levels = [level for level, folder in enumerate(folders) if folder == "labels"]
     if label_levels:
         folders[label_levels[-1]] = "images"
@@ -130,44 +131,44 @@ def _find_picture(below: str) -> str:
 
 def _parse_object(cells: list[str], names: _Names) -> ObjectAnnotation:
     """Return the object of a line: a box, a box with keypoints, or a polygon; ValueError if it is invalid."""
-    number = cells[0]
-    if not number.isdecimal() or int(number) >= len(names.classes):
+    class_number = cells[0]
+    if not class_number.isdecimal() or int(class_number) >= len(names.classes):
         raise ValueError(
-            f"unknown class number {number!r}; {count_text(len(names.classes), 'class', 'classes')} with names"
+            f"unknown class number {class_number!r}; {count_text(len(names.classes), 'class', 'classes')} with names"
         )
-    name = names.classes[int(number)]
-    values = [parse_number(cell, f"column {column}") for column, cell in enumerate(cells[1:], 2)]
-    if len(values) == _BOX_NUMBERS + names.keypoints * names.keypoint_numbers:
-        x, y, width, height = values[:_BOX_NUMBERS]
+    name = names.classes[int(class_number)]
+    coordinates = [parse_number(cell, f"column {column}") for column, cell in enumerate(cells[1:], 2)]
+    if len(coordinates) == _BOX_NUMBERS + names.keypoints * names.keypoint_numbers:
+        x, y, width, height = coordinates[:_BOX_NUMBERS]
         box = (y - height / 2, x - width / 2, y + height / 2, x + width / 2)
-        points = values[_BOX_NUMBERS:]
+        keypoints = coordinates[_BOX_NUMBERS:]
         if names.keypoint_numbers == 2:
-            # Without a place they are 0, 0, as in Ultralytics.
-            pairs = zip(points[::2], points[1::2], strict=True)
-            points = [number for x, y in pairs for number in (x, y, 2.0 if x or y else 0.0)]
-        return ObjectAnnotation(box, name, keypoints=pack_keypoints(points))
-    if names.keypoints or len(values) % 2 or len(values) < 6:
+            # Keypoints without a place are at 0, 0, as in Ultralytics; all others are visible.
+            pairs = zip(keypoints[::2], keypoints[1::2], strict=True)
+            keypoints = [number for pair in pairs for number in (*pair, 2.0 if any(pair) else 0.0)]
+        return ObjectAnnotation(box, name, keypoints=pack_keypoints(keypoints))
+    if names.keypoints or len(coordinates) % 2 or len(coordinates) < 6:
         expected = (
             f"a box and {names.keypoints} keypoints" if names.keypoints else "a box, or 3 points of a polygon or more"
         )
-        raise ValueError(f"{len(values)} numbers after the class (expected those of {expected})")
-    polygon = Polygons((pack_polygon(values),), is_normalised=True)
+        raise ValueError(f"{len(coordinates)} numbers after the class (expected those of {expected})")
+    polygon = Polygons((pack_polygon(coordinates),), is_normalised=True)
     return ObjectAnnotation(polygon.bounds, name, segmentation=polygon)
 
 
 def _find_names(folder: str) -> _Names:
-    """Return the names in a folder, or in the first above it that has some."""
+    """Return the names in a folder, or in the nearest of the two above it; SourceError if none of them has names."""
     for level in range(_LEVELS):
         for entry in list_first_entries(folder):
             if entry.is_folder:
                 continue
             if entry.name in _NAME_FILES:
-                return _Names(tuple(text for _, text in text_lines(entry.path)))
+                return _Names(tuple(text for _, text in read_text_lines(entry.path)))
             if entry.name.endswith((".yaml", ".yml")):
                 names = _read_yaml_names(entry.path)
                 if names is not None:
                     return names
-        above = parent(folder)
+        above = find_parent(folder)
         if not above or level == _LEVELS - 1:
             break
         folder = above
@@ -177,7 +178,7 @@ def _find_names(folder: str) -> _Names:
 
 
 def _read_yaml_names(path: str) -> _Names | None:
-    """Return the names in a YAML file; None if it has none."""
+    """Return the names in a YAML file, None if it has no `names`; SourceError if it is not YAML, or they are invalid."""
     try:
         content = yaml.safe_load(storage_for(path).read(path))
     except yaml.YAMLError as error:
@@ -186,8 +187,8 @@ def _read_yaml_names(path: str) -> _Names | None:
         return None
     classes = _list_classes(content["names"])
     shape = content.get("kpt_shape", [0, 3])
-    is_shape = isinstance(shape, list) and len(shape) == 2 and all(isinstance(number, int) for number in shape)
-    if classes is None or not is_shape or shape[0] < 0 or shape[1] not in (2, 3):
+    is_keypoint_shape = isinstance(shape, list) and len(shape) == 2 and all(isinstance(number, int) for number in shape)
+    if classes is None or not is_keypoint_shape or shape[0] < 0 or shape[1] not in (2, 3):
         raise SourceError(
             f"{path}: names or kpt_shape are not those of YOLO (expected a list of names or numbers with names, and"
             " [keypoints, 2 or 3]). Fix it."
@@ -196,7 +197,7 @@ def _read_yaml_names(path: str) -> _Names | None:
 
 
 def _list_classes(names: Any) -> tuple[str, ...] | None:
-    """Return the names of classes 0, 1 and so on; None if they are neither a list nor a mapping from these numbers."""
+    """Return the names of classes 0, 1 and so on; None if `names` is neither a list nor a mapping from these numbers."""
     if isinstance(names, dict) and sorted(names, key=str) == sorted(range(len(names)), key=str):
         names = [names[number] for number in range(len(names))]
     if not isinstance(names, list) or not names or any(isinstance(name, list | dict) for name in names):

@@ -1,1 +1,1 @@
-"""Annotations of pictures as features of their records, moved as the pictures are: turned upright, and resized."""
+"""Annotations of pictures as features of their records; coordinates follow the pictures when these are turned and resized."""

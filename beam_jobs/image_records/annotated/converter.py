@@ -29,7 +29,7 @@ from tpudata.errors import BadRecordError, StorageError, UsageError
 from tpudata.format import Feature, encode_example_parts
 from tpudata.storage import storage_for
 
-# Name of the annotation among the features of a reference; records have those of the schema in its place.
+# Name of the annotation among the features of a reference; records have the features of the schema instead.
 ANNOTATION = "annotation"
 # Approximate bytes of an object in a record without its mask, and of the PNG of a mask.
 _OBJECT_BYTES, _MASK_BYTES = 40, 400
@@ -47,26 +47,19 @@ class CarriedAnnotation:
 
     def tolist(self) -> list[Any]:
         """Return the annotation's fields for an input's entry: all but names, paths, ids and places in files, which may change."""
-        entry_fields = self.annotation._asdict()
-        del (
-            entry_fields["place"],
-            entry_fields["picture"],
-            entry_fields["map_file"],
-            entry_fields["target"],
-            entry_fields["source_id"],
-        )
-        return list(entry_fields.values())
+        omitted_fields = ("place", "picture", "map_file", "target", "source_id")
+        return [value for name, value in self.annotation._asdict().items() if name not in omitted_fields]
 
 
 @dataclasses.dataclass(frozen=True)
 class AnnotatedConverter(ImageConverter):
-    """Conversion of pictures with annotations to records. The extra attributes are those of ImageConverter.
+    """Conversion of pictures with annotations to records. The other attributes are those of ImageConverter.
 
     Attributes:
         schema: features of the annotations; None until they are scanned.
 
     Raises:
-        UsageError: as ImageConverter, or the layout has no place for annotations.
+        UsageError: as ImageConverter; the layout or the options exclude annotations; or a value has the name of another feature.
     """
 
     schema: AnnotationSchema | None = None
@@ -81,10 +74,10 @@ class AnnotatedConverter(ImageConverter):
             raise UsageError("--target-half: annotations are of whole pictures. Omit it, or the annotations.")
         if self.schema is not None:
             names = [feature.name for feature in self.schema.features]
-            used_name = next((name for name in names if name in self._layout.names or names.count(name) > 1), None)
-            if used_name is not None:
+            taken_name = next((name for name in names if name in self._layout.names or names.count(name) > 1), None)
+            if taken_name is not None:
                 raise UsageError(
-                    f"the annotations have a column {used_name!r}, and records a feature of that name. Rename it."
+                    f"the annotations have a column {taken_name!r}, and records a feature of that name. Rename it."
                 )
 
     def apply_columns(self, columns: RecordColumns) -> AnnotatedConverter:
@@ -92,7 +85,12 @@ class AnnotatedConverter(ImageConverter):
         return dataclasses.replace(self, several_labels=columns.several_labels, schema=columns.annotations)
 
     def features(self, summary: ImageSummary, labels: Labels) -> tuple[Feature, ...]:
-        """Return the schema of a dataset whose images `summary` has counted; its classes are of pictures, or else of objects."""
+        """Return the schema of a dataset whose images `summary` has counted.
+
+        Args:
+            summary: summary of all images.
+            labels: classes of pictures, or of objects if pictures have none.
+        """
         if self.schema is None:
             return super().features(summary, Labels(()))
         schema = self._set_labels(labels).schema
@@ -103,6 +101,7 @@ class AnnotatedConverter(ImageConverter):
         self, inputs: Iterable[Input], context: ShardContext, summary: ImageSummary, reject: RejectInput
     ) -> Iterator[Record]:
         """Yield a record for each input that is not rejected."""
+        # Classes are numbered once for the shard, by a converter that has the labels in its schema.
         converter = self._set_labels(context.labels)
         return super(AnnotatedConverter, converter).records(inputs, context, summary, reject)
 
@@ -115,7 +114,7 @@ class AnnotatedConverter(ImageConverter):
         del labels
         assert self.schema is not None
         annotation = _unwrap_annotation(reference)
-        # Rejected images do not count.
+        # Added to `summary` last, since a rejected image must not count.
         image_summary = self.new_summary()
         try:
             values = self._layout.values(reference, None, data, self.options, image_summary)
@@ -125,29 +124,30 @@ class AnnotatedConverter(ImageConverter):
         values |= list_annotation_values(self.schema, annotation, frame, _read_map(annotation))
         if self.schema.has_targets:
             values[TARGET.name] = self._read_target(annotation)
-        image_summary.add_lists(self._lists, values)
+        image_summary.add_lists(self._features_of_lists, values)
         summary.merge(image_summary)
         return encode_example_parts(values)
 
     def content_size(self, reference: Reference, data: bytes) -> int:
-        """Return the bytes of the picture and of its maps in its record; raise BadRecordError if it is rejected."""
+        """Return the bytes of the picture, its maps and its target in its record; BadRecordError if it is rejected."""
         annotation = _unwrap_annotation(reference)
         masks = sum(annotated_object.segmentation is not None for annotated_object in annotation.objects)
-        target = len(self._read_target(annotation)) if annotation.target else 0
-        return super().content_size(reference, data) + len(_read_map(annotation) or b"") + _MASK_BYTES * masks + target
+        map_bytes = len(_read_map(annotation) or b"") + _MASK_BYTES * masks
+        target_bytes = len(self._read_target(annotation)) if annotation.target else 0
+        return super().content_size(reference, data) + map_bytes + target_bytes
 
     def _read_target(self, annotation: ImageAnnotation) -> bytes:
         """Return the second image of a pair as its record stores it; BadRecordError if it is missing or rejected."""
         if not annotation.target:
-            raise annotation.place.error("no target", annotation.picture)
+            raise annotation.place.make_error("no target", annotation.picture)
         data = _read_file(annotation.target, annotation, "target")
         try:
             return make_stored_image(data, SELF_DESCRIBING, self.options).data
         except ValueError as error:
-            raise annotation.place.error(f"its target: {error}", annotation.picture) from None
+            raise annotation.place.make_error(f"its target: {error}", annotation.picture) from None
 
     @functools.cached_property
-    def _lists(self) -> tuple[Feature, ...]:
+    def _features_of_lists(self) -> tuple[Feature, ...]:
         """Features of lists of any length."""
         assert self.schema is not None
         return tuple(feature for feature in (*self.schema.class_features, *self.schema.features) if feature.is_list)
@@ -159,12 +159,12 @@ class AnnotatedConverter(ImageConverter):
         return sizes + np.array([_estimate_text_bytes(payload.annotation) for payload in carried], np.int64)
 
     def _resolve_label(self, reference: Reference, labels: Labels) -> Label:
-        """Return None: the values of the annotation have the classes."""
+        """Return None: the classes are among the values of the annotation."""
         del reference, labels
         return None
 
     def _set_labels(self, labels: Labels) -> AnnotatedConverter:
-        """Return the converter that numbers classes as the dataset does."""
+        """Return the converter that numbers classes as in `labels`; this one if there are none."""
         if self.schema is None or not labels.names:
             return self
         return dataclasses.replace(self, schema=self.schema.set_labels(labels))
@@ -176,7 +176,7 @@ def _unwrap_annotation(reference: Reference) -> ImageAnnotation:
 
 
 def _read_map(annotation: ImageAnnotation) -> bytes | None:
-    """Return the bytes of a picture's label map; BadRecordError if it cannot be read."""
+    """Return the bytes of a picture's label map, None without one; BadRecordError if it cannot be read."""
     return None if annotation.map_file is None else _read_file(annotation.map_file.path, annotation, "label map")
 
 
@@ -184,12 +184,13 @@ def _read_file(path: str, annotation: ImageAnnotation, kind: str) -> bytes:
     try:
         return storage_for(path).read(path)
     except StorageError as error:
-        raise annotation.place.error(f"its {kind} cannot be read: {error}", annotation.picture) from None
+        raise annotation.place.make_error(f"its {kind} cannot be read: {error}", annotation.picture) from None
 
 
 def _estimate_text_bytes(annotation: ImageAnnotation) -> int:
-    names = sum(
+    # Keypoints have 8 bytes a number here, and 4 or fewer in a record.
+    names_and_keypoints = sum(
         len(annotated_object.class_name) + len(annotated_object.keypoints) // 2
         for annotated_object in annotation.objects
     )
-    return _OBJECT_BYTES * len(annotation.objects) + names + sum(map(len, annotation.captions))
+    return _OBJECT_BYTES * len(annotation.objects) + names_and_keypoints + sum(map(len, annotation.captions))

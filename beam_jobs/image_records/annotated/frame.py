@@ -1,8 +1,8 @@
-"""Coordinates of annotations, moved from a picture's file to its record: turned as its Exif orientation says, and resized.
+"""Coordinates of annotations, moved from a picture's file to its record: turned by its Exif orientation, and resized.
 
-An annotation is of the pixels of the file as they are stored, or of the picture as viewers show it, turned upright. Its width
-and height tell which, if the orientation exchanges the sides; otherwise it is taken to be of the stored pixels, as TensorFlow
-and pycocotools read them.
+The coordinates of an annotation belong either to the pixels as the file stores them, or to the picture as viewers show it, turned
+upright. Its width and height tell which, if the orientation exchanges the sides; otherwise the stored pixels are assumed, which
+TensorFlow and pycocotools read.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from tpudata.images.pixels import find_exif_turn
 # Orientations that exchange rows and columns.
 _SIDEWAYS = (5, 6, 7, 8)
 _BOX_FIX = "remove or correct it, or pass --on-bad-record=skip to omit its picture"
-# Turn of a point in fractions of the sides, by orientation; as PIL.ImageOps.exif_transpose does with pixels.
-_TURNED_POINTS: dict[int, Callable[[float, float], tuple[float, float]]] = {
+# Functions that turn a point (x, y), in fractions of the sides, upright, by orientation; PIL.ImageOps.exif_transpose turns pixels.
+_POINT_TURNS: dict[int, Callable[[float, float], tuple[float, float]]] = {
     1: lambda x, y: (x, y),
     2: lambda x, y: (1 - x, y),
     3: lambda x, y: (1 - x, 1 - y),
@@ -36,7 +36,7 @@ _TURNED_POINTS: dict[int, Callable[[float, float], tuple[float, float]]] = {
     7: lambda x, y: (1 - y, 1 - x),
     8: lambda x, y: (y, 1 - x),
 }
-_TURNED_PIXELS: dict[int, Callable[[npt.NDArray[Any]], npt.NDArray[Any]]] = {
+_PIXEL_TURNS: dict[int, Callable[[npt.NDArray[Any]], npt.NDArray[Any]]] = {
     1: lambda pixels: pixels,
     2: lambda pixels: pixels[:, ::-1],
     3: lambda pixels: pixels[::-1, ::-1],
@@ -49,7 +49,7 @@ _TURNED_PIXELS: dict[int, Callable[[npt.NDArray[Any]], npt.NDArray[Any]]] = {
 
 
 class Frame(NamedTuple):
-    """A picture in its file and in its record.
+    """The sides of a picture in its file and in its record.
 
     Attributes:
         width: pixels of the file, before its orientation is applied.
@@ -72,12 +72,12 @@ class Frame(NamedTuple):
 
 
 class View(NamedTuple):
-    """A picture as it was annotated.
+    """The sides of a picture as it was annotated, and in its record.
 
     Attributes:
-        width: pixels.
-        height: pixels.
-        orientation: Exif orientation of the file, 1 to 8.
+        width: pixels of the picture as annotated.
+        height: the same.
+        orientation: Exif orientation that turns the annotated picture upright, 1 to 8.
         stored_width: pixels of the record's picture, which is upright.
         stored_height: the same.
     """
@@ -90,7 +90,7 @@ class View(NamedTuple):
 
     @property
     def area_scale(self) -> float:
-        """Pixels of the record's picture for each pixel."""
+        """Pixels of the record's picture for each annotated pixel."""
         return self.stored_width * self.stored_height / (self.width * self.height)
 
     def convert_box(self, box: Box, *, is_normalised: bool) -> Box:
@@ -105,110 +105,113 @@ class View(NamedTuple):
         """
         scale_x, scale_y = (1, 1) if is_normalised else (self.width, self.height)
         ymin, xmin, ymax, xmax = box
-        if not (xmin < xmax and ymin < ymax):  # NaN, too.
-            raise ValueError(f"a box without area: {_show(box)}; {_BOX_FIX}")
+        if not (xmin < xmax and ymin < ymax):  # Also rejects NaN.
+            raise ValueError(f"a box without area: {_format_box(box)}; {_BOX_FIX}")
         corners = [(xmin / scale_x, ymin / scale_y), (xmax / scale_x, ymax / scale_y)]
-        margin_x, margin_y = MOST_OUTSIDE / self.width, MOST_OUTSIDE / self.height
-        if not all(-margin_x <= x <= 1 + margin_x and -margin_y <= y <= 1 + margin_y for x, y in corners):
+        if not all(self._is_inside(x, y) for x, y in corners):
             raise ValueError(
-                f"a box outside of its picture of {self.width} x {self.height} pixels: {_show(box)}; {_BOX_FIX}"
+                f"a box outside of its picture of {self.width} x {self.height} pixels: {_format_box(box)}; {_BOX_FIX}"
             )
-        turn = _TURNED_POINTS[self.orientation]
+        turn = _POINT_TURNS[self.orientation]
         xs, ys = zip(*(turn(_clip(x), _clip(y)) for x, y in corners), strict=True)
-        # Compared in the dtype that records store.
+        # Compared in the dtype of records, in which a narrow box may have no area.
         edges = np.array([min(ys), min(xs), max(ys), max(xs)], np.float32)
         if not (edges[0] < edges[2] and edges[1] < edges[3]):
             raise ValueError(
-                f"a box without area in its picture of {self.width} x {self.height} pixels: {_show(box)}; {_BOX_FIX}"
+                f"a box without area in its picture of {self.width} x {self.height} pixels: {_format_box(box)}; {_BOX_FIX}"
             )
         ymin, xmin, ymax, xmax = edges.tolist()
         return ymin, xmin, ymax, xmax
 
     def convert_point(self, x: float, y: float, *, is_normalised: bool) -> tuple[float, float]:
         """Return a point as x and y in fractions of the record's sides; ValueError if it is outside by more than a pixel."""
-        across, down = (x, y) if is_normalised else (x / self.width, y / self.height)
-        margin_x, margin_y = MOST_OUTSIDE / self.width, MOST_OUTSIDE / self.height
-        if not (-margin_x <= across <= 1 + margin_x and -margin_y <= down <= 1 + margin_y):
+        x_fraction, y_fraction = (x, y) if is_normalised else (x / self.width, y / self.height)
+        if not self._is_inside(x_fraction, y_fraction):
             raise ValueError(
                 f"a keypoint outside of its picture of {self.width} x {self.height} pixels: x {x:g}, y {y:g}"
             )
-        return _TURNED_POINTS[self.orientation](_clip(across), _clip(down))
+        return _POINT_TURNS[self.orientation](_clip(x_fraction), _clip(y_fraction))
 
     def convert_pixels(self, pixels: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Return a map or a mask, [height, width], as large as the record's picture: the nearest pixels, no new values."""
+        """Return a map or a mask, [height, width], turned and resized to the record's picture by its nearest pixels."""
         sides = (self.stored_height, self.stored_width)
+        # Resized first, so these are the sides before the turn.
         height, width = sides[::-1] if self.orientation in _SIDEWAYS else sides
         rows, columns = _pick_nearest(height, self.height), _pick_nearest(width, self.width)
-        return np.ascontiguousarray(_TURNED_PIXELS[self.orientation](pixels[rows][:, columns]))
+        return np.ascontiguousarray(_PIXEL_TURNS[self.orientation](pixels[rows][:, columns]))
+
+    def _is_inside(self, x: float, y: float) -> bool:
+        """Return whether a point, in fractions of the sides, is inside of the picture or outside by at most a pixel."""
+        margin_x, margin_y = MOST_OUTSIDE / self.width, MOST_OUTSIDE / self.height
+        return -margin_x <= x <= 1 + margin_x and -margin_y <= y <= 1 + margin_y
 
 
 def make_frame(data: bytes, stored_width: int, stored_height: int) -> Frame:
-    """Return a picture in its file and in its record.
+    """Return the sides of a picture in its file and in its record.
 
     Args:
-        data: bytes of the file: an image of any format that is read.
+        data: bytes of the file: an image of any supported format.
         stored_width: pixels of the record's picture.
         stored_height: the same.
 
     Raises:
         ValueError: the bytes are not an image that can be read; the message completes `rejected: `.
     """
-    name = detect_format(data)
-    if name in (JPEG, PNG):
-        header = read_header(data, name)
+    format_name = detect_format(data)
+    if format_name in (JPEG, PNG):
+        header = read_header(data, format_name)
         return Frame(header.width, header.height, header.orientation, stored_width, stored_height)
-    image = open_image(data, name)
-    return Frame(*image.size, find_exif_turn(image, name), stored_width, stored_height)
+    image = open_image(data, format_name)
+    return Frame(*image.size, find_exif_turn(image, format_name), stored_width, stored_height)
 
 
 def make_view(frame: Frame, width: int, height: int, *, is_upright: bool = False) -> View:
-    """Return a picture as it was annotated.
+    """Return the sides of a picture as it was annotated.
 
     Args:
-        frame: the picture in its file and in its record.
+        frame: sides of the picture in its file and in its record.
         width: pixels of the picture as annotated; 0 if that is not known.
         height: the same.
-        is_upright: whether an annotation is of the upright picture if its size does not tell.
+        is_upright: whether the upright picture was annotated if the sides fit both.
 
     Raises:
-        ValueError: the annotation is of a picture of another size.
+        ValueError: the annotated picture has another size.
     """
-    sides, raw = (width or 0, height or 0), (frame.width, frame.height)
-    fits_raw, fits_upright = (
-        all(side in (0, expected) for side, expected in zip(sides, size, strict=True))
-        for size in (raw, frame.upright_size)
-    )
-    if not fits_raw and not fits_upright:
+    upright_width, upright_height = frame.upright_size
+    fits_file = width in (0, frame.width) and height in (0, frame.height)
+    fits_upright = width in (0, upright_width) and height in (0, upright_height)
+    if not fits_file and not fits_upright:
         raise ValueError(
             f"annotated as {width} x {height} pixels, but the picture has {frame.width} x {frame.height} pixels"
         )
-    if fits_upright and (is_upright or not fits_raw):
-        return View(*frame.upright_size, UPRIGHT, frame.stored_width, frame.stored_height)
-    return View(*raw, frame.orientation, frame.stored_width, frame.stored_height)
+    if fits_upright and (is_upright or not fits_file):
+        return View(upright_width, upright_height, UPRIGHT, frame.stored_width, frame.stored_height)
+    return View(frame.width, frame.height, frame.orientation, frame.stored_width, frame.stored_height)
 
 
 def place_map(feature: Feature, data: bytes, frame: Frame, *, is_upright: bool = False) -> bytes:
-    """Return a label map as the record of its picture has it: the bytes of its file if they fit.
+    """Return a label map for the record of its picture: the bytes of its file, or a new PNG if it is turned, resized or recoded.
 
     Args:
         feature: a feature of the encoding "label_map".
         data: the map's PNG, as large as the picture.
-        frame: the picture in its file and in its record.
+        frame: sides of the picture in its file and in its record.
         is_upright: as for `make_view`.
 
     Raises:
-        ValueError: it is of another size.
+        ValueError: the map and the picture differ in size.
         FeatureError: the bytes are not a label map as PNG, or a class does not fit the feature's dtype.
     """
     stored, (height, width, _) = encode_label_map(feature, data)
     view = make_view(frame, width, height, is_upright=is_upright)
-    if view == View(width, height, UPRIGHT, width, height):
+    is_unmoved = view == View(width, height, UPRIGHT, width, height)
+    if is_unmoved:
         return stored
     return encode_label_map(feature, view.convert_pixels(decode_label_map(feature, data)))[0]
 
 
 def _pick_nearest(size: int, source: int) -> npt.NDArray[np.int64]:
-    """Return for each pixel of a side the pixel of the source side in which its centre is."""
+    """Return, for each pixel of a side of `size` pixels, the pixel of the source's side in which its centre lies: int64 [size]."""
     return ((2 * np.arange(size, dtype=np.int64) + 1) * source) // (2 * size)
 
 
@@ -216,5 +219,5 @@ def _clip(value: float) -> float:
     return min(max(value, 0.0), 1.0)
 
 
-def _show(box: Box) -> str:
+def _format_box(box: Box) -> str:
     return "ymin {:g}, xmin {:g}, ymax {:g}, xmax {:g}".format(*box)

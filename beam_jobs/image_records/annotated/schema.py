@@ -10,10 +10,11 @@
     image/segmentation/class/encoded            label map
     image/target/encoded                        the second image of a pair
     image/source_id                             text: id of the picture in the file
-    image/class/label, text                     of the whole picture
+    image/class/label, text                     number and name of the whole picture's class
 
-A list has a value for each object, in the order of the file. A dataset has only the features that some picture has. Source of the
-names: tensorflow/models, research/object_detection/data_decoders/tf_example_decoder.py and official/vision/dataloaders/.
+The lists image/object/* have a value for each object, in the order of the file. A dataset has only features that some picture has.
+Source of the names: tensorflow/models, research/object_detection/data_decoders/tf_example_decoder.py and
+official/vision/dataloaders/.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from beam_jobs.references.labels import Labels
 from tpudata.format import Feature
 
 SOURCE_ID = Feature("image/source_id", "bytes", "string", encoding="utf8")
+# Classes of a label map of uint8, whose number 255 is that of pixels in no segment.
 _MOST_SMALL_CLASSES = 255
 
 
@@ -38,7 +40,7 @@ class AnnotationSchema:
 
     Attributes:
         kinds: kinds of annotations, see `beam_jobs.annotations.contents`; sorted, so that their digest is stable.
-        keypoints: keypoints of an object; 0 without any.
+        keypoints: number of keypoints of each object; 0 without any.
         object_labels: classes of objects.
         class_labels: classes of pictures.
         several_classes: whether a picture may have any number of classes.
@@ -46,10 +48,10 @@ class AnnotationSchema:
         further: features of extra values, sorted by name.
         map_dtype: dtype of label maps: "uint16" for files of 16 bits, and "uint8" for others; maps of segments have the
             smallest that holds the classes.
-        is_upright: whether annotations are of the upright picture if their size does not tell; see `frame`.
+        is_upright: whether the upright picture was annotated if its size does not tell; see `frame`.
 
     Raises:
-        MissingExtraError: there are polygons, and what draws them is not installed.
+        MissingExtraError: there are polygons, and pycocotools, which draws them, is not installed.
     """
 
     kinds: tuple[str, ...]
@@ -67,23 +69,23 @@ class AnnotationSchema:
         if kinds.POLYGONS in self.kinds:
             load_pycocotools()
         if kinds.SEGMENT_MAPS in self.kinds and kinds.MAPS not in self.kinds:
-            many = len(self.object_labels.names) + self.label_offset > _MOST_SMALL_CLASSES
-            object.__setattr__(self, "map_dtype", "uint16" if many else "uint8")
+            is_wide = len(self.object_labels.names) + self.label_offset > _MOST_SMALL_CLASSES
+            object.__setattr__(self, "map_dtype", "uint16" if is_wide else "uint8")
         elif kinds.WIDE_MAPS in self.kinds:
             object.__setattr__(self, "map_dtype", "uint16")
 
     @classmethod
-    def of(cls, contents: Contents, labels: Labels | None = None, **options: Any) -> AnnotationSchema:
+    def from_contents(cls, contents: Contents, labels: Labels | None = None, **options: Any) -> AnnotationSchema:
         """Return the schema of a set of annotations.
 
         Args:
             contents: contents of the annotations.
-            labels: the classes of the dataset, if they do not follow from the annotations.
+            labels: the classes of the dataset, of pictures or else of objects; None takes those of `contents`.
             **options: other attributes, and replacements for those that follow from `contents`.
         """
         has_classes = bool(contents.names.pictures or contents.classes)
         object_labels, class_labels = (None, labels) if has_classes else (labels, None)
-        contained: dict[str, Any] = {
+        attributes: dict[str, Any] = {
             "kinds": tuple(sorted(contents.kinds)),
             "keypoints": contents.keypoints,
             "object_labels": object_labels or Labels(contents.object_names),
@@ -91,7 +93,7 @@ class AnnotationSchema:
             "several_classes": contents.several_classes,
             "further": contents.value_features,
         }
-        return cls(**contained | options)
+        return cls(**attributes | options)
 
     @property
     def labels(self) -> Labels:
@@ -102,7 +104,7 @@ class AnnotationSchema:
 
     @property
     def has_unlisted_classes(self) -> bool:
-        """Whether objects have classes that labels.txt does not list, since it has those of pictures."""
+        """Whether objects have classes that labels.txt does not list, since it lists those of pictures."""
         return bool(self.class_labels.names) and kinds.OBJECT_CLASSES in self.kinds
 
     def set_labels(self, labels: Labels) -> AnnotationSchema:
@@ -163,7 +165,7 @@ class AnnotationSchema:
 
     @property
     def features(self) -> tuple[Feature, ...]:
-        """All features but those of `class_features`, which conversions of images have already."""
+        """All features but those of `class_features`, which a layout puts among its own."""
         captions = (_make_texts("image/caption"),) if kinds.CAPTIONS in self.kinds else ()
         maps = () if self.map_feature is None else (self.map_feature,)
         targets = (TARGET,) if self.has_targets else ()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from beam_jobs.annotations.annotation import ImageAnnotation, ObjectAnnotation
 from beam_jobs.annotations.segmentation import Segments
 from beam_jobs.feature_values.label_maps import encode_label_map
 from beam_jobs.feature_values.png import encode_png
-from beam_jobs.feature_values.values import empty_list
+from beam_jobs.feature_values.values import make_empty_list
 from beam_jobs.image_records.annotated.frame import Frame, View, make_view, place_map
 from beam_jobs.image_records.annotated.schema import SOURCE_ID, AnnotationSchema
 from beam_jobs.values.column_kinds import fits_int64, float32_problem
@@ -62,22 +62,24 @@ def list_annotation_values(
             values["image/caption"] = list(map(_encode_text, annotation.captions))
         if kinds.SOURCE_IDS in schema.kinds:
             values[SOURCE_ID.name] = _encode_text(annotation.source_id)
-        further = dict(annotation.values)
-        values |= {feature.name: _convert_further(feature, further.get(feature.name)) for feature in schema.further}
+        extra_values = dict(annotation.values)
+        values |= {
+            feature.name: _convert_extra_value(feature, extra_values.get(feature.name)) for feature in schema.further
+        }
+        # An empty list does not show its kind.
         if [] in values.values():
             features = {feature.name: feature for feature in (*schema.features, *schema.class_features)}
-            values = {name: empty_list(features[name]) if value == [] else value for name, value in values.items()}
+            values = {name: make_empty_list(features[name]) if value == [] else value for name, value in values.items()}
         return values
     except (ValueError, FeatureError) as error:
-        raise annotation.place.error(str(error), annotation.picture) from None
+        raise annotation.place.make_error(str(error), annotation.picture) from None
 
 
 def _list_object_values(
     schema: AnnotationSchema, annotation: ImageAnnotation, view: View, segments: Segments | None
 ) -> dict[str, Any]:
     """Return the lists of a picture's objects, by feature."""
-    names = [feature.name for feature in schema.object_features]
-    lists: dict[str, list[Any]] = {name: [] for name in names}
+    lists: dict[str, list[Any]] = {feature.name: [] for feature in schema.object_features}
     for number, annotated_object in enumerate(annotation.objects, 1):
         try:
             for name, values in _yield_object_values(
@@ -85,8 +87,8 @@ def _list_object_values(
             ):
                 lists[name] += values
         except ValueError as error:
-            kind = f" ({annotated_object.class_name})" if annotated_object.class_name else ""
-            raise ValueError(f"object {number}{kind}: {error}") from None
+            class_text = f" ({annotated_object.class_name})" if annotated_object.class_name else ""
+            raise ValueError(f"object {number}{class_text}: {error}") from None
     return lists
 
 
@@ -97,7 +99,7 @@ def _yield_object_values(
     segments: Segments | None,
     is_normalised: bool,
 ) -> Iterator[tuple[str, list[Any]]]:
-    """Yield each feature's name and the values that one object adds to its list."""
+    """Yield (name of a feature, values that one object adds to its list)."""
     box = view.convert_box(annotated_object.box, is_normalised=is_normalised)
     for edge, value in zip(("ymin", "xmin", "ymax", "xmax"), box, strict=True):
         yield f"image/object/bbox/{edge}", [value]
@@ -118,7 +120,7 @@ def _yield_object_values(
 
 
 def _compute_area(annotated_object: ObjectAnnotation, view: View, is_normalised: bool) -> float:
-    """Return the area in pixels of the stored picture: that of the box if the file has none."""
+    """Return the area in pixels of the stored picture; that of the box if the annotation has none."""
     if annotated_object.area is None:
         ymin, xmin, ymax, xmax = view.convert_box(annotated_object.box, is_normalised=is_normalised)
         return (ymax - ymin) * (xmax - xmin) * view.stored_width * view.stored_height
@@ -128,18 +130,18 @@ def _compute_area(annotated_object: ObjectAnnotation, view: View, is_normalised:
 
 
 def _encode_mask(annotated_object: ObjectAnnotation, view: View, segments: Segments | None) -> bytes:
-    """Return the PNG of an object's mask; it is empty if the file has none."""
+    """Return the PNG of an object's mask, as large as the stored picture; all 0 if the annotation has none."""
     if annotated_object.segmentation is None:
         mask = np.zeros((view.height, view.width), np.bool_)
     else:
-        mask = annotated_object.segmentation.mask(view.height, view.width, segments)
+        mask = annotated_object.segmentation.draw_mask(view.height, view.width, segments)
     return encode_png(view.convert_pixels(mask).astype(np.uint8))
 
 
 def _place_keypoints(
     schema: AnnotationSchema, annotated_object: ObjectAnnotation, view: View, is_normalised: bool
 ) -> Iterator[tuple[str, list[Any]]]:
-    """Yield the columns of an object's keypoints, at their places in the stored image; ValueError if they are invalid."""
+    """Yield (name of a feature, x, y or visibility of each keypoint in the stored image); ValueError if a keypoint is invalid."""
     points = annotated_object.keypoint_array.tolist() or [(0.0, 0.0, 0.0)] * schema.keypoints
     if len(points) != schema.keypoints:
         raise ValueError(f"{len(points)} keypoints (expected {schema.keypoints})")
@@ -154,7 +156,7 @@ def _place_keypoints(
 
 
 def _list_class_values(schema: AnnotationSchema, annotation: ImageAnnotation) -> dict[str, Any]:
-    """Return the features of a picture's classes; ValueError if pictures have one class each, and this one none or several."""
+    """Return the values of a picture's classes by feature; ValueError if it should have exactly one class, and has not."""
     if not schema.class_features:
         return {}
     labels = list(map(schema.class_labels.find, annotation.classes))
@@ -168,9 +170,8 @@ def _list_class_values(schema: AnnotationSchema, annotation: ImageAnnotation) ->
 
 
 def _read_segments(data: bytes, view: View) -> Segments:
-    """Return the ids of a PNG of segments: red + 256 green + 65,536 blue."""
-    kind = png_kind(data)
-    if kind is None or kind != (8, _COLOUR):
+    """Return the ids in a PNG of segments: red + 256 green + 65,536 blue; ValueError if it is another PNG or of another size."""
+    if png_kind(data) != (8, _COLOUR):
         raise ValueError("its PNG of segments is not a PNG of colours with 8 bits")
     header = read_header(data, PNG)
     if (header.width, header.height) != (view.width, view.height):
@@ -183,20 +184,20 @@ def _read_segments(data: bytes, view: View) -> Segments:
 
 
 def _draw_class_map(schema: AnnotationSchema, annotation: ImageAnnotation, view: View, segments: Segments) -> Segments:
-    """Return the label of each pixel's segment; the largest number of the dtype for pixels of no segment."""
-    none = np.iinfo(schema.map_dtype).max
-    classes = np.full(segments.shape, none, np.uint32)
+    """Return the label of each pixel's segment, [height, width]; the largest number of the map's dtype for other pixels."""
+    no_label = np.iinfo(schema.map_dtype).max
+    classes = np.full(segments.shape, no_label, np.uint32)
     for annotated_object in annotation.objects:
         if annotated_object.segmentation is None:
             continue
         label = schema.object_labels.find(annotated_object.class_name) + schema.label_offset
-        if label >= none:
+        if label >= no_label:
             raise ValueError(f"label {label} does not fit a label map of {schema.map_dtype}")
-        classes[annotated_object.segmentation.mask(view.height, view.width, segments)] = label
+        classes[annotated_object.segmentation.draw_mask(view.height, view.width, segments)] = label
     return classes
 
 
-def _convert_further(feature: Feature, value: Any) -> Any:
+def _convert_extra_value(feature: Feature, value: Any) -> Any:
     """Return an extra value as a record stores it; ValueError if it does not fit its feature."""
     if feature.shape:
         if not isinstance(value, list | tuple):
@@ -206,15 +207,14 @@ def _convert_further(feature: Feature, value: Any) -> Any:
 
 
 def _convert_scalar(feature: Feature, value: Any) -> Any:
-    """Return a value of an annotation in the type of its feature; ValueError if it does not fit."""
-    is_of_kind: dict[str, Callable[[Any], bool]] = {
-        "bytes": lambda value: isinstance(value, str),
-        "int64": lambda value: isinstance(value, int) and fits_int64(value),
-        "float": lambda value: isinstance(value, int | float) and not float32_problem(value, rounds=True),
-    }
-    if value is None or not is_of_kind[feature.kind](value):
-        raise ValueError(f"no {feature.dtype} in {feature.name!r}: {reprlib.repr(value)}")
-    return _encode_text(value) if feature.kind == "bytes" else float(value) if feature.kind == "float" else int(value)
+    """Return a value of an annotation in the type of its feature: bytes, int or float; ValueError if it does not fit."""
+    if feature.kind == "bytes" and isinstance(value, str):
+        return _encode_text(value)
+    if feature.kind == "int64" and isinstance(value, int) and fits_int64(value):
+        return int(value)
+    if feature.kind == "float" and isinstance(value, int | float) and not float32_problem(value, rounds=True):
+        return float(value)
+    raise ValueError(f"no {feature.dtype} in {feature.name!r}: {reprlib.repr(value)}")
 
 
 def _encode_text(text: str) -> bytes:

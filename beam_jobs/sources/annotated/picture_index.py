@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from beam_jobs.annotations.pictures import is_path_of, is_picture_name, is_same_picture, match_key
+from beam_jobs.annotations.pictures import is_picture_name, is_same_picture, is_whole_path, make_match_key
 from beam_jobs.file_names import is_left_behind
 from beam_jobs.references.reference import key_bytes, key_digest
 from tpudata.storage import Range, files_below, folder_ranges
@@ -44,7 +44,7 @@ class PictureIndex:
                 keys += key_bytes(picture.key)
                 key_ends.append(len(keys))
                 sizes.append(picture.size)
-                digests.append(_hash_text(match_key(picture.key)))
+                digests.append(_hash_text(make_match_key(picture.key)))
         digest_array = np.array(digests, np.uint64)
         self._rows = np.argsort(digest_array, kind="stable")
         self._digests = digest_array[self._rows]
@@ -52,12 +52,12 @@ class PictureIndex:
 
     def find(self, name: str) -> list[Picture]:
         """Return the pictures that a name in an annotation file may refer to."""
-        digest = np.uint64(_hash_text(match_key(name)))
+        digest = np.uint64(_hash_text(make_match_key(name)))
         first, stop = (int(np.searchsorted(self._digests, digest, side)) for side in ("left", "right"))
         candidates = map(self._make_picture, self._rows[first:stop].tolist())
         pictures = [picture for picture in candidates if is_same_picture(name, picture.key)]
         # If the name is a path, pictures at that path take precedence over others of the same file name.
-        return [picture for picture in pictures if is_path_of(name, picture.key)] or pictures
+        return [picture for picture in pictures if is_whole_path(name, picture.key)] or pictures
 
     def _make_picture(self, row: int) -> Picture:
         begin, end = self._key_ends[row : row + 2].tolist()

@@ -155,11 +155,11 @@ class AnnotationScan:
         pictures = self._find(annotation.picture)
         if not pictures:
             self.facts.missing = self.facts.missing or annotation.picture
-            return annotation.place.error("no such picture in the input", annotation.picture)
+            return annotation.place.make_error("no such picture in the input", annotation.picture)
         if len(pictures) > 1:
             names = " and ".join(picture.key for picture in pictures[:2])
             return self._reject(
-                annotation.place.error(f"its name matches several pictures, {names}", annotation.picture), pictures
+                annotation.place.make_error(f"its name matches several pictures, {names}", annotation.picture), pictures
             )
         self.facts.contents.add(annotation)
         if annotation.map_file is not None and (map_key := path_below(self._folder, annotation.map_file.path)):

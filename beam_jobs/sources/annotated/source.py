@@ -154,7 +154,7 @@ class AnnotatedImages(ScannedSource):
             )
         labels_file = self.source_options.labels_file
         labels = None if labels_file is None else read_labels(labels_file)
-        schema = AnnotationSchema.of(facts.contents, labels, label_offset=self.options.label_offset)
+        schema = AnnotationSchema.from_contents(facts.contents, labels, label_offset=self.options.label_offset)
         block_tuple = None if blocks is None else tuple(blocks)
         ignored_values = facts.contents.ignored_values
         return dataclasses.replace(

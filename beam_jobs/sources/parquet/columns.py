@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import pyarrow  # type: ignore[import-untyped]
 
 from beam_jobs.annotations.objects_column import CATEGORIES, CROWDS
-from beam_jobs.parquet_files.class_names import class_names, describe_columns
+from beam_jobs.parquet_files.class_names import describe_columns, find_class_names
 from beam_jobs.parquet_files.values import is_list, is_supported_type
 from beam_jobs.sources.options import SourceOptions
 from beam_jobs.values.column_kinds import INT, LIST_KINDS, STR, ColumnKind
@@ -105,7 +105,7 @@ def find_columns(schema: Any, options: SourceOptions, path: str) -> ParquetColum
             " one with --label-column, or pass --unlabelled."
         )
     integers = pyarrow.types.is_integer(types[label])
-    return ParquetColumns(image, label, class_names(descriptions.get(label, {})), integers, extra, objects)
+    return ParquetColumns(image, label, find_class_names(descriptions.get(label, {})), integers, extra, objects)
 
 
 def _find_objects(schema: Any) -> ObjectsColumn | None:
@@ -125,7 +125,7 @@ def _find_objects(schema: Any) -> ObjectsColumn | None:
     # A list describes its structs in `feature`.
     struct_description = column_description.get("feature", column_description)
     description = struct_description.get(category) if isinstance(struct_description, dict) and category else None
-    names = class_names(description) if isinstance(description, dict) else None
+    names = find_class_names(description) if isinstance(description, dict) else None
     return ObjectsColumn(names, category is not None, "area" in fields, bool(fields & {*CROWDS}))
 
 

@@ -23,7 +23,7 @@ from beam_jobs.image_records.annotated.schema import AnnotationSchema
 from beam_jobs.options import SKIP, ConvertOptions
 from beam_jobs.parquet_files.footer import read_footer
 from beam_jobs.parquet_files.reader import ParquetReader, open_parquet
-from beam_jobs.parquet_files.values import UnreadableValue, column_values
+from beam_jobs.parquet_files.values import UnreadableValue, convert_column
 from beam_jobs.references.labels import Labels
 from beam_jobs.references.notes import IMAGE_COLUMNS, Note, ignore_note
 from beam_jobs.references.ranged_file import file_size
@@ -258,13 +258,13 @@ class ParquetImages(Source):
     def _list_rows(self, file: ParquetReader, unit: ParquetUnit, reject: Reject) -> Iterator[Reference]:
         """Yield a reference with its image for each row of a row group; none for the unit of a damaged file."""
         row, columns = unit.first, self.columns
-        for batch in () if unit.group is None else file.batches(unit.group, columns.all_names, _BATCH_ROWS):
+        for batch in () if unit.group is None else file.read_batches(unit.group, columns.all_names, _BATCH_ROWS):
             images = list(_iterate_images(batch.column(columns.image)))
             no_values = [None] * len(images)
-            labels = no_values if columns.label is None else column_values(batch.column(columns.label))
+            labels = no_values if columns.label is None else convert_column(batch.column(columns.label))
             objects = no_values if columns.objects is None else batch.column(OBJECTS).to_pylist()
             extra_columns = [
-                column_values(batch.column(name), as_text=LIST_KINDS.get(kind.kind, kind.kind) == STR)
+                convert_column(batch.column(name), as_text=LIST_KINDS.get(kind.kind, kind.kind) == STR)
                 for name, kind in columns.extra
             ]
             for (image, path), label, row_objects, *extra in zip(images, labels, objects, *extra_columns, strict=True):
@@ -302,7 +302,7 @@ class ParquetImages(Source):
                 names = file_labels.names
             objects = () if row_objects is None else read_objects(row_objects, names)
         except ValueError as error:
-            raise place.error(str(error)) from None
+            raise place.make_error(str(error)) from None
         return CarriedAnnotation(
             ImageAnnotation("", place, objects=objects, classes=classes, values=tuple(extra.items()))
         )

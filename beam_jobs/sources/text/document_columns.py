@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from beam_jobs.compression.files import strip_compression
-from beam_jobs.parquet_files.class_names import class_names, describe_columns
+from beam_jobs.parquet_files.class_names import describe_columns, find_class_names
 from beam_jobs.parquet_files.reader import open_parquet
 from beam_jobs.references.labels import Labels, is_utf8
 from beam_jobs.references.notes import LABEL_BLANKS, Note, ignore_note
@@ -188,7 +188,7 @@ def _read_class_names(file: TextFile, text: TextOptions) -> tuple[str, ...] | No
     with contextlib.suppress(SourceError, CorruptionError):
         if label is not None and detect_form(file.path, text).kind == PARQUET:
             with open_parquet(file.path, file.size) as parquet_file:
-                return class_names(describe_columns(parquet_file.schema).get(label, {}))
+                return find_class_names(describe_columns(parquet_file.schema).get(label, {}))
     return None
 
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from beam_jobs.compression.streams import READ_SIZES, ReadSizes, plain_chunks
+from beam_jobs.compression.streams import READ_SIZES, ReadSizes, read_plain_chunks
 from beam_jobs.text_files.spans.lines import BOM, Span
 
 Numbers = npt.NDArray[np.int64]
@@ -117,9 +117,9 @@ def line_blocks_in_range(
 ) -> Iterator[SpanBlock]:
     """Yield the lines of a file that begin in the range from byte `start` to before `stop`, as `line_blocks` does."""
     if start <= 0:
-        return line_blocks(plain_chunks(path, 0, stop, sizes), 0, limit, stop)
+        return line_blocks(read_plain_chunks(path, 0, stop, sizes), 0, limit, stop)
     # One byte earlier, so that a line that begins at `start` follows an LF.
-    return line_blocks(plain_chunks(path, start - 1, stop, sizes), start - 1, limit, stop, inside=True)
+    return line_blocks(read_plain_chunks(path, start - 1, stop, sizes), start - 1, limit, stop, inside=True)
 
 
 def _make_block_without_data(offset: int, size: int) -> SpanBlock:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from beam_jobs.compression.streams import READ_SIZES, ReadSizes, plain_chunks
+from beam_jobs.compression.streams import READ_SIZES, ReadSizes, read_plain_chunks
 from tpudata.storage import storage_for
 
 BOM = b"\xef\xbb\xbf"
@@ -121,13 +121,13 @@ def paragraphs_in_range(path: str, start: int, stop: int, limit: int, sizes: Rea
     """Yield the paragraphs of a file that begin in the range from byte `start` to before `stop`, read in pieces of `sizes`."""
     if start <= len(BOM):
         # Read from the start of the file, so as not to begin inside a byte order mark.
-        for span in join_paragraphs(line_spans(plain_chunks(path, 0, stop, sizes), 0, limit), limit, stop):
+        for span in join_paragraphs(line_spans(read_plain_chunks(path, 0, stop, sizes), 0, limit), limit, stop):
             # The first paragraph begins with the file, before its mark.
             begin = 0 if span.offset == len(BOM) and has_mark(path) else span.offset
             if begin >= start:
                 yield span
         return
-    spans = line_spans(plain_chunks(path, start - 1, stop, sizes), start - 1, limit)
+    spans = line_spans(read_plain_chunks(path, start - 1, stop, sizes), start - 1, limit)
     first_line = next(spans, None)
     if first_line is not None:
         inside = not (first_line.is_blank and _is_blank_before(path, start - 1, sizes.before))

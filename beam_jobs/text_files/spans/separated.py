@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from beam_jobs.compression.streams import plain_chunks
+from beam_jobs.compression.streams import read_plain_chunks
 from beam_jobs.text_files.spans.lines import BOM, Span
 
 _LINE_ENDS = b"\r\n"
@@ -58,7 +58,7 @@ def split_documents(
 def split_documents_in_range(path: str, start: int, stop: int, separator: str, limit: int) -> Iterator[Span]:
     """Yield the documents of a file that begin in the range from byte `start` to before `stop`."""
     first = max(0, start - len(separator.encode()))
-    return split_documents(plain_chunks(path, first, stop), separator, limit, offset=first, start=start, stop=stop)
+    return split_documents(read_plain_chunks(path, first, stop), separator, limit, offset=first, start=start, stop=stop)
 
 
 def _cut_document(buffer: bytes, buffer_start: int, begin: int, end: int, limit: int) -> Iterator[Span]:

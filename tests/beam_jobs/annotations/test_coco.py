@@ -100,7 +100,7 @@ def test_reads_instances_as_pycocotools_does(tmp_path: Path, order: tuple[str, .
             assert (item.area, item.is_crowd) == (row["area"], bool(row["iscrowd"]))
             assert item.class_name == coco.cats[row["category_id"]]["name"]
             assert item.segmentation is not None
-            np.testing.assert_array_equal(item.segmentation.mask(HEIGHT, WIDTH, None), coco.annToMask(row))
+            np.testing.assert_array_equal(item.segmentation.draw_mask(HEIGHT, WIDTH, None), coco.annToMask(row))
 
 
 def test_orders_classes_by_id(tmp_path: Path) -> None:
@@ -291,7 +291,7 @@ def test_reads_any_json_value_or_raises_source_error(
     path = write_json(tmp_path_factory.mktemp("coco") / "a.json", content)
     with contextlib.suppress(SourceError):
         found = read(path)
-        schema = AnnotationSchema.of(found.contents)
+        schema = AnnotationSchema.from_contents(found.contents)
         for picture in found.pictures.values():
             with contextlib.suppress(BadRecordError):
                 list_annotation_values(schema, picture, Frame(WIDTH, HEIGHT, 6, HEIGHT, WIDTH))

@@ -69,7 +69,7 @@ def test_lists_supported_forms_when_it_rejects_a_folder(files: dict[str, bytes],
 
 
 def test_rejects_a_missing_path(tmp_path: Path) -> None:
-    with pytest.raises(SourceError, match="is not there"):
+    with pytest.raises(SourceError, match="does not exist"):
         plan(tmp_path, tmp_path / "a.json")
 
 

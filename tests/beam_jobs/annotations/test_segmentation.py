@@ -35,7 +35,7 @@ SIDES = st.integers(1, 40)
 def test_decodes_run_lengths_as_pycocotools_does(mask: np.ndarray) -> None:
     counts = coco_mask.encode(np.asfortranarray(mask.astype(np.uint8)))["counts"]
     height, width = mask.shape
-    np.testing.assert_array_equal(RunLengths(height, width, counts).mask(height, width), mask)
+    np.testing.assert_array_equal(RunLengths(height, width, counts).draw_mask(height, width), mask)
 
 
 def test_decodes_long_runs() -> None:
@@ -44,7 +44,7 @@ def test_decodes_long_runs() -> None:
     mask[100:2_900, 7:4_999] = 1
     mask[500, 600] = 0
     counts = coco_mask.encode(mask)["counts"]
-    np.testing.assert_array_equal(RunLengths(rows, columns, counts).mask(rows, columns), mask.astype(np.bool_))
+    np.testing.assert_array_equal(RunLengths(rows, columns, counts).draw_mask(rows, columns), mask.astype(np.bool_))
 
 
 @given(data=st.data(), height=st.integers(1, 60), width=st.integers(1, 60))
@@ -53,11 +53,11 @@ def test_fills_polygons_as_pycocotools_does(data: st.DataObject, height: int, wi
     polygons = data.draw(st.lists(st.lists(point, min_size=3, max_size=9), min_size=1, max_size=3))
     numbers = [[number for pair in polygon for number in pair] for polygon in polygons]
     expected = coco_mask.decode(coco_mask.merge(coco_mask.frPyObjects(numbers, height, width)))
-    found = Polygons(tuple(map(pack_polygon, numbers))).mask(height, width)
+    found = Polygons(tuple(map(pack_polygon, numbers))).draw_mask(height, width)
     np.testing.assert_array_equal(found, expected.astype(np.bool_))
     sides = np.tile([width, height], 3)
     triangle = np.clip(numbers[0][:6], 0, sides)
-    scaled = Polygons((pack_polygon(triangle / sides),), is_normalised=True).mask(height, width)
+    scaled = Polygons((pack_polygon(triangle / sides),), is_normalised=True).draw_mask(height, width)
     again = coco_mask.decode(coco_mask.frPyObjects([(triangle / sides * sides).tolist()], height, width))[:, :, 0]
     np.testing.assert_array_equal(scaled, again.astype(np.bool_))
 
@@ -65,10 +65,10 @@ def test_fills_polygons_as_pycocotools_does(data: st.DataObject, height: int, wi
 @pytest.mark.parametrize(
     ("segmentation", "reason"),
     [
-        (RunLengths(3, 4, b""), "cut"),
+        (RunLengths(3, 4, b""), "truncated"),
         (RunLengths(3, 4, b"5"), "damaged"),
-        (RunLengths(3, 4, b"0P"), "cut"),
-        (RunLengths(3, 4, b"\xff\xff"), "no text"),
+        (RunLengths(3, 4, b"0P"), "truncated"),
+        (RunLengths(3, 4, b"\xff\xff"), "not COCO text"),
         (RunLengths(3, 4, b"oooooooooo0"), "32 bits"),
         (RunLengths(3, 4, b"O<"), "damaged"),
         (RunLengths(4, 3, b"<"), "a mask of 3 x 4 pixels in a picture of 4 x 3"),
@@ -83,7 +83,7 @@ def test_fills_polygons_as_pycocotools_does(data: st.DataObject, height: int, wi
 )
 def test_rejects_segmentations_that_do_not_fit_the_picture(segmentation: Segmentation, reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
-        segmentation.mask(3, 4, np.zeros((3, 4), np.uint32))
+        segmentation.draw_mask(3, 4, np.zeros((3, 4), np.uint32))
 
 
 @pytest.mark.parametrize("numbers", [[], [1, 2, 3, 4], [1, 2, 3, 4, 5, 6, 7]])
@@ -95,7 +95,7 @@ def test_rejects_polygons_of_fewer_than_three_points(numbers: list[float]) -> No
 @given(text=st.binary(max_size=40))
 def test_decodes_any_bytes_as_pycocotools_does_or_raises_value_error(text: bytes) -> None:
     try:
-        mask = RunLengths(5, 7, text).mask(5, 7)
+        mask = RunLengths(5, 7, text).draw_mask(5, 7)
     except ValueError:
         return
     assert mask.shape == (5, 7)
@@ -105,9 +105,9 @@ def test_decodes_any_bytes_as_pycocotools_does_or_raises_value_error(text: bytes
 def test_polygons_require_the_annotations_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pycocotools", None)
     with pytest.raises(MissingExtraError, match=r"\[annotations\]"):
-        Polygons((pack_polygon([0, 0, 1, 0, 1, 1]),)).mask(3, 4)
+        Polygons((pack_polygon([0, 0, 1, 0, 1, 1]),)).draw_mask(3, 4)
     # Run lengths do not.
-    assert not RunLengths(3, 4, b"<").mask(3, 4).any()
+    assert not RunLengths(3, 4, b"<").draw_mask(3, 4).any()
 
 
 def test_segmentations_can_be_pickled() -> None:

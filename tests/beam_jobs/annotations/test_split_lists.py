@@ -50,8 +50,8 @@ def test_ignores_a_split_list_outside_the_annotations_folder(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("a.jpg 0\nb.jpg 3\n", r"partition\.txt line 2: no picture and its split, 0, 1 or 2: 'b\.jpg 3'"),
-        ("a.jpg\n", r"partition\.txt line 1: no picture and its split"),
+        ("a.jpg 0\nb.jpg 3\n", r"partition\.txt line 2: not a picture with its split, 0, 1 or 2: 'b\.jpg 3'"),
+        ("a.jpg\n", r"partition\.txt line 1: not a picture with its split"),
         ("a.jpg 0\na.jpg 1\n", r"partition\.txt line 2: 'a' is in .*partition\.txt, too"),
     ],
 )

@@ -59,7 +59,7 @@ class TestYolo:
             "-1 0.5 0.5 1 1": "unknown class number '-1'",
             "0 0.5 0.5 1": "3 numbers after the class",
             "0 0.5 0.5 1 1 0.9": "5 numbers after the class",
-            "0 0.5 half 1 1": "column 3 is no number: 'half'",
+            "0 0.5 half 1 1": "column 3 is not a number: 'half'",
         }
         files = {f"labels/{number}.txt": f"\n{line}\n" for number, line in enumerate(bad)}
         files |= {"data.yaml": self.NAMES, "labels/good.txt": "0 0.5 0.5 1 1\n"}
@@ -135,7 +135,7 @@ class TestOpenImages:
         assert (found.records["0a.png"]["object/is_crowd"], found.records["0b.png"]["object/is_crowd"]) == ([1], [0, 0])
         assert found.classes == ["Zebra", "Cat, wild", "Dog"]
         assert len(found.records) == 2
-        reasons = {5: "XMin is no number", 6: "not in the class descriptions", 7: "12 cells"}
+        reasons = {5: "XMin is not a number", 6: "not in the class descriptions", 7: "12 cells"}
         assert_rejects(found.rejects, "meta/train-annotations-bbox.csv", reasons)
 
     def test_drops_classes_with_confidence_zero(self, tmp_path: Path) -> None:
@@ -167,7 +167,7 @@ def test_box_table_groups_rows_by_picture(tmp_path: Path) -> None:
     assert found.boxes("a.png") == []
     assert found.classes == ["cat", "dog"]
     assert len(found.records) == 2
-    assert_rejects(found.rejects, "a.csv", {5: "without class", 6: "xmax is no number", 7: "infinity"})
+    assert_rejects(found.rejects, "a.csv", {5: "without class", 6: "xmax is not a number", 7: "infinity"})
 
 
 class TestCeleba:

@@ -97,14 +97,14 @@ BOMBS = {
     "parameter entity": '<!DOCTYPE a [<!ENTITY % a SYSTEM "http://127.0.0.1:9/a"> %a;]><annotation/>',
 }
 DAMAGES = [
-    ("<xmin>1</xmin>", "<xmin>left</xmin>", "object 'person': xmin is no number: 'left'"),
-    ("<xmin>1</xmin>", "", "object 'person': xmin is no number: ''"),
+    ("<xmin>1</xmin>", "<xmin>left</xmin>", "object 'person': xmin is not a number: 'left'"),
+    ("<xmin>1</xmin>", "", "object 'person': xmin is not a number: ''"),
     ("<name>person</name>", "", "without name"),
     ("bndbox", "robndbox", "object 'person' has no bndbox"),
-    ("<width>500</width>", "<width>wide</width>", "width is no number"),
-    ("<width>500</width>", "<width>-1</width>", "width is no number of pixels"),
-    ("<width>500</width>", "<width>nan</width>", "width is no number of pixels"),
-    ("</annotation>", "", "not XML, or cut"),
+    ("<width>500</width>", "<width>wide</width>", "width is not a number"),
+    ("<width>500</width>", "<width>-1</width>", "width is not a number of pixels"),
+    ("<width>500</width>", "<width>nan</width>", "width is not a number of pixels"),
+    ("</annotation>", "", "not XML, or truncated"),
     ("<annotation>", '<!DOCTYPE annotation SYSTEM "a.dtd"><annotation>', "document type"),
 ]
 
@@ -125,5 +125,5 @@ def test_rejects_damaged_files_and_entity_declarations(tmp_path: Path) -> None:
 def test_rejects_a_file_truncated_at_any_byte() -> None:
     data = XML.format(name="ä.jpg").rstrip().encode()
     for length in range(len(data)):
-        with pytest.raises(ValueError, match="not XML, or cut"):
+        with pytest.raises(ValueError, match="not XML, or truncated"):
             parse_xml(data[:length])

@@ -202,7 +202,7 @@ def test_retries_a_rejected_file_only_if_it_changed(sample: Sample) -> None:
             "label_offset = 0, and now it is 1; seed = 0, and now it is 4. Pass --overwrite",
         ),
         (["--resize-shorter=9"], "resize_shorter = None, and now it is 9"),
-        (["--layout=raw"], "has the layout 'imagenet', and what would be added 'raw'"),
+        (["--layout=raw"], "has the layout 'imagenet', and new records would have 'raw'"),
     ],
 )
 def test_rejects_changed_options_by_name(sample: Sample, flags: list[str], message: str) -> None:
@@ -328,7 +328,7 @@ def test_append_widens_shapes_except_in_raw_layout(tmp_path: Path) -> None:
     assert convert("raw", "--append") == (5, 7, 1)
     add("3", "RGB", (9, 5))
     assert convert("imagenet", "--append") == (5, None, 3)
-    with pytest.raises(FeatureError, match=r"have shape \(5, 7, 1\), those to be added \(5, 9, 3\)"):
+    with pytest.raises(FeatureError, match=r"have shape \(5, 7, 1\), new ones \(5, 9, 3\)"):
         convert("raw", "--append")
     assert open_dataset(str(tmp_path / "raw")).manifest.records == 2
 

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from beam_jobs.append.entries import Standing, make_entry, make_line_entry
 from beam_jobs.append.entry_file import EntryFile, write_entries
-from beam_jobs.output.rejects import reject_line
+from beam_jobs.output.rejects import format_reject_line
 from beam_jobs.references.reference import Reference
 from scripts.fake_gcs import FakeGcs
 from tests.helpers.stores import serve_gs
@@ -30,11 +30,11 @@ def reference(key: str, size: int = 1, label: str = "cat", split: str = "train")
     return Reference(key, split, (label,), f"/in/{key}", -1, size)
 
 
-def standings(entries: Sequence[bytes], inputs: Sequence[Reference | BadRecordError]) -> list[Standing]:
+def find_standings(entries: Sequence[bytes], inputs: Sequence[Reference | BadRecordError]) -> list[Standing]:
     """What a dataset with these entries has of inputs."""
     with tempfile.TemporaryDirectory() as folder:
         write_entries([np.array(entries, ENTRY)], len(entries), f"{folder}/known")
-        return EntryFile(f"{folder}/known").standings(inputs)
+        return EntryFile(f"{folder}/known").find_standings(inputs)
 
 
 INPUTS = st.lists(st.tuples(st.integers(0, 30).map(str), st.integers(0, 3), st.booleans()), max_size=40)
@@ -55,14 +55,14 @@ def test_standings_match_a_dictionary(old: list[tuple[str, int, bool]], new: lis
             expected.append(Standing.REJECTED)
         else:
             expected.append(Standing.CHANGED if key in records else Standing.NEW)
-    assert standings(entries, [reference(key, size) for key, size, _ in new]) == expected
+    assert find_standings(entries, [reference(key, size) for key, size, _ in new]) == expected
 
 
 def test_recognises_a_moved_rejection_by_its_name() -> None:
     listed, other = BadRecordError("/in/list", "it is gone", 7, "a.jpg"), BadRecordError("/in/list", "it is gone", 7)
     moved = BadRecordError("/in/other", "it is gone", 9, "a.jpg")
-    entries = [make_line_entry(reject_line(listed)), make_entry(reference("b"))]
-    found = standings(entries, [other, listed, reference("b"), moved])
+    entries = [make_line_entry(format_reject_line(listed)), make_entry(reference("b"))]
+    found = find_standings(entries, [other, listed, reference("b"), moved])
     assert found == [Standing.NEW, Standing.REJECTED, Standing.RECORD, Standing.REJECTED]
 
 
@@ -81,10 +81,10 @@ def test_finds_entries_in_files_of_many_buckets(count: int, tmp_path: Path, stor
         write_entries(parts, count, path, bucket_entries=100, sorted_entries=500)
         file = EntryFile(path, fetched_buckets=4, searched_buckets=7)
         new = [reference(f"new {number}") for number in range(300)]
-        found = file.standings([*itertools.chain(*zip(references, new, strict=False)), *new])
+        found = file.find_standings([*itertools.chain(*zip(references, new, strict=False)), *new])
         assert found == [*[Standing.RECORD, Standing.NEW] * min(count, 300), *[Standing.NEW] * 300]
         # Again, of buckets that were fetched already.
-        assert file.standings(references) == [Standing.RECORD] * count
+        assert file.find_standings(references) == [Standing.RECORD] * count
     stored = np.frombuffer((tmp_path / "known").read_bytes()[8 + 8 * (len(file._firsts)) :], ENTRY)
     assert stored.tobytes() == np.sort(np.array(entries, ENTRY)).tobytes()
 
@@ -95,10 +95,10 @@ def test_fetches_buckets_concurrently_and_once(store: FakeGcs) -> None:
     write_entries([entries], len(references), "gs://bucket/known", bucket_entries=10)
     file = EntryFile("gs://bucket/known", fetched_buckets=8)
     store.latency, store.most_in_flight = 0.02, 0
-    assert file.standings(references) == [Standing.RECORD] * len(references)
+    assert file.find_standings(references) == [Standing.RECORD] * len(references)
     assert store.most_in_flight > 4
     store.requests.clear()
-    assert file.standings(references[:100]) == [Standing.RECORD] * 100
+    assert file.find_standings(references[:100]) == [Standing.RECORD] * 100
     assert not store.requests["read"]
 
 
@@ -106,7 +106,7 @@ def test_rejects_a_truncated_file(tmp_path: Path) -> None:
     path = tmp_path / "known"
     write_entries([np.array([make_entry(reference("a"))], ENTRY)], 1, str(path))
     path.write_bytes(path.read_bytes()[:-1])
-    with pytest.raises(StorageError, match="could not be read: cut"):
+    with pytest.raises(StorageError, match="could not be read: truncated"):
         EntryFile(str(path))
 
 
@@ -115,7 +115,7 @@ def test_a_file_truncated_while_open_raises_storage_error(tmp_path: Path) -> Non
     references = [reference(f"{number}") for number in range(2_000)]
     write_entries([np.array(list(map(make_entry, references)), ENTRY)], len(references), str(path))
     file = EntryFile(str(path))
-    assert file.standings(references) == [Standing.RECORD] * len(references)
+    assert file.find_standings(references) == [Standing.RECORD] * len(references)
     os.truncate(path, path.stat().st_size // 2)
-    with pytest.raises(StorageError, match="could not be read: cut"):
-        file.standings(references)
+    with pytest.raises(StorageError, match="could not be read: truncated"):
+        file.find_standings(references)

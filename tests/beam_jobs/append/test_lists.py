@@ -134,11 +134,11 @@ def test_rejects_missing_and_added_columns_by_name(listed: Path) -> None:
     convert_list(listed)
     # Another type: tests/beam_jobs/steps/listing/test_scan_source.py.
     for head, row, message in (
-        ("path,label", "1.png,cat", "feature 'age' of .* is int64, and in what would be added it is not there"),
+        ("path,label", "1.png,cat", "feature 'age' of .* is int64, and in new records it would be missing"),
         (
             "path,label,age,zip",
             "1.png,cat,3,1",
-            "feature 'zip' of .* is not there, and in what would be added it is int64",
+            "feature 'zip' of .* is missing, and in new records it would be int64",
         ),
     ):
         write_list(listed / "list.csv", row, head=head)

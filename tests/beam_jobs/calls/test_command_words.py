@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from beam_jobs.calls import ImageKeywords, ReshardKeywords, TextKeywords
-from beam_jobs.calls.command_words import command_words, translate_flags
+from beam_jobs.calls.command_words import make_command_words, translate_flags
 from tpudata.console.option import Option
 from tpudata.errors import UsageError
 
@@ -67,7 +67,7 @@ def test_every_flag_has_a_keyword(kind: str, keywords: type) -> None:
     ],
 )
 def test_translates_keywords_to_flags(keywords: dict[str, Any], words: list[str]) -> None:
-    assert command_words(keywords, ALL) == words
+    assert make_command_words(keywords, ALL) == words
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_translates_keywords_to_flags(keywords: dict[str, Any], words: list[str]
 )
 def test_rejects_values_that_a_flag_cannot_express(keywords: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        command_words(keywords, ALL)
+        make_command_words(keywords, ALL)
 
 
 @pytest.mark.parametrize(

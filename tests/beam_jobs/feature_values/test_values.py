@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from beam_jobs.feature_values.values import decoded_size, describe, fit, infer
+from beam_jobs.feature_values.values import compute_decoded_size, describe, fit, infer
 from tests.beam_jobs.images import encode, picture
 from tpudata.errors import FeatureError
 from tpudata.format import Feature, decode_example, encode_example
@@ -275,7 +275,7 @@ def test_rejects_values_that_do_not_fit_the_given_feature(feature: Feature, valu
 )
 def test_decoded_size_is_the_size_of_the_tensor(value: npt.NDArray[Any] | int | str | bytes, size: int | None) -> None:
     feature, _ = infer("x", value)
-    assert decoded_size(feature) == size
+    assert compute_decoded_size(feature) == size
     assert describe(feature).endswith(f"of shape {feature.shape}")
 
 

@@ -48,7 +48,7 @@ def test_overwrite_keeps_files_that_no_conversion_wrote(source: Path) -> None:
         (["--unlabelled"], "dataset_info.json"),
         ([], "labels.txt"),
     ):
-        with pytest.raises(OutputError, match=rf"--overwrite: .* has {name}, which is not of its dataset"):
+        with pytest.raises(OutputError, match=rf"--overwrite: .* has {name}, which does not belong to its dataset"):
             convert(source, *flags, "--overwrite")
         assert digests(output) == before
     for name in NAMES:

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from beam_jobs.options import ConvertOptions, SplitShares
-from beam_jobs.planning.plan import Plan, SplitPlan, SumTallies, cut, make_plan
+from beam_jobs.planning.plan import Plan, SplitPlan, SumTallies, cut_buckets, make_plan
 from beam_jobs.planning.tally import BUCKET_BITS, Buckets, Tally, TallyPart
 from beam_jobs.references.packs.pack import pack_references
 from beam_jobs.references.record_order import RecordOrder
@@ -37,7 +37,7 @@ def listed(sizes: list[int]) -> list[Reference]:
 def tallied(references: list[Reference], shuffle: bool) -> Tally:
     tally = Tally()
     for pack, digests in pack_references(references, RecordOrder(shuffle, 0), 0):
-        tally.add(TallyPart.of(pack, digests, shuffled=shuffle))
+        tally.add(TallyPart.from_pack(pack, digests, shuffled=shuffle))
     return tally
 
 
@@ -96,7 +96,7 @@ def test_shards_differ_from_their_mean_by_at_most_the_largest_record(
 @given(st.lists(st.integers(50, 99), min_size=60, max_size=90), st.integers(2, 9))
 def test_shards_are_cut_at_the_bucket_nearest_to_equal_parts(sizes: list[int], count: int) -> None:
     ends = np.cumsum(sizes)
-    for number, bucket in enumerate(cut(np.array(sizes, np.int64), count).tolist(), 1):
+    for number, bucket in enumerate(cut_buckets(np.array(sizes, np.int64), count).tolist(), 1):
         off = abs(ends - ends[-1] * number / count)
         assert off[bucket - 1] <= off.min() + 1e-6
 
@@ -122,7 +122,7 @@ def test_plan_does_not_depend_on_the_division_into_parts(parts: list[list[int]],
     for start, end in itertools.pairwise(ends):
         tally = combine.create_accumulator()
         for pack, digests in pack_references(references[start:end], RecordOrder(True, 0), 0):
-            tally = combine.add_input(tally, TallyPart.of(pack, digests, shuffled=True))
+            tally = combine.add_input(tally, TallyPart.from_pack(pack, digests, shuffled=True))
         tallies.append(tally)
     random.shuffle(tallies)
     merged = combine.extract_output(combine.merge_accumulators(tallies))

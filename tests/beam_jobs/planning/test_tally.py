@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from beam_jobs.options import ConvertOptions
-from beam_jobs.planning.plan import Plan, SumTallies, cut, make_plan
+from beam_jobs.planning.plan import Plan, SumTallies, cut_buckets, make_plan
 from beam_jobs.planning.tally import Buckets, Tally, TallyPart, join_fingerprints
 from beam_jobs.references.packs.pack import pack_references
 from beam_jobs.references.record_order import RecordOrder
@@ -36,7 +36,7 @@ def tallied(units: list[list[Reference]], shuffle: bool) -> Tally:
     order, tally = RecordOrder(shuffle, 0), Tally()
     for number, references in enumerate(units):
         for pack, digests in pack_references(references, order, number):
-            tally.add(TallyPart.of(pack, digests, shuffled=shuffle, texts=np.arange(len(pack.keys))))
+            tally.add(TallyPart.from_pack(pack, digests, shuffled=shuffle, texts=np.arange(len(pack.keys))))
     return tally
 
 
@@ -53,7 +53,7 @@ def test_buckets_add_up_to_the_listed_references(sizes: list[list[int]], shuffle
     assert tally.splits == sorted({reference.split for reference in references})
     for split in tally.splits:
         inside = [reference for reference in references if reference.split == split]
-        buckets = tally.buckets(split)
+        buckets = tally.add_up_buckets(split)
         assert (np.diff(buckets.starts.astype(object)) > 0).all()
         assert buckets.bytes.sum() == sum(reference.size for reference in inside)
         assert buckets.records.sum() == len(inside)
@@ -68,12 +68,12 @@ def test_merged_tallies_equal_the_tally_of_all(sizes: list[int], shuffle: bool, 
     parts = [Tally() for _ in units]
     for number, (unit, part) in enumerate(zip(units, parts, strict=True)):
         for pack, digests in pack_references(unit, RecordOrder(shuffle, 0), number):
-            part.add(TallyPart.of(pack, digests, shuffled=shuffle))
+            part.add(TallyPart.from_pack(pack, digests, shuffled=shuffle))
     for part in reversed(parts):
         merged.merge(part)
     assert (merged.bytes, merged.fingerprint, merged.splits) == (whole.bytes, whole.fingerprint, whole.splits)
     for split in whole.splits:
-        mine, theirs = merged.buckets(split), whole.buckets(split)
+        mine, theirs = merged.add_up_buckets(split), whole.add_up_buckets(split)
         assert mine.starts.tolist() == theirs.starts.tolist()
         assert mine.bytes.tolist() == theirs.bytes.tolist()
         assert mine.records.tolist() == theirs.records.tolist()
@@ -96,7 +96,7 @@ def test_fingerprint_depends_on_keys_and_sizes_but_not_their_order() -> None:
 
 @given(st.lists(st.integers(1, 10**6), min_size=1, max_size=100), st.integers(1, 120))
 def test_cuts_leave_no_run_empty(sizes: list[int], count: int) -> None:
-    cuts = [0, *cut(np.array(sizes, np.int64), count).tolist(), len(sizes)]
+    cuts = [0, *cut_buckets(np.array(sizes, np.int64), count).tolist(), len(sizes)]
     assert len(cuts) - 1 == min(count, len(sizes))
     assert all(start < end for start, end in itertools.pairwise(cuts))
 
@@ -137,7 +137,7 @@ def test_pickling_keeps_a_tally(sizes: list[list[int]], shuffle: bool) -> None:
     assert (copy.bytes, copy.splits, copy.fingerprint) == (tally.bytes, tally.splits, tally.fingerprint)
     for split in tally.splits:
         for name in ("starts", "bytes", "records", "texts"):
-            one, other = (getattr(each.buckets(split), name) for each in (tally, copy))
+            one, other = (getattr(each.add_up_buckets(split), name) for each in (tally, copy))
             assert one.dtype == other.dtype
             np.testing.assert_array_equal(one, other)
 
@@ -167,4 +167,4 @@ def test_merging_does_not_recompute_sums_for_each_part(monkeypatch: pytest.Monke
         total = combine.merge_accumulators([total, part])
     # More rows than are collected before they are added up, 1 << 18.
     assert 1 <= made < 10
-    assert total.buckets("train").records.sum() == rows * parts
+    assert total.add_up_buckets("train").records.sum() == rows * parts

@@ -106,9 +106,9 @@ def test_takes_class_names_from_a_labels_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"bbox": [[1.0, 1.0, 3.0]]}, "'bbox' of objects is no list of [x, y, width, height]"),
+        ({"bbox": [[1.0, 1.0, 3.0]]}, "'bbox' of objects is not a list of [x, y, width, height]"),
         ({"category": [7]}, "unknown class 7; numbers of classes go from 0 to 2"),
-        ({"category": [1, 2]}, "'category' of objects is no list of 1, one for each box"),
+        ({"category": [1, 2]}, "'category' of objects is not a list of 1, one for each box"),
         ({"bbox": [[35.0, 1.0, 30.0, 3.0]]}, "outside"),
         ({"bbox": [[float("nan"), 1.0, 3.0, 3.0]]}, "a box without area"),
     ],

@@ -101,7 +101,7 @@ def test_append_with_other_columns_changes_nothing(tmp_path: Path) -> None:
     assert run(flags) == 0
     before = contents(tmp_path / "out")
     path.write_text("path,label,n\n0.jpg,a,1\n1.jpg,b,2\n2.jpg,b,2.5\n")
-    with pytest.raises(OutputError, match=r"feature 'n' of .* is int64, and in what would be added it is float32"):
+    with pytest.raises(OutputError, match=r"feature 'n' of .* is int64, and in new records it would be float32"):
         run([*flags, "--append"])
     assert contents(tmp_path / "out") == before
     path.write_text("path,label,n\n0.jpg,a,1\n1.jpg,b,2\n2.jpg,d,5\n")
