@@ -43,7 +43,7 @@ def named_leaves(structure: Tensors | Specs, name: str) -> Iterator[tuple[str, T
 
 
 def map_named(function: Callable[[str, Tensors], tf.Tensor], structure: Tensors, name: str) -> Tensors:
-    """Return the structure with `function(name, leaf)` in place of each leaf; the names are those of `named_leaves`."""
+    """Return the structure with `function(name, leaf)` in place of each leaf, named as by `named_leaves`."""
     leaves = [function(leaf_name, leaf) for leaf_name, leaf in named_leaves(structure, name)]
     return tf.nest.pack_sequence_as(structure, leaves)
 

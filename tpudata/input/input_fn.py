@@ -163,7 +163,7 @@ def _check_context(input_context: tf.distribute.InputContext | None) -> None:
 
 
 def _strip_traceback(error: TpudataError) -> TpudataError:
-    """Return an error of the same class with the last line of its message: AutoGraph puts a traceback before it."""
+    """Return an error of the same class without the traceback that AutoGraph puts before its message."""
     message = str(error)
     if not message.startswith("in user code:"):
         return error

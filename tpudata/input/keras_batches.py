@@ -111,7 +111,7 @@ class _KerasBatch:
 
     @classmethod
     def split_weighed(cls, element: Element) -> _KerasBatch:
-        """Return the parts of a batch whose records have weights, by which the reader has multiplied those of tokens."""
+        """Return the parts of a batch whose records have weights; the reader has multiplied weights of tokens by these."""
         batch = cls.split_evaluation(element)
         if batch.y is None:
             raise UsageError("as_keras: weight= needs labels, as Keras takes (x, y, sample_weight). Omit it.")

@@ -70,7 +70,7 @@ class RowBlocks:
         return global_array((*shape[:axis], total_rows, *shape[axis + 1 :]), dtype, sharding, axis, slice_rows)
 
     def split(self, name: str, process_rows: Array, axis: int) -> list[Array]:
-        """Return the blocks of an array that has all rows of this process; the other arguments are those of `place`."""
+        """Return the blocks of an array that has all rows of this process; the other arguments are as for `place`."""
         count = len(self.indices)
         if process_rows.shape[axis] % count:
             raise UsageError(

@@ -34,7 +34,9 @@ def fill_defaults(fields: Fields, defaults: Mapping[str, npt.ArrayLike]) -> Fiel
 
     def fill(field: Field) -> Field:
         name = field.feature.name
-        return dataclasses.replace(field, default=_store_default(field, defaults[name])) if name in defaults else field
+        if name not in defaults:
+            return field
+        return dataclasses.replace(field, default=_store_default(field, defaults[name]))
 
     return Fields(
         tuple(map(fill, fields.inputs)),

@@ -197,7 +197,7 @@ def _make_field(
 
 
 def _resolve_masks(inputs: Sequence[Field], keep_encoded: bool) -> tuple[Field, ...]:
-    """Return the fields, with the image for lists of encoded masks: they are decoded to the size of the first image."""
+    """Return the fields, in which lists of encoded masks refer to the first image, to whose size they are decoded."""
     image = next((field for field in inputs if field.feature.is_image), None)
     if image is None:
         return tuple(inputs)

@@ -78,7 +78,7 @@ def decode_crop(
 def crop_image(
     image: tf.Tensor, options: TrainCrop | CentreCrop, seed: tf.Tensor | None, dtype: tf.DType
 ) -> tuple[tf.Tensor, CropWindow]:
-    """Crop a decoded image, uint8 [height, width, channels] with channels static; the result is that of `decode_crop`."""
+    """Crop a decoded image, uint8 [height, width, channels] with channels static; otherwise as `decode_crop`."""
     shape = tf.shape(image)
     box, flip = find_crop(shape, options, seed), draw_flip(options, seed)
     cropped = _flip_and_resize(_slice_box(image, box), flip, image.shape[2], options, dtype)

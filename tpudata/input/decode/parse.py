@@ -56,7 +56,7 @@ def parse_columns(serialized: tf.Tensor, fields: Sequence[Field]) -> Columns:
 
 
 def decode_columns(stored: Columns, fields: Sequence[Field], hint: str = CONVERT_AGAIN) -> dict[str, tf.Tensor]:
-    """Decode the result of `parse_columns`; the result is that of `parse_batch`."""
+    """Decode the result of `parse_columns` to the result of `parse_batch`."""
     unpadded = [field for field in fields if field.padding is None and field.is_stored]
     decoded = {field.feature.name: _decode(stored[field.feature.name], field, hint) for field in unpadded}
     # Masks are padded as PNGs and decoded afterwards: padding has no pixels.

@@ -68,10 +68,10 @@ class FixedLengthRecordFiles:
             raise FeatureError(f"record: invalid label {label!r} (got {self.dtype[label]}, expected one integer).")
 
     @property
-    def dtype(self) -> np.dtype[Any]:
+    def dtype(self) -> np.dtype[np.void]:
         """The record as numpy's structured dtype."""
         try:
-            dtype: np.dtype[Any] = np.dtype(self.record)
+            dtype: np.dtype[np.void] = np.dtype(self.record)
         except (TypeError, ValueError, SyntaxError) as error:
             raise UsageError(f"record={self.record!r}: {error}. Pass (name, dtype, shape) of each part.") from None
         if not dtype.names or self.record is None:
@@ -150,8 +150,8 @@ def compute_offsets(file: Entry, record_bytes: int, header_bytes: int, footer_by
     return header_bytes + record_bytes * np.arange(records + 1)
 
 
-def _parse_fixed(records: tf.Tensor, dtype: np.dtype[Any], fields: Sequence[Field]) -> dict[str, tf.Tensor]:
-    """Decode records.
+def _parse_fixed(records: tf.Tensor, dtype: np.dtype[np.void], fields: Sequence[Field]) -> dict[str, tf.Tensor]:
+    """Decode the parts of records that are read.
 
     Args:
         records: string [n], each of the size of `dtype`.
@@ -165,7 +165,9 @@ def _parse_fixed(records: tf.Tensor, dtype: np.dtype[Any], fields: Sequence[Fiel
     return {name: cast_to_int32(name, column) for name, column in columns.items()}
 
 
-def _take_part(records: tf.Tensor, dtype: np.dtype[Any], feature: Feature, shape: Sequence[int | None]) -> tf.Tensor:
+def _take_part(
+    records: tf.Tensor, dtype: np.dtype[np.void], feature: Feature, shape: Sequence[int | None]
+) -> tf.Tensor:
     """Return one part of records, [n, *shape], of the feature's dtype."""
     assert dtype.fields is not None
     part_dtype, offset = dtype.fields[feature.name][:2]

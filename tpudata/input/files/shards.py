@@ -24,7 +24,7 @@ from tpudata.storage import storage_for
 
 # Least and most bytes of one read of a local file.
 _LEAST_BYTES, _MOST_BYTES = 64 << 10, 8 << 20
-# Most bytes of one read of an object store, whose client caches blocks of 4 MiB or more.
+# Most bytes of one read of an object store: reads of this size fill blocks of its client, which have 4 MiB or more.
 _REMOTE_BYTES = 4 << 20
 
 

@@ -92,7 +92,7 @@ class Operation(Protocol):
         """
 
 
-# Operations that move pixels, and with them those of label maps, by the sources of the pixels.
+# Operations that move the pixels of an image and of its label maps, each as a function that returns the sources of the pixels.
 MOVES: Mapping[str, Callable[[tf.Tensor, float, Draw], ops.PixelSources]] = {
     "rotate": lambda image, strength, draw: ops.make_rotation(image, draw.sign * (_DEGREES * strength)),
     "shear_x": lambda _, strength, draw: ops.make_x_shear(draw.sign * (_SLOPE * strength)),

@@ -126,7 +126,7 @@ def find_crop(shape: tf.Tensor, options: TrainCrop | CentreCrop, seed: tf.Tensor
 
 
 def draw_flip(options: TrainCrop | CentreCrop, seed: tf.Tensor | None) -> tf.Tensor:
-    """Return whether the crop is mirrored: bool, scalar; the arguments are those of `find_crop`."""
+    """Return whether the crop is mirrored: bool, scalar; arguments as for `find_crop`."""
     if isinstance(options, CentreCrop) or not options.flip:
         return tf.constant(False)
     _, flip_seed = _split_seed(seed)

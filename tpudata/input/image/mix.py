@@ -71,8 +71,8 @@ def mix_images(
         seed: int32 [2]: the same seed gives the same shares and rectangles.
 
     Returns:
-        The images and maps, mixed, of the same dtypes and shapes (integers rounded); and the share of each row's image before mixing,
-        float32 [B].
+        The mixed images and maps, of the same dtypes and shapes (integers rounded); and for each row the share of its image before
+        mixing, float32 [B].
     """
     share_seed, centre_seed = tf.unstack(tf.random.split(seed, 2))
     shares = draw_beta(tf.shape(images[0])[0], options.alpha, share_seed)

@@ -51,7 +51,7 @@ def pad_columns(
         [n, *field.shape]; a count is int32 [n].
     """
     columns = {}
-    # The first field of each key of `pad`, with the lengths of its lists: those of the others must be equal.
+    # The first field of each key of `pad`, with the lengths of its lists, which the lists of the other fields must have, too.
     first_fields: dict[str, tuple[Field, tf.Tensor]] = {}
     for field in fields:
         if field.padding is None:

@@ -139,7 +139,7 @@ def has_places(fields: Fields) -> bool:
 
 
 def _group_columns(fields: Sequence[Field]) -> Mapping[_Coordinates, dict[str, Field]]:
-    """Return the columns of boxes and points: of each, the columns by the last parts of their names."""
+    """Return for all boxes and points their columns, by the last parts of the columns' names."""
     groups: dict[_Coordinates, dict[str, Field]] = {}
     for field in fields:
         name = field.feature.name

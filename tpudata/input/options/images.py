@@ -112,7 +112,7 @@ class Images:
 
     @property
     def permutation(self) -> tuple[int, ...] | None:
-        """For each axis of the fed images, the index of the axis that it has before; None if all keep their positions."""
+        """For each axis of the transposed images its index in NHWC, as `tf.transpose` takes them; None to keep NHWC."""
         return None if self.transpose in (None, _AXES) else tuple(_AXES.index(axis) for axis in self.transpose or "")
 
     def check_mode(self, training: bool) -> None:
@@ -163,6 +163,7 @@ class Images:
         self._check_label_maps(fields)
         if self.moves_pixels:
             check_movable(fields, "crop" if self.crop is not None else "augment")
+        # CutMix of label maps needs no label.
         if isinstance(self.mix, CutMix) and fields.label_maps and fields.label is None:
             return
         if self.mix is not None and not _can_mix(fields.label):

@@ -8,7 +8,7 @@ import inspect
 import operator
 import os
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import tensorflow as tf
@@ -136,7 +136,7 @@ class Options:
         return self.transform_takes_seed or takes_seed(self.batch_transform) or self.images.draws
 
 
-def takes_seed(function: Callable[..., Any] | None) -> bool:
+def takes_seed(function: Callable[..., object] | None) -> bool:
     """Return whether a user's function has an argument named seed that is not bound yet."""
     if isinstance(function, functools.partial) and "seed" in function.keywords:
         return False
@@ -147,7 +147,7 @@ def takes_seed(function: Callable[..., Any] | None) -> bool:
 
 
 def check_arguments(
-    name: str, function: Callable[..., Any], positional: Sequence[str], keywords: Sequence[str] = ()
+    name: str, function: Callable[..., object], positional: Sequence[str], keywords: Sequence[str] = ()
 ) -> None:
     """Check by its signature that a user's function takes these arguments; a call may raise TypeErrors for other reasons.
 

@@ -76,7 +76,7 @@ class Tokens:
 
     @property
     def length(self) -> int | Mapping[str, int] | None:
-        """Length that records are padded to, or that of each feature by name; the longest with `buckets`, None without padding."""
+        """Length that records are padded to, or a length for each feature; the longest of `buckets`; None without padding."""
         length = self.sequence_length if self.buckets is None else self.buckets[-1]
         if isinstance(length, Mapping):
             return {name: operator.index(feature_length) for name, feature_length in length.items()}

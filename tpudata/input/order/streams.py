@@ -99,7 +99,7 @@ class StreamOrder(TrainingOrder):
         epochs = tf.data.Dataset.range((start_turn * self.lanes + slot) // self.records, tf.int64.max)
         return epochs.flat_map(without_autograph(list_spans))
 
-    def rows(self, slots: range, block: tf.Tensor) -> tf.Tensor:
+    def find_row_positions(self, slots: range, block: tf.Tensor) -> tf.Tensor:
         """Return for each row the position of its record among the block's records, int64 [steps, slots * stride]."""
         slot_numbers = tf.range(slots.start, slots.stop, dtype=tf.int64)[:, tf.newaxis]
         block_turns = tf.range(self.turns, dtype=tf.int64)

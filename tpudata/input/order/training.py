@@ -116,23 +116,23 @@ class TrainingOrder:
         read = self.read(ranges, slots, first_block).rebatch(len(slots) * self.turns, drop_remainder=True)
 
         def make_batches(block: tf.Tensor, elements: Tensors, *memory: Tensors) -> tf.data.Dataset:
-            row_positions = self.rows(slots, block)[:, rows.first - first_row : rows.stop - first_row]
+            row_positions = self.find_row_positions(slots, block)[:, rows.first - first_row : rows.stop - first_row]
             row_positions = tf.reshape(row_positions, [-1, rows.batch_size])
-            extras = {} if part.seed is None else self._block_seeds(part, block)
+            extras = {} if part.seed is None else self._make_block_seeds(part, block)
 
             def pick_batch(batch_index: tf.Tensor) -> tuple[Tensors, dict[str, tf.Tensor]]:
                 records = ranges.pick(elements, row_positions[batch_index], *memory)
                 return records, {name: values[batch_index] for name, values in extras.items()}
 
             skipped = tf.where(tf.equal(block, first_block), first_step * part.per_step, 0)
-            numbers = tf.data.Dataset.range(tf.cast(skipped, tf.int64), self.steps_per_block * part.per_step)
-            return numbers.map(without_autograph(pick_batch))
+            batch_indices = tf.data.Dataset.range(tf.cast(skipped, tf.int64), self.steps_per_block * part.per_step)
+            return batch_indices.map(without_autograph(pick_batch))
 
         # The next block is read while batches are made of this one.
         blocks = tf.data.Dataset.zip((tf.data.Dataset.range(first_block, tf.int64.max), read, *ranges.memory_datasets))
         return blocks.prefetch(1).flat_map(without_autograph(make_batches))
 
-    def _block_seeds(self, part: HostPart, block: tf.Tensor) -> dict[str, tf.Tensor]:
+    def _make_block_seeds(self, part: HostPart, block: tf.Tensor) -> dict[str, tf.Tensor]:
         """Return {"seed": seeds of a block's records, int32 [batches, rows, 2]}; {} if the part has no seed."""
         steps = block * self.steps_per_block + tf.range(self.steps_per_block, dtype=tf.int64)
         extras = part.seeds(self.positions(steps[:, tf.newaxis], part.rows.first, part.rows.stop))
@@ -157,14 +157,12 @@ class TrainingOrder:
                 first_turn, begin, end = self._find_turns(epoch, later_block, slot_numbers)
                 return self._list_spans(chunks, epoch, slot_numbers, first_turn, begin, end)
 
-            low = tf.maximum(epoch * self.records // per_block, block)
-            return tf.data.Dataset.range(low, ((epoch + 1) * self.records - 1) // per_block + 1).map(
-                without_autograph(list_block)
-            )
+            first_block = tf.maximum(epoch * self.records // per_block, block)
+            stop_block = ((epoch + 1) * self.records - 1) // per_block + 1
+            return tf.data.Dataset.range(first_block, stop_block).map(without_autograph(list_block))
 
-        return tf.data.Dataset.range(block * per_block // self.records, tf.int64.max).flat_map(
-            without_autograph(list_epoch)
-        )
+        epochs = tf.data.Dataset.range(block * per_block // self.records, tf.int64.max)
+        return epochs.flat_map(without_autograph(list_epoch))
 
     def _permute_chunks(self, epoch: tf.Tensor) -> PermutedChunks:
         """Return an epoch's permuted chunks."""
@@ -211,7 +209,7 @@ class TrainingOrder:
         stops = chunk_first + tf.minimum(tf.gather(end_place, slot), tf.gather(chunks.ends, chunk)) - chunk_begin
         return firsts, stops
 
-    def rows(self, slots: range, block: tf.Tensor) -> tf.Tensor:
+    def find_row_positions(self, slots: range, block: tf.Tensor) -> tf.Tensor:
         """Return for each row the position of its record in a block, in the order of `spans`: int64 [steps, slots * stride]."""
         slot_numbers = tf.range(slots.start, slots.stop, dtype=tf.int64)
         per_block = self.turns * self.lanes
@@ -240,11 +238,12 @@ class TrainingOrder:
             stored_positions: position in the block of each slot's and turn's record, int64 [slots, turns].
         """
         turns = block * self.turns + tf.range(self.turns, dtype=tf.int64)
-        window = tf.maximum(first, turns // self.window * self.window) - block * self.turns
+        # Sorting by the first turn of the window, and then at random, keeps records in their windows. No window crosses an epoch.
+        window_begins = tf.maximum(first, turns // self.window * self.window) - block * self.turns
         draws = draw([self.lanes, self.turns], self.seed, block, BLOCK_DRAWS)[slots.start : slots.stop]
-        keys = tf.bitwise.left_shift(window, tf.constant(DRAW_BITS, tf.int64)) + draws
-        mixed = tf.gather(stored_positions, tf.argsort(keys, stable=True), batch_dims=1)
-        by_step = tf.reshape(mixed, [len(slots), self.steps_per_block, self.stride])
+        keys = tf.bitwise.left_shift(window_begins, tf.constant(DRAW_BITS, tf.int64)) + draws
+        mixed_positions = tf.gather(stored_positions, tf.argsort(keys, stable=True), batch_dims=1)
+        by_step = tf.reshape(mixed_positions, [len(slots), self.steps_per_block, self.stride])
         return tf.reshape(tf.transpose(by_step, [1, 0, 2]), [self.steps_per_block, len(slots) * self.stride])
 
     def positions(self, step: tf.Tensor, first: int, stop: int) -> tf.Tensor:

@@ -36,8 +36,8 @@ def check_token_names(names: TokenNames | None, sequences: Sequences, weights: s
     """
     if names is None:
         return
-    if names not in _RENAMED:
-        raise UsageError(f"names: invalid value (got {names!r}, expected None, {' or '.join(map(repr, _RENAMED))}).")
+    if names not in _RENAMERS:
+        raise UsageError(f"names: invalid value (got {names!r}, expected None, {' or '.join(map(repr, _RENAMERS))}).")
     inputs = {field.name for field in fields.inputs}
     if names == "t5x" and inputs >= _PAIR_PACK and weights == "feature":
         return
@@ -80,7 +80,7 @@ def rename(features: Tensors, targets: tf.Tensor | None = None, *, names: TokenN
     if positions is None:
         ids = features[INPUT_IDS]
         positions = tf.where(segments > 0, tf.range(tf.shape(ids)[-1])[None, :], 0)
-    return {**others, **_RENAMED[names](features, targets, segments, positions)}
+    return {**others, **_RENAMERS[names](features, targets, segments, positions)}
 
 
 def _rename_pairs(features: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
@@ -111,8 +111,8 @@ def _number_segments(features: dict[str, tf.Tensor]) -> tf.Tensor:
     return tf.cast(tf.logical_or(has_next, is_next), tf.int32)
 
 
-# The functions of `_RENAMED` return the tensors of a batch under another project's names. Their arguments are the features, and for
-# each token the next one, the number of its document and its position in the document, int32 [B, L].
+# The functions of `_RENAMERS` return the tensors of a batch under another project's names. Their arguments are the features, and
+# for each token the next one, the number of its document and its position in the document, int32 [B, L].
 
 
 def _rename_for_maxtext(
@@ -167,7 +167,7 @@ def _rename_for_transformers(
     return {**batch, "position_ids": positions} if _POSITIONS in features else batch
 
 
-_RENAMED: dict[str, Callable[..., dict[str, tf.Tensor]]] = {
+_RENAMERS: dict[str, Callable[..., dict[str, tf.Tensor]]] = {
     "maxtext": _rename_for_maxtext,
     "t5x": _rename_for_t5x,
     "transformers": _rename_for_transformers,

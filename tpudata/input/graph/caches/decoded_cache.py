@@ -91,7 +91,7 @@ class DecodedCache(Cache):
             for shard in dataset.manifest.split(CACHE_SPLIT).shards:
                 dataset.index(shard)
         except CorruptionError as error:
-            # The fix of a dataset is not that of a cache.
+            # A damaged cache is not restored, but deleted.
             reason = error.reason.partition(_DATASET_FIX)[0]
             raise CorruptionError(error.path, error.offset, f"{reason}. {self._fix}") from None
         except (DatasetError, StorageError) as error:

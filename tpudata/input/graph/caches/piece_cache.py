@@ -53,7 +53,7 @@ class PieceCache(Cache):
         self._is_elsewhere = is_elsewhere
 
     def keep(self, plan: ReadPlan, order: Order, rows: Rows) -> Keep:
-        """Return the wrapper by which ranges are read from pieces in the folder, which saves those that the host reads."""
+        """Return a wrapper that reads ranges from the pieces in the folder, and saves the pieces that the host reads."""
         assert plan.pieces is not None
         files = PieceFiles.open(self._folder, self._name, plan.pieces, plan.sizes)
         files = files.keep(plan.find_pieces(order.starts(rows)))

@@ -41,7 +41,7 @@ def prepare_record(fields: Fields, images: Images, *, tracks_moves: bool) -> Ste
     @without_autograph
     def prepare(columns: dict[str, tf.Tensor], extras: Extras) -> tuple[dict[str, tf.Tensor], Extras]:
         first = next(iter(fields.images), None)
-        # Label maps and masks are those of the first image.
+        # Label maps and masks belong to the first image.
         maps = {field.feature.name: (field.feature, columns[field.feature.name]) for field in fields.label_maps}
         masks = {
             field.feature.name: Masks(
@@ -73,7 +73,7 @@ def prepare_record(fields: Fields, images: Images, *, tracks_moves: bool) -> Ste
 
 
 def _check_size(field: Field, prepared: PreparedImage, shape: tf.Tensor | None) -> tf.Tensor:
-    """Return a prepared image; fail at run time if its size before the crop differs from that of the previous image.
+    """Return a prepared image; fail at run time if it and the previous image differ in size before the crop.
 
     Args:
         field: field of the image.

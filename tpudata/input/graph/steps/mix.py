@@ -89,5 +89,5 @@ def _replace_images(fields: Fields, element: Element, images: list[tf.Tensor]) -
 
 
 def _list_names(fields: Fields) -> list[str]:
-    """Return the names of the images, followed by those of the label maps."""
+    """Return the names of the images, then of the label maps."""
     return [field.name for field in (*fields.images, *fields.label_maps)]

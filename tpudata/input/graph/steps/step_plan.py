@@ -89,7 +89,7 @@ class StepPlan:
             steps += [transpose_batch(fields, options.images.permutation)]
         if options.batch_transform is not None:
             is_weighed = not options.training or fields.weight is not None
-            # The first axis of transposed images is not that of the rows, so their number is not checked.
+            # Rows are not the first axis of transposed images, so their number is not checked.
             keeps_rows = is_weighed and options.images.permutation is None
             steps += [
                 transform_batch(

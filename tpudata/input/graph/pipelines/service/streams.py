@@ -25,7 +25,7 @@ from tpudata.tensor_types import Element
 
 
 def divide_rows(rows: Rows, workers: int) -> list[list[Rows]]:
-    """Divide a host's rows into streams of whole batches, or of equal parts of batches if there are enough workers.
+    """Divide a host's rows into streams of whole batches, or of parts of batches if there are enough workers for these.
 
     Args:
         rows: rows of the host.
