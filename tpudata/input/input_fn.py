@@ -171,6 +171,7 @@ def _strip_traceback(error: TpudataError) -> TpudataError:
 
 
 def _read_batch_size(params: Mapping[str, Any]) -> int:
+    """Return `params["batch_size"]` as an int; UsageError if there is no valid one."""
     if not isinstance(params, Mapping):
         raise UsageError(f'params: not a dict (got {params!r}). Pass one, such as {{"batch_size": 128}}.')
     size = params.get("batch_size")

@@ -76,6 +76,7 @@ def as_jax(
             yield from tf.data.Dataset.zip(tuple(datasets))
 
     def place(batches: tuple[Element, ...]) -> DeviceArrays:
+        """Return a global batch on the devices, from this process's element of each dataset."""
         global_arrays = []
         tensors_of_leaves = zip(*map(tf.nest.flatten, batches), strict=True)
         with jax.enable_x64(uses_x64), jax.profiler.TraceAnnotation("tpudata: place a batch"):

@@ -118,7 +118,7 @@ class Stages:
             keep_encoded=True,
             sequences=sequences,
         )
-        options = Options(training, reading=reading or Reading())
+        options = Options(training=training, reading=reading or Reading())
         self._records = Records.open(InputRequest(files, fields, options))
         self.reads, self.piece_memory = self._records.plan.reads, self._records.plan.piece_memory
         self._records_per_pass = math.inf if training else self._records.count
@@ -137,10 +137,10 @@ class Stages:
             StorageError: a file cannot be read.
         """
         # Pieces that are requested together come together: whole rounds of them are measured.
-        read_counts = self._count_records(self._records.read_counts(), None)
+        read_counts = self._count_records(self._records.read_counts(), rows=None)
         yield _measure_stage("read", read_counts, seconds, per_round=self.reads or 1)
-        rows = Rows(self._batch_size, self._batch_size, 0, self._batch_size)
-        parsed = self._records.batches(self._records.order(self._batch_size), rows, 0).prefetch(tf.data.AUTOTUNE)
+        order, rows = self._records.order(self._batch_size), Rows.all(self._batch_size)
+        parsed = self._records.batches(order, rows, start_step=0).prefetch(tf.data.AUTOTUNE)
         yield _measure_stage("parse", self._count_records(parsed, self._batch_size), seconds)
         for name, input_fn in input_fns.items():
             batches = input_fn({"batch_size": self._batch_size})
@@ -156,7 +156,7 @@ class Stages:
             CorruptionError: a record is damaged.
             StorageError: a file cannot be read.
         """
-        return _measure_stage("stream", self._count_records(self._records.read_counts(1), None), seconds)
+        return _measure_stage("stream", self._count_records(self._records.read_counts(reads=1), rows=None), seconds)
 
     def _count_records(self, dataset: tf.data.Dataset, rows: int | None) -> Iterator[int]:
         """Iterate over a dataset repeatedly, and yield the number of records of each element, without padding.

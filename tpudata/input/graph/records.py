@@ -115,8 +115,8 @@ class Records:
 
     def one_pass(self, batch_size: int) -> tf.data.Dataset:
         """Return a dataset of all stored records in order, string [batch_size]; pads the last batch with the last record."""
-        order, rows = EvaluationOrder(self.plan.chunks, batch_size), Rows(batch_size, batch_size, 0, batch_size)
-        return order.one_pass(FileRanges(self.stored, self.plan, is_decoded=False), HostPart(rows, 0))
+        order, part = EvaluationOrder(self.plan.chunks, batch_size), HostPart(Rows.all(batch_size), start_step=0)
+        return order.one_pass(FileRanges(self.stored, self.plan, is_decoded=False), part)
 
     def read_counts(self, reads: int | None = None) -> tf.data.Dataset:
         """Return an endless dataset that reads all records in order; its elements are the number of records of each read.
@@ -155,8 +155,8 @@ class Records:
 
     def _read_all(self) -> tf.data.Dataset:
         """Return a dataset of one element, all records, which it keeps in memory."""
-        order, rows = EvaluationOrder(self.plan.chunks, self.count), Rows(self.count, self.count, 0, self.count)
-        return order.one_pass(self._open_file_ranges(order, rows), HostPart(rows, 0)).cache()
+        order, rows = EvaluationOrder(self.plan.chunks, self.count), Rows.all(self.count)
+        return order.one_pass(self._open_file_ranges(order, rows), HostPart(rows, start_step=0)).cache()
 
 
 class _MemoryDatasets:

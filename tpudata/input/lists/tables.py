@@ -126,10 +126,10 @@ def check_movable(fields: Fields, option: str) -> None:
         boxes = f"{prefix}/{_BOX_NAME}" if prefix else _BOX_NAME
         table = None if field.padding is None else field.padding.table
         if boxes in boxes_by_table.values() and (table is None or boxes_by_table.get(table) != boxes):
+            pattern = _suggest_pattern(_Coordinates(boxes, (_BOX_NAME,)))
             raise UsageError(
-                f"{option}: the masks {field.name!r} are in another table of pad than the boxes {boxes!r}, of which those that"
-                f" leave the image are dropped. Pass pad={{{_suggest_pattern(_Coordinates(boxes, (_BOX_NAME,)))!r}: N}} for both,"
-                " or omit the masks."
+                f"{option}: the masks {field.name!r} are in another table of pad than the boxes {boxes!r}, which are dropped with"
+                f" their entries when they leave the image. Pass pad={{{pattern!r}: N}} for both, or omit the masks."
             )
 
 

@@ -30,10 +30,19 @@ class Rows:
     first: int
     stop: int
 
+    @classmethod
+    def all(cls, batch_size: int) -> Rows:
+        """Return all rows of a global batch of `batch_size` rows, which one pipeline feeds as one element."""
+        return cls(batch_size, batch_size, 0, batch_size)
+
     @property
     def count(self) -> int:
         """Rows per step."""
         return self.stop - self.first
+
+    def scale(self, factor: int) -> Rows:
+        """Return the same part of a global batch of `factor` times as many rows."""
+        return Rows(self.batch_size * factor, self.total * factor, self.first * factor, self.stop * factor)
 
 
 class _Deployment(NamedTuple):

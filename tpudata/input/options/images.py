@@ -57,7 +57,7 @@ class Images:
         transpose: order of the axes of a batch of images, N (images), H, W and C: a TPU takes "HWCN" without
             a relayout. The model transposes back, and the batch is no longer the first axis.
         least_visible: least share of a box's area that a crop or `augment` leaves visible, from 0 to 1; other boxes are dropped,
-            with their entries of all lists of their pattern. 0 drops only those of which nothing is left.
+            with their entries of all lists of their pattern. 0 drops only boxes that leave the image.
 
     Raises:
         UsageError: an option is out of range or of another type, or does not fit another one.

@@ -77,6 +77,7 @@ class Options:
             )
 
     def _check_order(self) -> None:
+        """Check `shuffle` and `num_epochs`; UsageError if they are invalid, or passed for an evaluation."""
         is_switch = self.shuffle is None or isinstance(self.shuffle, bool | np.bool_)
         if not self.training and not (is_switch and not self.shuffle):
             raise UsageError(

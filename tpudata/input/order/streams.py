@@ -127,7 +127,7 @@ class StreamOrder(TrainingOrder):
         num_bounds_before = count_up_to(bounds, whole.begins)
         head = tf.gather(bounds, tf.minimum(num_bounds_before, self.lanes - 2)) - whole.begins
         sizes = whole.ends - whole.begins
-        # A chunk with one bound inside it, of which less than half belongs to the earlier lane.
+        # A chunk with one bound inside it, and less than half of its records before the bound.
         is_rotated = tf.equal(count_up_to(bounds, whole.ends - 1) - num_bounds_before, 1) & (2 * head < sizes)
         begins = tf.sort(tf.concat([whole.begins, bounds], 0))
         # With fewer records than lanes, some bounds are at the end.

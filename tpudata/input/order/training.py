@@ -116,6 +116,7 @@ class TrainingOrder:
         read = self.read(ranges, slots, first_block).rebatch(len(slots) * self.turns, drop_remainder=True)
 
         def make_batches(block: tf.Tensor, elements: Tensors, *memory: Tensors) -> tf.data.Dataset:
+            """Return the batches of a block, from its elements as `ranges` reads them."""
             row_positions = self.find_row_positions(slots, block)[:, rows.first - first_row : rows.stop - first_row]
             row_positions = tf.reshape(row_positions, [-1, rows.batch_size])
             extras = {} if part.seed is None else self._make_block_seeds(part, block)
@@ -151,6 +152,7 @@ class TrainingOrder:
         per_block = self.turns * self.lanes
 
         def list_epoch(epoch: tf.Tensor) -> tf.data.Dataset:
+            """Return the ranges of an epoch from `block` on, an element for each block."""
             chunks = self._permute_chunks(epoch)
 
             def list_block(later_block: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:

@@ -160,6 +160,7 @@ class PieceFiles:
                 return tf.identity(records)
 
         def read_records(first: tf.Tensor, stop: tf.Tensor) -> tf.Tensor:
+            """Return the records [first, stop), which lie in one piece, as `ReadRange` does."""
             piece = count_up_to(bounds[:, 0], first[tf.newaxis])[0] - 1
             piece_dataset = tf.data.Dataset.from_tensors(piece)
             begin = tf.gather(bounds, piece)[0]

@@ -39,23 +39,25 @@ class BucketPipeline:
         factors = [self._limits[-1] // bucket.length for bucket, _ in buckets]
         records = [len(bucket.ids) for bucket, _ in buckets]
         seed = operator.index(self._options.seed) if self._options.training else None
-        steps = BucketSteps(records, [rows.total * factor for factor in factors], seed, self._options.num_epochs)
-        if steps.steps == 0:
+        batch_sizes = [rows.total * factor for factor in factors]
+        bucket_steps = BucketSteps(records, batch_sizes, seed, self._options.num_epochs)
+        steps = bucket_steps.steps
+        if steps == 0:
             raise UsageError(
                 f"num_epochs={self._options.num_epochs}: no bucket has records for one global batch. Choose a smaller batch size."
             )
+        start_steps = bucket_steps.count_done(start_step)
         datasets = [
-            pipeline.batches(Rows(*(number * factor for number in dataclasses.astuple(rows))), bucket_step)
-            for (_, pipeline), factor, bucket_step in zip(buckets, factors, steps.count_done(start_step), strict=True)
+            pipeline.batches(rows.scale(factor), bucket_start)
+            for (_, pipeline), factor, bucket_start in zip(buckets, factors, start_steps, strict=True)
         ]
-        end = np.iinfo(np.int64).max if steps.steps is None else max(start_step, steps.steps)
+        end = np.iinfo(np.int64).max if steps is None else max(start_step, steps)
         batches_per_step = rows.count // rows.batch_size
-
-        choice = steps.choices(start_step, end).flat_map(
+        choices = bucket_steps.choices(start_step, end).flat_map(
             without_autograph(lambda bucket: tf.data.Dataset.from_tensors(bucket).repeat(batches_per_step))
         )
-        dataset = tf.data.Dataset.choose_from_datasets(datasets, choice, stop_on_empty_dataset=True)
-        count = tf.data.INFINITE_CARDINALITY if steps.steps is None else (end - start_step) * batches_per_step
+        dataset = tf.data.Dataset.choose_from_datasets(datasets, choices, stop_on_empty_dataset=True)
+        count = tf.data.INFINITE_CARDINALITY if steps is None else (end - start_step) * batches_per_step
         return dataset.apply(tf.data.experimental.assert_cardinality(count)).prefetch(BATCHES_AHEAD)
 
     @functools.cached_property
