@@ -11,11 +11,17 @@ if TYPE_CHECKING:
 
 # Structure of tensors: `tf.Tensor`s, sparse or ragged ones, variables, and other values that TensorFlow converts to tensors.
 Tensors: TypeAlias = Any
+# Element of a dataset: features, (features, labels) or (features, labels, weights), each a structure of tensors or of their specs.
+Element: TypeAlias = Any
+# Scalar: a Python number, or a tensor if it is computed in a graph.
+Scalar: TypeAlias = "float | tf.Tensor"
 # Structure of `tf.TypeSpec`s, mostly `tf.TensorSpec`s, which describe tensors.
 Specs: TypeAlias = Any
 # Value of a tensor in NumPy: an array, a scalar, or bytes for a scalar string.
 Array: TypeAlias = Any
 # Structure of such values.
 Arrays: TypeAlias = Any
+# Structure of global `jax.Array`s.
+DeviceArrays: TypeAlias = Any
 # Tensor or operation of a graph.
 GraphElement: TypeAlias = "tf.Tensor | tf.Operation"

@@ -170,7 +170,7 @@ def _list_order(order: TrainingOrder, steps: int) -> Any:
         read = order.spans(slots, 0).map(lambda *spans: range_numbers(*spans)[1])
     read = read.rebatch(len(slots) * order.turns)
     blocks = tf.data.Dataset.zip((tf.data.Dataset.range(tf.int64.max), read)).map(
-        lambda block, records: tf.gather(records, order.rows(slots, block))
+        lambda block, records: tf.gather(records, order.find_row_positions(slots, block))
     )
     return np.concatenate(list(blocks.unbatch().take(steps).as_numpy_iterator()))
 

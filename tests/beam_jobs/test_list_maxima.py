@@ -83,7 +83,7 @@ def test_rejects_lists_of_unknown_length(tmp_path: Path) -> None:
     manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
     del manifest["maxima"]
     (tmp_path / "out" / "manifest.json").write_text(json.dumps(manifest, indent=1, sort_keys=True) + "\n")
-    with pytest.raises(UsageError, match="nothing says how many entries 'image/object/bbox/ymin' has"):
+    with pytest.raises(UsageError, match="the manifest has no length of 'image/object/bbox/ymin'"):
         make_input_fn(dataset.path, "train", training=False, images=Images(size=(8, 8)), pad={"image/object/*": None})
     with pytest.raises(FeatureError, match=r"'image/object/bbox/ymin': shape .* Pass pad="):
         make_input_fn(

@@ -23,7 +23,7 @@ _MAX_BATCH = 2**31 - 1
 _MAX_POSITION = 2**53
 
 
-class Batches(Protocol):
+class BatchPipeline(Protocol):
     """Pipeline from records to batches."""
 
     def batches(self, rows: Rows, start_step: int) -> tf.data.Dataset:
@@ -45,7 +45,7 @@ class InputFn:
 
     def __init__(
         self,
-        pipeline: Batches,
+        pipeline: BatchPipeline,
         *,
         training: bool,
         is_endless: bool,
@@ -96,7 +96,7 @@ class InputFn:
     def __call__(
         self,
         params: Mapping[str, Any],
-        input_context: Any = None,
+        input_context: tf.distribute.InputContext | None = None,
         start_step: int = 0,
         *,
         host_index: int | None = None,
@@ -115,20 +115,21 @@ class InputFn:
         Raises:
             UsageError: batch size, start_step or hosts are missing or invalid; or a batch has no place for weights, or the
                 shuffle window no room in memory.
-            FeatureError: a result of a function of the user's has no static shape.
+            FeatureError: a tensor that one of the user's functions returns has no static shape.
             CorruptionError: a cache that is read or filled here, or a record that `filter` reads, is damaged.
 
         Iterating the dataset raises TensorFlow's errors, which `make_input_fn` names.
         """
         if host_index is None and host_count is None:
-            rows = find_rows(_read_batch_size(params), params, _check_context(input_context))
+            _check_context(input_context)
+            rows = find_rows(_read_batch_size(params), params, input_context)
         elif input_context is not None:
             raise UsageError(
                 "input_context: it already has the index of this host. Omit host_index and host_count, or the context."
             )
         else:
             rows = find_rows_of_host(_read_batch_size(params), host_index, host_count)
-        return self.batches(rows, _check_step(start_step, rows.total))
+        return self.batches(rows, _read_step(start_step, rows.total))
 
     def batches(self, rows: Rows, start_step: int) -> tf.data.Dataset:
         """Return the dataset of some rows of each global batch, from a step on."""
@@ -139,10 +140,11 @@ class InputFn:
             rename_batch = functools.partial(rename, names=self._names)
             return batches.map(without_autograph(rename_batch), **PARALLEL).prefetch(BATCHES_AHEAD)
         except TpudataError as error:
-            raise _without_traceback(error) from None
+            raise _strip_traceback(error) from None
 
 
-def _check_step(start_step: int, batch_size: int) -> int:
+def _read_step(start_step: int, batch_size: int) -> int:
+    """Return the step as an int; UsageError if it is negative, or if the records before it are too many to count."""
     expected = "the number of steps that are done, an integer of 0 or more"
     check_argument("start_step", start_step, is_integer(start_step, 0), expected)
     if operator.index(start_step) * batch_size > _MAX_POSITION:
@@ -153,17 +155,16 @@ def _check_step(start_step: int, batch_size: int) -> int:
     return operator.index(start_step)
 
 
-def _check_context(input_context: Any) -> Any:
+def _check_context(input_context: tf.distribute.InputContext | None) -> None:
     names = ("num_input_pipelines", "input_pipeline_id", "num_replicas_in_sync")
     if input_context is not None and not all(is_integer(getattr(input_context, name, None)) for name in names):
         raise UsageError(
             f"input_context={input_context!r}: pass a tf.distribute.InputContext, of which {', '.join(names)} are integers."
         )
-    return input_context
 
 
-def _without_traceback(error: TpudataError) -> TpudataError:
-    """Return the error reduced to its one line, without the traceback that AutoGraph adds."""
+def _strip_traceback(error: TpudataError) -> TpudataError:
+    """Return an error of the same class without the traceback that AutoGraph puts before its message."""
     message = str(error)
     if not message.startswith("in user code:"):
         return error
@@ -171,6 +172,7 @@ def _without_traceback(error: TpudataError) -> TpudataError:
 
 
 def _read_batch_size(params: Mapping[str, Any]) -> int:
+    """Return `params["batch_size"]` as an int; UsageError if there is no valid one."""
     if not isinstance(params, Mapping):
         raise UsageError(f'params: not a dict (got {params!r}). Pass one, such as {{"batch_size": 128}}.')
     size = params.get("batch_size")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import tensorflow as tf
@@ -15,6 +15,7 @@ from tpudata.input.elements import named_leaves
 from tpudata.input.input_fn import InputFn
 from tpudata.input.numpy_batches import to_integer, translate_errors
 from tpudata.input.row_blocks import RowBlocks, find_row_blocks
+from tpudata.tensor_types import DeviceArrays, Element
 
 if TYPE_CHECKING:
     from jax.sharding import Mesh, NamedSharding
@@ -28,7 +29,7 @@ def as_jax(
     axis: str | None = None,
     start_step: int = 0,
     prefetch: int = 2,
-) -> Prefetcher[Any, Any]:
+) -> Prefetcher[tuple[Element, ...], DeviceArrays]:
     """Return an iterator over the batches of an input_fn as global `jax.Array`s, in their structure: (features, labels), ...
 
     A thread reads the next batches and sends them to the devices while the program computes. In a program of several processes,
@@ -66,24 +67,26 @@ def as_jax(
     blocks = find_row_blocks(sharding, axis)
     datasets = _make_datasets(input_fn, batch_size, start_step, blocks)
     leaves = _list_leaves(datasets[0].element_spec)
-    axes = [input_fn.row_axis(*leaf) if isinstance(input_fn, InputFn) else 0 for leaf in leaves]
+    row_axes = [input_fn.row_axis(*leaf) if isinstance(input_fn, InputFn) else 0 for leaf in leaves]
     # The thread has the program's options, but not those of a context of the caller's.
     uses_x64 = jax.config.jax_enable_x64
 
-    def read() -> Iterator[tuple[Any, ...]]:
+    def read() -> Iterator[tuple[Element, ...]]:
         with translate_errors():
             yield from tf.data.Dataset.zip(tuple(datasets))
 
-    def place(batches: tuple[Any, ...]) -> Any:
-        arrays = []
-        tensors = zip(*map(tf.nest.flatten, batches), strict=True)
+    def place(batches: tuple[Element, ...]) -> DeviceArrays:
+        """Return a global batch on the devices, from this process's element of each dataset."""
+        global_arrays = []
+        tensors_of_leaves = zip(*map(tf.nest.flatten, batches), strict=True)
         with jax.enable_x64(uses_x64), jax.profiler.TraceAnnotation("tpudata: place a batch"):
-            for (name, _), rows, parts in zip(leaves, axes, tensors, strict=True):
-                local = [np.asarray(tensor) for tensor in parts]
-                if len(local) < len(blocks.indices):
-                    local = blocks.split(name, local[0], rows)
-                arrays.append(blocks.place(name, local, rows))
-        return tf.nest.pack_sequence_as(batches[0], arrays)
+            for (name, _), row_axis, tensors in zip(leaves, row_axes, tensors_of_leaves, strict=True):
+                arrays = [np.asarray(tensor) for tensor in tensors]
+                # The caller's own dataset has all blocks of this process in one tensor.
+                if len(arrays) < len(blocks.indices):
+                    arrays = blocks.split(name, arrays[0], row_axis)
+                global_arrays.append(blocks.place(name, arrays, row_axis))
+        return tf.nest.pack_sequence_as(batches[0], global_arrays)
 
     return Prefetcher(read, place, ahead=ahead, name="tpudata-batches")
 
@@ -91,7 +94,7 @@ def as_jax(
 def _make_datasets(
     input_fn: InputFn | tf.data.Dataset, batch_size: int | None, start_step: int, blocks: RowBlocks
 ) -> list[tf.data.Dataset]:
-    """Return the dataset of each of this process's blocks of rows, or the given one of all its rows."""
+    """Return the dataset of each of this process's blocks of rows; the caller's dataset, if it is one, has all of them."""
     if isinstance(input_fn, tf.data.Dataset):
         if (batch_size, start_step) != (None, 0):
             raise UsageError(
@@ -100,7 +103,7 @@ def _make_datasets(
         return [input_fn]
     if not callable(input_fn):
         raise UsageError(f"as_jax: not an input_fn (got {input_fn!r}). Pass the result of make_input_fn.")
-    params = {"batch_size": blocks.local_rows(to_integer("batch_size", batch_size, 1))}
+    params = {"batch_size": blocks.count_block_rows(to_integer("batch_size", batch_size, 1))}
     # The first call fills the cache, so it reads records too.
     with translate_errors():
         return [
@@ -113,19 +116,15 @@ def _make_datasets(
         ]
 
 
-def _list_leaves(spec: Any) -> list[tuple[str, Any]]:
-    """Return the path and spec of each tensor of a batch, such as "features['image']".
+def _list_leaves(spec: Element) -> list[tuple[str, tf.TensorSpec]]:
+    """Return the path, such as "features['image']", and the spec of each tensor of a batch, in the order of tf.nest.
 
     Raises:
         FeatureError: JAX has no arrays for a tensor, or it has no rows.
     """
     parts = spec if isinstance(spec, tuple) else (spec,)
-    names = ("features", "labels", "weights")
-    leaves = [
-        leaf
-        for index, part in enumerate(parts)
-        for leaf in named_leaves(part, names[index] if index < len(names) else f"part {index}")
-    ]
+    part_names = ("features", "labels", "weights", *(f"part {index}" for index in range(3, len(parts))))
+    leaves = [leaf for name, part in zip(part_names, parts, strict=False) for leaf in named_leaves(part, name)]
     for name, leaf in leaves:
         if not isinstance(leaf, tf.TensorSpec) or leaf.dtype in (tf.string, tf.variant, tf.resource):
             raise FeatureError(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
 
 import tensorflow as tf
 
@@ -14,10 +13,16 @@ from tpudata.input.elements import named_leaves
 from tpudata.input.graph.steps.weights import WEIGHTS
 from tpudata.input.input_fn import InputFn
 from tpudata.input.text.sequence import TOKEN_WEIGHTS
+from tpudata.tensor_types import Element, Tensors
 
 
 def as_keras(
-    input_fn: InputFn, batch_size: int, input_context: Any = None, *, start_step: int = 0, pad: bool = False
+    input_fn: InputFn,
+    batch_size: int,
+    input_context: tf.distribute.InputContext | None = None,
+    *,
+    start_step: int = 0,
+    pad: bool = False,
 ) -> tf.data.Dataset:
     """Return the dataset of an input_fn in the form that Keras' fit, evaluate and predict take.
 
@@ -47,21 +52,23 @@ def as_keras(
         raise UsageError(f"as_keras: not an input_fn (got {input_fn!r}). Pass the result of make_input_fn.")
     dataset = input_fn({"batch_size": batch_size}, input_context=input_context, start_step=start_step)
     is_endless = dataset.cardinality() == tf.data.INFINITE_CARDINALITY
+    # Any other function of params is called, too: it feeds training if its dataset has no end.
+    is_training = input_fn.training if isinstance(input_fn, InputFn) else is_endless
     split_training, split_evaluation = _KerasBatch.split_training, _KerasBatch.split_evaluation
     if isinstance(input_fn, InputFn) and input_fn.weighs_records:
         split_training = split_evaluation = _KerasBatch.split_weighed
-    if input_fn.training if isinstance(input_fn, InputFn) else is_endless:
-        return _map_batches(dataset, lambda element: split_training(element).element())
-    rows = split_evaluation(dataset.element_spec).row_weights
-    if rows is None:
+    if is_training:
+        return _map_batches(dataset, lambda element: split_training(element).join())
+    row_weights = split_evaluation(dataset.element_spec).row_weights
+    if row_weights is None:
         return dataset  # The batch size divides the records, and a bare tensor has no place for weights.
-    if rows.shape.rank != 1:
+    if row_weights.shape.rank != 1:
         raise UsageError(
             'as_keras: weights="sample_weight" holds the weights of tokens, which do not mark padding rows. Omit it in'
             " make_input_fn: as_keras yields (x, y, sample_weight) without it."
         )
     if pad:
-        return _map_batches(dataset, lambda element: split_evaluation(element).weigh_rows().element())
+        return _map_batches(dataset, lambda element: split_evaluation(element).weigh_rows().join())
     return _map_batches(dataset, lambda element: split_evaluation(element).strip_padding())
 
 
@@ -74,18 +81,18 @@ class _KerasBatch:
         y: labels.
         sample_weight: weights of tokens, or the third part that the user's `parse` returns.
         row_weights: float32 [B], 1 or the record's weight, and 0 for padding.
-        are_weighed: whether `sample_weight` has the weights of the rows.
+        are_weighed: whether `sample_weight` is multiplied by the weights of the rows already.
     """
 
-    x: Any
-    y: Any
-    sample_weight: Any
-    row_weights: Any
+    x: Tensors
+    y: Tensors
+    sample_weight: tf.Tensor | None
+    row_weights: tf.Tensor | None
     are_weighed: bool = False
 
     @classmethod
-    def split_training(cls, element: Any) -> _KerasBatch:
-        """Return the parts of a batch that has no padding."""
+    def split_training(cls, element: Element) -> _KerasBatch:
+        """Return the parts of a batch, x, (x, y) or (x, y, sample_weight), without padding; tokens' weights leave the features."""
         x, y, weights = (*element, None)[:3] if isinstance(element, tuple) else (element, None, None)
         if isinstance(x, dict) and TOKEN_WEIGHTS in x and y is not None and weights is None:
             x = dict(x)
@@ -93,32 +100,32 @@ class _KerasBatch:
         return cls(x, y, weights, None)
 
     @classmethod
-    def split_evaluation(cls, element: Any) -> _KerasBatch:
-        """Return the parts of a batch that may have padding."""
+    def split_evaluation(cls, element: Element) -> _KerasBatch:
+        """Return the parts of a batch that may have padding: rows have their weights among the features or in the third part."""
         batch = cls.split_training(element)
         if isinstance(batch.x, dict) and WEIGHTS in batch.x:
             x = dict(batch.x)
-            rows = x.pop(WEIGHTS)
-            return cls(x, batch.y, batch.sample_weight, rows)
+            row_weights = x.pop(WEIGHTS)
+            return cls(x, batch.y, batch.sample_weight, row_weights)
         return cls(batch.x, batch.y, None, batch.sample_weight)
 
     @classmethod
-    def split_weighed(cls, element: Any) -> _KerasBatch:
-        """Return the parts of a batch whose records have weights; those of tokens are multiplied by these."""
+    def split_weighed(cls, element: Element) -> _KerasBatch:
+        """Return the parts of a batch whose records have weights; the reader has multiplied weights of tokens by these."""
         batch = cls.split_evaluation(element)
         if batch.y is None:
             raise UsageError("as_keras: weight= needs labels, as Keras takes (x, y, sample_weight). Omit it.")
         weights = batch.row_weights if batch.sample_weight is None else batch.sample_weight
         return dataclasses.replace(batch, sample_weight=weights, are_weighed=True)
 
-    def element(self) -> Any:
-        """Return x, (x, y) or (x, y, sample_weight)."""
+    def join(self) -> Element:
+        """Return x, (x, y) or (x, y, sample_weight), as far as the batch has these."""
         if self.y is None:
             return self.x
         return (self.x, self.y) if self.sample_weight is None else (self.x, self.y, self.sample_weight)
 
     def weigh_rows(self) -> _KerasBatch:
-        """Return the batch with sample_weight 0 for padding."""
+        """Return the batch with sample_weight 0 for padding, which `row_weights` marks."""
         if self.are_weighed:
             return self
         weights = self.row_weights
@@ -127,9 +134,10 @@ class _KerasBatch:
             weights = self.sample_weight * tf.reshape(weights, [-1] + [1] * (self.sample_weight.shape.rank - 1))
         return dataclasses.replace(self, sample_weight=weights)
 
-    def strip_padding(self) -> Any:
-        """Return the element without the rows that are padding."""
-        element, is_record = self.element(), self.row_weights > 0
+    def strip_padding(self) -> Element:
+        """Return the element without the rows that are padding, which `row_weights` marks."""
+        assert self.row_weights is not None
+        element, is_record = self.join(), self.row_weights > 0
         for name, leaf in named_leaves(element, "the batch"):
             if leaf.shape[0] != self.row_weights.shape[0]:
                 raise UsageError(
@@ -143,8 +151,8 @@ class _KerasBatch:
         )
 
 
-def _map_batches(dataset: tf.data.Dataset, function: Callable[[Any], Any]) -> tf.data.Dataset:
-    def convert(*parts: Any) -> Any:
+def _map_batches(dataset: tf.data.Dataset, function: Callable[[Element], Element]) -> tf.data.Dataset:
+    def convert(*parts: Tensors) -> Element:
         return function(parts if len(parts) > 1 else parts[0])
 
     return dataset.map(without_autograph(convert), **PARALLEL).prefetch(2)

@@ -5,7 +5,10 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Literal, TypeVar
+
+import numpy.typing as npt
+import tensorflow as tf
 
 from tpudata.checks import check_argument
 from tpudata.input.files.open_data import Data, open_data
@@ -21,7 +24,9 @@ from tpudata.input.options.reading import Reading
 from tpudata.input.options.service import DataService
 from tpudata.input.options.tokens import Tokens
 from tpudata.input.request import InputRequest, resolve
+from tpudata.tensor_types import Element
 
+_OptionGroup = TypeVar("_OptionGroup")
 _log = logging.getLogger("tpudata")
 
 
@@ -34,14 +39,14 @@ def make_input_fn(
     extra_features: Sequence[str] = (),
     pad: Mapping[str, int | Pad | None] | None = None,
     label: str | None = None,
-    defaults: Mapping[str, Any] | None = None,
+    defaults: Mapping[str, npt.ArrayLike] | None = None,
     weight: str | None = None,
     images: Images | None = None,
     tokens: Tokens | None = None,
-    parse: Callable[..., Any] | None = None,
-    filter: Callable[..., Any] | None = None,
-    transform: Callable[..., Any] | None = None,
-    batch_transform: Callable[..., Any] | None = None,
+    parse: Callable[..., Element] | None = None,
+    filter: Callable[..., bool | tf.Tensor] | None = None,
+    transform: Callable[..., Element] | None = None,
+    batch_transform: Callable[..., Element] | None = None,
     shuffle: bool | int | None = None,
     num_epochs: int | None = None,
     seed: int | None = None,
@@ -139,16 +144,16 @@ def make_input_fn(
         MissingExtraError: TensorFlow is not installed.
 
     A damaged record ends the iteration with a `tf.errors.DataLossError`, and one that does not match its features, or a worker of
-    `service` that was lost, with a `tf.errors.InvalidArgumentError`. `as_numpy` and the commands raise CorruptionError, which names
-    file and offset, DatasetError and FeatureError in their places.
+    `service` that was lost, with a `tf.errors.InvalidArgumentError`. `as_numpy` and the commands raise a CorruptionError that
+    names file and offset, a FeatureError or a DatasetError instead.
 
     The dataset is a graph without Python: it runs where TensorFlow places it, such as on a host of a pod or a tf.data service, and
     `tf.train.Checkpoint(iterator=...)` saves and restores its iterators.
     """
     options = Options(
         training=training,
-        images=_check_options("images", images, Images),
-        tokens=_check_options("tokens", tokens, Tokens),
+        images=_read_group("images", images, Images),
+        tokens=_read_group("tokens", tokens, Tokens),
         columns=FeatureOptions(
             features=features, extra_features=extra_features, pad=pad, label=label, defaults=defaults, weight=weight
         ),
@@ -162,7 +167,7 @@ def make_input_fn(
         cache=cache,
         weights=weights,
         service=service,
-        reading=_check_options("reading", reading, Reading),
+        reading=_read_group("reading", reading, Reading),
     )
     files = open_data(data, split)
     input_fn = build(resolve(options, files))
@@ -179,8 +184,8 @@ def build(request: InputRequest) -> InputFn:
         UsageError: the cache, or the window of the shuffle, does not fit.
     """
     options = request.options
-    whole = Pipeline.open(request)
-    pipeline: SplitPipeline = whole if options.filter is None else FilteredPipeline(whole, request)
+    all_records = Pipeline.open(request)
+    pipeline: SplitPipeline = all_records if options.filter is None else FilteredPipeline(all_records, request)
     return InputFn(
         pipeline if options.tokens.buckets is None else BucketPipeline(pipeline, request),
         training=options.training,
@@ -192,9 +197,9 @@ def build(request: InputRequest) -> InputFn:
     )
 
 
-def _check_options(name: str, value: Any, kind: Any) -> Any:
-    """Return the option object, or the default one for None."""
-    if value is None:
+def _read_group(name: str, group: _OptionGroup | None, kind: type[_OptionGroup]) -> _OptionGroup:
+    """Return a group of options, by default `kind()`; UsageError if it is not of class `kind`."""
+    if group is None:
         return kind()
-    check_argument(name, value, isinstance(value, kind), f"tpudata.{kind.__name__}(...), or None")
-    return value
+    check_argument(name, group, isinstance(group, kind), f"tpudata.{kind.__name__}(...), or None")
+    return group

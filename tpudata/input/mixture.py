@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from tpudata.checks import is_number
 from tpudata.errors import UsageError
@@ -36,7 +35,7 @@ class Mixture(InputFn):
     def __init__(self, inputs: Sequence[tuple[InputFn, float]]) -> None:
         if not isinstance(inputs, Sequence):
             raise UsageError(f"Mixture: inputs is {inputs!r} (expected a list of pairs of an input_fn and its weight).")
-        pairs = [_check_input(index, pair) for index, pair in enumerate(inputs)]
+        pairs = [_read_input(index, pair) for index, pair in enumerate(inputs)]
         if not pairs:
             raise UsageError("Mixture: there are no inputs. Pass pairs of an input_fn and its weight.")
         pipeline = MixedPipeline([input_fn.batches for input_fn, _ in pairs], [weight for _, weight in pairs])
@@ -44,15 +43,16 @@ class Mixture(InputFn):
         super().__init__(pipeline, training=True, is_endless=True, weighs_records=weighs_records)
 
 
-def _check_input(index: int, pair: Any) -> tuple[InputFn, float]:
+def _read_input(index: int, pair: object) -> tuple[InputFn, float]:
+    """Return the input_fn and the weight of an input; UsageError unless it is a pair of these that can be mixed."""
     if not isinstance(pair, tuple | list) or len(pair) != 2 or not isinstance(pair[0], InputFn):
         raise UsageError(f"Mixture: input {index} is {pair!r} (expected an input_fn of make_input_fn, and its weight).")
     input_fn, weight = pair
     if not is_number(weight) or weight <= 0:
         raise UsageError(f"Mixture: the weight of input {index} is {weight!r} (expected a number above 0).")
     if not input_fn.is_endless:
-        kind = "ends after num_epochs" if input_fn.training else "is for evaluation"
-        raise UsageError(f"Mixture: input {index} {kind} (expected training=True, without an end). Make it anew.")
+        problem = "ends after num_epochs" if input_fn.training else "is for evaluation"
+        raise UsageError(f"Mixture: input {index} {problem} (expected training=True, without an end). Make it anew.")
     if input_fn.mixes_rows:
         raise UsageError(
             f"Mixture: input {index} has Images(mix=...) or a batch_transform, for whole batches, and gives parts of them here."

@@ -13,6 +13,7 @@ from tpudata.checks import check_integer
 from tpudata.errors import UsageError
 from tpudata.format.read_errors import translate_reader_error
 from tpudata.input.input_fn import InputFn
+from tpudata.tensor_types import Arrays
 
 
 def as_numpy(
@@ -22,7 +23,7 @@ def as_numpy(
     process_index: int = 0,
     process_count: int = 1,
     start_step: int = 0,
-) -> Iterator[Any]:
+) -> Iterator[Arrays]:
     """Yield the batches of an input_fn as numpy arrays, in their structure: (features, labels), features, ...
 
     If several processes train on one global batch, each gets an equal share of its rows, and in evaluation the same number of
@@ -54,25 +55,29 @@ def as_numpy(
         return _iterate_arrays(input_fn)
     if not callable(input_fn):
         raise UsageError(f"as_numpy: not an input_fn (got {input_fn!r}). Pass the result of make_input_fn.")
-    count = to_integer("process_count", process_count, 1)
-    index = to_integer("process_index", process_index, 0)
-    size = to_integer("batch_size", batch_size, 1)
-    if index >= count:
+    process_count = to_integer("process_count", process_count, 1)
+    process_index = to_integer("process_index", process_index, 0)
+    batch_size = to_integer("batch_size", batch_size, 1)
+    if process_index >= process_count:
         raise UsageError(
-            f"process_index: out of range (got {index}, expected 0 to {count - 1}, as process_count is {count})."
+            f"process_index: out of range (got {process_index}, expected 0 to {process_count - 1}, as process_count is"
+            f" {process_count})."
         )
-    if size % count:
+    if batch_size % process_count:
         raise UsageError(
-            f"batch_size: processes cannot share the global batch evenly (got {size}, expected a multiple of {count}). Choose one."
+            f"batch_size: processes cannot share the global batch evenly (got {batch_size}, expected a multiple of"
+            f" {process_count}). Choose one."
         )
-    context = tf.distribute.InputContext(count, index, count)
+    context = tf.distribute.InputContext(
+        num_input_pipelines=process_count, input_pipeline_id=process_index, num_replicas_in_sync=process_count
+    )
     # The first call fills the cache, so it reads records too.
     with translate_errors():
-        dataset = input_fn({"batch_size": size // count}, input_context=context, start_step=start_step)
+        dataset = input_fn({"batch_size": batch_size // process_count}, input_context=context, start_step=start_step)
     return _iterate_arrays(dataset)
 
 
-def _iterate_arrays(dataset: tf.data.Dataset) -> Iterator[Any]:
+def _iterate_arrays(dataset: tf.data.Dataset) -> Iterator[Arrays]:
     with translate_errors():
         # A tensor's numpy() is a copy; arrays of as_numpy_iterator are read-only, and PyTorch warns about them.
         for batch in dataset:
@@ -86,14 +91,15 @@ def translate_errors() -> Iterator[None]:
         yield
     except Exception as error:
         # Not `except tf.errors.OpError`: an iterator that lives until Python ends is closed when modules are gone, tf among them.
-        is_readers = isinstance(error, (tf.errors.OpError, UnicodeDecodeError))
-        translated = translate_reader_error(error, may_be_plain=True) if is_readers else None
+        # UnicodeDecodeError: TensorFlow's message has the bytes of a record, which Python cannot decode.
+        may_be_readers = isinstance(error, (tf.errors.OpError, UnicodeDecodeError))
+        translated = translate_reader_error(error, may_be_plain=True) if may_be_readers else None
         if translated is None:
             raise
         raise translated from None
 
 
 def to_integer(name: str, value: Any, least: int) -> int:
-    """Return an argument as an integer; raise a UsageError if it is none, or too small."""
+    """Return an argument as an int; UsageError if it is not an integer, or below `least`."""
     check_integer(name, value, least)
     return operator.index(value)

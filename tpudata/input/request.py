@@ -37,7 +37,7 @@ class InputRequest:
 
     @property
     def row_axes(self) -> dict[str, int]:
-        """Axis of the rows of each transposed tensor."""
+        """Axis of the rows of each transposed tensor, by its path, such as "features['image']"; empty without `transpose`."""
         permutation = self.options.images.permutation
         if permutation is None:
             return {}
@@ -48,10 +48,10 @@ class InputRequest:
 
 
 def resolve(options: Options, files: SplitFiles) -> InputRequest:
-    """Check options against the files that they are for, and return what is fed.
+    """Return the request of an input_fn, with its options checked against the files.
 
     Raises:
-        DatasetError: a file is damaged, or its records are not what its user describes.
+        DatasetError: a file is damaged, or its records differ from the user's description of files without a manifest.
         FeatureError: a feature is missing or has no static shape.
         UsageError: an option does not fit the files.
     """
@@ -66,7 +66,7 @@ def resolve(options: Options, files: SplitFiles) -> InputRequest:
         sequences=tokens,
     )
     options.images.check_fields(fields)
-    sequences = tokens.sequences(files.manifest, fields, options.is_bare)
+    sequences = tokens.sequences(files.manifest, fields, is_bare=options.is_bare)
     check_token_names(tokens.names, sequences, weights, fields)
     has_labels = fields.label is not None or sequences.targets is not None or options.parse is not None
     if weights == "sample_weight" and not has_labels:
@@ -85,20 +85,18 @@ def list_fields(
     keep_encoded: bool,
     sequences: Tokens,
 ) -> Fields:
-    """Return the fields of each record; the arguments are those of `SplitFiles.fields`.
+    """Return the fields of each record: those that the options select, or the whole record for the user's `parse`.
+
+    The arguments are those of `SplitFiles.fields`; `is_parsed_by_user` says that `parse` takes records apart.
 
     Raises:
         FeatureError: a feature is missing, or has no static shape.
-        UsageError: features of records that are taken whole, or no features of Examples.
+        UsageError: with `parse`, an option selects features; without it, the files' description has none.
     """
     if not is_parsed_by_user:
         return files.fields(columns, image_size=image_size, keep_encoded=keep_encoded, sequences=sequences)
-    for name, value in {
-        "features": files.declared,
-        **columns.selection,
-        "size": image_size,
-        **sequences.selection,
-    }.items():
+    selection = {"features": files.declared, **columns.selection, "size": image_size, **sequences.selection}
+    for name, value in selection.items():
         if value:
             raise UsageError(f"{name}={value!r}: parse decides what the features are. Pass one or the other.")
     return Fields.for_whole_records("serialized")

@@ -5,13 +5,18 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tpudata.console.tables import count_text
 from tpudata.devices.batches.global_arrays import make_global_array
 from tpudata.errors import UsageError
+from tpudata.tensor_types import Array
+
+if TYPE_CHECKING:
+    import jax
+    from jax.sharding import Mesh, NamedSharding
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,14 +34,14 @@ class RowBlocks:
         count: number of blocks.
     """
 
-    mesh: Any
+    mesh: Mesh
     axes: tuple[str, ...]
     parts: int
     indices: tuple[int, ...]
     count: int
 
-    def place(self, name: str, blocks: Sequence[Any], axis: int) -> Any:
-        """Return the global array of a tensor; each process has its blocks of rows.
+    def place(self, name: str, blocks: Sequence[Array], axis: int) -> jax.Array:
+        """Return the global array of a tensor, to which each process gives its blocks of rows.
 
         Args:
             name: path of the tensor for messages.
@@ -46,35 +51,36 @@ class RowBlocks:
         import jax
         from jax.sharding import NamedSharding, PartitionSpec
 
-        shape, rows = blocks[0].shape, blocks[0].shape[axis]
-        total = rows * self.count
-        if total % self.parts:
+        shape, block_rows = blocks[0].shape, blocks[0].shape[axis]
+        total_rows = block_rows * self.count
+        if total_rows % self.parts:
             raise UsageError(
-                f"as_jax: {name} has {count_text(total, 'row')} (expected a multiple of {self.parts}, into which {self._divider} "
-                "divides them). Choose another batch size, or drop the remainder."
+                f"as_jax: {name} has {count_text(total_rows, 'row')} (expected a multiple of {self.parts}, into which"
+                f" {self._divider} divides them). Choose another batch size, or drop the remainder."
             )
 
-        def part(first: int, stop: int) -> Any:
-            block, begin = divmod(first, rows)
-            row_range = slice(begin, begin + stop - first)
-            return blocks[self.indices.index(block)][(slice(None),) * axis + (row_range,)]
+        def slice_rows(first: int, stop: int) -> Array:
+            # A part lies in one block, as a block is a whole number of parts.
+            index, begin = divmod(first, block_rows)
+            block_slice = slice(begin, begin + stop - first)
+            return blocks[self.indices.index(index)][(slice(None),) * axis + (block_slice,)]
 
         sharding = NamedSharding(self.mesh, PartitionSpec(*[None] * axis, self.axes or None))
         dtype = jax.dtypes.canonicalize_dtype(blocks[0].dtype)
-        return make_global_array((*shape[:axis], total, *shape[axis + 1 :]), dtype, sharding, axis, part)
+        return make_global_array((*shape[:axis], total_rows, *shape[axis + 1 :]), dtype, sharding, axis, slice_rows)
 
-    def split(self, name: str, local: Any, axis: int) -> list[Any]:
-        """Return the blocks of an array that has all rows of this process."""
+    def split(self, name: str, process_rows: Array, axis: int) -> list[Array]:
+        """Return the blocks of an array that has all rows of this process; the other arguments are as for `place`."""
         count = len(self.indices)
-        if local.shape[axis] % count:
+        if process_rows.shape[axis] % count:
             raise UsageError(
-                f"as_jax: {name} has {count_text(local.shape[axis], 'row')} in this process (expected a multiple of {count}). "
-                "Choose another batch size, or drop the remainder."
+                f"as_jax: {name} has {count_text(process_rows.shape[axis], 'row')} in this process (expected a multiple of"
+                f" {count}). Choose another batch size, or drop the remainder."
             )
-        return [local] if count == 1 else np.split(local, count, axis)
+        return [process_rows] if count == 1 else np.split(process_rows, count, axis)
 
-    def local_rows(self, batch_size: int) -> int:
-        """Return the number of rows of one block of a global batch; a process may have several blocks.
+    def count_block_rows(self, batch_size: int) -> int:
+        """Return the number of rows of one block of a global batch of `batch_size` rows.
 
         Raises:
             UsageError: the devices cannot share the batch evenly.
@@ -91,7 +97,7 @@ class RowBlocks:
         return f"the mesh axis {self.axes[0]!r}" if len(self.axes) == 1 else f"the mesh axes {self.axes}"
 
 
-def find_row_blocks(sharding: Any, axis: str | None) -> RowBlocks:
+def find_row_blocks(sharding: Mesh | NamedSharding | None, axis: str | None) -> RowBlocks:
     """Return how a sharding divides the rows of a batch.
 
     Args:
@@ -99,7 +105,7 @@ def find_row_blocks(sharding: Any, axis: str | None) -> RowBlocks:
         axis: name of the mesh axis of the rows, for a mesh; None for "data", or the only axis.
 
     Raises:
-        UsageError: it is something else, or the mesh has no such axis or no device of this process.
+        UsageError: `sharding` is of another class, or the mesh has no such axis or no device of this process.
     """
     import jax
     from jax.sharding import Mesh, NamedSharding, PartitionSpec
@@ -121,20 +127,23 @@ def find_row_blocks(sharding: Any, axis: str | None) -> RowBlocks:
         )
     parts = math.prod(mesh.shape[name] for name in axes)
     by_rows = NamedSharding(mesh, PartitionSpec(axes or None))
-    slices = by_rows.addressable_devices_indices_map((parts,)).values()
-    own_parts = {index[0].indices(parts)[0] for index in slices} if axes else {0}
+    # An array of one row for each part: the row of a device is its part.
+    device_rows = by_rows.addressable_devices_indices_map((parts,)).values()
+    process_parts = {row_slice.indices(parts)[0] for (row_slice,) in device_rows} if axes else {0}
     # The largest blocks that have parts of this process alone.
-    size = max(size for size in range(1, len(own_parts) + 1) if parts % size == 0 and _is_of_blocks(own_parts, size))
-    return RowBlocks(mesh, axes, parts, tuple(sorted({part // size for part in own_parts})), parts // size)
+    sizes = range(1, len(process_parts) + 1)
+    block_size = max(size for size in sizes if parts % size == 0 and _are_whole_blocks(process_parts, size))
+    indices = tuple(sorted({part // block_size for part in process_parts}))
+    return RowBlocks(mesh, axes, parts, indices, parts // block_size)
 
 
-def _is_of_blocks(parts: set[int], size: int) -> bool:
-    """Return whether parts are whole blocks of a size."""
+def _are_whole_blocks(parts: set[int], size: int) -> bool:
+    """Return whether a set of parts consists of whole blocks of `size` neighbouring parts."""
     return len({part // size for part in parts}) * size == len(parts)
 
 
-def _find_axis(mesh: Any, axis: str | None) -> str:
-    """Return the mesh axis that divides the rows: the given one, the only one, or "data"."""
+def _find_axis(mesh: Mesh, axis: str | None) -> str:
+    """Return the mesh axis that divides the rows: `axis`, or the only one, or "data"."""
     names = tuple(mesh.axis_names)
     if axis is None and len(names) == 1:
         return str(names[0])
@@ -147,7 +156,7 @@ def _find_axis(mesh: Any, axis: str | None) -> str:
     return name
 
 
-def _find_axes(sharding: Any, axis: str | None) -> tuple[str, ...]:
+def _find_axes(sharding: NamedSharding, axis: str | None) -> tuple[str, ...]:
     """Return the mesh axes that divide the rows by the spec of a NamedSharding; UsageError if it divides other axes, too."""
     first, *others = tuple(sharding.spec) or (None,)
     if axis is not None or any(entry is not None for entry in others):
@@ -155,4 +164,6 @@ def _find_axes(sharding: Any, axis: str | None) -> tuple[str, ...]:
             f"as_jax: the spec of a NamedSharding names the axes of the rows alone (got {sharding.spec} and axis={axis!r}, "
             "expected such as PartitionSpec('data')). Omit the others; reshard the arrays in the program."
         )
-    return () if first is None else (first,) if isinstance(first, str) else tuple(first)
+    if first is None:
+        return ()
+    return (first,) if isinstance(first, str) else tuple(first)

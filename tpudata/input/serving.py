@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
 import tensorflow as tf
 
@@ -14,13 +13,14 @@ from tpudata.input.dataset_ops import without_autograph
 from tpudata.input.decode.image import decode_images
 from tpudata.input.decode.parse import decode_columns, parse_columns
 from tpudata.input.elements import get_features
-from tpudata.input.graph.steps.step import fold
+from tpudata.input.graph.steps.step import Extras, fold
 from tpudata.input.graph.steps.step_plan import StepPlan
 from tpudata.input.options.columns import FeatureOptions
 from tpudata.input.options.images import Images
 from tpudata.input.options.options import Options
 from tpudata.input.options.tokens import Tokens
 from tpudata.input.text.sequence import TOKEN_WEIGHTS
+from tpudata.tensor_types import Element
 
 # Numbers of channels that PNG stores without loss.
 _PNG_CHANNELS = (1, 3, 4)
@@ -28,7 +28,7 @@ _PNG_CHANNELS = (1, 3, 4)
 
 @dataclasses.dataclass(frozen=True)
 class ServingTensors:
-    """Tensors of a graph with the features of any number of rows; each but `examples` may be fed instead of the tensors before it.
+    """Tensors of a graph from n records to n rows of features; feeding a later one makes the earlier ones unnecessary.
 
     Attributes:
         examples: a placeholder, string [n]: serialised `tf.train.Example`s with the dataset's features; labels are not needed.
@@ -48,7 +48,7 @@ class ServingFeatures:
         dataset: the dataset.
         images: options of images in evaluation.
         tokens: options of tokens.
-        columns: what is read of each record; none for what the layout feeds.
+        columns: options that select the features to read; None for those that the layout feeds.
 
     Raises:
         FeatureError: a feature has no static shape.
@@ -64,7 +64,7 @@ class ServingFeatures:
             sequence_length=tokens.length,
             truncate=tokens.truncate,
         )
-        sequences = tokens.sequences(dataset.manifest, fields, False)
+        sequences = tokens.sequences(dataset.manifest, fields, is_bare=False)
         # A request has no labels.
         self._fields = Fields(fields.inputs, None)
         self._steps = StepPlan(self._fields, Options(training=False, images=images), sequences)
@@ -77,43 +77,46 @@ class ServingFeatures:
         v1 = tf.compat.v1
         examples = v1.placeholder(tf.string, [None], name="examples")
         stored = parse_columns(examples, self._fields.inputs)
-        encoded = None
         if self._is_one_image:
-            (field,) = self._fields.inputs
-            name = field.feature.name
-            if field.feature.encoding == "image":
-                stored[name] = encoded = v1.placeholder_with_default(stored[name], [None], name="encoded_images")
-                columns = decode_columns(stored, self._fields.inputs)
-            else:
-                # Encode stored pixels losslessly, so that callers can feed an image file instead.
-                pixels = decode_columns(stored, self._fields.inputs)[name]
-                files = tf.map_fn(tf.io.encode_png, pixels, fn_output_signature=tf.TensorSpec([], tf.string))
-                encoded = v1.placeholder_with_default(files, [None], name="encoded_images")
-                columns = {name: decode_images(encoded, _make_file_field(field))}
+            encoded, columns = self._build_encoded_images(stored)
         else:
-            columns = decode_columns(stored, self._fields.inputs)
+            encoded, columns = None, decode_columns(stored, self._fields.inputs)
         features = {
             name: v1.placeholder_with_default(tensor, [None, *tensor.shape[1:]], name=name)
             for name, tensor in self._make_features(columns).items()
         }
         return ServingTensors(examples, encoded, features)
 
+    def _build_encoded_images(self, stored: dict[str, tf.Tensor]) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
+        """Return the encoded images, string [n], which callers may feed in place of records, and the column decoded from them."""
+        (field,) = self._fields.inputs
+        name = field.feature.name
+        if field.feature.encoding == "image":
+            encoded = tf.compat.v1.placeholder_with_default(stored[name], [None], name="encoded_images")
+            return encoded, decode_columns({name: encoded}, self._fields.inputs)
+        # Encode stored pixels losslessly, so that callers can feed an image file instead.
+        pixels = decode_columns(stored, self._fields.inputs)[name]
+        files = tf.map_fn(tf.io.encode_png, pixels, fn_output_signature=tf.TensorSpec([], tf.string))
+        encoded = tf.compat.v1.placeholder_with_default(files, [None], name="encoded_images")
+        return encoded, {name: decode_images(encoded, _make_file_field(field))}
+
     @property
     def _is_one_image(self) -> bool:
-        """Whether a model is fed one image, and nothing else."""
+        """Whether a model is fed one image that PNG can store, and nothing else."""
         images = self._fields.images
         return self._fields.inputs == images and len(images) == 1 and images[0].feature.shape[2] in _PNG_CHANNELS
 
-    def _make_features(self, columns: dict[str, Any]) -> dict[str, tf.Tensor]:
+    def _make_features(self, columns: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         """Return the features of prediction from decoded columns, by the steps of evaluation."""
         prepare_record, prepare_rows = fold(self._steps.record_steps), fold(self._steps.row_steps)
         if not self._steps.record_steps:
             return _drop_token_weights(prepare_rows(columns, {})[0])
 
-        def prepare(row: dict[str, tf.Tensor]) -> Any:
+        def prepare(row: dict[str, tf.Tensor]) -> tuple[dict[str, tf.Tensor], Extras]:
             element, extras = prepare_record(row, {})
             return _drop_token_weights(element), extras
 
+        # map_fn needs the specs of its results: a graph that never runs shows them.
         with tf.Graph().as_default():
             rows = {name: tf.compat.v1.placeholder(tensor.dtype, tensor.shape[1:]) for name, tensor in columns.items()}
             signature = tf.nest.map_structure(lambda tensor: tf.TensorSpec(tensor.shape, tensor.dtype), prepare(rows))
@@ -128,6 +131,7 @@ def _make_file_field(field: Field) -> Field:
     return dataclasses.replace(field, feature=feature)
 
 
-def _drop_token_weights(element: Any) -> dict[str, tf.Tensor]:
+def _drop_token_weights(element: Element) -> dict[str, tf.Tensor]:
+    """Return the features of an element without the weights of tokens, which prediction does not use."""
     features = get_features(element)
     return {name: tensor for name, tensor in features.items() if name != TOKEN_WEIGHTS}

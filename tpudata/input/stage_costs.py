@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import itertools
+import math
 import os
 import time
 from collections.abc import Iterator, Mapping
@@ -72,9 +73,9 @@ class Stage:
 class Stages:
     """Measurement of the stages of feeding a split, each with all earlier ones.
 
-    - read: records' bytes from the storage, their checksums compared, and unpacked if they are compressed.
-    - parse: the same, and parsed in the order in which they are fed; images stay encoded.
-    - then the work of each input_fn: images decoded, cropped and augmented, batches put together.
+    - read: read the records from the storage, compare their checksums, and unpack them if they are compressed.
+    - parse: the same, and parse them in the order in which they are fed; images stay encoded.
+    - then the work of each input_fn: decode, crop and augment images, and make batches.
 
     Args:
         dataset: the dataset.
@@ -88,7 +89,7 @@ class Stages:
     Attributes:
         reads: number of pieces that are read at the same time from an object store; None for a disk.
         piece_memory: bytes of memory that a piece takes while it is read; None for a disk.
-        is_held: whether training reads all records once and holds them in memory, as they fit the shuffle's window.
+        is_held: whether training reads all records once and holds them in memory, because they fit the shuffle window.
 
     Raises:
         FeatureError: a feature has no static shape.
@@ -117,10 +118,10 @@ class Stages:
             keep_encoded=True,
             sequences=sequences,
         )
-        options = Options(training, reading=reading or Reading())
+        options = Options(training=training, reading=reading or Reading())
         self._records = Records.open(InputRequest(files, fields, options))
         self.reads, self.piece_memory = self._records.plan.reads, self._records.plan.piece_memory
-        self._per_pass = None if training else self._records.count
+        self._records_per_pass = math.inf if training else self._records.count
         self.is_held = self._records.window.has_all
 
     def measure(self, input_fns: Mapping[str, InputFn], seconds: float) -> Iterator[Stage]:
@@ -136,9 +137,10 @@ class Stages:
             StorageError: a file cannot be read.
         """
         # Pieces that are requested together come together: whole rounds of them are measured.
-        yield _measure_stage("read", self._count_records(self._records.read_counts(), None), seconds, self.reads or 1)
-        rows = Rows(self._batch_size, self._batch_size, 0, self._batch_size)
-        parsed = self._records.batches(self._records.order(self._batch_size), rows, 0).prefetch(tf.data.AUTOTUNE)
+        read_counts = self._count_records(self._records.read_counts(), rows=None)
+        yield _measure_stage("read", read_counts, seconds, per_round=self.reads or 1)
+        order, rows = self._records.order(self._batch_size), Rows.all(self._batch_size)
+        parsed = self._records.batches(order, rows, start_step=0).prefetch(tf.data.AUTOTUNE)
         yield _measure_stage("parse", self._count_records(parsed, self._batch_size), seconds)
         for name, input_fn in input_fns.items():
             batches = input_fn({"batch_size": self._batch_size})
@@ -154,22 +156,22 @@ class Stages:
             CorruptionError: a record is damaged.
             StorageError: a file cannot be read.
         """
-        return _measure_stage("stream", self._count_records(self._records.read_counts(1), None), seconds)
+        return _measure_stage("stream", self._count_records(self._records.read_counts(reads=1), rows=None), seconds)
 
     def _count_records(self, dataset: tf.data.Dataset, rows: int | None) -> Iterator[int]:
         """Iterate over a dataset repeatedly, and yield the number of records of each element, without padding.
 
         Args:
             dataset: the dataset.
-            rows: rows of each element; None if the elements are these numbers.
+            rows: rows of each element, padding included; None if the elements are numbers of records.
         """
         while True:
-            remaining = None if rows is None else self._per_pass
+            remaining = math.inf if rows is None else self._records_per_pass
             try:
                 for element in dataset:
                     count = int(element) if rows is None else rows
-                    yield count if remaining is None else min(count, remaining)
-                    remaining = None if remaining is None else max(0, remaining - count)
+                    yield int(min(count, remaining))
+                    remaining = max(0, remaining - count)
             except (tf.errors.OpError, UnicodeDecodeError) as error:
                 translated = translate_reader_error(error)
                 if translated is not None:
@@ -179,40 +181,50 @@ class Stages:
                 raise DatasetError(f"{self._path}: no batch could be made: {message}") from error
 
 
-def _measure_stage(name: str, parts: Iterator[int], seconds: float, at_once: int = 1) -> Stage:
-    """Measure the iteration over numbers of records, in whole rounds of `at_once` of them."""
+def _measure_stage(name: str, counts: Iterator[int], seconds: float, per_round: int = 1) -> Stage:
+    """Measure the cost of iterating over the elements of a stage.
+
+    Args:
+        name: name of the stage.
+        counts: number of records of each element.
+        seconds: duration of the measurement.
+        per_round: elements that are produced together; whole rounds of them are measured.
+    """
     # Closed at once, so that no thread of a stage runs during the next one.
-    with contextlib.closing(parts):  # type: ignore[type-var]
+    with contextlib.closing(counts):  # type: ignore[type-var]
         begin = time.perf_counter()
-        _take_round(parts, at_once)
+        _take_round(counts, per_round)
         while time.perf_counter() - begin < _WARM_UP * seconds:
-            _take_round(parts, at_once)
-        begin, cpu, all_cpu = time.perf_counter(), time.process_time(), _read_machine_cpu_seconds()
-        # One at least, however short the time is.
-        records = _take_round(parts, at_once)
-        while (took := time.perf_counter() - begin) < seconds:
-            records += _take_round(parts, at_once)
-        cpu, all_cpu = time.process_time() - cpu, _read_machine_cpu_seconds() - all_cpu
-        return Stage(name, records, took, cpu, max(0.0, all_cpu - cpu))
+            _take_round(counts, per_round)
+        begin, cpu_begin, machine_cpu_begin = time.perf_counter(), time.process_time(), _read_machine_cpu_seconds()
+        # At least one round, however short the time is.
+        records = _take_round(counts, per_round)
+        while (elapsed := time.perf_counter() - begin) < seconds:
+            records += _take_round(counts, per_round)
+        cpu = time.process_time() - cpu_begin
+        machine_cpu = _read_machine_cpu_seconds() - machine_cpu_begin
+        return Stage(name, records, elapsed, cpu, max(0.0, machine_cpu - cpu))
 
 
-def _take_round(parts: Iterator[int], at_once: int) -> int:
-    return sum(itertools.islice(parts, at_once))
+def _take_round(counts: Iterator[int], per_round: int) -> int:
+    """Return the number of records of the next `per_round` elements."""
+    return sum(itertools.islice(counts, per_round))
 
 
-def usable_cores() -> int:
+def count_usable_cores() -> int:
     """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _read_machine_cpu_seconds() -> float:
-    """Return the CPU seconds of all processes, on Linux if this process has all cores; otherwise 0."""
+    """Return the CPU seconds of all processes since the start of the machine: 0 except on Linux with all cores usable."""
     try:
         lines = Path("/proc/stat").read_text().splitlines()
     except OSError:
         return 0.0
-    if sum(line.startswith("cpu") for line in lines) - 1 != usable_cores():
+    # A line for each core follows that of all. The load of cores that this process may not use does not slow it down.
+    if sum(line.startswith("cpu") for line in lines) - 1 != count_usable_cores():
         return 0.0
-    # user, nice, system, idle, iowait, irq, softirq, steal; see proc(5).
-    times = [int(word) for word in lines[0].split()[1:9]]
-    return (sum(times) - times[3] - times[4]) / os.sysconf("SC_CLK_TCK")
+    # The fields of a line, in clock ticks; see proc(5).
+    user, nice, system, _idle, _iowait, irq, softirq, steal = (int(word) for word in lines[0].split()[1:9])
+    return (user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK")

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tpudata import CorruptionError, FixedLengthRecordFiles, TextLineFiles, make_input_fn
-from tpudata.input.files.text_line_files import line_offsets
+from tpudata.input.files.text_line_files import find_line_offsets
 from tpudata.storage import storage_for
 
 
@@ -39,7 +39,7 @@ def test_lines_equal_those_of_text_line_dataset(text: str, skip: int, read_bytes
         path.write_bytes(text.encode())
         entry = storage_for(str(path)).stat(str(path))
         assert entry is not None
-        offsets = line_offsets(entry, skip, read_bytes).tolist()
+        offsets = find_line_offsets(entry, skip, read_bytes).tolist()
         data = path.read_bytes()
         found = [data[a:b].removesuffix(b"\n") for a, b in itertools.pairwise(offsets)]
         assert found == list(tf.data.TextLineDataset(str(path)).skip(skip).as_numpy_iterator())

@@ -16,7 +16,7 @@ from PIL import Image, ImageFilter
 
 from tests.input.pillow_ops import Pixels, pillow, plain_cutout
 from tpudata import RandAugment, UsageError
-from tpudata.input.image.augment import MOVES, OPERATIONS, augment_with_maps, rand_augment
+from tpudata.input.image.augment import MOVES, OPERATIONS, augment_image
 
 # At magnitude 10, where the sign is 1, on 56 x 112 pixels.
 STRONGEST = {
@@ -62,7 +62,7 @@ def plain(image: Pixels, numbers: npt.NDArray[np.float32]) -> tuple[Pixels, list
 def augmented(image: Pixels, options: RandAugment, seeds: npt.NDArray[np.int32]) -> list[Pixels]:
     """The image, augmented with each of the seeds."""
     dataset = tf.data.Dataset.from_tensor_slices(seeds).map(
-        lambda seed: rand_augment(tf.constant(image), options, seed)
+        lambda seed: augment_image(tf.constant(image), options, seed).image
     )
     return list(dataset.as_numpy_iterator())
 
@@ -118,7 +118,9 @@ def test_maps_move_with_the_image_and_keep_their_values() -> None:
     options = RandAugment(layers=1, map_fill=255)
     seeds = np.array([(9, number) for number in range(60)], np.int32)
     dataset = tf.data.Dataset.from_tensor_slices(seeds).map(
-        lambda seed: augment_with_maps(tf.constant(image), [tf.constant(classes), tf.constant(deep)], options, seed)[:2]
+        lambda seed: augment_image(tf.constant(image), options, seed, maps=[tf.constant(classes), tf.constant(deep)])[
+            :2
+        ]
     )
     met = set()
     for seed, (shown, (small, large)) in zip(seeds, dataset.as_numpy_iterator(), strict=True):
@@ -139,7 +141,7 @@ def test_maps_move_with_the_image_and_keep_their_values() -> None:
 
 def test_augmented_images_have_static_shapes_in_a_dataset() -> None:
     dataset = tf.data.Dataset.from_tensor_slices([picture()]).map(
-        lambda image: rand_augment(image, RandAugment(), (1, 2))
+        lambda image: augment_image(image, RandAugment(), (1, 2)).image
     )
     assert dataset.element_spec == tf.TensorSpec((56, 112, 3), tf.uint8)
 
@@ -147,9 +149,9 @@ def test_augmented_images_have_static_shapes_in_a_dataset() -> None:
 def test_a_graph_of_tensorflow_1_gives_the_same() -> None:
     image, seed = picture(), (4, 2)
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-        dataset = tf.data.Dataset.from_tensors(image).map(lambda image: rand_augment(image, RandAugment(), seed))
+        dataset = tf.data.Dataset.from_tensors(image).map(lambda image: augment_image(image, RandAugment(), seed).image)
         got = session.run(tf.compat.v1.data.make_one_shot_iterator(dataset).get_next())
-    np.testing.assert_array_equal(got, rand_augment(tf.constant(image), RandAugment(), seed))
+    np.testing.assert_array_equal(got, augment_image(tf.constant(image), RandAugment(), seed).image)
 
 
 @pytest.mark.parametrize(
@@ -158,7 +160,7 @@ def test_a_graph_of_tensorflow_1_gives_the_same() -> None:
 )
 def test_rejects_other_shapes_and_dtypes(image: tf.Tensor) -> None:
     with pytest.raises(UsageError, match="RandAugment takes uint8"):
-        rand_augment(image, RandAugment(), (1, 2))
+        augment_image(image, RandAugment(), (1, 2))
 
 
 @pytest.mark.parametrize(

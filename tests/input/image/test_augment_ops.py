@@ -37,10 +37,24 @@ def test_operations_without_strength_equal_pillow(name: str) -> None:
         np.testing.assert_array_equal(got, pillow(name, image, 0))
 
 
+def change(name: str, image: tf.Tensor, value: float) -> tf.Tensor:
+    """Return the image after an operation."""
+    moves = {
+        "rotate": lambda degrees: augment_ops.make_rotation(image, degrees),
+        "shear_x": augment_ops.make_x_shear,
+        "shear_y": augment_ops.make_y_shear,
+        "translate_x": augment_ops.make_x_translation,
+        "translate_y": augment_ops.make_y_translation,
+    }
+    if name in moves:
+        return augment_ops.transform(image, moves[name](value))
+    return getattr(augment_ops, name)(image, value)
+
+
 @pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in VALUES.items() for value in values])
 def test_operations_equal_pillow(name: str, value: float) -> None:
     for image in pictures():
-        got = getattr(augment_ops, name)(tf.constant(image), value)
+        got = change(name, tf.constant(image), value)
         assert got.dtype == tf.uint8
         np.testing.assert_array_equal(got.numpy(), pillow(name, image, value))
 

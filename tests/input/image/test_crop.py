@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tpudata import CentreCrop, TrainCrop, UsageError
-from tpudata.input.image.crop import crop_flips, crop_window
+from tpudata.input.image.crop import draw_flip, find_crop
 
 Window = tuple[int, int, int, int]
 F = np.float32
@@ -90,7 +90,7 @@ def plain_centre(height: int, width: int, fraction: float) -> Window:
 
 def windows(height: int, width: int, options: TrainCrop | CentreCrop, seeds: npt.NDArray[np.int32]) -> Any:
     shape = tf.constant([height, width, 3])
-    drawn = tf.data.Dataset.from_tensor_slices(seeds).map(lambda seed: crop_window(shape, options, seed))
+    drawn = tf.data.Dataset.from_tensor_slices(seeds).map(lambda seed: find_crop(shape, options, seed))
     return np.stack(list(drawn.as_numpy_iterator()))
 
 
@@ -116,7 +116,7 @@ def test_windows_equal_the_plain_algorithm(height: int, width: int, options: Tra
 @settings(max_examples=40)
 @given(st.integers(1, 3000), st.integers(1, 3000), st.tuples(*[st.integers(-(2**31), 2**31 - 1)] * 2))
 def test_a_window_lies_within_its_image(height: int, width: int, seed: tuple[int, int]) -> None:
-    y, x, tall, wide = crop_window(tf.constant([height, width, 3]), TrainCrop(224), tf.constant(seed)).numpy().tolist()
+    y, x, tall, wide = find_crop(tf.constant([height, width, 3]), TrainCrop(224), tf.constant(seed)).numpy().tolist()
     assert 0 <= y <= y + tall <= height
     assert 0 <= x <= x + wide <= width
     assert tall >= 1
@@ -159,25 +159,25 @@ def test_falls_back_to_the_centre_if_no_window_fits() -> None:
 @pytest.mark.parametrize("fraction", [0.875, 0.5, 1.0, 0.001])
 @pytest.mark.parametrize(("height", "width"), [(375, 500), (501, 375), (256, 256), (1, 9)])
 def test_the_centre_crop_equals_resnet_preprocessing(height: int, width: int, fraction: float) -> None:
-    got = crop_window(tf.constant([height, width, 3]), CentreCrop(224, fraction)).numpy()
+    got = find_crop(tf.constant([height, width, 3]), CentreCrop(224, fraction)).numpy()
     np.testing.assert_array_equal(got, plain_centre(height, width, fraction))
 
 
 def test_half_of_the_crops_are_mirrored_independently_of_their_windows() -> None:
     seeds = seeds_of(2000)
     options = TrainCrop(224)
-    drawn = tf.data.Dataset.from_tensor_slices(seeds).map(lambda seed: crop_flips(options, seed))
+    drawn = tf.data.Dataset.from_tensor_slices(seeds).map(lambda seed: draw_flip(options, seed))
     flips = np.array(list(drawn.as_numpy_iterator()))
     assert abs(flips.mean() - 0.5) < 0.04
     x = windows(375, 500, options, seeds)[:, 1]
     assert abs(np.corrcoef(flips, x)[0, 1]) < 0.08
-    assert not crop_flips(dataclasses.replace(options, flip=False), tf.constant(seeds[0]))
-    assert not crop_flips(CentreCrop(224), None)
+    assert not draw_flip(dataclasses.replace(options, flip=False), tf.constant(seeds[0]))
+    assert not draw_flip(CentreCrop(224), None)
 
 
 def test_a_train_crop_requires_a_seed() -> None:
     with pytest.raises(UsageError, match="int32"):
-        crop_window(tf.constant([10, 10, 3]), TrainCrop(8))
+        find_crop(tf.constant([10, 10, 3]), TrainCrop(8))
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ import tensorflow as tf
 from tests.helpers.datasets import write_dataset
 from tpudata import CutMix, Images, MixUp, UsageError, make_input_fn
 from tpudata.format import Feature
-from tpudata.input.image.mix import beta, mix
+from tpudata.input.image.mix import draw_beta, mix_images, mix_labels
 
 SEED = tf.constant([6, 7])
 ROWS = 40
@@ -87,7 +87,7 @@ def test_cutmix_pastes_a_rectangle_and_shares_labels_by_its_pixels(mixed: Mixed,
 def test_shares_have_a_beta_distribution() -> None:
     rng = np.random.default_rng(0)
     for alpha in (0.2, 1.0, 3.0):
-        got = np.sort(beta(4000, alpha, SEED).numpy())
+        got = np.sort(draw_beta(4000, alpha, SEED).numpy())
         want = np.sort(rng.beta(alpha, alpha, 4000))
         points = np.union1d(got, want)
         far = np.searchsorted(got, points, "right") - np.searchsorted(want, points, "right")
@@ -96,9 +96,9 @@ def test_shares_have_a_beta_distribution() -> None:
 
 def test_an_uncut_rectangles_area_is_one_minus_the_share() -> None:
     images = tf.reshape(tf.range(200.0), (200, 1, 1, 1)) + tf.zeros((1, 100, 100, 1))
-    _, soft = mix(images, tf.range(200), 200, CutMix(), SEED)
-    kept = shares_of(soft.numpy())
-    drawn = beta(200, 1.0, tf.random.split(SEED, 2)[0]).numpy()
+    _, shares = mix_images((images,), CutMix(), SEED)
+    kept = shares_of(mix_labels(tf.range(200), 200, shares).numpy())
+    drawn = draw_beta(200, 1.0, tf.random.split(SEED, 2)[0]).numpy()
     assert (kept >= drawn - 1e-6).all()
     # Small rectangles seldom reach the border: their sides are cut to whole pixels, 100 a side.
     small = drawn > 0.99

@@ -80,7 +80,7 @@ def measure(dataset: Dataset, flags: argparse.Namespace) -> dict[str, Any]:
         require_tensorflow("tpudata bench")
         from tpudata.input.options.columns import FeatureOptions
         from tpudata.input.options.tokens import Tokens
-        from tpudata.input.stage_costs import Stages, usable_cores
+        from tpudata.input.stage_costs import Stages, count_usable_cores
 
     # Before any measurement, since these check the model and the flags.
     cost = None if flags.tpu is None else compile_step(flags)
@@ -99,7 +99,7 @@ def measure(dataset: Dataset, flags: argparse.Namespace) -> dict[str, Any]:
     storage = None
     if stage_runner.reads is not None:
         storage = measure_storage(dataset, flags.split, stage_runner, stages[0], flags.seconds)
-    cores = usable_cores()
+    cores = count_usable_cores()
     # Records that are all held in memory are read once.
     repeated_stages = [stage for stage in stages if not (stage_runner.is_held and stage.name == "read")]
     pipeline = stages[-1]

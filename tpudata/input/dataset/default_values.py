@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from tpudata.errors import UsageError
-from tpudata.input.dataset.fields import Field, Fields
+from tpudata.input.dataset.fields import Field, Fields, StoredValue
 
 
-def fill_defaults(fields: Fields, defaults: Mapping[str, Any]) -> Fields:
+def fill_defaults(fields: Fields, defaults: Mapping[str, npt.ArrayLike]) -> Fields:
     """Return the fields with default values for records that lack them.
 
     Args:
@@ -20,7 +20,7 @@ def fill_defaults(fields: Fields, defaults: Mapping[str, Any]) -> Fields:
         defaults: a value for all entries, or an array of the feature's shape, by the name of the feature.
 
     Raises:
-        UsageError: a name that is not read, a list or an image, or a value that does not fit its feature.
+        UsageError: a name is not of a feature that is read, or of a list or an image; or a value does not fit its feature.
     """
     stored = {field.feature.name: field for field in fields.all if field.is_stored}
     for name in defaults:
@@ -34,7 +34,9 @@ def fill_defaults(fields: Fields, defaults: Mapping[str, Any]) -> Fields:
 
     def fill(field: Field) -> Field:
         name = field.feature.name
-        return dataclasses.replace(field, default=_convert_value(field, defaults[name])) if name in defaults else field
+        if name not in defaults:
+            return field
+        return dataclasses.replace(field, default=_store_default(field, defaults[name]))
 
     return Fields(
         tuple(map(fill, fields.inputs)),
@@ -43,18 +45,17 @@ def fill_defaults(fields: Fields, defaults: Mapping[str, Any]) -> Fields:
     )
 
 
-def _convert_value(field: Field, default: Any) -> tuple[Any, ...]:
-    """Convert a default to the feature's stored form, an item for each stored value."""
+def _store_default(field: Field, default: npt.ArrayLike) -> tuple[StoredValue, ...]:
+    """Return a default in the feature's stored form, an item for each stored value; UsageError if it does not fit."""
     feature, shape = field.feature, field.shape
-    is_text = feature.dtype == "string"
+    is_text, is_float = feature.dtype == "string", "float" in feature.dtype
     if is_text:
-        array = np.array(default, dtype=object)
-        fits = all(isinstance(element, str | bytes) for element in array.ravel())
+        array, expected = np.array(default, dtype=object), "str or bytes"
+        has_type = all(isinstance(element, str | bytes) for element in array.ravel())
     else:
-        array = np.asarray(default)
-        fits = array.dtype.kind in ("iuf" if "float" in feature.dtype else "iu")
-    expected = "str or bytes" if is_text else "numbers" if "float" in feature.dtype else "integers"
-    if not fits or array.shape not in ((), shape):
+        array, expected = np.asarray(default), "numbers" if is_float else "integers"
+        has_type = array.dtype.kind in ("iuf" if is_float else "iu")
+    if not has_type or array.shape not in ((), shape):
         allowed = "one of" if not shape else f"one, or an array of shape {shape}, of"
         raise UsageError(
             f"defaults: invalid value of {feature.name!r} (got {default!r}, expected {allowed} {expected}). Pass such a value."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any
+from typing import TypeAlias
 
 import numpy as np
 
@@ -16,6 +16,8 @@ PADDING = -(2**31)
 CONVERT_AGAIN = "Convert the dataset again."
 # Fix for features that match the manifest and cannot be fed; converting again would not help.
 PARSE = "Pass parse= to make_input_fn, which takes records apart itself."
+# A value in a stored feature.
+StoredValue: TypeAlias = int | float | bytes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,12 +30,12 @@ class Padding:
     """
 
     table: str
-    value: int | float | bytes
+    value: StoredValue
 
 
 @dataclasses.dataclass(frozen=True)
 class Field:
-    """A feature that is read, or the number of entries of padded ones.
+    """A feature that is read, or the number of entries of padded lists, which is counted as they are read.
 
     Attributes:
         feature: the stored feature.
@@ -42,10 +44,10 @@ class Field:
         is_encoded: whether an image, a label map or a list of masks remains encoded, so that a crop can decode only its window; its
             shape is () or, of masks, (entries,).
         is_whole: whether the value is the whole record, as bytes.
-        pads: whether records have any number of integers, and `PADDING` fills them up to shape; int32 once decoded.
+        pads: whether it is a sequence of tokens of any length, which `PADDING` fills up to shape; int32 once decoded.
         cuts: whether values longer than shape are truncated instead of rejected.
-        padding: padding of a list, which fills it up to shape; None for anything else.
-        counts: key of `pad` whose entries it counts. Its feature is not stored.
+        padding: padding of a list that `pad` fills up to shape; None for anything else.
+        counts: key of `pad` whose entries it counts; None for stored features.
         is_multi_hot: whether records have any number of classes, which become float32 [classes] of 1 and 0.
         masks_of: the image whose objects' masks, encoded, it holds: they become uint8 [entries, height, width], 1 inside and 0
             outside; None for other features.
@@ -63,7 +65,7 @@ class Field:
     counts: str | None = None
     is_multi_hot: bool = False
     masks_of: Feature | None = None
-    default: tuple[Any, ...] | None = None
+    default: tuple[StoredValue, ...] | None = None
 
     @property
     def is_stored(self) -> bool:
@@ -82,7 +84,7 @@ class Field:
 
     @property
     def dtype(self) -> str:
-        """numpy's name of the decoded value's dtype, or "string"."""
+        """NumPy's name of the decoded value's dtype, or "string"."""
         if self.is_encoded:
             return "string"
         if self.is_multi_hot:
@@ -117,7 +119,7 @@ class Fields:
 
     @classmethod
     def for_whole_records(cls, name: str) -> Fields:
-        """Return the fields for whole records, called `name`."""
+        """Return one field, called `name`, whose value is the whole record."""
         return cls((Field(Feature(name, "bytes", "string"), name, (), is_whole=True),), None)
 
     @property
@@ -141,14 +143,14 @@ class Fields:
         return tuple(field for field in self.inputs if field.masks_of is not None)
 
     def find_count_field(self, field: Field) -> Field:
-        """Return the field of the number of entries of a list that is padded."""
+        """Return the field of the number of entries of a list that `pad` pads."""
         assert field.padding is not None
         table = field.padding.table
         return next(candidate for candidate in self.inputs if candidate.counts == table)
 
     def record_bytes(self, split: Split) -> int:
         """Estimate the memory of one decoded record of a split, in bytes."""
-        # A string's decoded size is unknown; it is at most the record's.
-        string = math.ceil(split.bytes / split.records)
         sizes = [field.bytes for field in self.all]
-        return max(1, sum(size for size in sizes if size is not None) + (string if None in sizes else 0))
+        # The sizes of strings are unknown; together they have at most the bytes of the stored record.
+        string_bytes = math.ceil(split.bytes / split.records) if None in sizes else 0
+        return max(1, sum(size for size in sizes if size is not None) + string_bytes)

@@ -11,12 +11,12 @@ import numpy as np
 from tpudata.errors import UsageError
 from tpudata.format import Feature
 from tpudata.format.manifest.annotation_features import object_tables
-from tpudata.input.dataset.fields import Field, Padding
+from tpudata.input.dataset.fields import Field, Padding, StoredValue
 from tpudata.input.options.pad import Pad
 
 # Wildcards of fnmatch.
 _WILDCARDS = re.compile(r"\[!?[^\]]*\]|[*?]")
-_ANY = "*"
+_ANY_CHARACTERS = "*"
 # Number of names in a message.
 _MAX_NAMES = 20
 
@@ -68,21 +68,22 @@ def default_pad_fields(
         features: all features of the dataset. Lists of the same objects have one count.
         maxima: largest number of entries of each feature in a record; lists without one are ignored.
     """
+    # The keys that a caller of `pad` would choose.
     keys = {
         column.name: f"{table.prefix}/*" if table.prefix else column.name
         for table in object_tables(features)
         for column in table.columns
     }
-    tables: dict[str, list[Feature]] = {}
+    columns_by_key: dict[str, list[Feature]] = {}
     for feature in chosen:
         if feature.name in maxima:
-            tables.setdefault(keys.get(feature.name, feature.name), []).append(feature)
+            columns_by_key.setdefault(keys.get(feature.name, feature.name), []).append(feature)
     fields = [
         _make_field(feature, key, Pad(), _find_longest(columns, key, maxima))
-        for key, columns in tables.items()
+        for key, columns in columns_by_key.items()
         for feature in columns
     ]
-    return [*fields, *(_make_count_field(key, features) for key in tables)]
+    return [*fields, *(_make_count_field(key, features) for key in columns_by_key)]
 
 
 def _find_longest(features: Sequence[Feature], key: str, maxima: Mapping[str, int]) -> int:
@@ -90,17 +91,17 @@ def _find_longest(features: Sequence[Feature], key: str, maxima: Mapping[str, in
     uncounted = next((feature.name for feature in features if feature.name not in maxima), None)
     if uncounted is not None:
         raise UsageError(
-            f"pad: nothing says how many entries {uncounted!r} has in the longest record, as {key!r} asks (its manifest counts"
+            f"pad: {key!r} pads to the longest list, and the manifest has no length of {uncounted!r} (it has those of"
             f" {', '.join(maxima) or 'no lists'}). Pass a number."
         )
     return max(1, *(maxima[feature.name] for feature in features))
 
 
 def _match_features(features: Sequence[Feature], key: str) -> list[Feature]:
-    """Return the lists that match a name or a pattern; UsageError if none does."""
-    exact = [feature for feature in features if feature.name == key]
-    if exact:
-        (feature,) = exact
+    """Return the list that a key names, or the lists that it matches as a pattern; UsageError if there are none."""
+    named = [feature for feature in features if feature.name == key]
+    if named:
+        (feature,) = named
         if feature.is_image_file or feature.is_image:
             raise UsageError(
                 f"pad: {key!r} is an image (expected a list). Pass images=tpudata.Images(size=...) instead."
@@ -113,31 +114,33 @@ def _match_features(features: Sequence[Feature], key: str) -> list[Feature]:
             raise UsageError(
                 f"pad: {key!r} has the shape {feature.shape} (expected None as the first size alone). Omit it."
             )
-        return exact
-    lists = [feature for feature in features if feature.is_list]
-    matches = [feature for feature in lists if fnmatch.fnmatchcase(feature.name, key)] if _ANY in key else []
+        return named
+    lists, is_pattern = [feature for feature in features if feature.is_list], _ANY_CHARACTERS in key
+    matches = [feature for feature in lists if is_pattern and fnmatch.fnmatchcase(feature.name, key)]
     if not matches:
         names = [feature.name for feature in lists]
         more = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
         raise UsageError(
-            f"pad: {key!r} {'matches' if _ANY in key else 'is'} no list of the dataset, which has"
+            f"pad: {key!r} {'matches' if is_pattern else 'is'} no list of the dataset, which has"
             f" {', '.join(names[:_MAX_NAMES]) or 'none'}{more}. Name these, or a pattern such as 'image/object/*'."
         )
     return matches
 
 
 def _make_field(feature: Feature, key: str, options: Pad, length: int) -> Field:
-    entry = tuple(int(size) for size in feature.shape[1:] if size is not None)
+    entry_shape = tuple(int(size) for size in feature.shape[1:] if size is not None)
     padding_value = _pick_padding_value(feature, key, options)
     # Use the full feature name, as for extra features.
-    return Field(feature, feature.name, (length, *entry), cuts=options.cut, padding=Padding(key, padding_value))
+    return Field(feature, feature.name, (length, *entry_shape), cuts=options.cut, padding=Padding(key, padding_value))
 
 
-def _pick_padding_value(feature: Feature, key: str, options: Pad) -> int | float | bytes:
+def _pick_padding_value(feature: Feature, key: str, options: Pad) -> StoredValue:
     """Return the padding value: the options' value if it has the feature's type, otherwise the type's zero."""
     value = options.value
     if value is None or not _has_type(feature, value):
-        return b"" if feature.dtype == "string" else 0.0 if "float" in feature.dtype else 0
+        if feature.dtype == "string":
+            return b""
+        return 0.0 if "float" in feature.dtype else 0
     if isinstance(value, str):
         return value.encode()
     if isinstance(value, int) and "float" in feature.dtype:

@@ -21,13 +21,13 @@ from tpudata.input.options.columns import FeatureOptions
 _CHANNELS = (1, 3, 4)
 # dtypes of labels and weights as they are fed.
 _LABEL_DTYPES = ("int32", "float32")
-# Read by default.
-_ALL = FeatureOptions()
+# Options of a caller who passes none: the features that the layout feeds.
+_DEFAULT_OPTIONS = FeatureOptions()
 
 
 def select_fields(
     manifest: Manifest,
-    columns: FeatureOptions = _ALL,
+    columns: FeatureOptions = _DEFAULT_OPTIONS,
     *,
     image_size: tuple[int, int] | None = None,
     keep_encoded: bool = False,
@@ -42,13 +42,13 @@ def select_fields(
     Args:
         manifest: manifest of the dataset.
         columns: options that choose them.
-        image_size: (height, width) to resize encoded images and label maps to.
+        image_size: (height, width) to resize encoded images and label maps to; None to keep their size.
         keep_encoded: do not decode images, label maps and masks.
-        label_name: name of the label, unless it is one of the usual names or `columns.label`.
-        sequence_length: length to which integer sequences of varying length are padded, except those of `columns.pads`; or that
-            of each by name.
-        truncate: cut longer ones.
-        buckets: the bucket lengths, if given; `sequence_length` is then the longest.
+        label_name: name of the label if `columns.label` is None; None for the usual names.
+        sequence_length: length to which integer sequences of varying length are padded, except those of `columns.pads`; or the
+            length of each by name; None to reject them.
+        truncate: cut longer sequences instead of rejecting their records.
+        buckets: the bucket lengths, of which `sequence_length` is the longest, for messages; None without buckets.
         hint: fix if the features cannot be fed as in the manifest.
 
     Raises:
@@ -66,18 +66,20 @@ def select_fields(
     _check_sizes(chosen, lists, image_size, sequence_length, buckets)
     sequences = {short_name(feature) for feature in chosen if is_sequence(feature) and feature.name not in lists}
     lengths = _pick_lengths(sequences, sequence_length)
-    unpadded_lists = [feature for feature in chosen if feature.is_list and feature.name not in lists]
+    # Lists that neither `pad` nor `sequence_length` pads; sequences of tokens only if their names are requested.
     unpadded_lists = [
         feature
-        for feature in unpadded_lists
-        # Sequences of tokens have other options.
-        if short_name(feature) not in lengths and (not is_sequence(feature) or feature.name in columns.extra_features)
+        for feature in chosen
+        if feature.is_list
+        and feature.name not in lists
+        and short_name(feature) not in lengths
+        and (not is_sequence(feature) or feature.name in columns.extra_features)
     ]
     default_fields = default_pad_fields(unpadded_lists, manifest.features, manifest.maxima)
     padded += default_fields
     lists |= {field.feature.name: field for field in default_fields if field.is_stored}
 
-    def field(feature: Feature) -> Field:
+    def make_field(feature: Feature) -> Field:
         if feature.name in lists:
             return lists[feature.name]
         # Extra features keep their full names: `image/filename` is clearer than `filename`.
@@ -86,7 +88,7 @@ def select_fields(
             return Field(feature, name, (lengths[short_name(feature)],), pads=True, cuts=truncate)
         return _make_field(feature, name, image_size, keep_encoded, hint)
 
-    inputs = (*(field(feature) for feature in chosen), *(field for field in padded if not field.is_stored))
+    inputs = (*map(make_field, chosen), *(field for field in padded if not field.is_stored))
     inputs = _resolve_masks(inputs, keep_encoded)
     names = [field.name for field in inputs]
     if len(set(names)) != len(names):
@@ -102,18 +104,25 @@ def select_fields(
 
 
 def _find_named(manifest: Manifest, option: str, name: str | None) -> Feature | None:
-    """Return the feature that an option names, or None."""
-    named = None if name is None else label_feature(manifest, name)
-    if name is not None and named is None:
+    """Return the feature that an option names, None if the option is None; FeatureError if the records have no such feature."""
+    if name is None:
+        return None
+    feature = label_feature(manifest, name)
+    if feature is None:
         names = ", ".join(feature.name for feature in manifest.features)
         raise FeatureError(f"{option}={name!r}: the records have {names}. Name one of these.")
-    return named
+    return feature
 
 
 def _choose_features(
     manifest: Manifest, columns: FeatureOptions, label: Feature | None, weight: Feature | None
 ) -> list[Feature]:
-    """Return the features of the layout that a model is fed, and those that are requested by name."""
+    """Return the features that the layout feeds, or the one that `features` names, followed by `extra_features`.
+
+    Raises:
+        FeatureError: the dataset has none of these features, or not one that is named.
+        UsageError: an extra feature is fed anyway.
+    """
     fed = FED_BY_LAYOUT.get(manifest.layout)
     chosen = [feature for feature in fed_features(manifest, label) if feature is not weight]
     if not chosen and label is not None and fed is None:
@@ -123,12 +132,13 @@ def _choose_features(
             f"Layout {manifest.layout!r} feeds {', '.join(fed or ('any feature but the label',))}, and the dataset has"
             f" {', '.join(f.name for f in manifest.features) or 'no features'}. Convert it again with another layout."
         )
-    only = columns.features
-    if only is not None:
-        names = [short_name(f) for f in chosen]
-        if only not in names:
-            raise FeatureError(f"features={only!r}: the dataset feeds {', '.join(names)}. Name one of these.")
-        chosen = [chosen[names.index(only)]]
+    if columns.features is not None:
+        names = [short_name(feature) for feature in chosen]
+        if columns.features not in names:
+            raise FeatureError(
+                f"features={columns.features!r}: the dataset feeds {', '.join(names)}. Name one of these."
+            )
+        chosen = [chosen[names.index(columns.features)]]
     for name in columns.extra_features:
         if name in (f.name for f in (*chosen, label, weight) if f is not None):
             raise UsageError(f"extra_features: {name!r} is read anyway. Omit it.")
@@ -158,7 +168,11 @@ def _check_sizes(
 
 
 def _pick_lengths(sequences: Collection[str], sequence_length: int | Mapping[str, int] | None) -> Mapping[str, int]:
-    """Return the length that each sequence of tokens is padded to, by name; UsageError if a name is not that of a sequence."""
+    """Return the length that each sequence of tokens is padded to, by name; empty without `sequence_length`.
+
+    Raises:
+        UsageError: `sequence_length` has a name that no sequence has.
+    """
     if sequence_length is None:
         return {}
     if not isinstance(sequence_length, Mapping):
@@ -174,7 +188,7 @@ def _pick_lengths(sequences: Collection[str], sequence_length: int | Mapping[str
 def _make_field(
     feature: Feature, name: str, image_size: tuple[int, int] | None, keep_encoded: bool, hint: str
 ) -> Field:
-    """Return the field of a feature that is fed, of a static shape; FeatureError without one."""
+    """Return the field of a feature; FeatureError if it cannot be fed in one static shape."""
     if feature.encoding == "image" and feature.shape[2] not in _CHANNELS:
         raise FeatureError(f"Feature {feature.name!r}: {feature.shape[2]} channels; images decode to 1, 3 or 4. {hint}")
     if feature.is_image_file and keep_encoded:
@@ -183,27 +197,27 @@ def _make_field(
 
 
 def _resolve_masks(inputs: Sequence[Field], keep_encoded: bool) -> tuple[Field, ...]:
-    """Return the same fields; lists of encoded masks are decoded to the size of the first image."""
+    """Return the fields, in which lists of encoded masks refer to the first image, to whose size they are decoded."""
     image = next((field for field in inputs if field.feature.is_image), None)
     if image is None:
         return tuple(inputs)
 
-    def place_mask(field: Field) -> Field:
+    def resolve_mask(field: Field) -> Field:
         if field.padding is None or not is_mask(field.feature):
             return field
         shape = field.shape if keep_encoded else (*field.shape, *image.shape[:2])
         return dataclasses.replace(field, shape=shape, is_encoded=keep_encoded, masks_of=image.feature)
 
-    return tuple(map(place_mask, inputs))
+    return tuple(map(resolve_mask, inputs))
 
 
 def _has_label_maps_alone(features: Sequence[Feature]) -> bool:
-    """Return whether there are label maps, but no image whose size they must have."""
+    """Return whether there are label maps, and no image whose size they must have."""
     return any(f.is_label_map for f in features) and not any(f.is_image for f in features)
 
 
 def _require_static_shape(feature: Feature, image_size: tuple[int, int] | None, hint: str) -> tuple[int, ...]:
-    """Return the shape in which a feature is fed; FeatureError with the option that fixes a size that varies."""
+    """Return the shape in which a feature is fed; if a size varies, FeatureError names the option that fixes it."""
     shape = feature.shape
     if feature.is_image_file:
         shape = (*(image_size or shape[:2]), shape[2])
@@ -233,7 +247,7 @@ def _require_static_shape(feature: Feature, image_size: tuple[int, int] | None, 
 
 
 def _make_weight_field(feature: Feature, label: Feature | None) -> Field:
-    """Return the field of the records' weights."""
+    """Return the field of the records' weights; UsageError if it is the label, FeatureError if it is not one number."""
     field = Field(feature, feature.name, ())
     if feature is label:
         raise UsageError(f"weight={feature.name!r}: it is the label, too. Name another feature, or pass label=.")
@@ -246,7 +260,7 @@ def _make_weight_field(feature: Feature, label: Feature | None) -> Field:
 
 
 def _add_classes(feature: Feature, manifest: Manifest) -> Feature:
-    """Set the number of classes of a label that is a list: a converted manifest only has it in `labels`."""
+    """Return the label, with the number of classes if it is a list: a converted manifest only has it in `labels`."""
     if feature.shape != (None,) or manifest.labels is None or feature is not label_feature(manifest):
         return feature
     offset = manifest.options.get("label_offset", 0)
@@ -254,7 +268,17 @@ def _add_classes(feature: Feature, manifest: Manifest) -> Feature:
 
 
 def _make_label_field(feature: Feature, padded: Field | None, hint: str) -> Field:
-    """Return the field of the label: numbers of a static shape, multi-hot classes, or a list padded by a key of its name."""
+    """Return the field of the label: numbers of a static shape, multi-hot classes, or a list padded by a key of its name.
+
+    Args:
+        feature: the label.
+        padded: its field if it is a list that `pad` pads; None otherwise.
+        hint: fix for a label that cannot be fed, unless an option fixes it.
+
+    Raises:
+        FeatureError: labels of this dtype or shape cannot be fed.
+        UsageError: a pattern of `pad` pads the label with other features.
+    """
     name = feature.name
     if padded is not None and is_mask(feature):
         raise FeatureError(

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from tpudata.input.dataset_ops import ensure
 from tpudata.input.decode.label_map import resize_map
-from tpudata.input.image.crop import CentreCrop, TrainCrop, crop_flips, crop_window
+from tpudata.input.image.crop import CentreCrop, TrainCrop, draw_flip, find_crop
 
 # Channels that `decode_and_crop_jpeg` can decode to, and factors by which it can shrink.
 _JPEG_CHANNELS = (1, 3)
@@ -20,12 +20,12 @@ class CropWindow(NamedTuple):
 
     Attributes:
         shape: int32 [3], height, width and channels of the whole image.
-        window: int32 [4], y, x, height and width of the window.
+        box: int32 [4], y, x, height and width of the window.
         flip: bool scalar, whether the crop is mirrored.
     """
 
     shape: tf.Tensor
-    window: tf.Tensor
+    box: tf.Tensor
     flip: tf.Tensor
 
 
@@ -33,9 +33,9 @@ def decode_crop(
     encoded: tf.Tensor,
     channels: int,
     options: TrainCrop | CentreCrop,
-    seed: tf.Tensor | None = None,
-    dtype: tf.DType = tf.uint8,
-) -> tf.Tensor:
+    seed: tf.Tensor | None,
+    dtype: tf.DType,
+) -> tuple[tf.Tensor, CropWindow]:
     """Decode a crop of one JPEG, PNG, GIF (first frame) or BMP image.
 
     For a JPEG, rows below the window are not read, and pixels outside it are not decoded. If its colour is stored at half the
@@ -50,20 +50,13 @@ def decode_crop(
         dtype: uint8, or float32 to omit the rounding if floats come next: 5 % faster.
 
     Returns:
-        `dtype` [size, size, channels], values 0 to 255.
+        The crop, `dtype` [size, size, channels] with values 0 to 255, and its window.
 
     Raises:
         UsageError: a TrainCrop without a seed.
     """
-    return decode_with_window(encoded, channels, options, seed, dtype)[0]
-
-
-def decode_with_window(
-    encoded: tf.Tensor, channels: int, options: TrainCrop | CentreCrop, seed: tf.Tensor | None, dtype: tf.DType
-) -> tuple[tf.Tensor, CropWindow]:
-    """Return the result of `decode_crop`, and the crop's window in the image."""
     if channels not in _JPEG_CHANNELS:
-        return crop_with_window(_decode_image(encoded, channels), options, seed, dtype)
+        return crop_image(_decode_image(encoded, channels), options, seed, dtype)
     # Two conditionals with only the decoding inside: TensorFlow also visits the operations of branches not taken. With all of a
     # format's operations in its branch, an image of 256 pixels takes 10 % longer.
     is_jpeg = tf.io.is_jpeg(encoded)
@@ -76,36 +69,24 @@ def decode_with_window(
         return tf.image.extract_jpeg_shape(encoded), tf.zeros([0, 0, channels], tf.uint8)
 
     shape, whole_image = tf.cond(is_jpeg, read_shape, decode_whole)
-    window = crop_window(shape, options, seed)
-    image = tf.cond(
-        is_jpeg, lambda: _decode_window(encoded, channels, window, options), lambda: _slice_window(whole_image, window)
-    )
-    flip = crop_flips(options, seed)
-    return _flip_and_resize(image, flip, channels, options, dtype), CropWindow(shape, window, flip)
+    box = find_crop(shape, options, seed)
+    image = tf.cond(is_jpeg, lambda: _decode_box(encoded, channels, box, options), lambda: _slice_box(whole_image, box))
+    flip = draw_flip(options, seed)
+    return _flip_and_resize(image, flip, channels, options, dtype), CropWindow(shape, box, flip)
 
 
 def crop_image(
-    image: tf.Tensor,
-    options: TrainCrop | CentreCrop,
-    seed: tf.Tensor | None = None,
-    dtype: tf.DType = tf.uint8,
-) -> tf.Tensor:
-    """Return a crop of a decoded image, uint8 [height, width, channels] with channels static; otherwise as `decode_crop`."""
-    return crop_with_window(image, options, seed, dtype)[0]
-
-
-def crop_with_window(
     image: tf.Tensor, options: TrainCrop | CentreCrop, seed: tf.Tensor | None, dtype: tf.DType
 ) -> tuple[tf.Tensor, CropWindow]:
-    """Return the result of `crop_image`, and the crop's window in the image."""
+    """Crop a decoded image, uint8 [height, width, channels] with channels static; otherwise as `decode_crop`."""
     shape = tf.shape(image)
-    window, flip = crop_window(shape, options, seed), crop_flips(options, seed)
-    cropped = _flip_and_resize(_slice_window(image, window), flip, image.shape[2], options, dtype)
-    return cropped, CropWindow(shape, window, flip)
+    box, flip = find_crop(shape, options, seed), draw_flip(options, seed)
+    cropped = _flip_and_resize(_slice_box(image, box), flip, image.shape[2], options, dtype)
+    return cropped, CropWindow(shape, box, flip)
 
 
 def crop_map(
-    values: tf.Tensor, name: str, place: CropWindow, options: TrainCrop | CentreCrop, kind: str = "label map"
+    values: tf.Tensor, name: str, window: CropWindow, options: TrainCrop | CentreCrop, kind: str = "label map"
 ) -> tf.Tensor:
     """Crop a label map or a mask by its image's window.
 
@@ -113,7 +94,7 @@ def crop_map(
         values: integers [height, width, 1]: a map as large as the image. Another one fails at run time with
             `tf.errors.InvalidArgumentError`.
         name: name of its feature.
-        place: window of the image's crop.
+        window: window of the image's crop.
         options: the crop.
         kind: noun for such a map, for the message.
 
@@ -121,21 +102,21 @@ def crop_map(
         The same dtype, [size, size, 1]: each pixel is the nearest one of the map.
     """
     message = f"Feature {name}: a {kind} does not have the size of its image. Store {kind}s of the images' sizes, or omit the crop."
-    values = ensure(values, tf.reduce_all(tf.equal(tf.shape(values)[:2], place.shape[:2])), message)
-    cropped = _slice_window(values, place.window)
-    cropped = tf.cond(place.flip, lambda: tf.reverse(cropped, [1]), lambda: cropped)
+    values = ensure(values, tf.reduce_all(tf.equal(tf.shape(values)[:2], window.shape[:2])), message)
+    cropped = _slice_box(values, window.box)
+    cropped = tf.cond(window.flip, lambda: tf.reverse(cropped, [1]), lambda: cropped)
     return tf.ensure_shape(resize_map(cropped, (options.size, options.size)), (options.size, options.size, 1))
 
 
-def _decode_window(encoded: tf.Tensor, channels: int, window: tf.Tensor, options: TrainCrop | CentreCrop) -> tf.Tensor:
-    """Decode the window of a JPEG."""
+def _decode_box(encoded: tf.Tensor, channels: int, box: tf.Tensor, options: TrainCrop | CentreCrop) -> tf.Tensor:
+    """Decode the window of a JPEG, uint8 [height, width, channels], shrunk if the options allow it."""
 
     def decode_at(shrink: int) -> tf.Tensor:
         # The window in the shrunk image, to the nearest pixel; the image's size is rounded up, so the window lies inside.
         nearest = tf.constant([shrink // 2, shrink // 2, 0, 0])
         return tf.image.decode_and_crop_jpeg(
             encoded,
-            window if shrink == 1 else (window + nearest) // shrink,
+            box if shrink == 1 else (box + nearest) // shrink,
             channels=channels,
             ratio=shrink,
             # As Pillow and libjpeg decode; TensorFlow's own default is up to 14 of 255 off, and hardly faster.
@@ -146,8 +127,8 @@ def _decode_window(encoded: tf.Tensor, channels: int, window: tf.Tensor, options
         return decode_at(1)
     # Shrink while at least `size` pixels remain on each side.
     min_sides = tf.constant([options.size * shrink for shrink in _SHRINKS[1:]])
-    step = tf.reduce_sum(tf.cast(tf.reduce_min(window[2:]) >= min_sides, tf.int32))
-    return tf.switch_case(step, [lambda shrink=shrink: decode_at(shrink) for shrink in _SHRINKS])
+    shrink_index = tf.reduce_sum(tf.cast(tf.reduce_min(box[2:]) >= min_sides, tf.int32))
+    return tf.switch_case(shrink_index, [lambda shrink=shrink: decode_at(shrink) for shrink in _SHRINKS])
 
 
 def _decode_image(encoded: tf.Tensor, channels: int) -> tf.Tensor:
@@ -155,16 +136,16 @@ def _decode_image(encoded: tf.Tensor, channels: int) -> tf.Tensor:
     return tf.ensure_shape(image, (None, None, channels))
 
 
-def _slice_window(image: tf.Tensor, window: tf.Tensor) -> tf.Tensor:
-    """Return the window of a decoded image."""
-    begin, size = tf.concat([window[:2], [0]], axis=0), tf.concat([window[2:], [-1]], axis=0)
+def _slice_box(image: tf.Tensor, box: tf.Tensor) -> tf.Tensor:
+    """Return the window of a decoded image, with all channels."""
+    begin, size = tf.concat([box[:2], [0]], axis=0), tf.concat([box[2:], [-1]], axis=0)
     return tf.slice(image, begin, size)
 
 
 def _flip_and_resize(
     image: tf.Tensor, flip: tf.Tensor, channels: int, options: TrainCrop | CentreCrop, dtype: tf.DType
 ) -> tf.Tensor:
-    """Mirror a window if `flip` is set, and resize it."""
+    """Return a window, mirrored if `flip` is set, resized to `dtype` [size, size, channels]."""
     # Flip while it is uint8, a quarter of the bytes.
     image = tf.cond(flip, lambda: tf.reverse(image, [1]), lambda: image)
     image = _resize(image, options)

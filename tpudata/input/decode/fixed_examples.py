@@ -53,7 +53,7 @@ class FixedExamples:
 
     @property
     def _narrow_ranges(self) -> list[tuple[int, int]]:
-        """[begin, end) of the bytes outside of wide values: of keys, lengths and whole numbers."""
+        """[begin, end) of the bytes outside of wide values (floats, and raw or other bytes): keys, lengths and varints."""
         size = len(self.template)
         wide = sorted(
             (position.begin, position.end) for position in self.positions.values() if position.kind != "int64"
@@ -62,7 +62,7 @@ class FixedExamples:
         return [(begin, end) for begin, end in zip(begins, ends, strict=True) if begin < end]
 
     def _split_bytes(self, serialized: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Return the records' bytes, and whether all records have the template's layout.
+        """Return the records' bytes, their narrow bytes, and whether all records have the template's layout.
 
         Args:
             serialized: string [n].
@@ -73,7 +73,8 @@ class FixedExamples:
         size = len(self.template)
         matrix = tf.ensure_shape(tf.io.decode_raw(serialized, tf.uint8, fixed_length=size), [None, size])
         narrow = tf.concat([matrix[:, begin:end] for begin, end in self._narrow_ranges], 1)
-        # One comparison of all these bytes: a few operations per feature take as long as reading the records.
+        # One comparison of all narrow bytes: a few operations per feature take as long as reading the records. Values are not
+        # compared, except for the flags by which the varints that are read have the template's lengths.
         compared_bits = np.full(size, 0xFF, np.uint8)
         for position in self.positions.values():
             compared_bits[position.begin : position.end] = 0
@@ -99,9 +100,10 @@ class FixedExamples:
     def _decode_varints(self, narrow: tf.Tensor, field: Field) -> tf.Tensor:
         """Return whole numbers, int32 [n], from their varints."""
         position = self.positions[field.feature.name]
-        before = sum(min(end, position.begin) - begin for begin, end in self._narrow_ranges if begin < position.begin)
+        ranges_before = [bounds for bounds in self._narrow_ranges if bounds[0] < position.begin]
+        narrow_begin = sum(min(end, position.begin) - begin for begin, end in ranges_before)
         size = position.end - position.begin
-        digits = tf.bitwise.bitwise_and(narrow[:, before : before + size], np.uint8(_VARINT_BITS))
+        digits = tf.bitwise.bitwise_and(narrow[:, narrow_begin : narrow_begin + size], np.uint8(_VARINT_BITS))
         # Four digits of 7 bits always fit int32.
         dtype = tf.int32 if size <= 4 else tf.int64
         shifts = tf.range(0, 7 * size, 7, dtype=dtype)
@@ -109,14 +111,15 @@ class FixedExamples:
         return cast_to_int32(field.feature.name, numbers)
 
     def _decode_wide_column(self, matrix: tf.Tensor, field: Field) -> tf.Tensor:
-        """Return the values of a feature that is a block of bytes, at one position in every record."""
+        """Return the values of a feature that is a block of bytes, [n, *field.shape]; int64 as int32."""
         kind, begin, end = self.positions[field.feature.name]
-        data, name = matrix[:, begin:end], field.feature.name
+        values = matrix[:, begin:end]
         dtype = tf.float32 if kind == "float" else tf.as_dtype(field.feature.dtype)
         if dtype != tf.uint8:
-            data = tf.reshape(data, [-1, (end - begin) // dtype.size, *([dtype.size] if dtype.size > 1 else [])])
-            data = tf.bitcast(data, dtype)
-        return cast_to_int32(name, tf.reshape(data, (-1, *field.shape)))
+            # bitcast joins the bytes of the last axis to one value; int8 has no such axis.
+            byte_axis = [dtype.size] if dtype.size > 1 else []
+            values = tf.bitcast(tf.reshape(values, [-1, (end - begin) // dtype.size, *byte_axis]), dtype)
+        return cast_to_int32(field.feature.name, tf.reshape(values, (-1, *field.shape)))
 
 
 def _has_fixed_size(field: Field, positions: dict[str, ValuePosition]) -> bool:
@@ -126,7 +129,7 @@ def _has_fixed_size(field: Field, positions: dict[str, ValuePosition]) -> bool:
         return False
     size, count = position.end - position.begin, math.prod(field.shape)
     if feature.kind == "int64":
-        # The values in a list of varints have no fixed offsets.
+        # The values in a list of varints have no fixed offsets. A negative number has 10 bytes, whose shifts leave int64.
         return field.shape == () and size < 10
     if feature.kind == "float":
         return size == 4 * count

@@ -42,11 +42,7 @@ def _decode(encoded: tf.Tensor, field: Field) -> tf.Tensor:
     if field.feature.shape == field.shape:
         image = _decode_whole(encoded, channels)
     else:
-        image = (
-            _decode_shrunk(encoded, height, width, channels)
-            if channels in _JPEG_CHANNELS
-            else _decode_whole(encoded, channels)
-        )
+        image = _decode_shrunk(encoded, height, width, channels)
         image = tf.image.resize(image, (height, width), method="bilinear", antialias=True)
         image = tf.saturate_cast(tf.round(image), tf.uint8)
     # If the manifest promises one size, a record of another size is an error here, not a batch of the wrong shape.
@@ -58,20 +54,22 @@ def _decode_whole(encoded: tf.Tensor, channels: int) -> tf.Tensor:
 
 
 def _decode_shrunk(encoded: tf.Tensor, height: int, width: int, channels: int) -> tf.Tensor:
-    """Decode an image, at a fraction of its size if that leaves enough pixels."""
+    """Decode an image; a JPEG at a fraction of its size if that leaves enough pixels for [height, width]."""
+    if channels not in _JPEG_CHANNELS:
+        return _decode_whole(encoded, channels)
 
     def count_usable_shrinks() -> tf.Tensor:
         size = tf.image.extract_jpeg_shape(encoded)[:2]
-        least = tf.constant([[_OVERSAMPLED * height * by, _OVERSAMPLED * width * by] for by in _SHRINKS])
-        return tf.reduce_sum(tf.cast(tf.reduce_all(size >= least, axis=1), tf.int32))
+        min_sizes = [[_OVERSAMPLED * height * shrink, _OVERSAMPLED * width * shrink] for shrink in _SHRINKS]
+        return tf.reduce_sum(tf.cast(tf.reduce_all(size >= tf.constant(min_sizes), axis=1), tf.int32))
 
-    def decode_at(by: int) -> tf.Tensor:
-        return tf.io.decode_jpeg(encoded, channels=channels, ratio=by, dct_method="INTEGER_ACCURATE")
+    def decode_at(shrink: int) -> tf.Tensor:
+        return tf.io.decode_jpeg(encoded, channels=channels, ratio=shrink, dct_method="INTEGER_ACCURATE")
 
-    # Shrinks ascend, so the last usable one is the largest.
+    # Shrinks ascend, so the last usable one is the largest; branch 0 does not shrink.
     num_usable = tf.cond(tf.io.is_jpeg(encoded), count_usable_shrinks, lambda: tf.constant(0))
     whole = [lambda: tf.ensure_shape(_decode_whole(encoded, channels), (None, None, channels))]
-    return tf.switch_case(num_usable, whole + [lambda by=by: decode_at(by) for by in _SHRINKS])
+    return tf.switch_case(num_usable, whole + [lambda shrink=shrink: decode_at(shrink) for shrink in _SHRINKS])
 
 
 def cast_image(image: tf.Tensor, dtype: tf.DType) -> tf.Tensor:

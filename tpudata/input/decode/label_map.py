@@ -17,6 +17,7 @@ from tpudata.format.label_map import (
 from tpudata.input.dataset.fields import Field
 from tpudata.input.dataset_ops import ensure
 
+# Fed dtype for each stored one: a TPU takes no uint16.
 _DTYPES = {"uint8": tf.uint8, "uint16": tf.int32}
 
 
@@ -34,18 +35,18 @@ def decode_label_maps(encoded: tf.Tensor, field: Field) -> tf.Tensor:
     """
     is_resized = field.feature.shape != field.shape
 
-    def decode_map(data: tf.Tensor) -> tf.Tensor:
-        values = _decode(data, field.feature, (None, None, 1) if is_resized else field.shape)
+    def decode_map(png: tf.Tensor) -> tf.Tensor:
+        values = _decode(png, field.feature, (None, None, 1) if is_resized else field.shape)
         return tf.ensure_shape(resize_map(values, field.shape[:2]) if is_resized else values, field.shape)
 
     dtype = _DTYPES[field.feature.dtype]
-    encoded = _check_kind(encoded, field.feature)
+    encoded = _ensure_grey_png(encoded, field.feature)
     return tf.map_fn(decode_map, encoded, fn_output_signature=tf.TensorSpec(field.shape, dtype))
 
 
 def decode_label_map(encoded: tf.Tensor, feature: Feature) -> tf.Tensor:
     """Decode one label map, string scalar, to [height, width, 1]; the dtype is that of `decode_label_maps`."""
-    return _decode(_check_kind(encoded, feature), feature, (None, None, 1))
+    return _decode(_ensure_grey_png(encoded, feature), feature, (None, None, 1))
 
 
 def resize_map(values: tf.Tensor, size: tuple[int, ...]) -> tf.Tensor:
@@ -59,9 +60,10 @@ def _decode(encoded: tf.Tensor, feature: Feature, shape: tuple[int | None, ...])
     return tf.cast(tf.ensure_shape(values, shape), _DTYPES[feature.dtype])
 
 
-def _check_kind(encoded: tf.Tensor, feature: Feature) -> tf.Tensor:
-    """Return stored maps once all are PNGs of the kind whose values TensorFlow does not change."""
+def _ensure_grey_png(encoded: tf.Tensor, feature: Feature) -> tf.Tensor:
+    """Return stored maps, string [n] or scalar, if all are grey PNGs of the feature's bits; otherwise fail at run time."""
     bits = MAP_BITS[feature.dtype]
+    # By their positions in the file: the signature, the name of the header, the bits and the colour type.
     expected_bytes = dict(enumerate(PNG_SIGNATURE))
     expected_bytes |= dict(enumerate(HEADER_NAME, HEADER_NAME_AT)) | {DEPTH_AT: bits, DEPTH_AT + 1: GREY}
     header = tf.io.decode_raw(encoded, tf.uint8, fixed_length=HEADER_END)

@@ -17,7 +17,8 @@ def decode_masks(encoded: tf.Tensor, counts: tf.Tensor, field: Field) -> tf.Tens
     Args:
         encoded: string [n, entries]: PNGs, and padding.
         counts: int32 [n], entries of each record that are not padding.
-        field: shape (entries, height, width). Masks are resized to it if their image is: each pixel is the nearest one.
+        field: field of the shape (entries, height, width). Masks are resized to it if their image is: each pixel is the nearest
+            one of the mask.
 
     Returns:
         uint8 [n, entries, height, width]: 1 inside, 0 outside and in padding.
@@ -26,8 +27,8 @@ def decode_masks(encoded: tf.Tensor, counts: tf.Tensor, field: Field) -> tf.Tens
     entries, *size = field.shape
     is_resized = field.masks_of.shape[:2] != tuple(size)
 
-    def decode_mask(data: tf.Tensor) -> tf.Tensor:
-        mask = _decode(data)
+    def decode_mask(png: tf.Tensor) -> tf.Tensor:
+        mask = _decode(png)
         if is_resized:
             mask = resize_map(mask, tuple(size))
         else:
@@ -35,14 +36,14 @@ def decode_masks(encoded: tf.Tensor, counts: tf.Tensor, field: Field) -> tf.Tens
             mask = ensure(mask, tf.reduce_all(tf.equal(tf.shape(mask)[:2], size)), message)
         return tf.ensure_shape(mask[..., 0], size)
 
-    real = tf.boolean_mask(encoded, tf.sequence_mask(counts, entries))
-    masks = tf.map_fn(decode_mask, real, fn_output_signature=tf.TensorSpec(size, tf.uint8))
+    unpadded = tf.boolean_mask(encoded, tf.sequence_mask(counts, entries))
+    masks = tf.map_fn(decode_mask, unpadded, fn_output_signature=tf.TensorSpec(size, tf.uint8))
     rows = tf.RaggedTensor.from_row_lengths(masks, counts, validate=False)
     return rows.to_tensor(0, shape=(None, *field.shape))
 
 
 def crop_masks(
-    encoded: tf.Tensor, count: tf.Tensor, name: str, place: CropWindow, options: TrainCrop | CentreCrop
+    encoded: tf.Tensor, count: tf.Tensor, name: str, window: CropWindow, options: TrainCrop | CentreCrop
 ) -> tf.Tensor:
     """Decode the masks of one record, and crop them as their image.
 
@@ -51,7 +52,7 @@ def crop_masks(
             `tf.errors.InvalidArgumentError`.
         count: int32 scalar, entries that are not padding.
         name: name of their feature.
-        place: place of the image's crop.
+        window: window of the image's crop.
         options: the crop.
 
     Returns:
@@ -59,7 +60,7 @@ def crop_masks(
     """
     size = (options.size, options.size)
     masks = tf.map_fn(
-        lambda data: crop_map(_decode(data), name, place, options, "mask")[..., 0],
+        lambda png: crop_map(_decode(png), name, window, options, kind="mask")[..., 0],
         encoded[:count],
         fn_output_signature=tf.TensorSpec(size, tf.uint8),
     )
@@ -68,5 +69,6 @@ def crop_masks(
 
 
 def _decode(encoded: tf.Tensor) -> tf.Tensor:
+    """Decode one mask, string scalar, to uint8 [height, width, 1] of 0 and 1."""
     # 16 bits, as TensorFlow would divide the values of a PNG that has them, and 1 would become 0.
     return tf.cast(tf.io.decode_png(encoded, channels=1, dtype=tf.uint16) > 0, tf.uint8)

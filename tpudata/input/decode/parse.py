@@ -7,7 +7,7 @@ import functools
 import math
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import TypeAlias
 
 import numpy as np
 import tensorflow as tf
@@ -18,9 +18,13 @@ from tpudata.input.dataset_ops import cast_to_int32, ensure
 from tpudata.input.decode.image import decode_images
 from tpudata.input.decode.label_map import decode_label_maps
 from tpudata.input.decode.masks import decode_masks
-from tpudata.input.lists.ragged import list_spec, make_ragged, multi_hot, pad_columns
+from tpudata.input.lists.ragged import encode_multi_hot, make_list_spec, make_ragged, pad_columns
+from tpudata.tensor_types import Array
 
-_STORED = {"bytes": tf.string, "int64": tf.int64, "float": tf.float32}
+# dtype of a feature's values in an Example, by its kind.
+_STORED_DTYPES = {"bytes": tf.string, "int64": tf.int64, "float": tf.float32}
+# Columns as `tf.io.parse_example` returns them, by feature name: a row for each record.
+Columns: TypeAlias = "dict[str, tf.Tensor | tf.RaggedTensor]"
 
 
 def parse_batch(serialized: tf.Tensor, fields: Sequence[Field], hint: str = CONVERT_AGAIN) -> dict[str, tf.Tensor]:
@@ -39,38 +43,39 @@ def parse_batch(serialized: tf.Tensor, fields: Sequence[Field], hint: str = CONV
     return decode_columns(parse_columns(serialized, fields), fields, hint)
 
 
-def parse_columns(serialized: tf.Tensor, fields: Sequence[Field]) -> dict[str, Any]:
-    """Return the stored values of a batch of records, by feature name: tensors, or ragged ones, with a row for each record.
+def parse_columns(serialized: tf.Tensor, fields: Sequence[Field]) -> Columns:
+    """Return the stored values of a batch of records, by feature name; lists of any length are ragged, or bytes.
 
     Args:
         serialized: string [n], each a serialised `tf.train.Example`.
         fields: fields to read.
     """
     spec = {field.feature.name: _make_spec(field) for field in fields if field.is_stored}
-    stored: dict[str, Any] = tf.io.parse_example(serialized, spec)
+    stored: Columns = tf.io.parse_example(serialized, spec)
     return stored
 
 
-def decode_columns(stored: dict[str, Any], fields: Sequence[Field], hint: str = CONVERT_AGAIN) -> dict[str, tf.Tensor]:
-    """Decode the stored values of a batch of records; the result is that of `parse_batch`."""
+def decode_columns(stored: Columns, fields: Sequence[Field], hint: str = CONVERT_AGAIN) -> dict[str, tf.Tensor]:
+    """Decode the result of `parse_columns` to the result of `parse_batch`."""
     unpadded = [field for field in fields if field.padding is None and field.is_stored]
     decoded = {field.feature.name: _decode(stored[field.feature.name], field, hint) for field in unpadded}
-    masks = [field for field in fields if field.needs_masks]
     # Masks are padded as PNGs and decoded afterwards: padding has no pixels.
-    fields = [
+    fields_to_pad = [
         dataclasses.replace(field, shape=field.shape[:1], is_encoded=True) if field.needs_masks else field
         for field in fields
     ]
-    padded = pad_columns(stored, fields, hint)
-    for field in masks:
-        # The fed number of entries of the masks' key of `pad`.
-        count_field = next(other for other in fields if field.padding and other.counts == field.padding.table)
-        padded[field.feature.name] = decode_masks(padded[field.feature.name], padded[count_field.feature.name], field)
+    padded = pad_columns(stored, fields_to_pad, hint)
+    for field in fields:
+        if field.needs_masks:
+            assert field.padding is not None
+            table = field.padding.table
+            count_name = next(candidate.feature.name for candidate in fields if candidate.counts == table)
+            padded[field.feature.name] = decode_masks(padded[field.feature.name], padded[count_name], field)
     return decoded | padded
 
 
-def default_value(field: Field) -> Any:
-    """Return the default of a feature in its stored form and shape; None if it is required."""
+def shape_default(field: Field) -> Array | None:
+    """Return the default of a feature in its stored shape, as nested lists; None if the feature is required."""
     if field.default is None:
         return None
     array = np.empty(len(field.default), object)
@@ -79,31 +84,31 @@ def default_value(field: Field) -> Any:
 
 
 def parse_stored(
-    serialized: tf.Tensor, features: Sequence[Feature], defaults: Mapping[str, Any] = MappingProxyType({})
-) -> dict[str, Any]:
+    serialized: tf.Tensor, features: Sequence[Feature], defaults: Mapping[str, Array | None] = MappingProxyType({})
+) -> Columns:
     """Parse a batch of records without decoding images and raw bytes.
 
     Args:
         serialized: string [n], each a serialised `tf.train.Example`.
         features: features to read.
-        defaults: stored values for records that lack a feature, by its name.
+        defaults: stored values for records that lack a feature, by its name; None for features that are required.
 
     Returns:
         By feature name a tensor [n, *shape]; string [n] for images and raw bytes, ragged [n, None] for shapes that vary.
     """
-    spec: dict[str, Any] = {}
+    spec = {}
     for feature in features:
-        dtype = _STORED[feature.kind]
+        dtype = _STORED_DTYPES[feature.kind]
         shape = () if feature.is_one_value else feature.shape
         if None in shape:
             spec[feature.name] = tf.io.RaggedFeature(dtype)
         else:
             spec[feature.name] = tf.io.FixedLenFeature(shape, dtype, defaults.get(feature.name))
-    columns: dict[str, Any] = tf.io.parse_example(serialized, spec)
+    columns: Columns = tf.io.parse_example(serialized, spec)
     return columns
 
 
-def sequence_lengths(serialized: tf.Tensor, fields: Sequence[Field]) -> tf.Tensor:
+def measure_sequences(serialized: tf.Tensor, fields: Sequence[Field]) -> tf.Tensor:
     """Return the length of the longest sequence of each record, int64 [n].
 
     Args:
@@ -117,19 +122,22 @@ def sequence_lengths(serialized: tf.Tensor, fields: Sequence[Field]) -> tf.Tenso
         if isinstance(column, tf.RaggedTensor):
             lengths.append(column.row_lengths())
         else:
+            # Bytes of integers.
             lengths.append(tf.cast(tf.strings.length(column), tf.int64) // tf.as_dtype(field.feature.dtype).size)
     return functools.reduce(tf.maximum, lengths)
 
 
-def _make_spec(field: Field) -> Any:
-    feature, dtype = field.feature, _STORED[field.feature.kind]
+def _make_spec(field: Field) -> tf.io.FixedLenFeature | tf.io.RaggedFeature:
+    """Return the spec by which `tf.io.parse_example` reads a field."""
+    feature = field.feature
     if field.is_list:
-        return list_spec(feature)
-    return tf.io.FixedLenFeature(() if feature.is_one_value else field.shape, dtype, default_value(field))
+        return make_list_spec(feature)
+    shape = () if feature.is_one_value else field.shape
+    return tf.io.FixedLenFeature(shape, _STORED_DTYPES[feature.kind], shape_default(field))
 
 
-def _decode(stored: tf.Tensor, field: Field, hint: str) -> tf.Tensor:
-    """Return the values of a parsed feature of records as they are fed."""
+def _decode(stored: tf.Tensor | tf.RaggedTensor, field: Field, hint: str) -> tf.Tensor:
+    """Return the column of a parsed feature as it is fed, [n, *field.shape]."""
     if field.is_encoded:
         return stored
     if field.feature.encoding == "image":
@@ -137,7 +145,7 @@ def _decode(stored: tf.Tensor, field: Field, hint: str) -> tf.Tensor:
     if field.feature.is_label_map:
         return decode_label_maps(stored, field)
     if field.is_multi_hot:
-        return multi_hot(stored, field)
+        return encode_multi_hot(stored, field)
     if field.pads:
         return _pad(stored, field)
     if field.feature.encoding == "raw":
@@ -146,7 +154,7 @@ def _decode(stored: tf.Tensor, field: Field, hint: str) -> tf.Tensor:
 
 
 def _pad(stored: tf.Tensor | tf.RaggedTensor, field: Field) -> tf.Tensor:
-    """Return lists of any length, or their bytes, as one padded matrix."""
+    """Return sequences of any length as int32 [n, length], filled up with `PADDING`."""
     length, rows = field.shape[0], make_ragged(stored, field.feature)
     values = rows.values
     if not field.cuts:

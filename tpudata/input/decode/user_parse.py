@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import tensorflow as tf
 
 from tpudata.errors import FeatureError, UsageError
 from tpudata.input.dataset_ops import cast_to_int32, ensure, without_autograph
 from tpudata.input.elements import map_named
+from tpudata.tensor_types import Element, Tensors
 
 
-def parse_rows(parse: Callable[[tf.Tensor], Any], serialized: tf.Tensor) -> Any:
+def parse_rows(parse: Callable[..., Element], serialized: tf.Tensor) -> Element:
     """Return the result of `parse` for some records.
 
     Args:
@@ -27,20 +27,26 @@ def parse_rows(parse: Callable[[tf.Tensor], Any], serialized: tf.Tensor) -> Any:
         UsageError: parse returned None.
     """
     # Only the user's function is converted by AutoGraph: it may branch on tensors.
-    return without_autograph(_check_result)(parse(serialized), tf.shape(serialized)[0])
+    return without_autograph(_convert_result)(parse(serialized), tf.shape(serialized)[0])
 
 
-def _check_result(parsed: Any, count: tf.Tensor) -> Any:
-    """Return the result of `parse`, with int64 as int32, in which each tensor must have a row of static shape for each record.
+def _convert_result(parsed: Element, count: tf.Tensor) -> Element:
+    """Return the result of `parse` as tensors, with int64 as int32, and check that each has a row for each record.
+
+    Args:
+        parsed: the result.
+        count: int32 scalar, number of records.
 
     Raises:
         UsageError: the result is None.
-        FeatureError: a part of it is not such a tensor. A wrong number of rows shows in the graph.
+        FeatureError: a part of it has no rows, or rows of no static shape.
+
+    A wrong number of rows fails at run time with `tf.errors.InvalidArgumentError`.
     """
     if parsed is None:
         raise UsageError("parse returned None. End it with `return features, labels`, or `return features`.")
 
-    def check_rows(name: str, leaf: Any) -> tf.Tensor:
+    def convert(name: str, leaf: Tensors) -> tf.Tensor:
         tensor = leaf if tf.is_tensor(leaf) else tf.convert_to_tensor(leaf)
         if not isinstance(tensor, tf.Tensor) or tensor.shape.rank in (None, 0) or None in tensor.shape[1:].as_list():
             kind = "tensor" if isinstance(tensor, tf.Tensor) else type(tensor).__name__
@@ -51,4 +57,4 @@ def _check_result(parsed: Any, count: tf.Tensor) -> Any:
         message = f"{name} does not have a row for each record."
         return cast_to_int32(name, ensure(tensor, tf.equal(tf.shape(tensor)[0], count), message))
 
-    return map_named(check_rows, parsed, "the result of parse")
+    return map_named(convert, parsed, "the result of parse")

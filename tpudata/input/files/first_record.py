@@ -23,15 +23,15 @@ from tpudata.storage import storage_for
 
 # Number of the record's features that a message names.
 _MOST_NAMES = 20
-# Number of records that are searched for a sequence.
+# Number of records in which a sequence is looked for.
 _SEARCHED_RECORDS = 1000
 
 
 def check_first_record(dataset: Dataset, split: str, fields: Fields, hint: str) -> None:
-    """Compare the first record with the fields that are read; the reader reports a damaged record.
+    """Compare the first record with the fields that are read. A damaged record is ignored here: the reader reports it.
 
     Args:
-        dataset: TFRecords.
+        dataset: TFRecord files without a manifest, opened as a dataset.
         split: name of the split.
         fields: fields that are read of a `tf.train.Example`.
         hint: fix for a record that differs from them; ends the error message.
@@ -53,21 +53,25 @@ def check_first_record(dataset: Dataset, split: str, fields: Fields, hint: str) 
         fix = "Pass parse= to make_input_fn, which takes apart records of any kind, and omit features=."
         raise CorruptionError(path, offset, f"{error.reason}. {fix}") from None
     stored = [field for field in fields.all if field.is_stored]
-    absent = {field.feature.name for field in stored if field.is_list and field.feature.name not in example}
-    if absent:
-        _check_present(path, absent, hint)
+    missing_lists = {field.feature.name for field in stored if field.is_list and field.feature.name not in example}
+    if missing_lists:
+        _check_lists_exist(path, missing_lists, hint)
     for field in stored:
-        wrong = _find_misfit(example, field)
-        if wrong is not None:
+        misfit = _describe_misfit(example, field)
+        if misfit is not None:
             raise FeatureError(
-                f"{path} at byte {offset}: feature {field.feature.name!r} {wrong}. {_describe(example)}. {hint}"
+                f"{path} at byte {offset}: feature {field.feature.name!r} {misfit}. {_describe(example)}. {hint}"
             )
 
 
-def _check_present(path: str, names: set[str], hint: str) -> None:
-    """Look for sequences in more records: some writers omit empty ones, and TensorFlow reads a missing one as empty."""
+def _check_lists_exist(path: str, names: set[str], hint: str) -> None:
+    """Check that some of the first records have lists that the first one lacks; FeatureError if none has.
+
+    Some writers omit empty lists, and TensorFlow reads a missing one as empty: a wrong name would give empty lists only.
+    """
     stored_names: set[str] = set()
     searched = 0
+    # The reader reports damaged records.
     with contextlib.suppress(CorruptionError):
         for offset, record in itertools.islice(read_records(path), _SEARCHED_RECORDS):
             stored_names.update(decode_example(record, path=path, offset=offset))
@@ -78,26 +82,24 @@ def _check_present(path: str, names: set[str], hint: str) -> None:
     raise FeatureError(f"{path}: feature {missing} is in none of the first {count_text(searched, 'record')}. {hint}")
 
 
-def _find_misfit(example: dict[str, Value], field: Field) -> str | None:
-    """Return the difference between a record and a field, in words, or None."""
+def _describe_misfit(example: dict[str, Value], field: Field) -> str | None:
+    """Return what is wrong with a record's values of a field, in words after the feature's name; None if they fit."""
     feature, values = field.feature, example.get(field.feature.name)
     if not values:
-        # A sequence of any length may be empty.
-        if field.is_list or (field.default is not None and not values):
+        # A list may be empty, and a default takes the place of missing values.
+        if field.is_list or field.default is not None:
             return None
         return "is not in the record" if values is None else "has no values"
     if _find_kind(values) != feature.kind:
         return f"has {count_text(len(values), 'value')} of kind {_find_kind(values)}, and not of kind {feature.kind}"
     if feature.encoding is None and field.is_list:
-        each = math.prod(field.shape[1:])
-        return (
-            f"has {count_text(len(values), 'value')}, which are not whole entries of {each}"
-            if len(values) % each
-            else None
-        )
-    count = 1 if feature.is_one_value else math.prod(field.shape)
-    if len(values) != count:
-        expected = "one that is its bytes" if feature.is_one_value else f"{count} of shape {field.shape}"
+        entry_values = math.prod(field.shape[1:])
+        if len(values) % entry_values == 0:
+            return None
+        return f"has {count_text(len(values), 'value')}, which are not whole entries of {entry_values}"
+    expected_count = 1 if feature.is_one_value else math.prod(field.shape)
+    if len(values) != expected_count:
+        expected = "one that is its bytes" if feature.is_one_value else f"{expected_count} of shape {field.shape}"
         return f"has {count_text(len(values), 'value')}, and not the {expected}"
     if feature.is_label_map and isinstance(values[0], bytes):
         return find_label_map_problem(values[0], feature.dtype) or None
@@ -111,6 +113,7 @@ def _find_misfit(example: dict[str, Value], field: Field) -> str | None:
 
 
 def _find_kind(values: Value) -> str:
+    """Return the kind of a feature's values, as `Feature.kind`; there is at least one."""
     return {bytes: "bytes", int: "int64", float: "float"}[type(values[0])]
 
 

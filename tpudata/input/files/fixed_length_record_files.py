@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import tensorflow as tf
 
 from tpudata.checks import check_integer
@@ -24,7 +25,7 @@ from tpudata.storage import Entry
 
 # Dtypes of a Feature of raw bytes.
 _DTYPES = ("uint8", "int8", "uint16", "int16", "int32", "int64", "float16", "float32", "float64")
-_LABEL = "label"
+_DEFAULT_LABEL = "label"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,7 +46,7 @@ class FixedLengthRecordFiles:
     """
 
     files: Paths
-    record: Any
+    record: npt.DTypeLike
     header_bytes: int = 0
     footer_bytes: int = 0
     label: str | None = None
@@ -67,10 +68,10 @@ class FixedLengthRecordFiles:
             raise FeatureError(f"record: invalid label {label!r} (got {self.dtype[label]}, expected one integer).")
 
     @property
-    def dtype(self) -> np.dtype[Any]:
+    def dtype(self) -> np.dtype[np.void]:
         """The record as numpy's structured dtype."""
         try:
-            dtype: np.dtype[Any] = np.dtype(self.record)
+            dtype: np.dtype[np.void] = np.dtype(self.record)
         except (TypeError, ValueError, SyntaxError) as error:
             raise UsageError(f"record={self.record!r}: {error}. Pass (name, dtype, shape) of each part.") from None
         if not dtype.names or self.record is None:
@@ -81,18 +82,20 @@ class FixedLengthRecordFiles:
 
     @property
     def label_name(self) -> str | None:
-        """Name of the label's part."""
-        return _LABEL if self.label is None and _LABEL in (self.dtype.names or ()) else self.label
+        """Name of the label's part; None without a label."""
+        has_default = _DEFAULT_LABEL in (self.dtype.names or ())
+        return _DEFAULT_LABEL if self.label is None and has_default else self.label
 
     @property
     def features(self) -> tuple[Feature, ...]:
-        """Features of the parts, as decoded."""
-        return tuple(
-            Feature(name, "int64", "int64")
-            if name == self.label_name
-            else Feature(name, "bytes", part.base.name, part.shape, "raw")
-            for name, part in ((name, self.dtype[name]) for name in self.dtype.names or ())
-        )
+        """Features of the parts, as decoded, in the order of the record."""
+        return tuple(map(self._make_feature, self.dtype.names or ()))
+
+    def _make_feature(self, name: str) -> Feature:
+        if name == self.label_name:
+            return Feature(name, "int64", "int64")
+        part = self.dtype[name]
+        return Feature(name, "bytes", part.base.name, part.shape, "raw")
 
 
 class FixedLengthRecords(SplitFiles):
@@ -102,12 +105,12 @@ class FixedLengthRecords(SplitFiles):
 
     @staticmethod
     def scan(description: FixedLengthRecordFiles, file: Entry) -> Offsets:
-        """Return where the records of a file begin, from its size."""
+        """Return where the records of a file begin, from its size; see `SplitFiles.scan`."""
         record_bytes = description.dtype.itemsize
         return compute_offsets(file, record_bytes, description.header_bytes, description.footer_bytes)
 
     def fields(self, columns: FeatureOptions, **options: Any) -> Fields:
-        """Return the fields of each record, of the parts that the description has."""
+        """Return the fields of each record, from the parts that the description has; see `SplitFiles.fields`."""
         if columns.defaults:
             raise UsageError(f"defaults={columns.defaults!r}: records of one length have all their parts. Omit it.")
         return super().fields(columns, **options, label_name=self.description.label)
@@ -117,12 +120,13 @@ class FixedLengthRecords(SplitFiles):
         return run.parts(self.description.dtype.itemsize).skip(run.skipped)
 
     def decoder(self, fields: Sequence[Field]) -> Decode:
-        """Return a function that takes records apart as numpy describes them."""
+        """Return a function that takes records apart by the description's dtype."""
         return functools.partial(_parse_fixed, dtype=self.description.dtype, fields=fields)
 
-    def features(self, stored: tf.Tensor, _: Sequence[Field]) -> dict[str, Any]:
-        """Return all parts of records, as they are stored."""
-        return dict(_parse_all(stored, self.description.dtype, self.manifest.features))
+    def features(self, stored: tf.Tensor, _: Sequence[Field]) -> dict[str, tf.Tensor]:
+        """Return all parts of records, [n, *shape], as they are stored, by their names."""
+        dtype = self.description.dtype
+        return {feature.name: _take_part(stored, dtype, feature, feature.shape) for feature in self.manifest.features}
 
 
 def compute_offsets(file: Entry, record_bytes: int, header_bytes: int, footer_bytes: int) -> Offsets:
@@ -132,20 +136,22 @@ def compute_offsets(file: Entry, record_bytes: int, header_bytes: int, footer_by
         CorruptionError: the bytes between header and footer are not a whole number of records.
     """
     body = file.size - header_bytes - footer_bytes
-    records, over = divmod(body, record_bytes)
-    if body < 0 or over:
+    records = max(0, body // record_bytes)
+    # Negative if the file is too short for header and footer.
+    surplus = body - records * record_bytes
+    if surplus:
         raise CorruptionError(
             file.path,
-            max(0, file.size - footer_bytes - over if body >= 0 else file.size),
+            file.size if surplus < 0 else file.size - footer_bytes - surplus,
             f"the file has {file.size} bytes: {header_bytes} of header, {footer_bytes} of footer and"
-            f" {count_text(max(0, records), 'record')} of {record_bytes} leave {over if body >= 0 else body}."
+            f" {count_text(records, 'record')} of {record_bytes} leave {surplus}."
             " Name the right sizes, or unpack a file that is compressed.",
         )
     return header_bytes + record_bytes * np.arange(records + 1)
 
 
-def _parse_fixed(records: tf.Tensor, dtype: np.dtype[Any], fields: Sequence[Field]) -> dict[str, tf.Tensor]:
-    """Decode records.
+def _parse_fixed(records: tf.Tensor, dtype: np.dtype[np.void], fields: Sequence[Field]) -> dict[str, tf.Tensor]:
+    """Decode the parts of records that are read.
 
     Args:
         records: string [n], each of the size of `dtype`.
@@ -159,19 +165,15 @@ def _parse_fixed(records: tf.Tensor, dtype: np.dtype[Any], fields: Sequence[Fiel
     return {name: cast_to_int32(name, column) for name, column in columns.items()}
 
 
-def _parse_all(records: tf.Tensor, dtype: np.dtype[Any], features: Sequence[Feature]) -> dict[str, tf.Tensor]:
-    """Decode all features of records, [n, *shape], as they are stored; see `_parse_fixed`."""
-    return {feature.name: _take_part(records, dtype, feature, feature.shape) for feature in features}
-
-
-def _take_part(records: tf.Tensor, dtype: np.dtype[Any], feature: Feature, shape: Sequence[int | None]) -> tf.Tensor:
+def _take_part(
+    records: tf.Tensor, dtype: np.dtype[np.void], feature: Feature, shape: Sequence[int | None]
+) -> tf.Tensor:
+    """Return one part of records, [n, *shape], of the feature's dtype."""
     assert dtype.fields is not None
     part_dtype, offset = dtype.fields[feature.name][:2]
     stored = tf.strings.substr(records, offset, part_dtype.itemsize)
-    little_endian = part_dtype.base == part_dtype.base.newbyteorder("<")
-    values = tf.io.decode_raw(stored, _stored_dtype(part_dtype.base), little_endian=little_endian)
+    base = part_dtype.base
+    # TensorFlow's dtypes have no byte order: decode_raw takes it as an argument.
+    native_dtype, is_little_endian = tf.as_dtype(base.newbyteorder("=")), base == base.newbyteorder("<")
+    values = tf.io.decode_raw(stored, native_dtype, little_endian=is_little_endian)
     return tf.cast(tf.reshape(values, (-1, *shape)), tf.as_dtype(feature.dtype))
-
-
-def _stored_dtype(base: np.dtype[Any]) -> tf.DType:
-    return tf.as_dtype(base.newbyteorder("="))

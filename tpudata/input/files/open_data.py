@@ -17,15 +17,15 @@ from tpudata.storage import is_pattern, storage_for
 
 Data: TypeAlias = "str | os.PathLike[str] | RecordFiles"
 
-# No folder has such a name.
-_ENDINGS = (".tfrecord", ".tfrecords", ".gz")
+# Endings of files; a path that does not exist and ends so was not meant as a folder.
+_FILE_ENDINGS = (".tfrecord", ".tfrecords", ".gz")
 
 
 def open_data(data: Data, split: str | None) -> SplitFiles:
     """Open a split of a dataset, or files without a manifest.
 
     Raises:
-        UsageError: a split of files, none of a dataset, data of another type, or a store that TensorFlow does not read.
+        UsageError: files have a split, a dataset has none, the data are of another type, or TensorFlow does not read their store.
         DatasetError: no complete dataset, no such split, no records, or a file missing or damaged.
     """
     if isinstance(data, RecordFiles):
@@ -42,7 +42,7 @@ def open_data(data: Data, split: str | None) -> SplitFiles:
             f"data={data!r}: pass the path of the dataset's folder, or tpudata.TFRecordFiles, FixedLengthRecordFiles or"
             " TextLineFiles."
         )
-    dataset = _open(folder)
+    dataset = _open_folder(folder)
     if not isinstance(split, str):
         raise UsageError(f"split={split!r}: pass the name of one split, such as 'train'.")
     check_shards(dataset, split)
@@ -50,14 +50,15 @@ def open_data(data: Data, split: str | None) -> SplitFiles:
     return open_shards(dataset, split)
 
 
-def _open(folder: str) -> Dataset:
-    """Open a dataset; if the path names TFRecord files, the error says how to read them."""
+def _open_folder(folder: str) -> Dataset:
+    """Open a dataset; if the path names TFRecord files, the DatasetError says how to read them."""
     try:
         return open_dataset(folder)
     except DatasetError:
         entry = storage_for(folder).stat(folder)
-        is_file = is_pattern(folder) or folder.endswith(_ENDINGS) if entry is None else not entry.is_folder
-        if not is_file:
+        looks_like_files = is_pattern(folder) or folder.endswith(_FILE_ENDINGS)
+        names_files = looks_like_files if entry is None else not entry.is_folder
+        if not names_files:
             raise
     raise DatasetError(
         f"data={folder!r} names files, and not the folder of a dataset that `tpudata convert` has finished. For files without a"
@@ -67,11 +68,7 @@ def _open(folder: str) -> Dataset:
 
 
 def _check_scheme(path: str) -> None:
-    """Check that TensorFlow, which reads the shards, has a file system for a path.
-
-    Raises:
-        UsageError: there is none.
-    """
+    """Check that TensorFlow, which reads the shards, has a file system for a path; UsageError if not."""
     scheme = path.partition("://")[0] if "://" in path else ""
     schemes = tf.io.gfile.get_registered_schemes()
     if scheme not in schemes:

@@ -14,12 +14,14 @@ from tpudata.format import Dataset, Manifest, Shard, ShardIndex, Source, Split, 
 from tpudata.format.shards.index import BLOCK_RECORDS
 from tpudata.format.tfrecord.frame_scan import Offsets
 from tpudata.input.files.paths import find_files
-from tpudata.input.files.record_files import KINDS, RecordFiles
+from tpudata.input.files.record_files import READERS, RecordFiles
 from tpudata.input.files.split_files import SplitFiles
 
 SPLIT = "records"
 # Number of files that are scanned at the same time.
 _SCANNERS = 32
+# Nothing compares the checksums of files without a manifest.
+_UNKNOWN_CHECKSUM = 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,8 +31,8 @@ class PlainDataset(Dataset):
     Its shards have made-up names in the manifest; `shard_path` returns the files. The index of a shard has no checksums.
 
     Attributes:
-        paths: by shard.
-        indexes: by shard.
+        paths: path of each shard, by its name.
+        indexes: index of each shard, by its name.
     """
 
     paths: dict[str, str]
@@ -46,7 +48,7 @@ class PlainDataset(Dataset):
 
 
 def open_files(files: RecordFiles) -> SplitFiles:
-    """Find the files and the records in them.
+    """Find the files and the records in them, and return them as the only split of a dataset.
 
     Empty files are skipped. Data that are appended to a file later are ignored.
 
@@ -56,20 +58,21 @@ def open_files(files: RecordFiles) -> SplitFiles:
         UsageError: a file is listed twice.
         StorageError: a file cannot be read.
     """
-    kind = next(kind for description, kind in KINDS.items() if isinstance(files, description))
+    reader_class = next(reader for description, reader in READERS.items() if isinstance(files, description))
     entries = find_files(files.files)
     with ThreadPoolExecutor(_SCANNERS, thread_name_prefix="tpudata-scan") as pool:
-        offsets = list(pool.map(lambda file: kind.scan(files, file), entries))
-    full = [(file, starts) for file, starts in zip(entries, offsets, strict=True) if len(starts) > 1]
-    if not full:
+        offsets_of_files = list(pool.map(lambda file: reader_class.scan(files, file), entries))
+    # The offsets include the end of the last record.
+    nonempty = [(file, offsets) for file, offsets in zip(entries, offsets_of_files, strict=True) if len(offsets) > 1]
+    if not nonempty:
         raise DatasetError(
             f"files={files.files!r}: {count_text(len(entries), 'file')} have no records. Name files that do."
         )
     shards, paths, indexes = [], {}, {}
-    for file_index, (file, starts) in enumerate(full):
-        name = shard_name(SPLIT, file_index, len(full))
-        shards.append(Shard(name, len(starts) - 1, file.size, 0))
-        paths[name], indexes[name] = file.path, _make_index(starts, file.size)
+    for shard_index, (file, offsets) in enumerate(nonempty):
+        name = shard_name(SPLIT, shard_index, len(nonempty))
+        shards.append(Shard(name, records=len(offsets) - 1, bytes=file.size, crc32c=_UNKNOWN_CHECKSUM))
+        paths[name], indexes[name] = file.path, _make_index(offsets, file.size)
     records, size = sum(shard.records for shard in shards), sum(shard.bytes for shard in shards)
     manifest = Manifest(
         layout="",
@@ -78,10 +81,17 @@ def open_files(files: RecordFiles) -> SplitFiles:
         source=Source(str(files.files), records, size, ""),
         created_by=__version__,
     )
-    return kind(PlainDataset(str(files.files), manifest, paths, indexes), SPLIT, files)
+    return reader_class(PlainDataset(str(files.files), manifest, paths, indexes), SPLIT, files)
 
 
-def _make_index(offsets: Offsets, size: int) -> ShardIndex:
-    """Return the index of a file of unknown checksum."""
-    none = np.zeros(0, np.uint32)
-    return ShardIndex(offsets.astype(np.uint64), none, BLOCK_RECORDS, size, 0, None, {})
+def _make_index(offsets: Offsets, file_bytes: int) -> ShardIndex:
+    """Return the index of a file, without checksums."""
+    return ShardIndex(
+        offsets.astype(np.uint64),
+        block_crc32c=np.zeros(0, np.uint32),
+        block_records=BLOCK_RECORDS,
+        shard_bytes=file_bytes,
+        shard_crc32c=_UNKNOWN_CHECKSUM,
+        block_offsets=None,
+        summary={},
+    )

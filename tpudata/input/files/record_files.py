@@ -11,8 +11,8 @@ from tpudata.input.files.text_line_files import TextLineFiles, TextLines
 from tpudata.input.files.tfrecord_files import DescribedTFRecords, TFRecordFiles
 
 RecordFiles: TypeAlias = TFRecordFiles | FixedLengthRecordFiles | TextLineFiles
-# Reader of the files of each description.
-KINDS: Mapping[type, type[SplitFiles]] = {
+# Class that reads the files of each description.
+READERS: Mapping[type, type[SplitFiles]] = {
     TFRecordFiles: DescribedTFRecords,
     FixedLengthRecordFiles: FixedLengthRecords,
     TextLineFiles: TextLines,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from typing import Any
 
 import tensorflow as tf
 
@@ -19,14 +18,14 @@ from tpudata.format.tfrecord.framing import FRAME_BYTES, HEADER_BYTES, LENGTH_BY
 from tpudata.input.dataset.fields import CONVERT_AGAIN, Field
 from tpudata.input.dataset_ops import ensure
 from tpudata.input.decode.fixed_examples import FixedExamples
-from tpudata.input.decode.parse import default_value, parse_batch, parse_stored
+from tpudata.input.decode.parse import Columns, parse_batch, parse_stored, shape_default
 from tpudata.input.files.split_files import Decode, Run, SplitFiles
 from tpudata.storage import storage_for
 
-# Least and most bytes of one request to a file.
+# Least and most bytes of one read of a local file.
 _LEAST_BYTES, _MOST_BYTES = 64 << 10, 8 << 20
-# Reads of this size fill blocks of 4 MiB or more.
-_STEP_BYTES = 4 << 20
+# Most bytes of one read of an object store: reads of this size fill blocks of its client, which have 4 MiB or more.
+_REMOTE_BYTES = 4 << 20
 
 
 class Shards(SplitFiles):
@@ -65,23 +64,23 @@ class Shards(SplitFiles):
             return functools.partial(parse_batch, fields=fields, hint=self.record_hint)
         return functools.partial(layout.parse, hint=self.record_hint)
 
-    def features(self, stored: tf.Tensor, fields: Sequence[Field]) -> dict[str, Any]:
-        """Parse Examples without decoding what is in them."""
-        defaults = {field.feature.name: default_value(field) for field in fields}
+    def features(self, stored: tf.Tensor, fields: Sequence[Field]) -> Columns:
+        """Parse Examples without decoding images and raw bytes."""
+        defaults = {field.feature.name: shape_default(field) for field in fields}
         return parse_stored(stored, self.manifest.features, defaults)
 
     def _read_first_record(self) -> bytes:
-        """Return the first record; empty if it is damaged, which reading it reports.
+        """Return the first record that is not in quarantine; empty if it is damaged, which the reader reports.
 
         Raises:
-            CorruptionError: it is not a `tf.train.Example`: of a SequenceExample, `parse_example` would read only the context.
+            CorruptionError: it is not a `tf.train.Example`: `parse_example` would read only the context of a SequenceExample.
         """
         for shard in self.shards:
             runs = self.dataset.kept_runs(shard)
             if len(runs):
-                first, index, path = int(runs[0, 0]), self.dataset.index(shard), self.dataset.shard_path(shard)
+                first_record, path = int(runs[0, 0]), self.dataset.shard_path(shard)
                 try:
-                    offset, record = next(read_indexed(path, index, first, first + 1))
+                    offset, record = next(read_indexed(path, self.dataset.index(shard), first_record, first_record + 1))
                 except CorruptionError:
                     return b""
                 decode_example(record, path=path, offset=offset)
@@ -102,17 +101,18 @@ class CompressedShards(Shards):
 
     def _record_offsets(self, run: Run, count: tf.Tensor) -> tf.Tensor:
         """Return the offsets in a run's unpacked blocks of their first `count` records, and their end: int64 [count + 1]."""
-        paths, sizes = self._indexes
-        offset_bytes, before = OFFSET_BYTES * (count + 1), HEAD_BYTES + OFFSET_BYTES * run.first_record
-        after = tf.gather(tf.constant(sizes, tf.int64), run.file) - before - offset_bytes
-        index = tf.gather(tf.constant(paths), run.file)
-        stored = tf.data.FixedLengthRecordDataset(index, offset_bytes, before, after).get_single_element()
+        paths, sizes = self._index_files
+        # Read these offsets alone: to TensorFlow they are one record between a header and a footer.
+        path, size = tf.gather(tf.constant(paths), run.file), tf.gather(tf.constant(sizes, tf.int64), run.file)
+        read_bytes, header_bytes = OFFSET_BYTES * (count + 1), HEAD_BYTES + OFFSET_BYTES * run.first_record
+        footer_bytes = size - header_bytes - read_bytes
+        stored = tf.data.FixedLengthRecordDataset(path, read_bytes, header_bytes, footer_bytes).get_single_element()
         offsets = tf.io.decode_raw(stored, tf.int64)
         return offsets - offsets[0]
 
     @functools.cached_property
-    def _indexes(self) -> tuple[tuple[str, ...], tuple[int, ...]]:
-        """Paths of the shards' indexes, and their sizes."""
+    def _index_files(self) -> tuple[tuple[str, ...], tuple[int, ...]]:
+        """Paths of the shards' indexes, and their sizes in bytes."""
         path = self.dataset.path
         storage = storage_for(path)
         sizes = {entry.name: entry.size for entry in storage.list(storage.join(path, INDEX_FOLDER))}
@@ -129,7 +129,7 @@ def open_shards(dataset: Dataset, split: str) -> SplitFiles:
 
 
 def check_shards(dataset: Dataset, split: str) -> None:
-    """Check that the shards of a split exist and have their sizes, and their checksums where the storage lists them.
+    """Check that the shards of a split have the sizes of the manifest, and its checksums if the storage lists checksums.
 
     Raises:
         DatasetError: the split has no shards, or one is missing.
@@ -142,20 +142,27 @@ def check_shards(dataset: Dataset, split: str) -> None:
 
 
 def _pick_buffer_bytes(run: Run) -> tf.Tensor:
-    """Return the bytes that are read at a time of a run of TFRecords."""
+    """Return the bytes that are read at a time of a run of TFRecords, int64 scalar."""
     if not run.is_remote:
         return tf.clip_by_value(run.size, _LEAST_BYTES, _MOST_BYTES)
-    # Before a run inside a file, TensorFlow reads the byte before it. Equal reads of at most _STEP_BYTES follow: the last one
+    # Before a run inside a file, TensorFlow reads the byte before it. Equal reads of at most _REMOTE_BYTES follow: the last one
     # ends with the run, so that no block after it is fetched.
-    reads = (run.size + _STEP_BYTES - 1) // _STEP_BYTES
+    reads = (run.size + _REMOTE_BYTES - 1) // _REMOTE_BYTES
     exact = run.exact_bytes(run.file_bytes - run.size)
     return tf.where(tf.equal(run.offset, 0), exact, (run.size + reads - 1) // reads)
 
 
 def _unpack(blocks: tf.Tensor, offsets: tf.Tensor) -> tf.Tensor:
-    """Return the records of compressed blocks, string [n], from their offsets and the last one's end, int64 [n + 1]."""
+    """Return the records of compressed blocks, string [n].
+
+    Args:
+        blocks: neighbouring gzip blocks, string scalar.
+        offsets: offsets of the records in the unpacked blocks, and the end of the last one: int64 [n + 1].
+
+    Fails at run time with `tf.errors.InvalidArgumentError` if the records are not at these offsets.
+    """
     unpacked = tf.io.decode_compressed(blocks, "GZIP")
-    # gzip's checksum says that the block is whole; each record's header, that the index knows where it begins and ends.
+    # gzip's checksum protects the blocks; the length in each record's header shows whether the index has the right offsets.
     unpacked = ensure(unpacked, offsets[-1] <= tf.cast(tf.strings.length(unpacked), tf.int64), OTHER_RECORDS)
     begins, sizes = offsets[:-1], offsets[1:] - offsets[:-1] - FRAME_BYTES
     lengths = tf.fill(tf.shape(begins), tf.constant(LENGTH_BYTES, tf.int64))

@@ -60,13 +60,13 @@ class TextLines(SplitFiles):
 
     @staticmethod
     def scan(description: TextLineFiles, file: Entry) -> Offsets:
-        """Return where the lines of a file begin; every byte is read."""
-        return line_offsets(file, description.skip_lines)
+        """Return where the lines of a file begin, by reading every byte; see `SplitFiles.scan`."""
+        return find_line_offsets(file, description.skip_lines)
 
     def fields(
         self, columns: FeatureOptions, *, image_size: tuple[int, int] | None = None, sequences: Tokens, **_: Any
     ) -> Fields:
-        """Return the line, the only feature."""
+        """Return the field of the line; UsageError if an option asks for another feature."""
         (line,) = self.description.features
         if columns.features not in (None, line.name):
             raise FeatureError(
@@ -83,23 +83,24 @@ class TextLines(SplitFiles):
         return tf.data.Dataset.from_tensor_slices(lines[run.skipped : run.skipped + run.count])
 
 
-def line_offsets(file: Entry, skip_lines: int, read_bytes: int = _READ_BYTES) -> Offsets:
+def find_line_offsets(file: Entry, skip_lines: int, read_bytes: int = _READ_BYTES) -> Offsets:
     """Return the begins of a text file's lines after the skipped ones, and the end of the last one: int64 [lines + 1].
 
     Raises:
         CorruptionError: the file is compressed, or shorter than it was when it was listed.
     """
-    parts = [np.zeros(1, np.int64)]
+    begins = [np.zeros(1, np.int64)]
     offset = 0
     while offset < file.size:
-        data = storage_for(file.path).read_range(file.path, offset, min(read_bytes, file.size - offset))
-        if not data:
+        chunk = storage_for(file.path).read_range(file.path, offset, min(read_bytes, file.size - offset))
+        if not chunk:
             raise CorruptionError(file.path, offset, f"the file ends here, and had {file.size} bytes before")
-        if offset == 0 and data.startswith(GZIP_MAGIC):
+        if offset == 0 and chunk.startswith(GZIP_MAGIC):
             raise CorruptionError(file.path, 0, "the file is compressed, and has no lines. Unpack it with gunzip.")
-        parts.append(offset + 1 + np.flatnonzero(np.frombuffer(data, np.uint8) == ord("\n")))
-        offset += len(data)
-    offsets = np.concatenate(parts)
+        begins.append(offset + 1 + np.flatnonzero(np.frombuffer(chunk, np.uint8) == ord("\n")))
+        offset += len(chunk)
+    offsets = np.concatenate(begins)
+    # The last line may have no line break.
     if offsets[-1] < file.size:
         offsets = np.append(offsets, file.size)
     return offsets[min(skip_lines, len(offsets) - 1) :]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Callable
-from typing import Any
 
 import tensorflow as tf
 
@@ -33,8 +32,8 @@ class Records:
     Args:
         request: the fields and options to feed them with.
         stored: the records as stored.
-        plan: plan of reading them.
-        cache: cache that keeps them.
+        plan: plan of reading the records.
+        cache: cache that keeps the records.
 
     Attributes:
         stored: the records as stored.
@@ -61,7 +60,7 @@ class Records:
         """
         files, options = request.files, request.options
         plan = plan_reading(files.dataset, files.split, options.reading)
-        # With buckets, "auto" is none.
+        # With buckets, `Options` allows only False and "auto", which then caches nothing.
         cache_option = options.cache if options.tokens.buckets is None else False
         cache = choose_cache(cache_option, request, plan)
         records = cls(request, StoredRecords(files, request.fields), plan, cache)
@@ -73,9 +72,9 @@ class Records:
         """Return a subset of these records.
 
         Args:
-            request: the fields and options to feed them with: fields may differ in length, and options in seed and epochs.
+            request: the fields and options to feed the subset with: fields may differ in length, and options in seed and epochs.
             ids: record numbers among these records, int64 [n], ascending.
-            is_cached: whether they use the cache of these records.
+            is_cached: whether the subset uses the cache of these records.
         """
         stored, plan = self.stored.part(ids, request.fields), self.plan.part(ids)
         return Records(request, stored, plan, self._cache if is_cached else Cache())
@@ -90,21 +89,22 @@ class Records:
         """Fields that are read of each record."""
         return self._request.fields
 
-    def order(self, total: int) -> Order:
-        """Return the order of the records in global batches of `total` rows."""
+    def order(self, batch_size: int) -> Order:
+        """Return the order of the records in global batches of `batch_size` rows."""
         if not self._options.training:
-            return EvaluationOrder(self.plan.chunks, total)
+            return EvaluationOrder(self.plan.chunks, batch_size)
         if not self._options.shuffles:
-            return SequentialOrder(self.plan.chunks, total)
+            return SequentialOrder(self.plan.chunks, batch_size)
         window, seed = self.window.records, operator.index(self._options.seed)
         if self.window.has_all:
-            return TrainingOrder.make(Chunks.cut([self.count], 1), total, window, seed)
-        return self.plan.make_shuffled_order(total, window, seed)
+            # Records in memory need no chunks: each is permuted alone.
+            return TrainingOrder.make(Chunks.cut([self.count], 1), batch_size, window, seed)
+        return self.plan.make_shuffled_order(batch_size, window, seed)
 
     def batches(self, order: Order, rows: Rows, start_step: int) -> tf.data.Dataset:
         """Return the host's rows from a step on: a dataset of (columns, extras), with `rows.batch_size` rows each.
 
-        Columns are tensors [n, *field.shape] by the full names of features; `Order.batches` has the extras.
+        Columns are tensors [n, *field.shape] by the full names of features; `Order.batches` describes the extras.
         """
         seed = operator.index(self._options.seed) if self._options.draws else None
         dataset = order.batches(self._open_ranges(order, rows), HostPart(rows, start_step, seed))
@@ -115,8 +115,8 @@ class Records:
 
     def one_pass(self, batch_size: int) -> tf.data.Dataset:
         """Return a dataset of all stored records in order, string [batch_size]; pads the last batch with the last record."""
-        order, rows = EvaluationOrder(self.plan.chunks, batch_size), Rows(batch_size, batch_size, 0, batch_size)
-        return order.one_pass(FileRanges(self.stored, self.plan, is_decoded=False), HostPart(rows, 0))
+        order, part = EvaluationOrder(self.plan.chunks, batch_size), HostPart(Rows.all(batch_size), start_step=0)
+        return order.one_pass(FileRanges(self.stored, self.plan, is_decoded=False), part)
 
     def read_counts(self, reads: int | None = None) -> tf.data.Dataset:
         """Return an endless dataset that reads all records in order; its elements are the number of records of each read.
@@ -125,9 +125,9 @@ class Records:
             reads: number of concurrent reads; None for as many as in feeding.
         """
         chunks, ranges = self.plan.chunks, FileRanges(self.stored, self.plan, is_decoded=False)
-        read = ranges.load(chunks.firsts)
+        load = ranges.load(chunks.firsts)
         bounds = tf.data.Dataset.from_tensor_slices((chunks.firsts, chunks.stops)).repeat()
-        return ranges.read(bounds, lambda first, stop: tf.size(read(first, stop)), reads)
+        return ranges.read(bounds, lambda first, stop: tf.size(load(first, stop)), reads)
 
     @property
     def _is_decoded(self) -> bool:
@@ -146,34 +146,36 @@ class Records:
         if self._options.shuffles:
             files = self._request.files
             self.window.check_streams(rows, f"{files.dataset.path} ({files.split})")
-        return FileRanges(self._readable_records, self.plan, self._is_decoded, self._cache.keep(self.plan, order, rows))
+        return self._open_file_ranges(order, rows)
+
+    def _open_file_ranges(self, order: Order, rows: Rows) -> FileRanges:
+        """Return the ranges from which an order reads a host's records, through the cache."""
+        keep = self._cache.keep(self.plan, order, rows)
+        return FileRanges(self._readable_records, self.plan, self._is_decoded, keep)
 
     def _read_all(self) -> tf.data.Dataset:
         """Return a dataset of one element, all records, which it keeps in memory."""
-        order, rows = EvaluationOrder(self.plan.chunks, self.count), Rows(self.count, self.count, 0, self.count)
-        keep = self._cache.keep(self.plan, order, rows)
-        return order.one_pass(
-            FileRanges(self._readable_records, self.plan, self._is_decoded, keep), HostPart(rows, 0)
-        ).cache()
+        order, rows = EvaluationOrder(self.plan.chunks, self.count), Rows.all(self.count)
+        return order.one_pass(self._open_file_ranges(order, rows), HostPart(rows, start_step=0)).cache()
 
 
 class _MemoryDatasets:
     """Records in memory, kept between calls, so that a trainer that makes its dataset in every round decodes once."""
 
     def __init__(self) -> None:
-        # Keyed by device: under some strategies it belongs to another host.
+        # By device: under some strategies, a device belongs to another host.
         self._datasets: dict[str, tf.data.Dataset] = {}
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         """Omit the records: another process reads them again."""
         return {"_datasets": {}}
 
     def get(self, make: Callable[[], tf.data.Dataset]) -> tf.data.Dataset:
-        """Return the dataset of this device, which the first call makes."""
-        # Eager tensors cannot be used in a graph.
-        device = tf.zeros([]).device if tf.executing_eagerly() else None
-        if device is None:
+        """Return the dataset of this device, which the first call makes; in a graph, where nothing is kept, a new one."""
+        # The tensors of a kept dataset are eager, which a graph cannot use.
+        if not tf.executing_eagerly():
             return make()
+        device = tf.zeros([]).device
         if device not in self._datasets:
             self._datasets[device] = make()
         return self._datasets[device]

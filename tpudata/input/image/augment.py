@@ -14,7 +14,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import tensorflow as tf
 
@@ -31,8 +31,8 @@ class RandAugment:
     """`layers` operations on each image, one after the other, each drawn from `OPERATIONS` with equal chance.
 
     At magnitude 0, the operations that have a strength leave the image as it is; at 10 they are as strong as AutoAugment's
-    strongest. In between they grow in proportion. (In tensorflow/tpu's code some are weaker at 10 than at 0: solarize there is
-    nothing at 10, color fades at 0.)
+    strongest. In between they grow in proportion. (In tensorflow/tpu's code some are weaker at 10 than at 0: there solarize does
+    nothing at 10, and color fades at 0.)
 
     Attributes:
         layers: operations on each image.
@@ -67,7 +67,8 @@ class Draw(NamedTuple):
     centre: tf.Tensor
 
 
-# Strength 1 is magnitude 10. Lengths are shares of the image's side: 100 and 80 pixels of 224, as in tensorflow/tpu.
+# Changes at strength 1, which is magnitude 10. Lengths are shares of the image's side: 100 and 80 pixels of 224, as in
+# tensorflow/tpu.
 _DEGREES = 30.0
 _SLOPE = 0.3
 _SHIFT = 100 / 224
@@ -78,28 +79,35 @@ _FACTOR = 0.9
 
 
 class Operation(Protocol):
-    """Operation on an image; those of `MOVES` take the value of pixels from outside of it, too."""
+    """Operation on an image."""
 
     def __call__(self, image: tf.Tensor, strength: float, draw: Draw, fill: int = ops.FILL) -> tf.Tensor:
-        """Return the changed image."""
+        """Return the changed image.
+
+        Args:
+            image: uint8 [height, width, 3], of static shape. The operations of `MOVES` also take label maps and masks.
+            strength: strength, from 0 to 1.
+            draw: randomness.
+            fill: value of the pixels that an operation of `MOVES` brings in from outside of the image.
+        """
 
 
-# Operations that move pixels, and with them those of label maps: where the pixels come from.
+# Operations that move the pixels of an image and of its label maps, each as a function that returns the sources of the pixels.
 MOVES: Mapping[str, Callable[[tf.Tensor, float, Draw], ops.PixelSources]] = {
-    "rotate": lambda image, strength, draw: ops.rotation(image, draw.sign * (_DEGREES * strength)),
-    "shear_x": lambda image, strength, draw: ops.x_shear(image, draw.sign * (_SLOPE * strength)),
-    "shear_y": lambda image, strength, draw: ops.y_shear(image, draw.sign * (_SLOPE * strength)),
-    "translate_x": lambda image, strength, draw: ops.x_translation(
-        image, draw.sign * _count_pixels(_SHIFT * strength, image, 1)
+    "rotate": lambda image, strength, draw: ops.make_rotation(image, draw.sign * (_DEGREES * strength)),
+    "shear_x": lambda _, strength, draw: ops.make_x_shear(draw.sign * (_SLOPE * strength)),
+    "shear_y": lambda _, strength, draw: ops.make_y_shear(draw.sign * (_SLOPE * strength)),
+    "translate_x": lambda image, strength, draw: ops.make_x_translation(
+        draw.sign * _count_pixels(_SHIFT * strength, image, axis=1)
     ),
-    "translate_y": lambda image, strength, draw: ops.y_translation(
-        image, draw.sign * _count_pixels(_SHIFT * strength, image, 0)
+    "translate_y": lambda image, strength, draw: ops.make_y_translation(
+        draw.sign * _count_pixels(_SHIFT * strength, image, axis=0)
     ),
 }
 
 
 def _make_move(name: str) -> Operation:
-    """Return the operation that moves pixels."""
+    """Return an operation of `MOVES`."""
 
     def move_image(image: tf.Tensor, strength: float, draw: Draw, fill: int = ops.FILL) -> tf.Tensor:
         return ops.transform(image, MOVES[name](image, strength, draw), fill)
@@ -124,27 +132,9 @@ OPERATIONS: Mapping[str, Operation] = {
     "translate_x": _make_move("translate_x"),
     "translate_y": _make_move("translate_y"),
     "cutout": lambda image, strength, draw, *_: ops.cutout(
-        image, _count_pixels(_HOLE * strength, image, 0), _find_centre(draw, image)
+        image, _count_pixels(_HOLE * strength, image, axis=0), _find_centre(draw, image)
     ),
 }
-
-
-def rand_augment(image: tf.Tensor, options: RandAugment, seed: tf.Tensor) -> tf.Tensor:
-    """Augment one image.
-
-    Args:
-        image: uint8 [height, width, 3], of static shape.
-        options: number and strength of operations.
-        seed: int32 [2]: the same seed gives the same operations. It is best another one than the crop's: one of
-            `tf.random.split`.
-
-    Returns:
-        uint8 [height, width, 3].
-
-    Raises:
-        UsageError: the image is of another dtype or shape.
-    """
-    return augment_with_maps(image, (), options, seed).image
 
 
 class AugmentedImage(NamedTuple):
@@ -163,23 +153,23 @@ class AugmentedImage(NamedTuple):
     moves: tuple[tf.Tensor, ...]
 
 
-def augment_with_maps(
+def augment_image(
     image: tf.Tensor,
-    maps: Sequence[tf.Tensor],
     options: RandAugment,
     seed: tf.Tensor,
     *,
+    maps: Sequence[tf.Tensor] = (),
     masks: Sequence[tf.Tensor] = (),
     tracks_moves: bool = False,
 ) -> AugmentedImage:
-    """Return the result of `rand_augment`, and the image's label maps and masks, moved as its pixels are.
+    """Augment one image, and move its label maps and masks with its pixels.
 
     Args:
         image: uint8 [height, width, 3], of static shape.
-        maps: integers [height, width, 1], of the image's height and width.
         options: number and strength of operations.
-        seed: int32 [2].
-        masks: uint8 [entries, height, width], of the image's height and width, 0 outside.
+        seed: int32 [2]: the same seed gives the same operations. It differs from the crop's, so that the draws are unrelated.
+        maps: its label maps: integers [height, width, 1], of its height and width.
+        masks: lists of masks of its objects: uint8 [entries, height, width], of its height and width, 0 outside.
         tracks_moves: whether to return the moves.
 
     Raises:
@@ -191,18 +181,20 @@ def augment_with_maps(
             " Crop or resize colour images first, and omit RandAugment for others."
         )
     # The masks of a list are channels of one tensor, and so move together.
-    tensors, moves = [image, *maps, *(tf.transpose(mask_list, (1, 2, 0)) for mask_list in masks)], list[tf.Tensor]()
+    tensors = [image, *maps, *(tf.transpose(mask_list, (1, 2, 0)) for mask_list in masks)]
+    moves: list[tf.Tensor] = []
     fills = [options.map_fill] * len(maps) + [0] * len(masks)
     branches = _trace_branches(tensors, fills, options, tracks_moves=tracks_moves)
     move_specs = [tf.TensorSpec((2, 3), tf.float32)] if tracks_moves else []
-    uniform = tf.random.stateless_uniform([options.layers, 4], seed)
+    # Draws of a layer: the operation, its sign, and the y and x of its centre.
+    draws = tf.random.stateless_uniform([options.layers, 4], seed)
     for layer in range(options.layers):
-        draws = uniform[layer]
+        operation, sign, centre = draws[layer, 0], tf.where(draws[layer, 1] < 0.5, 1.0, -1.0), draws[layer, 2:]
         # Not tf.switch_case, which puts the nodes of all operations into the graph of every layer, and visits them all.
         case_results = tf.raw_ops.StatelessCase(
             # float32 below 1 times 16 is exact, so never 16.
-            branch_index=tf.cast(draws[0] * len(OPERATIONS), tf.int32),
-            input=[*tensors, tf.where(draws[1] < 0.5, 1.0, -1.0), draws[2:]],
+            branch_index=tf.cast(operation * len(OPERATIONS), tf.int32),
+            input=[*tensors, sign, centre],
             Tout=[tensor.dtype for tensor in (*tensors, *move_specs)],
             branches=branches,
             output_shapes=[tensor.shape for tensor in (*tensors, *move_specs)],
@@ -215,25 +207,25 @@ def augment_with_maps(
 
 def _trace_branches(
     tensors: Sequence[tf.Tensor], fills: Sequence[int], options: RandAugment, *, tracks_moves: bool
-) -> list[Any]:
-    """Return a function of (image, *maps, sign, centre) for each operation; it returns the image, the maps and the move.
+) -> list[tf.types.experimental.ConcreteFunction]:
+    """Return a function of (image, *maps, sign, centre) for each operation; it returns [image, *maps], and the move if tracked.
 
     Args:
-        tensors: the image, and its maps.
+        tensors: the image, and its maps; masks are maps here.
         fills: for each map the value of pixels from outside of it.
         options: number and strength of operations.
         tracks_moves: whether the functions return the move.
     """
     strength = options.magnitude / MAX_MAGNITUDE
 
-    def trace(name: str, operation: Operation) -> Any:
+    def trace(name: str, operation: Operation) -> tf.types.experimental.ConcreteFunction:
         def change(image: tf.Tensor, *maps_and_draw: tf.Tensor) -> list[tf.Tensor]:
             *maps, sign, centre = maps_and_draw
             draw = Draw(sign, centre)
             if name in MOVES:
                 maps = [operation(label_map, strength, draw, fill) for label_map, fill in zip(maps, fills, strict=True)]
-            transform = [_find_move(name, image, strength, draw)] if tracks_moves else []
-            return [operation(image, strength, draw), *maps, *transform]
+            moves = [_find_move(name, image, strength, draw)] if tracks_moves else []
+            return [operation(image, strength, draw), *maps, *moves]
 
         return tf.function(change, autograph=False).get_concrete_function(
             *(tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in tensors),
@@ -245,17 +237,19 @@ def _trace_branches(
 
 
 def _find_move(name: str, image: tf.Tensor, strength: float, draw: Draw) -> tf.Tensor:
-    """Return the move of an operation."""
+    """Return the move of an operation, float32 [2, 3]: the identity unless it is one of `MOVES`."""
     if name not in MOVES:
         return tf.constant(IDENTITY)
     sources = MOVES[name](image, strength, draw)
     return compute_source_transform(*sources, *image.shape[:2])
 
 
-def _count_pixels(share: float, image: tf.Tensor, axis: int) -> int:
+def _count_pixels(share: float, image: tf.Tensor, *, axis: int) -> int:
+    """Return a share of a side of the image in pixels, rounded."""
     side: int = image.shape[axis]
     return math.floor(share * side + 0.5)
 
 
 def _find_centre(draw: Draw, image: tf.Tensor) -> tf.Tensor:
+    """Return the pixel of the drawn centre, int32 [2], y and x."""
     return tf.cast(draw.centre * tf.constant(image.shape.as_list()[:2], tf.float32), tf.int32)

@@ -2,19 +2,19 @@
 
 All take uint8 [height, width, 3] of static shape and return the same. They draw nothing: random values are arguments.
 Arithmetic is Pillow's: float32 blends cut to uint8, tables over histograms, and transforms by the nearest pixel in 16.16 fixed
-point, whose uncovered corners are filled with `fill`, by default grey (128, 128, 128). Transforms take integers of any number of
-channels.
+point. `transform` rotates, shears or translates by the sources that a `make_` function returns; it takes integers of any number of
+channels, and fills uncovered corners, by default with grey (128, 128, 128).
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import tensorflow as tf
 
+from tpudata.tensor_types import Scalar
+
 FILL = 128
-# A scalar: a Python number, or a tensor if it is drawn.
-Scalar = Any
 
 
 class PixelSources(NamedTuple):
@@ -44,8 +44,8 @@ def solarize(image: tf.Tensor, threshold: int) -> tf.Tensor:
     if threshold > 255:
         return image
     # A product, as tf.where takes five times as long; 255 - v has the bits of v turned over.
-    turned = 255 * tf.cast(image >= tf.constant(threshold, tf.uint8), tf.uint8)
-    return tf.bitwise.bitwise_xor(image, turned)
+    inverted_bits = 255 * tf.cast(image >= tf.constant(threshold, tf.uint8), tf.uint8)
+    return tf.bitwise.bitwise_xor(image, inverted_bits)
 
 
 def solarize_add(image: tf.Tensor, addition: int) -> tf.Tensor:
@@ -55,10 +55,10 @@ def solarize_add(image: tf.Tensor, addition: int) -> tf.Tensor:
 
 def autocontrast(image: tf.Tensor) -> tf.Tensor:
     """Stretch each channel's values to 0 to 255; a channel of one value stays."""
-    present = _count_values(image) > 0
+    occurs = _count_values(image) > 0
     values = tf.range(256, dtype=tf.float64)
-    low = tf.reduce_min(tf.where(present, values, 255.0), axis=1, keepdims=True)
-    high = tf.reduce_max(tf.where(present, values, 0.0), axis=1, keepdims=True)
+    low = tf.reduce_min(tf.where(occurs, values, 255.0), axis=1, keepdims=True)
+    high = tf.reduce_max(tf.where(occurs, values, 0.0), axis=1, keepdims=True)
     scale = 255.0 / tf.maximum(high - low, 1.0)
     stretched = tf.clip_by_value(tf.cast(values * scale - low * scale, tf.int32), 0, 255)
     return _look_up(image, tf.where(high > low, stretched, tf.range(256)))
@@ -77,12 +77,12 @@ def equalize(image: tf.Tensor) -> tf.Tensor:
 
 
 def color(image: tf.Tensor, factor: Scalar) -> tf.Tensor:
-    """Blend with its grey: 0 is grey, 1 the image, 2 twice as colourful."""
+    """Blend the image with its grey version: factor 0 gives grey, 1 the image, 2 twice its colour."""
     return _blend(_convert_to_grey(image), image, factor)
 
 
 def contrast(image: tf.Tensor, factor: Scalar) -> tf.Tensor:
-    """Blend with its mean grey: 0 is flat, 1 the image, 2 twice the contrast."""
+    """Blend the image with its mean grey: factor 0 gives that grey, 1 the image, 2 twice the contrast."""
     values = image.shape[0] * image.shape[1] * 3
     total = tf.reduce_sum(tf.cast(_convert_to_grey(image), tf.int64))
     mean = (2 * total + values) // (2 * values)  # Rounded, half up.
@@ -90,75 +90,51 @@ def contrast(image: tf.Tensor, factor: Scalar) -> tf.Tensor:
 
 
 def brightness(image: tf.Tensor, factor: Scalar) -> tf.Tensor:
-    """Blend with black: 0 is black, 1 the image, 2 twice as bright."""
+    """Blend the image with black: factor 0 gives black, 1 the image, 2 twice the brightness."""
     return _blend(tf.constant(0.0), image, factor)
 
 
 def sharpness(image: tf.Tensor, factor: Scalar) -> tf.Tensor:
-    """Blend with a smoothed image: 0 is smooth, 1 the image, 2 sharper. The outermost pixels stay."""
+    """Blend the image with a smoothed one: factor 0 gives that one, 1 the image, 2 a sharper one. The outermost pixels stay."""
     height, width = image.shape[:2]
     if height < 3 or width < 3:
         return image
     values = tf.cast(image, tf.float32)
     rows = values[:-2] + values[1:-1] + values[2:]
-    around = rows[:, :-2] + rows[:, 1:-1] + rows[:, 2:]
+    neighbourhood = rows[:, :-2] + rows[:, 1:-1] + rows[:, 2:]
     inner = values[1:-1, 1:-1]
-    smooth = tf.floor((around + 4.0 * inner) / 13.0 + 0.5)
-    # The border's smoothed value is its own.
+    # Pillow's filter SMOOTH: the pixel has the weight 5 of 13, and each of its 8 neighbours 1.
+    smooth = tf.floor((neighbourhood + 4.0 * inner) / 13.0 + 0.5)
+    # The border is not smoothed.
     change = tf.pad(smooth - inner, ((1, 1), (1, 1), (0, 0)))
     return _blend(values + change, image, factor)
 
 
-def rotate(image: tf.Tensor, degrees: Scalar, fill: int = FILL) -> tf.Tensor:
-    """Rotate the image about its centre, counterclockwise."""
-    return transform(image, rotation(image, degrees), fill)
-
-
-def shear_x(image: tf.Tensor, slope: Scalar, fill: int = FILL) -> tf.Tensor:
-    """Move each row to the left by `slope` times its y."""
-    return transform(image, x_shear(image, slope), fill)
-
-
-def shear_y(image: tf.Tensor, slope: Scalar, fill: int = FILL) -> tf.Tensor:
-    """Move each column up by `slope` times its x."""
-    return transform(image, y_shear(image, slope), fill)
-
-
-def translate_x(image: tf.Tensor, pixels: Scalar, fill: int = FILL) -> tf.Tensor:
-    """Move the image to the left."""
-    return transform(image, x_translation(image, pixels), fill)
-
-
-def translate_y(image: tf.Tensor, pixels: Scalar, fill: int = FILL) -> tf.Tensor:
-    """Move the image up."""
-    return transform(image, y_translation(image, pixels), fill)
-
-
-def rotation(image: tf.Tensor, degrees: Scalar) -> PixelSources:
-    """Return where the pixels of `rotate` come from."""
+def make_rotation(image: tf.Tensor, degrees: Scalar) -> PixelSources:
+    """Return the sources of pixels that rotate the image about its centre, counterclockwise."""
     angle = -tf.cast(degrees, tf.float64) * (3.141592653589793 / 180.0)
     cos, sin = tf.cos(angle), tf.sin(angle)
     x, y = image.shape[1] / 2.0, image.shape[0] / 2.0
     return PixelSources((cos, sin, x - cos * x - sin * y), (-sin, cos, y + sin * x - cos * y))
 
 
-def x_shear(_: tf.Tensor, slope: Scalar) -> PixelSources:
-    """Return where the pixels of `shear_x` come from."""
+def make_x_shear(slope: Scalar) -> PixelSources:
+    """Return the sources of pixels that move each row to the left by `slope` times its y."""
     return PixelSources((1.0, slope, 0.0), (0.0, 1.0, 0.0))
 
 
-def y_shear(_: tf.Tensor, slope: Scalar) -> PixelSources:
-    """Return where the pixels of `shear_y` come from."""
+def make_y_shear(slope: Scalar) -> PixelSources:
+    """Return the sources of pixels that move each column up by `slope` times its x."""
     return PixelSources((1.0, 0.0, 0.0), (slope, 1.0, 0.0))
 
 
-def x_translation(_: tf.Tensor, pixels: Scalar) -> PixelSources:
-    """Return where the pixels of `translate_x` come from."""
+def make_x_translation(pixels: Scalar) -> PixelSources:
+    """Return the sources of pixels that move the image to the left."""
     return PixelSources((1.0, 0.0, pixels), (0.0, 1.0, 0.0))
 
 
-def y_translation(_: tf.Tensor, pixels: Scalar) -> PixelSources:
-    """Return where the pixels of `translate_y` come from."""
+def make_y_translation(pixels: Scalar) -> PixelSources:
+    """Return the sources of pixels that move the image up."""
     return PixelSources((1.0, 0.0, 0.0), (0.0, 1.0, pixels))
 
 
@@ -173,10 +149,10 @@ def cutout(image: tf.Tensor, side: int, centre: tf.Tensor) -> tf.Tensor:
     height, width = image.shape[:2]
     y = tf.range(height) - (centre[0] - side // 2)
     x = tf.repeat(tf.range(width), 3) - (centre[1] - side // 2)
-    rows, columns = (tf.cast((span >= 0) & (span < side), tf.uint8) for span in (y, x))
+    rows, columns = (tf.cast((offset >= 0) & (offset < side), tf.uint8) for offset in (y, x))
     hole = rows[:, tf.newaxis] * columns
     flat = tf.reshape(image, (height, width * 3))
-    # Modulo 256: the value plus what it lacks of the fill.
+    # In the hole, value + (FILL - value) = FILL; uint8 wraps around where the difference is negative.
     return tf.reshape(flat + hole * (FILL - flat), image.shape)
 
 
@@ -188,7 +164,7 @@ def _blend(background: tf.Tensor, image: tf.Tensor, factor: Scalar) -> tf.Tensor
 
 
 def _convert_to_grey(image: tf.Tensor) -> tf.Tensor:
-    """Return float32 [height, width, 3]: ITU-R 601 luma in 16 bits, as Pillow's mode L, three times.
+    """Return float32 [height, width, 3]: in all channels the ITU-R 601 luma, in 16 bits as Pillow's mode L computes it.
 
     Weights and sums are whole numbers below 2**24, which float32 holds exactly.
     """
@@ -218,7 +194,7 @@ def _look_up(image: tf.Tensor, table: tf.Tensor) -> tf.Tensor:
 
 
 def transform(image: tf.Tensor, sources: PixelSources, fill: int = FILL) -> tf.Tensor:
-    """Return the image with each pixel taken from its source; `fill` where that lies outside."""
+    """Return the image with each pixel taken from its source, or `fill` if that lies outside of the image."""
     height, width, channels = image.shape
     x, y = _find_source(sources.x_of, height, width), _find_source(sources.y_of, height, width)
     inside = (x >= 0) & (x < width) & (y >= 0) & (y < height)
@@ -230,7 +206,7 @@ def transform(image: tf.Tensor, sources: PixelSources, fill: int = FILL) -> tf.T
 
 
 def _find_source(coefficients: tuple[Scalar, ...], height: int, width: int) -> tf.Tensor:
-    """Return int32 [height, width]: the coordinate that each pixel comes from."""
+    """Return the x or the y that each pixel comes from, int32 [height, width], from the coefficients of `PixelSources`."""
     a, b, c = (tf.cast(coefficient, tf.float64) for coefficient in coefficients)
     start, per_x, per_y = (
         tf.cast(tf.floor(coefficient * 65536.0 + 0.5), tf.int32) for coefficient in (c + 0.5 * a + 0.5 * b, a, b)

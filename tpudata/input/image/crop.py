@@ -1,7 +1,7 @@
 """Crops of images: their options, and their position in an image.
 
 The training crop is that of Inception and ResNet, as tensorflow/tpu's resnet_preprocessing takes it: a random window, resized to a
-square, and flipped in half of the cases. The evaluation crop is the middle. `decode_crop` decodes them.
+square, and flipped in half of the cases. The evaluation crop is the middle. `decode_crop` decodes both.
 
 Nothing here keeps state: the same size and seed give the same window.
 """
@@ -21,7 +21,8 @@ Method = Literal["bilinear", "bicubic"]
 
 # The middle, if no window is found: 224 of 256 pixels, as in resnet_preprocessing's evaluation crop.
 CENTRE_FRACTION = 0.875
-_PIXELS_MAX = 1 << 14
+# Largest side of a crop in pixels, as for `Images.size`.
+_MAX_SIZE = 1 << 14
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,8 +92,8 @@ class CentreCrop:
         check("CentreCrop.fraction", self.fraction, is_fraction, "a number above 0 and up to 1")
 
 
-def crop_window(shape: tf.Tensor, options: TrainCrop | CentreCrop, seed: tf.Tensor | None = None) -> tf.Tensor:
-    """Return the position of an image's crop.
+def find_crop(shape: tf.Tensor, options: TrainCrop | CentreCrop, seed: tf.Tensor | None = None) -> tf.Tensor:
+    """Return the window of an image's crop.
 
     Args:
         shape: int32 [3], the image's height, width and channels.
@@ -107,39 +108,40 @@ def crop_window(shape: tf.Tensor, options: TrainCrop | CentreCrop, seed: tf.Tens
     """
     if isinstance(options, CentreCrop):
         return _find_centre(shape, options.fraction)
-    seed, _ = _split_seed(seed)
+    window_seed, _ = _split_seed(seed)
     begin, size, _ = tf.image.stateless_sample_distorted_bounding_box(
         shape,
         bounding_boxes=tf.zeros([1, 0, 4]),
-        seed=seed,
+        seed=window_seed,
         min_object_covered=0.0,
         aspect_ratio_range=options.ratio,
         area_range=options.area,
         max_attempts=options.attempts,
         use_image_if_no_bounding_boxes=True,
     )
-    whole = tf.reduce_all(tf.equal(size[:2], shape[:2]))
+    # TensorFlow returns the whole image if no attempt fits.
+    is_whole = tf.reduce_all(tf.equal(size[:2], shape[:2]))
     drawn = tf.concat([begin[:2], size[:2]], axis=0)
-    return tf.where(whole, _find_centre(shape, CENTRE_FRACTION), drawn)
+    return tf.where(is_whole, _find_centre(shape, CENTRE_FRACTION), drawn)
 
 
-def crop_flips(options: TrainCrop | CentreCrop, seed: tf.Tensor | None) -> tf.Tensor:
-    """Return whether the crop is mirrored: bool, scalar; arguments as for `crop_window`."""
+def draw_flip(options: TrainCrop | CentreCrop, seed: tf.Tensor | None) -> tf.Tensor:
+    """Return whether the crop is mirrored: bool, scalar; arguments as for `find_crop`."""
     if isinstance(options, CentreCrop) or not options.flip:
         return tf.constant(False)
-    _, seed = _split_seed(seed)
-    return tf.random.stateless_uniform([], seed) < 0.5
+    _, flip_seed = _split_seed(seed)
+    return tf.random.stateless_uniform([], flip_seed) < 0.5
 
 
 def _find_centre(shape: tf.Tensor, fraction: float) -> tf.Tensor:
-    """Return the middle square; if it cannot be exact, it lies half a pixel down and to the right."""
+    """Return the middle square, int32 [4], as `find_crop`; if it cannot be exact, it lies half a pixel down and to the right."""
     side = tf.cast(fraction * tf.cast(tf.minimum(shape[0], shape[1]), tf.float32), tf.int32)
     side = tf.maximum(side, 1)
     return tf.stack([(shape[0] - side + 1) // 2, (shape[1] - side + 1) // 2, side, side])
 
 
 def _split_seed(seed: tf.Tensor | None) -> tuple[tf.Tensor, tf.Tensor]:
-    """Derive two seeds from one, for the window and for the flip."""
+    """Return (seed of the window, seed of the flip), int32 [2] each; UsageError without a seed."""
     if seed is None:
         raise UsageError("TrainCrop draws its windows from a seed. Pass one: int32 [2].")
     # Not seed + 1: the caller's next record may have that one.
@@ -148,13 +150,13 @@ def _split_seed(seed: tf.Tensor | None) -> tuple[tf.Tensor, tf.Tensor]:
 
 def _check_common(options: TrainCrop | CentreCrop) -> None:
     name = type(options).__name__
-    check_integer(f"{name}.size", options.size, 1, _PIXELS_MAX)
+    check_integer(f"{name}.size", options.size, 1, _MAX_SIZE)
     check_one_of(f"{name}.method", options.method, ("bilinear", "bicubic"))
     check_flag(f"{name}.shrink", options.shrink)
 
 
-def _check_range(name: str, value: tuple[float, float], most: float) -> None:
-    are_numbers = isinstance(value, tuple) and len(value) == 2 and all(map(is_number, value))
-    check(name, value, are_numbers, "a tuple of two numbers, (least, largest)")
+def _check_range(name: str, bounds: tuple[float, float], most: float) -> None:
+    are_numbers = isinstance(bounds, tuple) and len(bounds) == 2 and all(map(is_number, bounds))
+    check(name, bounds, are_numbers, "a tuple of two numbers, (least, largest)")
     limit = "" if math.isinf(most) else f", up to {most:g}"
-    check(name, value, 0 < value[0] <= value[1] <= most, f"numbers above 0{limit}, the smaller one first")
+    check(name, bounds, 0 < bounds[0] <= bounds[1] <= most, f"numbers above 0{limit}, the smaller one first")

@@ -9,17 +9,17 @@ import tensorflow as tf
 
 from tpudata.format import Feature
 from tpudata.input.dataset.fields import Field
-from tpudata.input.decode.decode_crop import CropWindow, crop_map, crop_with_window, decode_with_window
+from tpudata.input.decode.decode_crop import crop_image, crop_map, decode_crop
 from tpudata.input.decode.image import cast_image
 from tpudata.input.decode.label_map import decode_label_map
 from tpudata.input.decode.masks import crop_masks
-from tpudata.input.image.augment import augment_with_maps
+from tpudata.input.image.augment import augment_image
 from tpudata.input.image.normalize import normalize
 from tpudata.input.lists.moves import compute_crop_transform
 from tpudata.input.options.images import Images
 from tpudata.input.order.seeds import AUGMENT_SEED, CROP_SEED, derive_seed
 
-# Label maps of one record by the names that a model is fed: the feature, and its value.
+# Label maps of one record by the names of their columns: the feature, and its value.
 Maps: TypeAlias = Mapping[str, tuple[Feature, tf.Tensor]]
 
 
@@ -44,7 +44,7 @@ class PreparedImage(NamedTuple):
         image: [height, width, channels].
         maps: its label maps by name, integers [height, width, 1].
         masks: the masks of its objects by name, uint8 [entries, height, width].
-        moves: the moves of its pixels, see `tpudata.input.lists.moves`; empty unless they are requested.
+        moves: the moves of its pixels, float32 [2, 3] each, see `tpudata.input.lists.moves`; empty unless they are requested.
         shape: int32 [3], height, width and channels before its crop; None without a crop.
     """
 
@@ -73,13 +73,10 @@ def prepare_image(
         options: options of the steps.
         seed: int32 [2], seed of the record; None if nothing is drawn.
         maps: its label maps: integers [height, width, 1], or strings if there is a crop.
-        masks: the masks of its objects.
+        masks: the masks of its objects, by the names of their columns.
         tracks_moves: whether to return the moves.
-
-    Returns:
-        The image of `options.dtype_name`.
     """
-    moved = {name: map_value for name, (_, map_value) in maps.items()}
+    moved_maps = {name: map_value for name, (_, map_value) in maps.items()}
     moved_masks = {name: mask_list.values for name, mask_list in masks.items()}
     moves: list[tf.Tensor] = []
     shape = None
@@ -88,12 +85,11 @@ def prepare_image(
         is_rounded = options.augment is not None or options.dtype_name == "uint8"
         dtype = tf.uint8 if is_rounded else tf.float32
         crop_seed = derive_seed(seed, CROP_SEED)
-        window: CropWindow
         if image.dtype == tf.string:
-            image, window = decode_with_window(image, channels, options.crop, crop_seed, dtype)
+            image, window = decode_crop(image, channels, options.crop, crop_seed, dtype)
         else:
-            image, window = crop_with_window(image, options.crop, crop_seed, dtype)
-        moved = {
+            image, window = crop_image(image, options.crop, crop_seed, dtype)
+        moved_maps = {
             name: crop_map(decode_label_map(map_value, feature), feature.name, window, options.crop)
             for name, (feature, map_value) in maps.items()
         }
@@ -104,19 +100,18 @@ def prepare_image(
         shape = window.shape
         moves += [compute_crop_transform(*window)] if tracks_moves else []
     if options.augment is not None:
-        seed = derive_seed(seed, AUGMENT_SEED)
-        augmented = augment_with_maps(
+        augmented = augment_image(
             image,
-            tuple(moved.values()),
             options.augment,
-            seed,
+            derive_seed(seed, AUGMENT_SEED),
+            maps=tuple(moved_maps.values()),
             masks=tuple(moved_masks.values()),
             tracks_moves=tracks_moves,
         )
-        image, moved = augmented.image, dict(zip(moved, augmented.maps, strict=True))
+        image, moved_maps = augmented.image, dict(zip(moved_maps, augmented.maps, strict=True))
         moved_masks = dict(zip(moved_masks, augmented.masks, strict=True))
         moves += augmented.moves
-    return PreparedImage(scale_images(image, options), moved, moved_masks, moves, shape)
+    return PreparedImage(scale_images(image, options), moved_maps, moved_masks, moves, shape)
 
 
 def scale_images(images: tf.Tensor, options: Images) -> tf.Tensor:

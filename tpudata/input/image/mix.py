@@ -1,8 +1,8 @@
-"""MixUp and CutMix: each image of a batch mixed with another one of it, and the labels in the same shares.
+"""MixUp and CutMix: each image of a batch is mixed with another image of the batch, and its labels in the same shares.
 
 Both run on whole batches, as the last step before the device. A row's partner is the row before it (the first row's is the
-last), which in a shuffled batch is a random one. Partners are of one batch: with several hosts, of the host's part of the
-global batch, so that pairs, unlike the set of records, depend on the number of hosts.
+last), which in a shuffled batch is a random one. With several hosts, the partner is in the host's part of the global batch, so that
+the pairs, unlike the set of records, depend on the number of hosts.
 
 Labels become shares of classes: float32 [B, classes], for a softmax cross-entropy that takes probabilities; several classes of a
 record and other floats are blended as they are. Label maps get the
@@ -19,6 +19,7 @@ import tensorflow as tf
 from tpudata.checks import check, is_number
 from tpudata.console.tables import count_text
 from tpudata.input.dataset_ops import ensure
+from tpudata.tensor_types import Scalar
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,60 +59,43 @@ class CutMix:
         _check_alpha(self)
 
 
-def mix(
-    images: tf.Tensor, labels: tf.Tensor, classes: int, options: MixUp | CutMix, seed: tf.Tensor
-) -> tuple[tf.Tensor, tf.Tensor]:
-    """Mix a batch.
-
-    Args:
-        images: [B, height, width, channels], static except B. uint8, or floats, normalised or not.
-        labels: integers [B] from 0 to classes - 1, or shares float32 [B, classes]. An integer out of range fails at run time with
-            `tf.errors.InvalidArgumentError`.
-        classes: number of classes.
-        options: options of the mix.
-        seed: int32 [2]: the same seed gives the same shares.
-
-    Returns:
-        Images of the same dtype and shape (uint8 rounded), and float32 [B, classes].
-    """
-    (mixed,), shares = mix_images((images,), options, seed)
-    return mixed, mix_labels(labels, classes, shares)
-
-
 def mix_images(
     images: Sequence[tf.Tensor], options: MixUp | CutMix, seed: tf.Tensor
 ) -> tuple[list[tf.Tensor], tf.Tensor]:
     """Mix the images of a batch.
 
     Args:
-        images: the images, [B, height, width, channels]; with CutMix label maps, too: integers [B, height, width, 1].
+        images: the images, [B, height, width, channels], static except B: uint8, or floats, normalised or not. With CutMix label
+            maps, too: integers [B, height, width, 1].
         options: options of the mix.
-        seed: int32 [2].
+        seed: int32 [2]: the same seed gives the same shares and rectangles.
 
     Returns:
-        The same, mixed; and the share of each row that is its own, float32 [B].
+        The mixed images and maps, of the same dtypes and shapes (integers rounded); and for each row the share of its image before
+        mixing, float32 [B].
     """
-    share_seed, place_seed = tf.unstack(tf.random.split(seed, 2))
-    shares = beta(tf.shape(images[0])[0], options.alpha, share_seed)
+    share_seed, centre_seed = tf.unstack(tf.random.split(seed, 2))
+    shares = draw_beta(tf.shape(images[0])[0], options.alpha, share_seed)
     if isinstance(options, MixUp):
-        return [_blend(values, shares) for values in images], shares
-    return _paste(images, shares, place_seed)
+        return [_blend(batch, shares) for batch in images], shares
+    return _paste(images, shares, centre_seed)
 
 
 def mix_labels(labels: tf.Tensor, classes: int | None, shares: tf.Tensor) -> tf.Tensor:
     """Return the labels of mixed images, float32 [B, classes], or [B, ...] if they are numbers.
 
     Args:
-        labels: as for `mix`; or numbers [B, ...].
+        labels: integers [B] from 0 to classes - 1, or shares float32 [B, classes]; or numbers [B, ...]. An integer out of range
+            fails at run time with `tf.errors.InvalidArgumentError`.
         classes: number of classes; None for numbers.
-        shares: float32 [B].
+        shares: float32 [B], as from `mix_images`.
     """
     soft = tf.cast(labels, tf.float32) if classes is None else _encode_shares(labels, classes)
     weight = tf.reshape(shares, [-1] + [1] * (soft.shape.rank - 1))
     return weight * soft + (1.0 - weight) * _roll_to_partner(soft)
 
 
-def beta(count: tf.Tensor, alpha: float, seed: tf.Tensor) -> tf.Tensor:
+def draw_beta(count: Scalar, alpha: float, seed: tf.Tensor) -> tf.Tensor:
     """Draw numbers from Beta(alpha, alpha): float32 [count]."""
     gamma, other_gamma = tf.unstack(tf.random.stateless_gamma([2, count], seed, alpha, dtype=tf.float64))
     total = gamma + other_gamma
@@ -120,6 +104,7 @@ def beta(count: tf.Tensor, alpha: float, seed: tf.Tensor) -> tf.Tensor:
 
 
 def _blend(images: tf.Tensor, shares: tf.Tensor) -> tf.Tensor:
+    """Return share * image + (1 - share) * partner of each image, of the images' dtype."""
     weight = shares[:, tf.newaxis, tf.newaxis, tf.newaxis]
     batch = tf.cast(images, tf.float32)
     mixed = weight * batch + (1.0 - weight) * _roll_to_partner(batch)
@@ -127,6 +112,10 @@ def _blend(images: tf.Tensor, shares: tf.Tensor) -> tf.Tensor:
 
 
 def _paste(images: Sequence[tf.Tensor], shares: tf.Tensor, seed: tf.Tensor) -> tuple[list[tf.Tensor], tf.Tensor]:
+    """Return the result of `mix_images` for CutMix: `shares` are drawn, and those returned are the shares of the pixels.
+
+    A rectangle is cut off at the border of the image, and its sides are whole pixels.
+    """
     height, width = images[0].shape[1:3]
     centres = tf.random.stateless_uniform([2, tf.shape(images[0])[0]], seed)
     row_mask, heights = _find_span(height, shares, centres[0])
@@ -166,10 +155,12 @@ def _find_span(size: int, shares: tf.Tensor, centre: tf.Tensor) -> tuple[tf.Tens
 
 
 def _roll_to_partner(batch: tf.Tensor) -> tf.Tensor:
+    """Return for each row the one before it; for the first row the last."""
     return tf.roll(batch, 1, axis=0)
 
 
 def _encode_shares(labels: tf.Tensor, classes: int) -> tf.Tensor:
+    """Return classes, or their shares, as float32 [B, classes]."""
     if labels.shape.rank == 2:
         return tf.cast(tf.ensure_shape(labels, (None, classes)), tf.float32)
     # one_hot gives zeros for a label out of range, which training would not notice.

@@ -15,7 +15,7 @@ _DTYPES = (tf.float32, tf.bfloat16, tf.float16)
 
 @dataclasses.dataclass(frozen=True)
 class Normalize:
-    """(value / 255 - mean) / std, for each channel.
+    """Normalisation of each channel: (value / 255 - mean) / std.
 
     Attributes:
         mean: mean of each channel, or one for all; of values from 0 to 1.
@@ -70,12 +70,12 @@ def normalize(images: tf.Tensor, options: Normalize, dtype: tf.DType) -> tf.Tens
         raise UsageError(
             f"Normalize has {len(options.mean)} means, and the images have {channels} channels. Pass one for each, or one for all."
         )
-    # A whole row of pixels at a time: with an innermost dimension of 3, TensorFlow takes four times as long. Constants, since
-    # TensorFlow would tile tensors for every image.
-    each = width * channels // len(options.mean)
-    scale = np.tile(np.array([1 / (255 * std) for std in options.std], np.float32), each)
+    # A whole row of pixels at a time: with an innermost dimension of 3, TensorFlow takes four times as long. NumPy tiles once;
+    # TensorFlow would tile for every image.
+    repeats = width * channels // len(options.mean)
+    row_scale = np.tile(np.array([1 / (255 * std) for std in options.std], np.float32), repeats)
     offsets = [-mean / std for mean, std in zip(options.mean, options.std, strict=True)]
-    offset = np.tile(np.array(offsets, np.float32), each)
+    row_offset = np.tile(np.array(offsets, np.float32), repeats)
     rows = tf.reshape(images, [-1, width * channels])
-    values = tf.cast(tf.cast(rows, tf.float32) * scale + offset, dtype)
-    return tf.ensure_shape(tf.reshape(values, tf.shape(images)), images.shape)
+    normalised = tf.cast(tf.cast(rows, tf.float32) * row_scale + row_offset, dtype)
+    return tf.ensure_shape(tf.reshape(normalised, tf.shape(images)), images.shape)

@@ -6,11 +6,11 @@ A move is an affine transform: a matrix, float32 [2, 3], from (y, x, 1) to the n
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import tensorflow as tf
 
 from tpudata.input.lists.tables import Table
+from tpudata.tensor_types import Scalar
 
 # Tolerance for rounding, in fractions of a side or an area: 0.002 of 224 pixels.
 _ROUNDING = 1e-5
@@ -18,16 +18,16 @@ _ROUNDING = 1e-5
 IDENTITY = ((1.0, 0.0, 0.0), (0.0, 1.0, 0.0))
 
 
-def compute_crop_transform(shape: tf.Tensor, window: tf.Tensor, flip: tf.Tensor) -> tf.Tensor:
+def compute_crop_transform(shape: tf.Tensor, box: tf.Tensor, flip: tf.Tensor) -> tf.Tensor:
     """Return the affine transform of a crop, float32 [2, 3].
 
     Args:
         shape: int32 [3], height, width and channels of the whole image.
-        window: int32 [4], y, x, height and width of the window.
+        box: int32 [4], y, x, height and width of the window.
         flip: bool scalar, whether the crop is mirrored.
     """
-    size, window = tf.cast(shape[:2], tf.float32), tf.cast(window, tf.float32)
-    (scale_y, scale_x), (offset_y, offset_x) = tf.unstack(size / window[2:]), tf.unstack(-window[:2] / window[2:])
+    size, box = tf.cast(shape[:2], tf.float32), tf.cast(box, tf.float32)
+    (scale_y, scale_x), (offset_y, offset_x) = tf.unstack(size / box[2:]), tf.unstack(-box[:2] / box[2:])
     mirror = tf.where(flip, -1.0, 1.0)
     zero = tf.zeros([])
     return tf.stack(
@@ -35,8 +35,8 @@ def compute_crop_transform(shape: tf.Tensor, window: tf.Tensor, flip: tf.Tensor)
     )
 
 
-def compute_source_transform(x_of: Sequence[Any], y_of: Sequence[Any], height: int, width: int) -> tf.Tensor:
-    """Return the affine transform, float32 [2, 3], of an area-preserving operation that is given by its source pixels.
+def compute_source_transform(x_of: Sequence[Scalar], y_of: Sequence[Scalar], height: int, width: int) -> tf.Tensor:
+    """Return the affine transform, float32 [2, 3], of an area-preserving operation from the sources of its pixels.
 
     Args:
         x_of: three scalars: pixel (x, y) of the result comes from x_of[0] * x + x_of[1] * y + x_of[2], in pixels.
@@ -85,7 +85,7 @@ def move_record(
 def _move_table(
     table: Table, features: Mapping[str, tf.Tensor], moves: Sequence[tf.Tensor], least_visible: float
 ) -> dict[str, tf.Tensor]:
-    """Return the columns of a table and their count, moved; float32 [B, 2, 3] each move."""
+    """Return the columns and the count of a table after moves, each float32 [B, 2, 3], by name; see `move_tables`."""
     columns, count = {field.name: features[field.name] for field in table.columns}, features[table.count]
     for y, x in table.points:
         columns[y], columns[x] = _move_points(columns[y], columns[x], moves)
@@ -111,7 +111,7 @@ def _move_table(
 
 
 def _stack_boxes(table: Table, features: Mapping[str, tf.Tensor]) -> tf.Tensor:
-    """Stack the box columns of a table, float32 [B, entries, 4]."""
+    """Return the boxes of a table, float32 [B, entries, 4], from their one or four columns."""
     columns = [features[name] for name in table.boxes]
     return columns[0] if len(columns) == 1 else tf.stack(columns, axis=2)
 

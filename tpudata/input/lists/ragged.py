@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import tensorflow as tf
 
@@ -13,19 +12,19 @@ from tpudata.input.dataset.fields import Field
 from tpudata.input.dataset_ops import cast_to_int32, ensure
 
 
-def list_spec(feature: Feature) -> Any:
-    """Return how `tf.io.parse_example` reads a feature of lists; a record without the feature has an empty list."""
+def make_list_spec(feature: Feature) -> tf.io.FixedLenFeature | tf.io.RaggedFeature:
+    """Return the spec by which `tf.io.parse_example` reads a feature of lists; a record without the feature has an empty list."""
     if feature.encoding == "raw":
         return tf.io.FixedLenFeature((), tf.string, default_value=b"")
     return tf.io.RaggedFeature({"bytes": tf.string, "int64": tf.int64, "float": tf.float32}[feature.kind])
 
 
 def make_ragged(stored: tf.Tensor | tf.RaggedTensor, feature: Feature) -> tf.RaggedTensor:
-    """Return the values of each record, [n, None]; int64 as int32.
+    """Return the values of each record, [n, None]; int64 as int32. The entries of lists of several values are flattened.
 
     Args:
-        stored: what `tf.io.parse_example` returns for `list_spec`: values, or their bytes, string [n].
-        feature: the feature; entries of its lists may have several values.
+        stored: result of `tf.io.parse_example` for `make_list_spec`: ragged values, or their bytes, string [n].
+        feature: the feature.
     """
     if feature.encoding == "raw":
         dtype = tf.as_dtype(feature.dtype)
@@ -38,7 +37,9 @@ def make_ragged(stored: tf.Tensor | tf.RaggedTensor, feature: Feature) -> tf.Rag
     return stored.with_values(cast_to_int32(feature.name, stored.values))
 
 
-def pad_columns(stored: Mapping[str, Any], fields: Sequence[Field], hint: str) -> dict[str, tf.Tensor]:
+def pad_columns(
+    stored: Mapping[str, tf.Tensor | tf.RaggedTensor], fields: Sequence[Field], hint: str
+) -> dict[str, tf.Tensor]:
     """Return the lists that are padded, and the numbers of their entries, by the names of features.
 
     Args:
@@ -49,20 +50,22 @@ def pad_columns(stored: Mapping[str, Any], fields: Sequence[Field], hint: str) -
     Returns:
         [n, *field.shape]; a count is int32 [n].
     """
-    columns, first = {}, dict[str, tuple[Field, tf.Tensor]]()
+    columns = {}
+    # The first field of each key of `pad`, with the lengths of its lists, which the lists of the other fields must have, too.
+    first_fields: dict[str, tuple[Field, tf.Tensor]] = {}
     for field in fields:
         if field.padding is None:
             continue
         rows = make_ragged(stored[field.feature.name], field.feature)
         lengths = _count_entries(rows, field, hint)
-        other, expected = first.setdefault(field.padding.table, (field, lengths))
+        first_field, expected_lengths = first_fields.setdefault(field.padding.table, (field, lengths))
         values = rows.values
-        if other is not field:
+        if first_field is not field:
             message = (
-                f"Feature {field.feature.name}: a record has lists of another length than of {other.feature.name}, and both are in"
-                f" the table {field.padding.table} of pad. Pad them by separate keys, or correct the records."
+                f"Feature {field.feature.name}: a record has lists of another length than of {first_field.feature.name}, and both"
+                f" are in the table {field.padding.table} of pad. Pad them by separate keys, or correct the records."
             )
-            values = ensure(values, tf.reduce_all(tf.equal(lengths, expected)), message)
+            values = ensure(values, tf.reduce_all(tf.equal(lengths, expected_lengths)), message)
         if not field.cuts:
             message = (
                 f"Feature {field.feature.name}: a record has lists of more entries than pad has for {field.padding.table},"
@@ -74,41 +77,41 @@ def pad_columns(stored: Mapping[str, Any], fields: Sequence[Field], hint: str) -
         columns[field.feature.name] = tf.reshape(padded, (-1, *field.shape))
     for field in fields:
         if field.counts is not None:
-            column, lengths = first[field.counts]
-            columns[field.feature.name] = tf.minimum(tf.cast(lengths, tf.int32), column.shape[0])
+            list_field, lengths = first_fields[field.counts]
+            # Lists that are cut have as many entries as their shape.
+            columns[field.feature.name] = tf.minimum(tf.cast(lengths, tf.int32), list_field.shape[0])
     return columns
 
 
 def _count_entries(rows: tf.RaggedTensor, field: Field, hint: str) -> tf.Tensor:
     """Return the number of entries of each record, integers [n]."""
-    lengths, each = rows.row_lengths(), math.prod(field.shape[1:])
-    if each == 1:
+    lengths, values_per_entry = rows.row_lengths(), math.prod(field.shape[1:])
+    if values_per_entry == 1:
         return lengths
     message = (
         f"Feature {field.feature.name}: a record has values that are not whole entries of {field.shape[1:]}. {hint}"
     )
-    whole = tf.reduce_all(tf.equal(lengths % each, 0))
-    return ensure(lengths // each, whole, message)
+    are_whole = tf.reduce_all(tf.equal(lengths % values_per_entry, 0))
+    return ensure(lengths // values_per_entry, are_whole, message)
 
 
-def multi_hot(stored: tf.Tensor | tf.RaggedTensor, field: Field) -> tf.Tensor:
+def encode_multi_hot(stored: tf.Tensor | tf.RaggedTensor, field: Field) -> tf.Tensor:
     """Return 1 for the classes of each record, and 0 for the others: float32 [n, classes].
 
     Args:
-        stored: as for `make_ragged`: labels, counted from the feature's offset.
-        field: shape (classes,).
+        stored: labels of each record, counted from the feature's label offset, as for `make_ragged`.
+        field: field of the shape (classes,).
     """
-    (classes,), first = field.shape, field.feature.label_offset
+    (classes,), offset = field.shape, field.feature.label_offset
     rows = make_ragged(stored, field.feature)
-    labels = tf.cast(rows.values, tf.int32) - first
+    labels = tf.cast(rows.values, tf.int32) - offset
     message = (
-        f"Feature {field.feature.name}: a record has a label that is none of its classes, {first} to {first + classes - 1}."
+        f"Feature {field.feature.name}: a record has a label that is none of its classes, {offset} to {offset + classes - 1}."
         " Correct num_classes in the schema, or the records."
     )
     labels = ensure(labels, tf.reduce_all((labels >= 0) & (labels < classes)), message)
-    places = tf.stack([tf.cast(rows.value_rowids(), tf.int32), labels], axis=1)
+    row_and_class = tf.stack([tf.cast(rows.value_rowids(), tf.int32), labels], axis=1)
     shape = tf.stack([tf.cast(rows.nrows(), tf.int32), classes])
-    # A label may come twice.
-    return tf.ensure_shape(
-        tf.minimum(tf.scatter_nd(places, tf.ones_like(labels, tf.float32), shape), 1.0), (None, classes)
-    )
+    # scatter_nd adds: a label may come twice in a record.
+    sums = tf.scatter_nd(row_and_class, tf.ones_like(labels, tf.float32), shape)
+    return tf.ensure_shape(tf.minimum(sums, 1.0), (None, classes))

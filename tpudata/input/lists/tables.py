@@ -1,4 +1,4 @@
-"""Tables of padded columns, and which of them are boxes and points of an image: known by their names.
+"""Tables of padded columns, and those among them that are boxes and points of an image, by their names.
 
 Boxes are four columns of floats, `PREFIX/bbox/ymin`, `xmin`, `ymax` and `xmax`, or one, `PREFIX/bbox`, of entries (ymin, xmin,
 ymax, xmax); points are two, `PREFIX/keypoint/y` and `x`, of one or several points an entry. All are shares of the image's sides.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from tpudata.errors import UsageError
 from tpudata.input.dataset.fields import Field, Fields
@@ -18,9 +19,26 @@ POINT = ("y", "x")
 _BOX_NAME, _POINT_NAME = "bbox", "keypoint"
 
 
+class _Coordinates(NamedTuple):
+    """Boxes or points: the common part of the names of their columns, and the last part of each.
+
+    Attributes:
+        name: name of the boxes or points, such as `PREFIX/bbox`.
+        parts: `BOX` or `POINT`, or ("bbox",) for boxes of one column.
+    """
+
+    name: str
+    parts: tuple[str, ...]
+
+    @property
+    def are_points(self) -> bool:
+        """Whether they are points."""
+        return self.parts == POINT
+
+
 @dataclasses.dataclass(frozen=True)
 class Table:
-    """Columns that are padded by one key: entry i of each of them belongs together.
+    """Columns that are padded by one key: the entries i of all columns belong together.
 
     Attributes:
         count: name of the number of its entries.
@@ -47,10 +65,15 @@ def find_tables(fields: Fields) -> tuple[Table, ...]:
     for count in (field for field in fields.inputs if field.counts is not None):
         columns = tuple(f for f in fields.inputs if f.padding is not None and f.padding.table == count.counts)
         names = {field.name for field in columns}
-        # Groups of boxes and points in this table.
-        table_groups = {key: group for key, group in groups.items() if names & {field.name for field in group.values()}}
-        boxes = [group[part].name for (_, parts), group in table_groups.items() if parts != POINT for part in parts]
-        points = [(group["y"].name, group["x"].name) for (_, parts), group in table_groups.items() if parts == POINT]
+        boxes: list[str] = []
+        points: list[tuple[str, str]] = []
+        for coordinates, group in groups.items():
+            if names.isdisjoint(field.name for field in group.values()):
+                continue
+            if coordinates.are_points:
+                points.append((group["y"].name, group["x"].name))
+            else:
+                boxes += [group[part].name for part in coordinates.parts]
         if boxes or points:
             tables.append(Table(count.name, columns, tuple(boxes), tuple(points)))
     return tuple(tables)
@@ -64,21 +87,24 @@ def check_movable(fields: Fields, option: str) -> None:
         option: name of the option that moves pixels, for the message.
 
     Raises:
-        UsageError: columns of boxes or points that are missing, not padded together or no floats; several boxes in a table; masks
-            that are not padded together with their boxes.
+        UsageError: columns of boxes or points are missing, not padded together or not floats; a table has several kinds of boxes;
+            or masks are not padded together with their boxes.
     """
-    boxes: dict[str, str] = {}
-    for (parent, parts), columns in _group_columns(fields.all).items():
-        kind = "points" if parts == POINT else "boxes"
+    boxes_by_table: dict[str, str] = {}
+    for coordinates, columns in _group_columns(fields.all).items():
+        name, parts = coordinates
+        kind = "points" if coordinates.are_points else "boxes"
         tables = {None if field.padding is None else field.padding.table for field in columns.values()}
         shapes = {field.shape for field in columns.values()}
-        is_whole = len(columns) == len(parts) and len(shapes) == 1 and (parts != BOX or {*map(len, shapes)} == {1})
-        if not is_whole or len(tables) > 1 or None in tables or fields.label in columns.values():
+        is_complete = len(columns) == len(parts) and len(shapes) == 1
+        # A column for each side of a box has one number an entry; points may have several.
+        is_flat = parts != BOX or all(len(shape) == 1 for shape in shapes)
+        if not (is_complete and is_flat) or len(tables) > 1 or None in tables or fields.label in columns.values():
             got = ", ".join(field.name for field in columns.values())
             extra = "" if len(parts) == 1 else f", {', '.join(parts)} of one shape"
             raise UsageError(
-                f"{option}: the {kind} {parent!r} move with the image if they are lists in one table of pad{extra} (got {got})."
-                f" Pass pad={{{_suggest_pattern(parent, parts)!r}: N}} for all columns that belong to them, or omit {option}."
+                f"{option}: the {kind} {name!r} move with the image if they are lists in one table of pad{extra} (got {got})."
+                f" Pass pad={{{_suggest_pattern(coordinates)!r}: N}} for all columns that belong to them, or omit {option}."
             )
         for field in columns.values():
             if field.dtype != "float32":
@@ -87,21 +113,23 @@ def check_movable(fields: Fields, option: str) -> None:
                     f" width). Convert them, or omit {option}."
                 )
         (table,) = tables
-        if kind == "boxes" and table in boxes:
+        if coordinates.are_points or table is None:
+            continue
+        if table in boxes_by_table:
             raise UsageError(
-                f"{option}: the table {table!r} of pad has two kinds of boxes, {boxes[table]!r} and {parent!r}. Pad them by"
+                f"{option}: the table {table!r} of pad has two kinds of boxes, {boxes_by_table[table]!r} and {name!r}. Pad them by"
                 " separate patterns."
             )
-        if kind == "boxes" and table is not None:
-            boxes[table] = parent
+        boxes_by_table[table] = name
     for field in fields.masks:
-        parent = field.name.rpartition("/")[0]
-        own_boxes = f"{parent}/{_BOX_NAME}" if parent else _BOX_NAME
-        if own_boxes in boxes.values() and (field.padding is None or boxes.get(field.padding.table) != own_boxes):
+        prefix = field.name.rpartition("/")[0]
+        boxes = f"{prefix}/{_BOX_NAME}" if prefix else _BOX_NAME
+        table = None if field.padding is None else field.padding.table
+        if boxes in boxes_by_table.values() and (table is None or boxes_by_table.get(table) != boxes):
+            pattern = _suggest_pattern(_Coordinates(boxes, (_BOX_NAME,)))
             raise UsageError(
-                f"{option}: the masks {field.name!r} are in another table of pad than the boxes {own_boxes!r}, of which those that"
-                f" leave the image are dropped. Pass pad={{{_suggest_pattern(own_boxes, (_BOX_NAME,))!r}: N}} for both, or omit the"
-                " masks."
+                f"{option}: the masks {field.name!r} are in another table of pad than the boxes {boxes!r}, which are dropped with"
+                f" their entries when they leave the image. Pass pad={{{pattern!r}: N}} for both, or omit the masks."
             )
 
 
@@ -110,21 +138,23 @@ def has_places(fields: Fields) -> bool:
     return bool(_group_columns(fields.all) or fields.masks)
 
 
-def _group_columns(fields: Sequence[Field]) -> Mapping[tuple[str, tuple[str, ...]], dict[str, Field]]:
-    """Return the columns of boxes and points: by their common name and the names of their parts, the columns by part."""
-    groups: dict[tuple[str, tuple[str, ...]], dict[str, Field]] = {}
+def _group_columns(fields: Sequence[Field]) -> Mapping[_Coordinates, dict[str, Field]]:
+    """Return for all boxes and points their columns, by the last parts of the columns' names."""
+    groups: dict[_Coordinates, dict[str, Field]] = {}
     for field in fields:
         name = field.feature.name
         parent, _, part = name.rpartition("/")
         if part == _BOX_NAME and field.feature.shape[-1:] == (len(BOX),):
-            groups[name, (_BOX_NAME,)] = {_BOX_NAME: field}
-        for kind, parts in ((_BOX_NAME, BOX), (_POINT_NAME, POINT)):
-            if parent.rpartition("/")[2] == kind and part in parts:
-                groups.setdefault((parent, parts), {})[part] = field
+            groups[_Coordinates(name, (_BOX_NAME,))] = {_BOX_NAME: field}
+        for parent_name, parts in ((_BOX_NAME, BOX), (_POINT_NAME, POINT)):
+            if parent.rpartition("/")[2] == parent_name and part in parts:
+                groups.setdefault(_Coordinates(parent, parts), {})[part] = field
     return groups
 
 
-def _suggest_pattern(parent: str, parts: tuple[str, ...]) -> str:
-    """Return a pattern for boxes or points and what belongs to them."""
-    above = parent.rpartition("/")[0]
-    return f"{above}/*" if above else parent if len(parts) == 1 else f"{parent}/*"
+def _suggest_pattern(coordinates: _Coordinates) -> str:
+    """Return a pattern of `pad` for the columns of boxes or points, and for those next to them that belong to the same objects."""
+    prefix = coordinates.name.rpartition("/")[0]
+    if prefix:
+        return f"{prefix}/*"
+    return coordinates.name if len(coordinates.parts) == 1 else f"{coordinates.name}/*"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any
+
+import numpy.typing as npt
 
 from tpudata.checks import check_argument
 from tpudata.errors import UsageError
@@ -23,7 +24,7 @@ class FeatureOptions:
     extra_features: Sequence[str] = ()
     pad: Mapping[str, int | Pad | None] | None = None
     label: str | None = None
-    defaults: Mapping[str, Any] | None = None
+    defaults: Mapping[str, npt.ArrayLike] | None = None
     weight: str | None = None
 
     def __post_init__(self) -> None:
@@ -54,6 +55,6 @@ class FeatureOptions:
         return parse_pads(self.pad)
 
     @property
-    def selection(self) -> dict[str, Any]:
-        """The arguments that are given, by name."""
+    def selection(self) -> dict[str, object]:
+        """The arguments that the caller passed and that are not empty, by name."""
         return {field.name: value for field in dataclasses.fields(self) if (value := getattr(self, field.name))}

@@ -5,7 +5,9 @@ from __future__ import annotations
 import dataclasses
 import operator
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple, SupportsIndex
+
+import tensorflow as tf
 
 from tpudata.checks import check_argument, is_integer
 from tpudata.errors import UsageError
@@ -28,13 +30,36 @@ class Rows:
     first: int
     stop: int
 
+    @classmethod
+    def all(cls, batch_size: int) -> Rows:
+        """Return all rows of a global batch of `batch_size` rows, which one pipeline feeds as one element."""
+        return cls(batch_size, batch_size, 0, batch_size)
+
     @property
     def count(self) -> int:
         """Rows per step."""
         return self.stop - self.first
 
+    def scale(self, factor: int) -> Rows:
+        """Return the same part of a global batch of `factor` times as many rows."""
+        return Rows(self.batch_size * factor, self.total * factor, self.first * factor, self.stop * factor)
 
-def find_rows(batch_size: int, params: Mapping[str, Any], input_context: Any) -> Rows:
+
+class _Deployment(NamedTuple):
+    """One of the input pipelines that together feed a step.
+
+    Attributes:
+        pipeline: index of this pipeline.
+        pipelines: number of pipelines.
+        batches: number of batches that each of them feeds in a step.
+    """
+
+    pipeline: int
+    pipelines: int
+    batches: int
+
+
+def find_rows(batch_size: int, params: Mapping[str, Any], input_context: tf.distribute.InputContext | None) -> Rows:
     """Find which rows of a global batch this call feeds.
 
     Args:
@@ -48,24 +73,23 @@ def find_rows(batch_size: int, params: Mapping[str, Any], input_context: Any) ->
     Raises:
         UsageError: the numbers do not fit each other, or there are several hosts and no index of this one.
     """
-    per_step = 1
     if input_context is not None:
-        pipelines, number = int(input_context.num_input_pipelines), int(input_context.input_pipeline_id)
+        index, pipelines = int(input_context.input_pipeline_id), int(input_context.num_input_pipelines)
         replicas = max(int(input_context.num_replicas_in_sync), pipelines)
         if pipelines < 1 or replicas % pipelines:
             raise UsageError(
                 f"input_context: {replicas} replicas on {pipelines} input pipelines; each must feed the same number."
             )
-        per_step = replicas // pipelines
+        batches = replicas // pipelines
     else:
-        pipelines, number, per_step = _find_deployment(params.get("context"))
-    if not 0 <= number < pipelines:
-        raise UsageError(f"Input pipeline {number} of {pipelines}: out of range (expected 0 to {pipelines - 1}).")
-    count = batch_size * per_step
-    return Rows(batch_size, count * pipelines, count * number, count * (number + 1))
+        index, pipelines, batches = _find_deployment(params.get("context"))
+    if not 0 <= index < pipelines:
+        raise UsageError(f"Input pipeline {index} of {pipelines}: out of range (expected 0 to {pipelines - 1}).")
+    count = batch_size * batches
+    return Rows(batch_size, count * pipelines, count * index, count * (index + 1))
 
 
-def find_rows_of_host(batch_size: int, index: Any, count: Any) -> Rows:
+def find_rows_of_host(batch_size: int, index: SupportsIndex | None, count: SupportsIndex | None) -> Rows:
     """Return the rows of one of several hosts that share a global batch.
 
     Args:
@@ -74,10 +98,12 @@ def find_rows_of_host(batch_size: int, index: Any, count: Any) -> Rows:
         count: number of hosts.
 
     Raises:
-        UsageError: no integers, a number that is not below the count, or a batch that they cannot share evenly.
+        UsageError: index or count is not an integer, the index is out of range, or the hosts cannot share the batch evenly.
     """
-    for name, value in (("host_index", index), ("host_count", count)):
-        check_argument(name, value, is_integer(value), "host_index and host_count, both integers")
+    for name, argument in (("host_index", index), ("host_count", count)):
+        check_argument(name, argument, is_integer(argument), "host_index and host_count, both integers")
+    assert index is not None
+    assert count is not None
     index, count = operator.index(index), operator.index(count)
     if not 0 <= index < count:
         raise UsageError(
@@ -88,24 +114,24 @@ def find_rows_of_host(batch_size: int, index: Any, count: Any) -> Rows:
             f'params["batch_size"]={batch_size}: with host_count it is the global batch\'s, and {count} hosts cannot share it'
             " evenly. Choose a multiple."
         )
-    each = batch_size // count
-    return Rows(each, batch_size, each * index, each * (index + 1))
+    rows_per_host = batch_size // count
+    return Rows(rows_per_host, batch_size, rows_per_host * index, rows_per_host * (index + 1))
 
 
-def _find_deployment(context: Any) -> tuple[int, int, int]:
-    """Return (calls of input_fn, index of this call, its batches a step) from the original estimator's context."""
+def _find_deployment(context: Any) -> _Deployment:
+    """Return the deployment of this call of input_fn from the original estimator's context, which may be None."""
     if context is None:
-        return 1, 0, 1
+        return _Deployment(0, 1, 1)
     if hasattr(context, "current_input_fn_deployment"):
-        _, number, calls, replicas = context.current_input_fn_deployment()
-        # Only the original's inner context says it; TensorFlow 2.15 was its last release.
+        _, index, calls, replicas = context.current_input_fn_deployment()
+        # Only the original's inner context has the mode, PER_HOST_V2; TensorFlow 2.15 was its last release.
         internal = getattr(context, "_internal_ctx", None)
-        by_replica = internal is not None and internal.is_input_per_host_with_iterators()
-        return int(calls), int(number), int(replicas) if by_replica else 1
+        feeds_replicas = internal is not None and internal.is_input_per_host_with_iterators()
+        return _Deployment(int(index), int(calls), int(replicas) if feeds_replicas else 1)
     hosts = int(getattr(context, "num_hosts", 1))
     if hosts > 1:
         raise UsageError(
             f"params['context'] has {hosts} hosts and does not say which one this is: it needs current_input_fn_deployment()."
             " Pass a tf.distribute.InputContext."
         )
-    return 1, 0, 1
+    return _Deployment(0, 1, 1)

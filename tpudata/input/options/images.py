@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import operator
 from types import NoneType
-from typing import Any
 
 import tensorflow as tf
 
@@ -58,7 +57,7 @@ class Images:
         transpose: order of the axes of a batch of images, N (images), H, W and C: a TPU takes "HWCN" without
             a relayout. The model transposes back, and the batch is no longer the first axis.
         least_visible: least share of a box's area that a crop or `augment` leaves visible, from 0 to 1; other boxes are dropped,
-            with their entries of all lists of their pattern. 0 drops only those of which nothing is left.
+            with their entries of all lists of their pattern. 0 drops only boxes that leave the image.
 
     Raises:
         UsageError: an option is out of range or of another type, or does not fit another one.
@@ -87,15 +86,15 @@ class Images:
             raise UsageError(f"dtype={self.dtype_name}: images are fed as one of {', '.join(_DTYPES)}.")
         if self.normalize is not None and self.dtype_name == "uint8":
             raise UsageError('normalize: it gives floats. Pass dtype="bfloat16" (or float32, float16) with it.')
-        order = self.transpose
-        are_axes = order is None or (isinstance(order, str) and sorted(order) == sorted(_AXES))
+        axes = self.transpose
+        are_axes = axes is None or (isinstance(axes, str) and sorted(axes) == sorted(_AXES))
         check_argument(
-            "transpose", order, are_axes, "the order of a batch's axes N (images), H, W and C, such as 'HWCN'"
+            "transpose", axes, are_axes, "the order of a batch's axes N (images), H, W and C, such as 'HWCN'"
         )
 
     @property
     def dtype_name(self) -> str:
-        """Name of `dtype`, or its text if there is no such type."""
+        """Name of `dtype`, such as "uint8"; its repr if TensorFlow has no such type."""
         try:
             return str(tf.as_dtype(self.dtype).name)
         except TypeError:
@@ -108,16 +107,16 @@ class Images:
 
     @property
     def moves_pixels(self) -> bool:
-        """Whether pixels get other places in the image."""
+        """Whether a step changes the positions of pixels in the image."""
         return self.crop is not None or self.augment is not None
 
     @property
     def permutation(self) -> tuple[int, ...] | None:
-        """`transpose` as numbers of axes, or None to keep them."""
+        """For each axis of the transposed images its index in NHWC, as `tf.transpose` takes them; None to keep NHWC."""
         return None if self.transpose in (None, _AXES) else tuple(_AXES.index(axis) for axis in self.transpose or "")
 
     def check_mode(self, training: bool) -> None:
-        """Check that nothing is drawn in evaluation; the UsageError names what is."""
+        """Check that evaluation draws nothing at random; UsageError names the option that does."""
         if training:
             return
         if isinstance(self.crop, TrainCrop):
@@ -130,8 +129,8 @@ class Images:
         """Check that the features fit the options.
 
         Raises:
-            UsageError: no image, several for an option of one, or a number of channels that does not fit; or a label that cannot be
-                mixed.
+            UsageError: an option needs an image, a single one, or another number of channels; boxes, masks or label maps cannot
+                follow the image; or the label cannot be mixed.
         """
         if self.dtype_name != "uint8" and not fields.images:
             raise UsageError(
@@ -145,13 +144,15 @@ class Images:
         options = [name for name in ("crop", "augment", "normalize", "mix", "transpose") if getattr(self, name)]
         if not options:
             return
-        single = [name for name in options if name in _SINGLE_IMAGE_OPTIONS]
-        if not fields.images or (len(fields.images) > 1 and single):
-            names = ", ".join(image.name for image in fields.images)
-            has = f"{len(fields.images)} ({names}). Name one with features=" if names else "none. Omit it"
+        if not fields.images:
             raise UsageError(
-                f"{(single if names else options)[0]}: it is for {'one image' if names else 'images'}, uint8 [height, width,"
-                f" channels], and the features have {has}."
+                f"{options[0]}: it is for images, uint8 [height, width, channels], and the features have none. Omit it."
+            )
+        single_image_options = [name for name in options if name in _SINGLE_IMAGE_OPTIONS]
+        if len(fields.images) > 1 and single_image_options:
+            raise UsageError(
+                f"{single_image_options[0]}: it is for one image, uint8 [height, width, channels], and the features have"
+                f" {len(fields.images)} ({', '.join(image.name for image in fields.images)}). Name one with features=."
             )
         for image in fields.images:
             self._check_image(image, options[0])
@@ -162,6 +163,7 @@ class Images:
         self._check_label_maps(fields)
         if self.moves_pixels:
             check_movable(fields, "crop" if self.crop is not None else "augment")
+        # CutMix of label maps needs no label.
         if isinstance(self.mix, CutMix) and fields.label_maps and fields.label is None:
             return
         if self.mix is not None and not _can_mix(fields.label):
@@ -171,7 +173,7 @@ class Images:
             )
 
     def _check_image(self, image: Field, option: str) -> None:
-        """Check that an image has the channels that the options need; `option` is one of these."""
+        """Check that an image has the channels that the options need; `option` names one of them in the message."""
         shape = image.feature.shape
         channels = shape[2]
         if channels not in _CHANNELS and shape[0] in _CHANNELS:
@@ -190,24 +192,26 @@ class Images:
     def _check_label_maps(self, fields: Fields) -> None:
         """Check that label maps can be moved with the image, and that nothing else should be."""
         image, maps = fields.images[0], fields.label_maps
-        moving = next((name for name in ("crop", "augment", "mix") if getattr(self, name)), None)
-        for field in fields.inputs:
+        moving_option = next((name for name in ("crop", "augment", "mix") if getattr(self, name)), None)
+        others = [field for field in fields.inputs if field not in (*fields.images, *maps)]
+        for field in others if moving_option else ():
             size = field.feature.shape[:2]
-            if moving and field not in (*fields.images, *maps) and len(size) == 2 and size == image.feature.shape[:2]:
+            if len(size) == 2 and size == image.feature.shape[:2]:
                 raise UsageError(
-                    f"{moving}: {field.name!r} has a value for each pixel of {image.name!r}, and would not move with it (got"
-                    f" {field.feature.dtype} of shape {field.feature.shape}, expected encoding label_map). Declare it so, or omit"
-                    f" {moving}."
+                    f"{moving_option}: {field.name!r} has a value for each pixel of {image.name!r}, and would not move with it"
+                    f" (got {field.feature.dtype} of shape {field.feature.shape}, expected encoding label_map). Declare it so, or"
+                    f" omit {moving_option}."
                 )
         if maps and isinstance(self.mix, MixUp):
             raise UsageError(
                 f"mix=MixUp: classes have no mean, and {maps[0].name!r} is a label map. Omit it, or pass CutMix()."
             )
-        fill = 0 if self.augment is None else self.augment.map_fill
-        if fill > 255 and any(field.feature.dtype == "uint8" for field in maps):
+        map_fill = 0 if self.augment is None else self.augment.map_fill
+        if map_fill > 255 and any(field.feature.dtype == "uint8" for field in maps):
             raise UsageError(
-                f"RandAugment.map_fill: too large for label maps of uint8 (got {fill}, expected up to 255)."
+                f"RandAugment.map_fill: too large for label maps of uint8 (got {map_fill}, expected up to 255)."
             )
+        # A crop checks the sizes of each record instead.
         for field in maps if self.crop is None else ():
             if field.shape[:2] != image.shape[:2]:
                 raise UsageError(
@@ -216,7 +220,7 @@ class Images:
                 )
 
 
-def _check_size(size: Any) -> None:
+def _check_size(size: tuple[int, int]) -> None:
     try:
         height, width = (operator.index(side) for side in size)
     except (TypeError, ValueError):
@@ -225,8 +229,12 @@ def _check_size(size: Any) -> None:
         raise UsageError(f"size={size!r}: height and width are 1 or more, and {_MAX_SIZE} at most.")
 
 
-def label_classes(label: Field) -> int:
-    """Return the number of different stored labels: with an offset of 1, one more than classes."""
+def count_label_values(label: Field) -> int:
+    """Return the number of values that a label can have, from 0 on: with a label offset of 1, one more than there are classes.
+
+    Raises:
+        FeatureError: the number of classes is unknown.
+    """
     if label.feature.num_classes is None:
         raise FeatureError(
             f"mix: the number of classes is unknown (got integers for the label {label.name!r}). Let transform return floats."
@@ -235,14 +243,14 @@ def label_classes(label: Field) -> int:
 
 
 def _can_mix(label: Field | None) -> bool:
-    """Return whether labels have shares: of a known number of classes, or as floats."""
+    """Return whether labels can be mixed: one class of a known number, or floats, as several classes are."""
     if label is None:
         return False
     is_class = label.shape == () and label.dtype == "int32" and label.feature.num_classes is not None
     return is_class or label.dtype == "float32"
 
 
-def _check_type(name: str, value: Any, *types: type) -> None:
+def _check_type(name: str, option: object, *types: type) -> None:
     example = {"crop": "TrainCrop(224)", "normalize": "Normalize.imagenet()"}.get(name, f"{types[0].__name__}()")
     expected = f"None or tpudata.{' or tpudata.'.join(kind.__name__ for kind in types)}"
-    check(name, value, isinstance(value, (*types, NoneType)), expected, f"Pass one, such as tpudata.{example}.")
+    check(name, option, isinstance(option, (*types, NoneType)), expected, f"Pass one, such as tpudata.{example}.")

@@ -8,9 +8,10 @@ import inspect
 import operator
 import os
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
+import tensorflow as tf
 
 from tpudata.checks import check_argument, check_flag, check_integer, check_one_of, is_integer
 from tpudata.errors import UsageError
@@ -19,6 +20,7 @@ from tpudata.input.options.images import Images
 from tpudata.input.options.reading import Reading
 from tpudata.input.options.service import DataService
 from tpudata.input.options.tokens import Tokens
+from tpudata.tensor_types import Element
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,10 +35,10 @@ class Options:
     images: Images = dataclasses.field(default_factory=Images)
     tokens: Tokens = dataclasses.field(default_factory=Tokens)
     columns: FeatureOptions = dataclasses.field(default_factory=FeatureOptions)
-    parse: Callable[..., Any] | None = None
-    filter: Callable[..., Any] | None = None
-    transform: Callable[..., Any] | None = None
-    batch_transform: Callable[..., Any] | None = None
+    parse: Callable[..., Element] | None = None
+    filter: Callable[..., bool | tf.Tensor] | None = None
+    transform: Callable[..., Element] | None = None
+    batch_transform: Callable[..., Element] | None = None
     shuffle: bool | int | None = None
     num_epochs: int | None = None
     seed: int = 0
@@ -75,6 +77,7 @@ class Options:
             )
 
     def _check_order(self) -> None:
+        """Check `shuffle` and `num_epochs`; UsageError if they are invalid, or passed for an evaluation."""
         is_switch = self.shuffle is None or isinstance(self.shuffle, bool | np.bool_)
         if not self.training and not (is_switch and not self.shuffle):
             raise UsageError(
@@ -108,7 +111,7 @@ class Options:
 
     @property
     def shuffles(self) -> bool:
-        """Whether the records are mixed."""
+        """Whether training shuffles the records."""
         return self.training and (self.shuffle is None or bool(self.shuffle))
 
     @property
@@ -124,7 +127,7 @@ class Options:
         return takes_seed(self.transform)
 
     @property
-    def one_by_one(self) -> bool:
+    def prepares_one_by_one(self) -> bool:
         """Whether records are prepared one by one instead of in batches."""
         return self.transform is not None or self.images.crop is not None or self.images.augment is not None
 
@@ -134,7 +137,7 @@ class Options:
         return self.transform_takes_seed or takes_seed(self.batch_transform) or self.images.draws
 
 
-def takes_seed(function: Callable[..., Any] | None) -> bool:
+def takes_seed(function: Callable[..., object] | None) -> bool:
     """Return whether a user's function has an argument named seed that is not bound yet."""
     if isinstance(function, functools.partial) and "seed" in function.keywords:
         return False
@@ -145,14 +148,14 @@ def takes_seed(function: Callable[..., Any] | None) -> bool:
 
 
 def check_arguments(
-    name: str, function: Callable[..., Any], positional: Sequence[str], keywords: Sequence[str] = ()
+    name: str, function: Callable[..., object], positional: Sequence[str], keywords: Sequence[str] = ()
 ) -> None:
-    """Check that a user's function takes these arguments, without a call: its own TypeErrors stay as they are.
+    """Check by its signature that a user's function takes these arguments; a call may raise TypeErrors for other reasons.
 
     Args:
         name: the option that it was passed as.
         function: the function.
-        positional: descriptions of its positional arguments.
+        positional: names of its positional arguments, for the message.
         keywords: names of its keyword arguments.
 
     Raises:
@@ -170,5 +173,5 @@ def check_arguments(
         raise UsageError(f"{name} is called with {call}, and takes {takes}, {error}. Let it take {call}.") from None
 
 
-def _check_function(name: str, value: Any, expected: str) -> None:
-    check_argument(name, value, value is None or callable(value), f"{expected}, or None")
+def _check_function(name: str, function: object, expected: str) -> None:
+    check_argument(name, function, function is None or callable(function), f"{expected}, or None")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import operator
 from collections.abc import Mapping
-from typing import Any
 
 from tpudata.checks import check, check_argument, check_flag, check_integer, is_integer
 from tpudata.errors import UsageError
@@ -18,7 +17,7 @@ class Pad:
     Attributes:
         length: entries that are fed of each record; None for as many as the longest list has, if the dataset's manifest says so.
         value: value of padding, for the features of its type: an integer for all numbers, a float for floats, str or bytes for
-            strings. Other features, and all with None, have 0, 0.0 and b"".
+            strings. Other features are padded with 0, 0.0 or b"", and so are all if it is None.
         cut: whether a longer list loses its last entries instead of raising an error.
 
     Raises:
@@ -39,8 +38,8 @@ class Pad:
         check_flag("Pad.cut", self.cut)
 
 
-def parse_pads(pad: Any) -> dict[str, Pad]:
-    """Return the argument `pad` of `make_input_fn` as Pads by name or pattern; a number, or None, is the length of one.
+def parse_pads(pad: Mapping[str, int | Pad | None] | None) -> dict[str, Pad]:
+    """Return the argument `pad` of `make_input_fn` with a `Pad` for each key, made from a length if it is a number or None.
 
     Raises:
         UsageError: it is not a dict of names, or a value is neither a number, None nor a Pad.
@@ -50,10 +49,10 @@ def parse_pads(pad: Any) -> dict[str, Pad]:
     are_names = isinstance(pad, Mapping) and all(isinstance(name, str) and name for name in pad)
     check_argument("pad", pad, are_names, 'a dict of names, such as {"image/object/*": 100}')
     pads = {}
-    for name, value in pad.items():
-        if not isinstance(value, Pad) and value is not None and not is_integer(value):
+    for name, length in pad.items():
+        if not isinstance(length, Pad) and length is not None and not is_integer(length):
             raise UsageError(
-                f"pad: invalid value of {name!r} (got {value!r}, expected a number, None or tpudata.Pad(...))."
+                f"pad: invalid value of {name!r} (got {length!r}, expected a number, None or tpudata.Pad(...))."
             )
-        pads[name] = value if isinstance(value, Pad) else Pad(value)
+        pads[name] = length if isinstance(length, Pad) else Pad(length)
     return pads

@@ -27,8 +27,8 @@ class Reading:
             the same order as from an object store.
         piece_bytes: bytes of a piece; a shard's last one may have twice as many. Pieces that are smaller than TensorFlow's blocks
             fetch many bytes twice.
-        lanes: largest number of places of the permuted pieces from which a batch takes its rows. A divisor of the global batch, it
-            is fewer if the split is small.
+        lanes: largest number of lanes, the parts of the permuted pieces from which each batch takes its rows. Their number divides
+            the global batch, and is smaller for a small split.
         chunk_bytes: least bytes of a read if files are not read in pieces; a read has less than twice as many. Opening a file costs
             as much as reading 128 KiB, and larger reads mix less.
 
@@ -57,5 +57,5 @@ class Reading:
             free: free memory in bytes; None if unknown.
         """
         memory = free // _FREE_SHARE if self.memory is None and free is not None else self.memory
-        most = self.streams if memory is None else min(self.streams, memory // max(1, piece_memory))
-        return max(1, operator.index(most))
+        reads = self.streams if memory is None else min(self.streams, memory // max(1, piece_memory))
+        return max(1, operator.index(reads))

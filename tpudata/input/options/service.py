@@ -7,6 +7,7 @@ import re
 
 from tpudata.checks import check, check_flag, check_integer, is_number
 
+# 11 days: `limit_waits` counts the ticks of its clock, 20 a second, in int32.
 _MOST_SECONDS = 1_000_000
 _ADDRESS = re.compile(r"grpc://[^\s/]+:\d+")
 

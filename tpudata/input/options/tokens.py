@@ -49,11 +49,13 @@ class Tokens:
 
     def __post_init__(self) -> None:
         lengths = self.sequence_length
-        if lengths is not None:
-            are_by_name = isinstance(lengths, Mapping) and lengths and all(isinstance(name, str) for name in lengths)
-            are_lengths = all(map(_is_length, lengths.values() if are_by_name else (lengths,)))  # type: ignore[union-attr]
-            expected = "None, an integer of 1 or more, or a mapping of the names of features to such"
-            check("sequence_length", lengths, are_lengths, expected)
+        if isinstance(lengths, Mapping):
+            are_names = len(lengths) > 0 and all(isinstance(name, str) for name in lengths)
+            is_valid = are_names and all(map(_is_length, lengths.values()))
+        else:
+            is_valid = lengths is None or _is_length(lengths)
+        expected = "None, an integer of 1 or more, or a mapping of the names of features to such"
+        check("sequence_length", lengths, is_valid, expected)
         if self.buckets is not None:
             self._check_buckets(self.buckets)
         check_flag("truncate", self.truncate)
@@ -62,7 +64,7 @@ class Tokens:
         check_integer("pad_id", self.pad_id, 0, 2**31 - 1, or_none=True)
         check_flag("targets", self.targets, or_none=True)
 
-    def _check_buckets(self, buckets: Any) -> None:
+    def _check_buckets(self, buckets: tuple[int, ...]) -> None:
         are_lengths = isinstance(buckets, tuple) and len(buckets) > 0 and all(map(_is_length, buckets))
         check_argument("buckets", buckets, are_lengths, "a tuple of lengths, such as (64, 128, 256)")
         if list(buckets) != sorted(set(buckets)):
@@ -74,54 +76,52 @@ class Tokens:
 
     @property
     def length(self) -> int | Mapping[str, int] | None:
-        """Longest length that records are padded to, or that of each feature; None without padding."""
-        longest = self.sequence_length if self.buckets is None else self.buckets[-1]
-        if isinstance(longest, Mapping):
-            return {name: operator.index(length) for name, length in longest.items()}
-        return None if longest is None else operator.index(longest)
+        """Length that records are padded to, or a length for each feature; the longest of `buckets`; None without padding."""
+        length = self.sequence_length if self.buckets is None else self.buckets[-1]
+        if isinstance(length, Mapping):
+            return {name: operator.index(feature_length) for name, feature_length in length.items()}
+        return None if length is None else operator.index(length)
 
     @property
-    def selection(self) -> dict[str, Any]:
-        """The options that select what is read of a record, by name."""
+    def selection(self) -> dict[str, object]:
+        """The options that select what is read of a record and that the caller passed, by name."""
         options = dataclasses.asdict(self).items()
         return {name: value for name, value in options if value is not None and value is not False and name != "names"}
 
-    def sequences(self, manifest: Manifest, fields: Fields, bare: bool) -> Sequences:
+    def sequences(self, manifest: Manifest, fields: Fields, *, is_bare: bool) -> Sequences:
         """Return the treatment of a dataset's sequences.
 
         Args:
             manifest: manifest of the dataset.
             fields: fields that are read of each record.
-            bare: whether features are one tensor instead of a dict.
+            is_bare: whether features are one tensor instead of a dict.
 
         Raises:
             UsageError: targets without `input_ids` or with labels, or a pad_id without padding.
             FeatureError: a feature has the name of the tokens' weights.
         """
-        sequences = self._choose_sequences(manifest, fields, bare)
-        if (
-            self.pad_id is not None
-            and sequences.targets not in ("pad", "eos")
-            and not any(f.pads for f in fields.inputs)
-        ):
+        sequences = self._choose_sequences(manifest, fields, is_bare=is_bare)
+        uses_pad_id = sequences.targets in ("pad", "eos") or any(field.pads for field in fields.inputs)
+        if self.pad_id is not None and not uses_pad_id:
             raise UsageError(
                 f"pad_id={self.pad_id}: nothing is padded with it. Omit it, or pass sequence_length=N or buckets=(...)."
             )
         return sequences
 
-    def _choose_sequences(self, manifest: Manifest, fields: Fields, bare: bool) -> Sequences:
-        """Return how sequences are treated: the pad id, and what separates documents for targets; see `sequences`."""
-        entry = manifest.options.get("tokenizer")
-        tokenizer: Mapping[str, Any] = entry if isinstance(entry, Mapping) else {}
+    def _choose_sequences(self, manifest: Manifest, fields: Fields, *, is_bare: bool) -> Sequences:
+        """Return the result of `sequences` before the check of `pad_id`."""
+        recorded = manifest.options.get("tokenizer")
+        # Other programs may have written another value.
+        tokenizer: Mapping[str, Any] = recorded if isinstance(recorded, Mapping) else {}
         pad_id = tokenizer.get("pad_id", 0) if self.pad_id is None else operator.index(self.pad_id)
         inputs = {field.name: field for field in fields.inputs}
         targets = self.targets
         if targets is None:
             has_rows = manifest.layout in TOKEN_ROWS or LOSS_WEIGHTS in inputs
-            targets = has_rows and INPUT_IDS in inputs and fields.label is None and not bare
+            targets = has_rows and INPUT_IDS in inputs and fields.label is None and not is_bare
         if not targets:
-            return Sequences(pad_id, None)
-        if bare:
+            return Sequences(pad_id, targets=None)
+        if is_bare:
             raise UsageError("targets: a bare tensor has no place for their weights. Omit features=.")
         if INPUT_IDS not in inputs or len(inputs[INPUT_IDS].shape) != 1:
             raise UsageError(
@@ -139,15 +139,15 @@ class Tokens:
         if inputs[INPUT_IDS].pads:
             return Sequences(pad_id, "mask")
         if SEGMENT_IDS in inputs:
-            shape, expected = inputs[SEGMENT_IDS].shape, inputs[INPUT_IDS].shape
-            if shape != expected:
+            segments_shape, ids_shape = inputs[SEGMENT_IDS].shape, inputs[INPUT_IDS].shape
+            if segments_shape != ids_shape:
                 raise FeatureError(
-                    f"targets: {SEGMENT_IDS!r} has the shape {shape}, and {INPUT_IDS!r} {expected}; it numbers the document of"
-                    " each token. Write them with one length, or pass targets=False."
+                    f"targets: {SEGMENT_IDS!r} has the shape {segments_shape}, and {INPUT_IDS!r} {ids_shape}; it numbers the"
+                    " document of each token. Write them with one length, or pass targets=False."
                 )
             return Sequences(pad_id, "segments")
         return Sequences(pad_id, "eos" if tokenizer.get("eos_id") == pad_id else "pad")
 
 
-def _is_length(value: Any) -> bool:
-    return is_integer(value, 1, 2**31 - 1)
+def _is_length(length: object) -> bool:
+    return is_integer(length, 1, 2**31 - 1)

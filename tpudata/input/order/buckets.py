@@ -2,7 +2,7 @@
 
 Every record belongs to the bucket with the smallest sufficient length. Each bucket is fed like a separate dataset, in
 its own order (see `evaluation` and `training`) and batch size. The bucket of a step depends on the numbers of records and the seed
-alone, so that all hosts take the same one, and a run that starts at a step knows how far each bucket is.
+alone, so that all hosts take the same one, and a run that starts at a step knows the position in each bucket.
 
 In training, bucket b with N records and batches of B has given floor(e N / B) batches when epoch e begins. The batches of all
 buckets in an epoch are permuted. In evaluation one bucket comes after the other, each with its last batch padded.
@@ -37,26 +37,26 @@ def find_buckets(lengths: Integers, limits: Sequence[int]) -> list[Bucket]:
     """Return the buckets that have records.
 
     Args:
-        lengths: int64 [records]: length of each record. Those beyond the last limit are in its bucket.
+        lengths: int64 [records]: length of each record. Records beyond the last limit are in the last bucket.
         limits: the buckets' lengths, ascending.
     """
-    numbers = np.minimum(np.searchsorted(np.asarray(limits), lengths), len(limits) - 1)
-    buckets = [Bucket(length, np.flatnonzero(numbers == b)) for b, length in enumerate(limits)]
+    bucket_indices = np.minimum(np.searchsorted(np.asarray(limits), lengths), len(limits) - 1)
+    buckets = [Bucket(limit, np.flatnonzero(bucket_indices == index)) for index, limit in enumerate(limits)]
     return [bucket for bucket in buckets if len(bucket.ids)]
 
 
-def bucket_seed(seed: int, bucket: int) -> int:
-    """Return the seed of a bucket's order, from 0 to 2**32 - 1."""
+def derive_bucket_seed(seed: int, bucket: int) -> int:
+    """Return the seed of a bucket's order, from 0 to 2**32 - 1, from the run's seed and the bucket's index."""
     return int(np.random.SeedSequence((seed, bucket)).generate_state(1)[0])
 
 
 class BucketSteps:
-    """Bucket of each step.
+    """Bucket of each step. An evaluation is one epoch.
 
     Args:
         records: number of records of each bucket, N.
-        batch_sizes: size of its global batches, B.
-        seed: seed from 0; None for evaluation.
+        batch_sizes: size of the global batches of each bucket, B.
+        seed: seed of training, 0 or more; None for evaluation.
         num_epochs: number of epochs of training; None for no end.
     """
 
@@ -69,20 +69,21 @@ class BucketSteps:
 
     @property
     def steps(self) -> int | None:
-        """Number of batches, or None if they never end."""
+        """Number of global batches; None if they never end."""
         return None if self._epochs is None else self._find_first_step(self._epochs)
 
     def choices(self, step: int, end: int) -> tf.data.Dataset:
-        """Return a dataset of the buckets of the steps from `step` to `end`, int64 each."""
-        first = 0 if self._seed is None else self._find_epoch(step)
+        """Return a dataset of the index of the bucket of each of the steps [step, end), int64 each."""
+        first_epoch = 0 if self._seed is None else self._find_epoch(step)
+        steps_to_skip = step - self._find_first_step(first_epoch)
 
         def draw_epoch(epoch: tf.Tensor) -> tf.data.Dataset:
-            order = self._draw_bucket_order(epoch)
-            begin = tf.where(tf.equal(epoch, first), step - self._find_first_step(first), 0)
-            return tf.data.Dataset.from_tensor_slices(order[begin:])
+            begin = tf.where(tf.equal(epoch, first_epoch), steps_to_skip, 0)
+            return tf.data.Dataset.from_tensor_slices(self._draw_bucket_order(epoch)[begin:])
 
-        stop = tf.int64.max if self._epochs is None else self._epochs
-        return tf.data.Dataset.range(first, stop).flat_map(without_autograph(draw_epoch)).take(end - step)
+        stop_epoch = tf.int64.max if self._epochs is None else self._epochs
+        epochs = tf.data.Dataset.range(first_epoch, stop_epoch)
+        return epochs.flat_map(without_autograph(draw_epoch)).take(end - step)
 
     def count_done(self, step: int) -> list[int]:
         """Return the number of batches that each bucket has given before a step."""
@@ -106,24 +107,28 @@ class BucketSteps:
 
     def _find_epoch(self, step: int) -> int:
         """Return the epoch of a step: the last one that begins no later."""
+        # Bisection: `low` begins no later, and `high` later.
         low, high = 0, 1
         while self._find_first_step(high) <= step:
             low, high = high, 2 * high
         while high - low > 1:
             middle = (low + high) // 2
-            low, high = (middle, high) if self._find_first_step(middle) <= step else (low, middle)
+            if self._find_first_step(middle) <= step:
+                low = middle
+            else:
+                high = middle
         return low
 
     def _draw_bucket_order(self, epoch: tf.Tensor) -> tf.Tensor:
-        """Return the bucket of each of an epoch's steps, int64.
+        """Return the index of the bucket of each of an epoch's steps, int64 [steps].
 
-        In evaluation, each bucket ends with a smaller batch. In training, what a bucket has left joins its next epoch.
+        In evaluation, each bucket ends with a smaller batch. In training, the records that do not fill a batch join the next epoch.
         """
         records = tf.constant([records for records, _ in self._sizes], tf.int64)
-        sizes = tf.constant([size for _, size in self._sizes], tf.int64)
-        numbers = tf.range(len(self._sizes), dtype=tf.int64)
+        batch_sizes = tf.constant([batch_size for _, batch_size in self._sizes], tf.int64)
+        buckets = tf.range(len(self._sizes), dtype=tf.int64)
         if self._seed is None:
-            return tf.repeat(numbers, (records + sizes - 1) // sizes)
-        order = tf.repeat(numbers, (epoch + 1) * records // sizes - epoch * records // sizes)
+            return tf.repeat(buckets, (records + batch_sizes - 1) // batch_sizes)
+        order = tf.repeat(buckets, (epoch + 1) * records // batch_sizes - epoch * records // batch_sizes)
         draws = draw(tf.shape(order), self._seed, epoch, STEP_DRAWS)
         return tf.gather(order, tf.argsort(draws, stable=True))

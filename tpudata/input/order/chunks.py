@@ -29,7 +29,9 @@ class Chunks:
         """Return chunks of `length` records; the last one of a shard may be shorter."""
         shard_stops = np.cumsum(np.asarray(shard_records, np.int64))
         shard_firsts = shard_stops - np.asarray(shard_records, np.int64)
-        firsts = np.concatenate([np.arange(a, b, length) for a, b in zip(shard_firsts, shard_stops, strict=True)])
+        firsts = np.concatenate(
+            [np.arange(first, stop, length) for first, stop in zip(shard_firsts, shard_stops, strict=True)]
+        )
         return cls(firsts, np.append(firsts[1:], shard_stops[-1]))
 
     @property
@@ -43,7 +45,7 @@ def chunk_records(records: int, record_bytes: int, chunk_bytes: int, min_chunks:
 
     Args:
         records: number of records.
-        record_bytes: size of one.
+        record_bytes: size of a record.
         chunk_bytes: least size of a chunk; it is less than twice as large.
         min_chunks: least number of chunks; chunks are smaller than `chunk_bytes` if there would be fewer.
     """

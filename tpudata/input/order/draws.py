@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
 
 import tensorflow as tf
 
 # Uses of draws, so that no two uses of a seed share them.
 EPOCH_DRAWS, BLOCK_DRAWS, STEP_DRAWS = 0, 1, 2
 _USES = 4
-# Random bits of a draw.
+# Random bits of a draw. The other bits of an int64 can order draws by something else first, such as a lane or a turn.
 DRAW_BITS = 40
 # TensorFlow's number of the Philox algorithm.
 _PHILOX = 1
 
 
-def draw(shape: Any, seed: int, index: tf.Tensor, use: int) -> tf.Tensor:
+def draw(shape: Sequence[int] | tf.Tensor, seed: int, index: tf.Tensor, use: int) -> tf.Tensor:
     """Return random integers from 0 to 2**40 - 1, int64.
 
     Args:

@@ -1,7 +1,7 @@
 """The input of each piece of a mixture's batches, as integer arithmetic.
 
-A global batch of B rows has G pieces of B / G rows, counted through all steps. Of the first p pieces, the first
-input has its share, rounded to a whole number; the second input has its share of the remaining pieces, and so on. Each count grows
+A global batch of B rows has G pieces of B / G rows, counted through all steps. The first input has its share of the first p pieces,
+rounded to a whole number; the second input has its share of the remaining ones, and so on. Each count grows
 monotonically with p, so the position of each input follows from the step alone, and all hosts agree.
 
 Row r of a batch is row r // G of piece r % G. So every G neighbouring rows have one of each piece, and a host that feeds some rows
@@ -13,11 +13,11 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import tensorflow as tf
 
 from tpudata.input.dataset_ops import without_autograph
+from tpudata.tensor_types import Tensors
 
 # More pieces mix each batch better; fewer, larger pieces cost less.
 _MOST_PIECES = 16
@@ -57,20 +57,21 @@ class MixtureOrder:
         """Return the endless dataset of the inputs of all pieces from a step on, int64 each."""
 
         def choose_inputs(step_index: tf.Tensor) -> tf.data.Dataset:
-            before, after = (tf.stack(self._compute_shares(n * self.pieces)) for n in (step_index, step_index + 1))
+            before = tf.stack(self._compute_shares(step_index * self.pieces))
+            after = tf.stack(self._compute_shares((step_index + 1) * self.pieces))
             inputs = tf.range(len(self.weights), dtype=tf.int64)
             return tf.data.Dataset.from_tensor_slices(tf.repeat(inputs, after - before))
 
         return tf.data.Dataset.range(step, tf.int64.max).flat_map(without_autograph(choose_inputs))
 
-    def _compute_shares(self, pieces: Any) -> list[Any]:
-        """Return how many of the first pieces each input gives; integers, or scalar tensors of int64."""
+    def _compute_shares(self, pieces: Tensors) -> list[Tensors]:
+        """Return how many of the first `pieces` pieces each input gives: ints for an int, or scalars of int64 for one."""
         shares, remaining = [], pieces
         for index, weight in enumerate(self.weights):
             weight_sum = sum(self.weights[index:])
             # remaining * weight / weight_sum, rounded, without a product beyond int64.
-            shares.append(
-                remaining // weight_sum * weight + (remaining % weight_sum * weight + weight_sum // 2) // weight_sum
-            )
-            remaining = remaining - shares[-1]
+            quotient, remainder = remaining // weight_sum, remaining % weight_sum
+            share = quotient * weight + (remainder * weight + weight_sum // 2) // weight_sum
+            shares.append(share)
+            remaining = remaining - share
         return shares

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-# Combined with a record's seed for each use, so that no two uses share their draws. A user's transform has the seed itself.
-# Any numbers would do; these are digits of pi.
+# Combined with a record's seed for each use, so that no two uses share their draws. A user's transform gets the seed itself.
+# Arbitrary numbers: digits of pi.
 CROP_SEED = (0x243F6A88, 0x05A308D3)
 AUGMENT_SEED = (0x13198A2E, 0x03707344)
 MIX_SEED = (0x24093822, 0x299F31D0)
 
 
 def record_seeds(seed: int, positions: tf.Tensor) -> tf.Tensor:
-    """Return each record's seed, from the run's seed and the record's position in the stream alone.
+    """Return a seed for each record, from the run's seed and the record's position in the stream alone.
 
     Args:
         seed: seed of the run, from 0 to 2**32 - 1.
@@ -37,5 +37,5 @@ def record_seeds(seed: int, positions: tf.Tensor) -> tf.Tensor:
 
 
 def derive_seed(seed: tf.Tensor | None, use: tuple[int, int]) -> tf.Tensor | None:
-    """Return the seed, int32 [..., 2], of a use of a record's seed: one of the numbers above; None without a seed."""
+    """Return a separate seed, int32 [..., 2], for one of the uses above of a record's seed; None without a seed."""
     return None if seed is None else tf.bitwise.bitwise_xor(seed, tf.constant(use, tf.int32))

@@ -43,10 +43,11 @@ class SequentialOrder:
             return position // self.records * count + chunk
 
         def list_ranges(begin: tf.Tensor, end: tf.Tensor) -> tf.data.Dataset:
-            numbers = tf.range(find_chunk_index(begin), find_chunk_index(end - 1) + 1)
-            before, chunks = numbers // count * self.records, numbers % count
-            firsts = tf.maximum(tf.gather(chunk_firsts, chunks), begin - before)
-            stops = tf.minimum(tf.gather(chunk_stops, chunks), end - before)
+            """Return the ranges of the positions [begin, end)."""
+            chunk_indices = tf.range(find_chunk_index(begin), find_chunk_index(end - 1) + 1)
+            epoch_begins, chunks = chunk_indices // count * self.records, chunk_indices % count
+            firsts = tf.maximum(tf.gather(chunk_firsts, chunks), begin - epoch_begins)
+            stops = tf.minimum(tf.gather(chunk_stops, chunks), end - epoch_begins)
             return tf.data.Dataset.from_tensor_slices((firsts, stops))
 
         def list_epoch(epoch: tf.Tensor) -> tf.data.Dataset:
@@ -55,6 +56,7 @@ class SequentialOrder:
         def list_step(later_step: tf.Tensor) -> tf.data.Dataset:
             return list_ranges(later_step * self.batch_size + first, later_step * self.batch_size + stop)
 
+        # Ranges of all rows cross the ends of batches: they are listed by epoch, which gives fewer and longer ones.
         if stop - first == self.batch_size:
             epochs = tf.data.Dataset.range(step * self.batch_size // self.records, tf.int64.max)
             return epochs.flat_map(without_autograph(list_epoch))
@@ -76,15 +78,15 @@ class SequentialOrder:
         """Return an endless dataset of (records, extras) of exactly the rows of `part`; `take_rows` chooses them."""
         rows, order = part.rows, self
         if rows.count < rows.total:
-            # The first record of a host among several changes in each epoch.
+            # A host's run of rows begins at another record in each epoch: chunks that are a fraction of it waste little of a read.
             order = dataclasses.replace(self, chunks=ranges.choose_host_chunks(self.chunks, rows))
         load = ranges.load(order.chunks.firsts)
         elements = ranges.read(order.ranges(part.start_step, rows.first, rows.stop), load)
         records = ranges.gather_records(elements.rebatch(rows.batch_size, drop_remainder=True))
 
-        def extras(batch_index: tf.Tensor) -> dict[str, tf.Tensor]:
+        def make_extras(batch_index: tf.Tensor) -> dict[str, tf.Tensor]:
             return part.seeds(batch_positions(self.batch_size, part, batch_index))
 
         if part.seed is None:
-            return records.map(without_autograph(lambda records: (records, {})))
-        return tf.data.Dataset.zip((records, tf.data.Dataset.counter().map(without_autograph(extras))))
+            return records.map(without_autograph(lambda batch: (batch, {})))
+        return tf.data.Dataset.zip((records, tf.data.Dataset.counter().map(without_autograph(make_extras))))

@@ -23,7 +23,7 @@ from tpudata.input.options.hosts import Rows
 from tpudata.input.order.chunks import Chunks, Integers
 from tpudata.input.order.draws import DRAW_BITS
 from tpudata.input.order.order import Ranges
-from tpudata.input.order.training import TrainingOrder, largest_divisor, window_turns
+from tpudata.input.order.training import PermutedChunks, TrainingOrder, largest_divisor, window_turns
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -39,7 +39,7 @@ class StreamOrder(TrainingOrder):
 
     @functools.cached_property
     def parts(self) -> Integers:
-        """The slot whose part of the split each piece belongs to, int64 [chunks], ascending."""
+        """The part of the split, numbered as its slot, to which each piece belongs: int64 [chunks], ascending."""
         middles = (self.chunks.firsts + self.chunks.stops) // 2
         parts: Integers = np.minimum(middles * self.lanes // self.records, self.lanes - 1)
         return parts
@@ -59,9 +59,9 @@ class StreamOrder(TrainingOrder):
             max_run: largest number of records of a run.
         """
         stride = batch_size // lanes
-        window = window_turns(window, lanes, stride)
-        turns = max(window, stride)
-        return cls(chunks, batch_size, lanes, turns, window, seed, largest_divisor(turns, max(1, max_run)))
+        turns_of_window = window_turns(window, lanes, stride)
+        turns = max(turns_of_window, stride)
+        return cls(chunks, batch_size, lanes, turns, turns_of_window, seed, largest_divisor(turns, max(1, max_run)))
 
     def starts(self, rows: Rows) -> Integers:
         """Return the first records of the pieces that a host reads in every epoch, int64 [n]."""
@@ -70,11 +70,11 @@ class StreamOrder(TrainingOrder):
     def read(self, ranges: Ranges, slots: range, block: int) -> tf.data.Dataset:
         """Return a dataset of the records of slots from a block on: the next run of each slot in turn."""
         load = ranges.load(ranges.find_read_starts(self.chunks))
-        ahead = 1 if ranges.reads is None else -(-ranges.reads // len(slots))
+        reads_per_slot = 1 if ranges.reads is None else -(-ranges.reads // len(slots))
 
         def read_slot(slot: tf.Tensor) -> tf.data.Dataset:
             # Each slot prefetches a piece, so that not all slots wait for the slowest request.
-            elements = ranges.read(self.stream(slot, block), load, ahead).prefetch(1)
+            elements = ranges.read(self.stream(slot, block), load, reads_per_slot).prefetch(1)
             return elements.rebatch(self.run, drop_remainder=True)
 
         return tf.data.Dataset.range(slots.start, slots.stop).interleave(
@@ -87,51 +87,57 @@ class StreamOrder(TrainingOrder):
 
     def stream(self, slot: tf.Tensor, block: int) -> tf.data.Dataset:
         """Return the ranges that a slot reads from a block on: an endless dataset of [first, stop) of records, int64 each."""
-        begin, slots = block * self.turns, tf.expand_dims(slot, 0)
+        start_turn, slots = block * self.turns, tf.expand_dims(slot, 0)
 
         def list_spans(epoch: tf.Tensor) -> tf.data.Dataset:
-            first, after = self._first_turn(epoch, slots), self._first_turn(epoch + 1, slots)
-            low = tf.maximum(first, begin)
-            spans = self._list_spans(self._permute_chunks(epoch), epoch, slots, first, low, tf.maximum(low, after))
+            first_turn, stop_turn = self._find_first_turn(epoch, slots), self._find_first_turn(epoch + 1, slots)
+            begin = tf.maximum(first_turn, start_turn)
+            end = tf.maximum(begin, stop_turn)
+            spans = self._list_spans(self._permute_chunks(epoch), epoch, slots, first_turn, begin, end)
             return tf.data.Dataset.from_tensor_slices(spans)
 
-        epochs = tf.data.Dataset.range((begin * self.lanes + slot) // self.records, tf.int64.max)
+        epochs = tf.data.Dataset.range((start_turn * self.lanes + slot) // self.records, tf.int64.max)
         return epochs.flat_map(without_autograph(list_spans))
 
-    def rows(self, slots: range, block: tf.Tensor) -> tf.Tensor:
+    def find_row_positions(self, slots: range, block: tf.Tensor) -> tf.Tensor:
         """Return for each row the position of its record among the block's records, int64 [steps, slots * stride]."""
-        numbers = tf.range(slots.start, slots.stop, dtype=tf.int64)[:, tf.newaxis]
-        turn = tf.range(self.turns, dtype=tf.int64)
-        turns = block * self.turns + turn
-        epoch = (numbers + turns * self.lanes) // self.records
-        first = tf.maximum(self._first_turn(epoch, numbers), block * self.turns)
-        position = (numbers - slots.start) * self.run + turn % self.run
-        return self._mix_rows(slots, block, first, turn // self.run * (len(slots) * self.run) + position)
+        slot_numbers = tf.range(slots.start, slots.stop, dtype=tf.int64)[:, tf.newaxis]
+        block_turns = tf.range(self.turns, dtype=tf.int64)
+        turns = block * self.turns + block_turns
+        epoch = (slot_numbers + turns * self.lanes) // self.records
+        first_turns = tf.maximum(self._find_first_turn(epoch, slot_numbers), block * self.turns)
+        # The block has the first run of each slot, then the second: position of the run of each slot and turn, then in the run.
+        run_begins = (block_turns // self.run * len(slots) + slot_numbers - slots.start) * self.run
+        return self._mix_rows(slots, block, first_turns, run_begins + block_turns % self.run)
 
-    def _chunk_keys(self, epoch: tf.Tensor) -> tf.Tensor:
+    def _draw_chunk_keys(self, epoch: tf.Tensor) -> tf.Tensor:
+        """Return keys that sort an epoch's chunks by the lane of their part, and at random within it: int64 [chunks]."""
         lane = tf.math.floormod(tf.constant(self.parts) - epoch * self.records, self.lanes)
-        return tf.bitwise.left_shift(lane, tf.constant(DRAW_BITS, tf.int64)) + super()._chunk_keys(epoch)
+        return tf.bitwise.left_shift(lane, tf.constant(DRAW_BITS, tf.int64)) + super()._draw_chunk_keys(epoch)
 
-    def _permute_chunks(self, epoch: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    def _permute_chunks(self, epoch: tf.Tensor) -> PermutedChunks:
         """Return the permuted chunks of an epoch, cut at the bounds of lanes, so that no lane begins inside a chunk."""
-        begins, ends, firsts = super()._permute_chunks(epoch)
+        whole = super()._permute_chunks(epoch)
         if self.lanes == 1:
-            return begins, ends, firsts
+            return whole
         lanes = np.arange(1, self.lanes)
+        # First places of all lanes but the first: the first records % lanes lanes have a record more than the others.
         bounds = tf.constant(lanes * (self.records // self.lanes) + np.minimum(lanes, self.records % self.lanes))
-        # The first bound inside of each chunk, counted from its begin.
-        num_bounds_before = count_up_to(bounds, begins)
-        head = tf.gather(bounds, tf.minimum(num_bounds_before, self.lanes - 2)) - begins
-        sizes = ends - begins
-        is_rotated = tf.equal(count_up_to(bounds, ends - 1) - num_bounds_before, 1) & (2 * head < sizes)
-        places = tf.sort(tf.concat([begins, bounds], 0))
+        # The records of each chunk before the first bound inside it.
+        num_bounds_before = count_up_to(bounds, whole.begins)
+        head = tf.gather(bounds, tf.minimum(num_bounds_before, self.lanes - 2)) - whole.begins
+        sizes = whole.ends - whole.begins
+        # A chunk with one bound inside it, and less than half of its records before the bound.
+        is_rotated = tf.equal(count_up_to(bounds, whole.ends - 1) - num_bounds_before, 1) & (2 * head < sizes)
+        begins = tf.sort(tf.concat([whole.begins, bounds], 0))
         # With fewer records than lanes, some bounds are at the end.
-        chunk = tf.minimum(count_up_to(ends, places), len(self.chunks.firsts) - 1)
-        offset, size = places - tf.gather(begins, chunk), tf.gather(sizes, chunk)
-        rotated = tf.math.floormod(offset - tf.gather(head, chunk), size)
-        offset = tf.where(tf.gather(is_rotated, chunk), rotated, offset)
-        return places, tf.concat([places[1:], ends[-1:]], 0), tf.gather(firsts, chunk) + offset
+        chunk = tf.minimum(count_up_to(whole.ends, begins), len(self.chunks.firsts) - 1)
+        offset, size = begins - tf.gather(whole.begins, chunk), tf.gather(sizes, chunk)
+        rotated_offset = tf.math.floormod(offset - tf.gather(head, chunk), size)
+        offset = tf.where(tf.gather(is_rotated, chunk), rotated_offset, offset)
+        ends = tf.concat([begins[1:], whole.ends[-1:]], 0)
+        return PermutedChunks(begins, ends, tf.gather(whole.firsts, chunk) + offset)
 
-    def _first_turn(self, epoch: tf.Tensor, slots: tf.Tensor) -> tf.Tensor:
-        """Return the first turn of an epoch in each slot."""
+    def _find_first_turn(self, epoch: tf.Tensor, slots: tf.Tensor) -> tf.Tensor:
+        """Return the first turn of an epoch in each slot: the least t for which s + t L is at least epoch N, see `training`."""
         return -((slots - epoch * self.records) // self.lanes)

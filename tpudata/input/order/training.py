@@ -18,7 +18,7 @@ All draws are Philox, so that a seed gives the same order with every release of 
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import NamedTuple
 
 import tensorflow as tf
 
@@ -27,9 +27,24 @@ from tpudata.input.options.hosts import Rows
 from tpudata.input.order.chunks import Chunks, Integers
 from tpudata.input.order.draws import BLOCK_DRAWS, DRAW_BITS, EPOCH_DRAWS, draw
 from tpudata.input.order.order import HostPart, Ranges
+from tpudata.tensor_types import Tensors
 
 # 32 lanes mix well and divide evenly among hosts.
 MOST_LANES = 32
+
+
+class PermutedChunks(NamedTuple):
+    """Chunks of an epoch in their permuted order.
+
+    Attributes:
+        begins: first place of each chunk, int64 [chunks].
+        ends: the place after its last one, int64 [chunks].
+        firsts: number of its first record, int64 [chunks].
+    """
+
+    begins: tf.Tensor
+    ends: tf.Tensor
+    firsts: tf.Tensor
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -57,12 +72,13 @@ class TrainingOrder:
         """Return the order with a shuffle window of about `window` records over all lanes."""
         lanes = largest_divisor(batch_size, MOST_LANES)
         stride = batch_size // lanes
-        turns = window_turns(window, lanes, stride)
-        longest = int((chunks.stops - chunks.firsts).max())
+        turns_of_window = window_turns(window, lanes, stride)
+        # Whole windows and steps: one of the two divides the other.
+        unit = max(turns_of_window, stride)
         # A block shorter than a chunk would read each chunk several times.
-        least = max(turns, stride, longest)
-        multiple = max(turns, stride)
-        return cls(chunks, batch_size, lanes, -(-least // multiple) * multiple, turns, seed)
+        least = max(unit, int((chunks.stops - chunks.firsts).max()))
+        turns = -(-least // unit) * unit
+        return cls(chunks, batch_size, lanes, turns, turns_of_window, seed)
 
     @property
     def records(self) -> int:
@@ -95,31 +111,33 @@ class TrainingOrder:
         """Return an endless dataset of (records, extras) of a host's rows."""
         rows, slots = part.rows, self.slots(part.rows.first, part.rows.stop)
         first_block, first_step = divmod(part.start_step, self.steps_per_block)
-        offset = slots.start * self.stride
+        # The host may feed only some rows of its first and its last slot.
+        first_row = slots.start * self.stride
         read = self.read(ranges, slots, first_block).rebatch(len(slots) * self.turns, drop_remainder=True)
 
-        def make_batches(block: tf.Tensor, elements: Any, *memory: Any) -> tf.data.Dataset:
-            row_positions = self.rows(slots, block)[:, rows.first - offset : rows.stop - offset]
+        def make_batches(block: tf.Tensor, elements: Tensors, *memory: Tensors) -> tf.data.Dataset:
+            """Return the batches of a block, from its elements as `ranges` reads them."""
+            row_positions = self.find_row_positions(slots, block)[:, rows.first - first_row : rows.stop - first_row]
             row_positions = tf.reshape(row_positions, [-1, rows.batch_size])
-            extras = {} if part.seed is None else self._block_seeds(part, block)
+            extras = {} if part.seed is None else self._make_block_seeds(part, block)
 
-            def pick_batch(batch_index: tf.Tensor) -> Any:
-                picked = ranges.pick(elements, row_positions[batch_index], *memory)
-                return picked, {name: values[batch_index] for name, values in extras.items()}
+            def pick_batch(batch_index: tf.Tensor) -> tuple[Tensors, dict[str, tf.Tensor]]:
+                records = ranges.pick(elements, row_positions[batch_index], *memory)
+                return records, {name: values[batch_index] for name, values in extras.items()}
 
             skipped = tf.where(tf.equal(block, first_block), first_step * part.per_step, 0)
-            numbers = tf.data.Dataset.range(tf.cast(skipped, tf.int64), self.steps_per_block * part.per_step)
-            return numbers.map(without_autograph(pick_batch))
+            batch_indices = tf.data.Dataset.range(tf.cast(skipped, tf.int64), self.steps_per_block * part.per_step)
+            return batch_indices.map(without_autograph(pick_batch))
 
         # The next block is read while batches are made of this one.
         blocks = tf.data.Dataset.zip((tf.data.Dataset.range(first_block, tf.int64.max), read, *ranges.memory_datasets))
         return blocks.prefetch(1).flat_map(without_autograph(make_batches))
 
-    def _block_seeds(self, part: HostPart, block: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Return the seeds of a block's records as an extra of its batches, int32 [batches, rows, 2]."""
+    def _make_block_seeds(self, part: HostPart, block: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Return {"seed": seeds of a block's records, int32 [batches, rows, 2]}; {} if the part has no seed."""
         steps = block * self.steps_per_block + tf.range(self.steps_per_block, dtype=tf.int64)
-        seeds = part.seeds(self.positions(steps[:, tf.newaxis], part.rows.first, part.rows.stop))
-        return {name: tf.reshape(values, [-1, part.rows.batch_size, 2]) for name, values in seeds.items()}
+        extras = part.seeds(self.positions(steps[:, tf.newaxis], part.rows.first, part.rows.stop))
+        return {name: tf.reshape(seeds, [-1, part.rows.batch_size, 2]) for name, seeds in extras.items()}
 
     def read(self, ranges: Ranges, slots: range, block: int) -> tf.data.Dataset:
         """Return a dataset of the records (or record numbers) of slots from a block on, in the order of `spans`."""
@@ -130,45 +148,45 @@ class TrainingOrder:
 
         The ranges of a block are consecutive: by epoch, then by slot, then by turn.
         """
-        numbers = tf.range(slots.start, slots.stop, dtype=tf.int64)
+        slot_numbers = tf.range(slots.start, slots.stop, dtype=tf.int64)
         per_block = self.turns * self.lanes
 
         def list_epoch(epoch: tf.Tensor) -> tf.data.Dataset:
+            """Return the ranges of an epoch from `block` on, an element for each block."""
             chunks = self._permute_chunks(epoch)
 
             def list_block(later_block: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-                return self._list_spans(chunks, epoch, numbers, *self._find_turns(epoch, later_block, numbers))
+                first_turn, begin, end = self._find_turns(epoch, later_block, slot_numbers)
+                return self._list_spans(chunks, epoch, slot_numbers, first_turn, begin, end)
 
-            low = tf.maximum(epoch * self.records // per_block, block)
-            return tf.data.Dataset.range(low, ((epoch + 1) * self.records - 1) // per_block + 1).map(
-                without_autograph(list_block)
-            )
+            first_block = tf.maximum(epoch * self.records // per_block, block)
+            stop_block = ((epoch + 1) * self.records - 1) // per_block + 1
+            return tf.data.Dataset.range(first_block, stop_block).map(without_autograph(list_block))
 
-        return tf.data.Dataset.range(block * per_block // self.records, tf.int64.max).flat_map(
-            without_autograph(list_epoch)
-        )
+        epochs = tf.data.Dataset.range(block * per_block // self.records, tf.int64.max)
+        return epochs.flat_map(without_autograph(list_epoch))
 
-    def _permute_chunks(self, epoch: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Return an epoch's permuted chunks: first place, end place and first record of each, int64 [chunks]."""
-        counts = tf.constant(self.chunks.stops - self.chunks.firsts)
-        order = tf.argsort(self._chunk_keys(epoch), stable=True)
-        ends = tf.cumsum(tf.gather(counts, order))
-        return ends - tf.gather(counts, order), ends, tf.gather(tf.constant(self.chunks.firsts), order)
+    def _permute_chunks(self, epoch: tf.Tensor) -> PermutedChunks:
+        """Return an epoch's permuted chunks."""
+        order = tf.argsort(self._draw_chunk_keys(epoch), stable=True)
+        counts = tf.gather(tf.constant(self.chunks.stops - self.chunks.firsts), order)
+        ends = tf.cumsum(counts)
+        return PermutedChunks(ends - counts, ends, tf.gather(tf.constant(self.chunks.firsts), order))
 
-    def _chunk_keys(self, epoch: tf.Tensor) -> tf.Tensor:
-        """Return the random sort keys of an epoch's chunks, int64 [chunks]."""
+    def _draw_chunk_keys(self, epoch: tf.Tensor) -> tf.Tensor:
+        """Return the keys by which an epoch's chunks are sorted, drawn at random: int64 [chunks]."""
         return draw([len(self.chunks.firsts)], self.seed, epoch, EPOCH_DRAWS)
 
     def _list_spans(
         self,
-        chunks: tuple[tf.Tensor, tf.Tensor, tf.Tensor],
+        chunks: PermutedChunks,
         epoch: tf.Tensor,
         slots: tf.Tensor,
         first_turn: tf.Tensor,
         begin: tf.Tensor,
         end: tf.Tensor,
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Return the ranges of records of some turns of slots in an epoch: (firsts, stops), int64 [n] each.
+        """Return the ranges of records of some turns of slots in an epoch, by slot and turn: (firsts, stops), int64 [n] each.
 
         Args:
             chunks: the epoch's chunks, permuted.
@@ -178,39 +196,36 @@ class TrainingOrder:
             begin: first requested turn, int64 [m].
             end: the turn after the last one, int64 [m].
         """
-        begins, ends, firsts = chunks
         lane = tf.math.floormod(slots - epoch * self.records, self.lanes)
+        # The first records % lanes lanes have a record more than the others.
         begin_place = lane * (self.records // self.lanes) + tf.minimum(lane, self.records % self.lanes)
         begin_place += begin - first_turn
         end_place = begin_place + (end - begin)
-        chunk = count_up_to(ends, begin_place)
-        splits, chunks_of_spans = range_numbers(
-            chunk, tf.where(end > begin, count_up_to(ends, end_place - 1) + 1, chunk)
-        )
-        slot = count_up_to(splits, tf.range(tf.size(chunks_of_spans, tf.int64))) - 1
-        first = tf.gather(firsts, chunks_of_spans) + tf.maximum(
-            tf.gather(begin_place, slot) - tf.gather(begins, chunks_of_spans), 0
-        )
-        stop = tf.gather(firsts, chunks_of_spans) + tf.minimum(
-            tf.gather(end_place, slot), tf.gather(ends, chunks_of_spans)
-        )
-        return first, stop - tf.gather(begins, chunks_of_spans)
+        # A range for each chunk that a slot's places [begin_place, end_place) touch.
+        first_chunk = count_up_to(chunks.ends, begin_place)
+        stop_chunk = tf.where(end > begin, count_up_to(chunks.ends, end_place - 1) + 1, first_chunk)
+        splits, chunk = range_numbers(first_chunk, stop_chunk)
+        slot = count_up_to(splits, tf.range(tf.size(chunk, tf.int64))) - 1
+        chunk_begin, chunk_first = tf.gather(chunks.begins, chunk), tf.gather(chunks.firsts, chunk)
+        firsts = chunk_first + tf.maximum(tf.gather(begin_place, slot) - chunk_begin, 0)
+        stops = chunk_first + tf.minimum(tf.gather(end_place, slot), tf.gather(chunks.ends, chunk)) - chunk_begin
+        return firsts, stops
 
-    def rows(self, slots: range, block: tf.Tensor) -> tf.Tensor:
+    def find_row_positions(self, slots: range, block: tf.Tensor) -> tf.Tensor:
         """Return for each row the position of its record in a block, in the order of `spans`: int64 [steps, slots * stride]."""
-        numbers = tf.range(slots.start, slots.stop, dtype=tf.int64)
-        begin, count = block * self.turns * self.lanes, self.turns * self.lanes
-        low = begin // self.records
-        epochs = tf.range(low, (begin + count - 1) // self.records + 1)
-        _, begins, ends = self._find_turns(epochs[:, tf.newaxis], block, numbers)
+        slot_numbers = tf.range(slots.start, slots.stop, dtype=tf.int64)
+        per_block = self.turns * self.lanes
+        first_epoch = block * per_block // self.records
+        epochs = tf.range(first_epoch, ((block + 1) * per_block - 1) // self.records + 1)
+        # For each epoch and slot of the block, its turns, and the position of the record of the first one: [epochs, slots].
+        _, begins, ends = self._find_turns(epochs[:, tf.newaxis], block, slot_numbers)
         lengths = tf.maximum(ends - begins, 0)
         offsets = tf.reshape(tf.cumsum(tf.reshape(lengths, [-1]), exclusive=True), tf.shape(lengths))
         turns = block * self.turns + tf.range(self.turns, dtype=tf.int64)
-        # Epoch of each slot and turn, [slots, turns].
-        epoch = (numbers[:, tf.newaxis] + turns * self.lanes) // self.records - low
-        epoch_and_slot = tf.stack(
-            [epoch, tf.broadcast_to(tf.range(len(slots), dtype=tf.int64)[:, tf.newaxis], tf.shape(epoch))], -1
-        )
+        # For each slot and turn, the indices of its epoch and slot in these: [slots, turns, 2].
+        epoch_index = (slot_numbers[:, tf.newaxis] + turns * self.lanes) // self.records - first_epoch
+        slot_index = tf.broadcast_to(tf.range(len(slots), dtype=tf.int64)[:, tf.newaxis], tf.shape(epoch_index))
+        epoch_and_slot = tf.stack([epoch_index, slot_index], -1)
         first = tf.gather_nd(begins, epoch_and_slot)
         stored_positions = tf.gather_nd(offsets, epoch_and_slot) + turns - first
         return self._mix_rows(slots, block, first, stored_positions)
@@ -225,11 +240,12 @@ class TrainingOrder:
             stored_positions: position in the block of each slot's and turn's record, int64 [slots, turns].
         """
         turns = block * self.turns + tf.range(self.turns, dtype=tf.int64)
-        window = tf.maximum(first, turns // self.window * self.window) - block * self.turns
+        # Sorting by the first turn of the window, and then at random, keeps records in their windows. No window crosses an epoch.
+        window_begins = tf.maximum(first, turns // self.window * self.window) - block * self.turns
         draws = draw([self.lanes, self.turns], self.seed, block, BLOCK_DRAWS)[slots.start : slots.stop]
-        keys = tf.bitwise.left_shift(window, tf.constant(DRAW_BITS, tf.int64)) + draws
-        mixed = tf.gather(stored_positions, tf.argsort(keys, stable=True), batch_dims=1)
-        by_step = tf.reshape(mixed, [len(slots), self.steps_per_block, self.stride])
+        keys = tf.bitwise.left_shift(window_begins, tf.constant(DRAW_BITS, tf.int64)) + draws
+        mixed_positions = tf.gather(stored_positions, tf.argsort(keys, stable=True), batch_dims=1)
+        by_step = tf.reshape(mixed_positions, [len(slots), self.steps_per_block, self.stride])
         return tf.reshape(tf.transpose(by_step, [1, 0, 2]), [self.steps_per_block, len(slots) * self.stride])
 
     def positions(self, step: tf.Tensor, first: int, stop: int) -> tf.Tensor:

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Literal
+from typing import Literal
 
 import tensorflow as tf
 
 from tpudata.errors import FeatureError
 from tpudata.input.dataset.fields import PADDING, Fields
 from tpudata.input.elements import get_features, replace_features
+from tpudata.tensor_types import Element
 
 INPUT_IDS, SEGMENT_IDS = "input_ids", "segment_ids"
 TOKEN_WEIGHTS = "token_weights"
 # Stored weights of tokens as targets, 0 or 1: only answers are learned.
 LOSS_WEIGHTS = "loss_weights"
-# Features next to the tokens of a record that are 0 in padding, for any pad_id. So are masks.
-_BESIDE_TOKENS = (SEGMENT_IDS, LOSS_WEIGHTS, "positions", "token_type_ids", "position_ids")
+# Features with a number for each token, which are 0 in padding for any pad_id. So are masks.
+_TOKEN_PROPERTIES = (SEGMENT_IDS, LOSS_WEIGHTS, "positions", "token_type_ids", "position_ids")
 # Layouts of rows that are nearly all real tokens, for language models.
 TOKEN_ROWS = ("sequences", "packed")
 
@@ -36,39 +37,39 @@ class Sequences:
 
     def feed(self, features: dict[str, tf.Tensor], fields: Fields) -> dict[str, tf.Tensor]:
         """Return the features of a record or a batch, padded with `pad_id`, and the masks that mark padding."""
-        out, names = {}, {field.name for field in fields.inputs}
+        fed, names = {}, {field.name for field in fields.inputs}
         for field in fields.inputs:
-            value = features[field.name]
+            numbers = features[field.name]
             if field.pads:
-                is_real, is_token = tf.not_equal(value, PADDING), _is_token(field.name)
+                is_real, is_token = tf.not_equal(numbers, PADDING), _is_token(field.name)
                 # A stored mask is more precise.
                 if is_token and mask_name(field.name) not in names:
-                    out[mask_name(field.name)] = tf.cast(is_real, tf.int32)
-                value = tf.where(is_real, value, self.pad_id if is_token else 0)
-            out[field.name] = value
-        return out
+                    fed[mask_name(field.name)] = tf.cast(is_real, tf.int32)
+                numbers = tf.where(is_real, numbers, self.pad_id if is_token else 0)
+            fed[field.name] = numbers
+        return fed
 
     def add_targets(self, features: dict[str, tf.Tensor]) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
-        """Return (features with the weight of each token, the token after each)."""
+        """Return the features with `token_weights`, and the targets: the next token of each, 0 without one, of the ids' shape."""
         ids = features[INPUT_IDS]
-        has_next = self._has_next(features)
-        following = tf.where(has_next, ids[..., 1:], 0)
+        has_next = self._find_next(features)
+        next_ids = tf.where(has_next, ids[..., 1:], 0)
         # The last token of a row has no next one.
         end = tf.zeros_like(ids[..., :1])
-        has_weight = has_next
+        is_learned = has_next
         if LOSS_WEIGHTS in features:
-            # A target has the weight of the token that it is.
-            has_weight = tf.logical_and(has_next, features[LOSS_WEIGHTS][..., 1:] > 0)
+            # A target has the weight that is stored for it.
+            is_learned = tf.logical_and(has_next, features[LOSS_WEIGHTS][..., 1:] > 0)
             if self.targets in ("pad", "eos"):
-                # The weights of such rows no longer mark padding.
-                pairs = tf.concat([has_next[..., :1], tf.logical_or(has_next[..., 1:], has_next[..., :-1])], -1)
-                mask = tf.concat([pairs, has_next[..., -1:]], -1)
+                # The weights no longer show padding, so a mask does: a token is real if it has a next one, or is one.
+                inner_is_real = tf.logical_or(has_next[..., 1:], has_next[..., :-1])
+                mask = tf.concat([has_next[..., :1], inner_is_real, has_next[..., -1:]], -1)
                 features = {**features, mask_name(INPUT_IDS): tf.cast(mask, tf.int32)}
-        weights = tf.concat([tf.cast(has_weight, tf.float32), tf.cast(end, tf.float32)], -1)
-        return {**features, TOKEN_WEIGHTS: weights}, tf.concat([following, end], -1)
+        weights = tf.concat([tf.cast(is_learned, tf.float32), tf.cast(end, tf.float32)], -1)
+        return {**features, TOKEN_WEIGHTS: weights}, tf.concat([next_ids, end], -1)
 
-    def _has_next(self, features: dict[str, tf.Tensor]) -> tf.Tensor:
-        """Return for each token but the last whether the one after it continues its document."""
+    def _find_next(self, features: dict[str, tf.Tensor]) -> tf.Tensor:
+        """Return for each token but the last whether the one after it continues its document: bool [..., L - 1]."""
         if self.targets == "mask":
             return tf.cast(features[mask_name(INPUT_IDS)][..., 1:], tf.bool)
         if self.targets == "segments":
@@ -82,7 +83,7 @@ class Sequences:
 
 def _is_token(name: str) -> bool:
     """Return whether a feature's integers are tokens, rather than a property of another feature's tokens."""
-    return name not in _BESIDE_TOKENS and not name.endswith("_mask")
+    return name not in _TOKEN_PROPERTIES and not name.endswith("_mask")
 
 
 def mask_name(name: str) -> str:
@@ -90,22 +91,22 @@ def mask_name(name: str) -> str:
     return "attention_mask" if name == INPUT_IDS else f"{name.removesuffix('_ids')}_mask"
 
 
-def multiply_row_weights(element: Any, weights: tf.Tensor) -> Any:
-    """Return (features, labels) with token weights set to 0 in rows of weight 0; unchanged without such weights."""
+def multiply_token_weights(element: Element, row_weights: tf.Tensor) -> Element:
+    """Return an element with its token weights multiplied by those of the rows, [B]; unchanged without token weights."""
     features = get_features(element)
     if not isinstance(features, dict) or TOKEN_WEIGHTS not in features:
         return element
-    tokens = features[TOKEN_WEIGHTS]
-    rows = tf.reshape(weights, [-1] + [1] * (tokens.shape.rank - 1))
-    features = {**features, TOKEN_WEIGHTS: tokens * tf.cast(rows, tokens.dtype)}
+    token_weights = features[TOKEN_WEIGHTS]
+    factors = tf.reshape(row_weights, [-1] + [1] * (token_weights.shape.rank - 1))
+    features = {**features, TOKEN_WEIGHTS: token_weights * tf.cast(factors, token_weights.dtype)}
     return replace_features(element, features)
 
 
-def split_token_weights(element: Any) -> Any:
-    """Return (features, labels, token weights), as Keras takes them.
+def split_token_weights(element: Element) -> Element:
+    """Return (features, labels, token weights), as Keras takes them, from (features with token weights, labels).
 
     Raises:
-        FeatureError: transform dropped them.
+        FeatureError: transform dropped the token weights.
     """
     features = get_features(element)
     if not isinstance(features, dict) or TOKEN_WEIGHTS not in features:

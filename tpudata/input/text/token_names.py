@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Literal
 
 import tensorflow as tf
 
 from tpudata.errors import FeatureError, UsageError
 from tpudata.input.dataset.fields import Fields
 from tpudata.input.text.sequence import INPUT_IDS, LOSS_WEIGHTS, SEGMENT_IDS, TOKEN_WEIGHTS, Sequences, mask_name
+from tpudata.tensor_types import Tensors
 
 TokenNames = Literal["maxtext", "t5x", "transformers"]
 # The label of tokens that the loss of Hugging Face's models ignores.
@@ -17,17 +18,17 @@ _IGNORED = -100
 _POSITIONS, _ROW_WEIGHTS = "positions", "weights"
 # The features of layout packed_pairs.
 _PAIR_PACK = frozenset(f"{side}{end}" for side in ("inputs", "targets") for end in ("", "_segment_ids", "_positions"))
-# Names of the tensors by their meaning; other tensors of a batch keep their names.
+# Tensors that the other project's names replace; other tensors of a batch keep their names.
 _REPLACED = {INPUT_IDS, SEGMENT_IDS, LOSS_WEIGHTS, TOKEN_WEIGHTS, _POSITIONS, _ROW_WEIGHTS, mask_name(INPUT_IDS)}
 
 
-def check_token_names(names: Any, sequences: Sequences, weights: str, fields: Fields) -> None:
-    """Check `Tokens.names`.
+def check_token_names(names: TokenNames | None, sequences: Sequences, weights: str, fields: Fields) -> None:
+    """Check that batches can have the names that `Tokens.names` asks for.
 
     Args:
-        names: the option.
+        names: the option `Tokens.names`.
         sequences: treatment of the dataset's sequences.
-        weights: the option of `make_input_fn`.
+        weights: the option `weights` of `make_input_fn`.
         fields: fields that are read of each record.
 
     Raises:
@@ -35,8 +36,8 @@ def check_token_names(names: Any, sequences: Sequences, weights: str, fields: Fi
     """
     if names is None:
         return
-    if names not in _RENAMED:
-        raise UsageError(f"names: invalid value (got {names!r}, expected None, {' or '.join(map(repr, _RENAMED))}).")
+    if names not in _RENAMERS:
+        raise UsageError(f"names: invalid value (got {names!r}, expected None, {' or '.join(map(repr, _RENAMERS))}).")
     inputs = {field.name for field in fields.inputs}
     if names == "t5x" and inputs >= _PAIR_PACK and weights == "feature":
         return
@@ -55,7 +56,7 @@ def check_token_names(names: Any, sequences: Sequences, weights: str, fields: Fi
         raise UsageError(f"names={names!r}: has its own weights of tokens (got weights={weights!r}). Omit weights.")
 
 
-def rename(features: Any, targets: tf.Tensor | None = None, *, names: TokenNames) -> dict[str, tf.Tensor]:
+def rename(features: Tensors, targets: tf.Tensor | None = None, *, names: TokenNames) -> dict[str, tf.Tensor]:
     """Return a batch as one dict, under another project's names.
 
     Args:
@@ -79,26 +80,28 @@ def rename(features: Any, targets: tf.Tensor | None = None, *, names: TokenNames
     if positions is None:
         ids = features[INPUT_IDS]
         positions = tf.where(segments > 0, tf.range(tf.shape(ids)[-1])[None, :], 0)
-    return {**others, **_RENAMED[names](features, targets, segments, positions)}
+    return {**others, **_RENAMERS[names](features, targets, segments, positions)}
 
 
 def _rename_pairs(features: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
     """Return a batch of packed pairs under T5X's names for models with an encoder and a decoder."""
-    others = {name: value for name, value in features.items() if name not in {*_PAIR_PACK, _ROW_WEIGHTS}}
-    segments = features["inputs_segment_ids"]
-    decoder = {name: features[name] for name in (_ROW_WEIGHTS,) if name in features}
-    decoder[INPUT_IDS] = targets = features["targets"]
+    others = {name: tensor for name, tensor in features.items() if name not in {*_PAIR_PACK, _ROW_WEIGHTS}}
+    segments, targets = features["inputs_segment_ids"], features["targets"]
+    # To the decoder, the targets are a text to predict.
+    decoder_features = {INPUT_IDS: targets}
+    if _ROW_WEIGHTS in features:
+        decoder_features[_ROW_WEIGHTS] = features[_ROW_WEIGHTS]
     return {
         **others,
         "encoder_input_tokens": tf.where(segments > 0, features["inputs"], 0),
         "encoder_segment_ids": segments,
         "encoder_positions": features["inputs_positions"],
-        **_rename_for_t5x(decoder, targets, features["targets_segment_ids"], features["targets_positions"]),
+        **_rename_for_t5x(decoder_features, targets, features["targets_segment_ids"], features["targets_positions"]),
     }
 
 
 def _number_segments(features: dict[str, tf.Tensor]) -> tf.Tensor:
-    """Return the number of each token's document, from 1; 0 for padding."""
+    """Return the number of each token's document in its row, from 1, int32 [B, L]; 0 for padding."""
     for name in (SEGMENT_IDS, mask_name(INPUT_IDS)):
         if name in features:
             return features[name]
@@ -106,6 +109,10 @@ def _number_segments(features: dict[str, tf.Tensor]) -> tf.Tensor:
     has_next = features[TOKEN_WEIGHTS] > 0
     is_next = tf.concat([tf.ones_like(has_next[:, :1]), has_next[:, :-1]], axis=1)
     return tf.cast(tf.logical_or(has_next, is_next), tf.int32)
+
+
+# The functions of `_RENAMERS` return the tensors of a batch under another project's names. Their arguments are the features, and
+# for each token the next one, the number of its document and its position in the document, int32 [B, L].
 
 
 def _rename_for_maxtext(
@@ -125,21 +132,22 @@ def _rename_for_maxtext(
 def _rename_for_t5x(
     features: dict[str, tf.Tensor], targets: tf.Tensor, segments: tf.Tensor, positions: tf.Tensor
 ) -> dict[str, tf.Tensor]:
-    # SeqIO predicts every token of a document, the first one from the id 0; padding is the id 0.
+    # SeqIO predicts every token of a document, the first one from the id 0; padding is the id 0. So targets are the tokens
+    # themselves, and inputs the previous ones.
     del targets
     is_real = segments > 0
     ids = tf.where(is_real, features[INPUT_IDS], 0)
-    same = tf.logical_and(tf.equal(segments[:, 1:], segments[:, :-1]), is_real[:, 1:])
-    inputs = tf.concat([tf.zeros_like(ids[:, :1]), tf.where(same, ids[:, :-1], 0)], axis=1)
-    counts = tf.cast(is_real, tf.int32)
+    has_previous = tf.logical_and(tf.equal(segments[:, 1:], segments[:, :-1]), is_real[:, 1:])
+    previous_ids = tf.concat([tf.zeros_like(ids[:, :1]), tf.where(has_previous, ids[:, :-1], 0)], axis=1)
+    loss_weights = tf.cast(is_real, tf.int32)
     if LOSS_WEIGHTS in features:
-        counts *= features[LOSS_WEIGHTS]
+        loss_weights *= features[LOSS_WEIGHTS]
     if _ROW_WEIGHTS in features:
-        counts *= tf.cast(features[_ROW_WEIGHTS], tf.int32)[:, None]
+        loss_weights *= tf.cast(features[_ROW_WEIGHTS], tf.int32)[:, None]
     return {
-        "decoder_input_tokens": inputs,
+        "decoder_input_tokens": previous_ids,
         "decoder_target_tokens": ids,
-        "decoder_loss_weights": counts,
+        "decoder_loss_weights": loss_weights,
         "decoder_segment_ids": segments,
         "decoder_positions": positions,
     }
@@ -148,7 +156,7 @@ def _rename_for_t5x(
 def _rename_for_transformers(
     features: dict[str, tf.Tensor], targets: tf.Tensor, segments: tf.Tensor, positions: tf.Tensor
 ) -> dict[str, tf.Tensor]:
-    # The models compare the prediction of each place with the label of the next one.
+    # The models compare the prediction at each position with the label at the next one.
     is_counted = features[TOKEN_WEIGHTS][:, :-1] > 0
     labels = tf.where(is_counted, targets[:, :-1], _IGNORED)
     batch = {
@@ -159,7 +167,7 @@ def _rename_for_transformers(
     return {**batch, "position_ids": positions} if _POSITIONS in features else batch
 
 
-_RENAMED: dict[str, Callable[..., dict[str, tf.Tensor]]] = {
+_RENAMERS: dict[str, Callable[..., dict[str, tf.Tensor]]] = {
     "maxtext": _rename_for_maxtext,
     "t5x": _rename_for_t5x,
     "transformers": _rename_for_transformers,

@@ -21,7 +21,7 @@ class Cache:
     is_in_memory = False
 
     def open(self, stored: StoredRecords) -> StoredRecords:
-        """Return the records as they are read: from the split's files, or from those of the cache.
+        """Return the records to read: those in the split's files, or the same ones in the files of the cache.
 
         Args:
             stored: the records in the split's files; all, or some of them.
@@ -29,7 +29,7 @@ class Cache:
         return stored
 
     def keep(self, _plan: ReadPlan, _order: Order, _rows: Rows) -> Keep | None:
-        """Return the wrapper of a read function that caches stored records; None if this cache does not keep these.
+        """Return a wrapper of a read function that caches the stored records; None if the cache keeps no stored records.
 
         Args:
             plan: plan of reading.

@@ -19,7 +19,7 @@ _AUTO_SHARE = 0.25
 
 
 def choose_cache(cache: bool | str | os.PathLike[str], request: InputRequest, plan: ReadPlan) -> Cache:
-    """Decide whether and where to keep the records of a split.
+    """Return the cache of a split's records.
 
     Args:
         cache: False, True (memory), "auto" (memory if they take at most a quarter of free memory) or the path of a local
@@ -44,15 +44,16 @@ def choose_cache(cache: bool | str | os.PathLike[str], request: InputRequest, pl
     folder = os.fspath(cache)
     if "://" in folder:
         raise UsageError(f"cache={folder!r}: the cache is kept on a local disk. Pass a local folder.")
-    existing = next(path for path in (Path(folder).absolute(), *Path(folder).absolute().parents) if path.exists())
-    if not existing.is_dir():
-        raise UsageError(f"cache={folder!r}: {existing} is not a folder. Pass a local folder.")
+    path = Path(folder).absolute()
+    existing_parent = next(parent for parent in (path, *path.parents) if parent.exists())
+    if not existing_parent.is_dir():
+        raise UsageError(f"cache={folder!r}: {existing_parent} is not a folder. Pass a local folder.")
     if plan.pieces is not None:
         # The workers of a tf.data service have separate disks.
         is_elsewhere = request.options.service is not None
         return PieceCache(folder, f"{split}-{digest_records(dataset, plan.split)}", is_elsewhere=is_elsewhere)
     decoded = DecodedCache(folder, f"{split}-{digest_records(dataset, plan.split, fields)}", plan, fields)
-    free = shutil.disk_usage(existing).free
+    free = shutil.disk_usage(existing_parent).free
     if decoded.load() is None and size > free:
         raise UsageError(
             f"cache={folder!r}: the decoded records of {split!r} take {_format_gb(size)}, and {_format_gb(free)} are free there."
@@ -68,20 +69,17 @@ def choose_memory_cache(split: str, size: int, free: int | None, *, is_optional:
         split: name of the split, for the message.
         size: bytes of the decoded records.
         free: bytes of free memory; None if unknown.
-        is_optional: whether they are cached only if they take at most a quarter of it.
+        is_optional: whether records are cached only if they take at most a quarter of the free memory, as with "auto".
 
     Raises:
-        UsageError: they do not fit.
+        UsageError: the records do not fit, and the cache is not optional.
     """
-    share = _AUTO_SHARE if is_optional else MEMORY_SHARE
-    if free is None:
-        return Cache() if is_optional else MemoryCache()
-    if size <= share * free:
-        return MemoryCache()
     if is_optional:
-        return Cache()
+        return MemoryCache() if free is not None and size <= _AUTO_SHARE * free else Cache()
+    if free is None or size <= MEMORY_SHARE * free:
+        return MemoryCache()
     raise UsageError(
-        f"cache=True: the decoded records of {split!r} take {_format_gb(size)}, more than {share:.0%} of the free memory"
+        f"cache=True: the decoded records of {split!r} take {_format_gb(size)}, more than {MEMORY_SHARE:.0%} of the free memory"
         f' of {_format_gb(free)}. Pass a folder as cache=PATH to keep them on disk, cache="auto", or a smaller image_size.'
     )
 

@@ -1,4 +1,4 @@
-"""Cache of decoded records in files: a dataset with the same records in the same number of shards, each an Example of raw bytes."""
+"""Cache of decoded records in files: a dataset with as many records in as many shards, each record an Example of raw bytes."""
 
 from __future__ import annotations
 
@@ -6,9 +6,7 @@ import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
-import numpy.typing as npt
 import tensorflow as tf
 
 from tpudata._version import __version__
@@ -33,9 +31,12 @@ from tpudata.input.graph.caches.cache import Cache
 from tpudata.input.graph.reading.read_plan import ReadPlan
 from tpudata.input.graph.reading.stored_records import StoredRecords
 from tpudata.storage import storage_for
+from tpudata.tensor_types import Array
 
 CACHE_SPLIT = "records"
 _LAYOUT = "raw"
+# Begin of the fix in messages about a damaged dataset.
+_DATASET_FIX = ". Restore it"
 
 
 class DecodedCache(Cache):
@@ -43,7 +44,7 @@ class DecodedCache(Cache):
 
     Args:
         folder: the user's folder of caches.
-        name: name of the dataset there, a digest of the records, so that no cache serves other records.
+        name: name of the dataset there, with a digest of the records, so that a cache serves no other records.
         plan: plan of reading all records of the split.
         fields: fields that are read of each record.
     """
@@ -63,7 +64,7 @@ class DecodedCache(Cache):
         return str(Path(self._folder, self._name))
 
     def open(self, stored: StoredRecords) -> StoredRecords:
-        """Return the records in the cache's files; the first call writes these.
+        """Return the records in the cache's files, which the first call writes unless they exist.
 
         Raises:
             DatasetError: a file is missing (CorruptionError: or damaged).
@@ -73,11 +74,11 @@ class DecodedCache(Cache):
             # The dataset may belong to a graph of TensorFlow 1.
             with tf.init_scope():
                 dataset = self.load() or self._fill(stored.all)
-            self._written = StoredRecords(open_shards(dataset, CACHE_SPLIT), _encode_fields(self._fields))
+            self._written = StoredRecords(open_shards(dataset, CACHE_SPLIT), _describe_cached_fields(self._fields))
         return self._written if stored.ids is None else self._written.part(stored.ids)
 
     def load(self) -> Dataset | None:
-        """Return the dataset of a complete cache, or None if there is none.
+        """Return the dataset of the cache; None if it is not complete.
 
         Raises:
             DatasetError: a file is missing (CorruptionError: or damaged).
@@ -90,15 +91,16 @@ class DecodedCache(Cache):
             for shard in dataset.manifest.split(CACHE_SPLIT).shards:
                 dataset.index(shard)
         except CorruptionError as error:
-            reason = error.reason.partition(". Restore it")[0]
+            # A damaged cache is not restored, but deleted.
+            reason = error.reason.partition(_DATASET_FIX)[0]
             raise CorruptionError(error.path, error.offset, f"{reason}. {self._fix}") from None
         except (DatasetError, StorageError) as error:
-            reason = str(error).partition(". Restore it")[0].rstrip(".")
+            reason = str(error).partition(_DATASET_FIX)[0].rstrip(".")
             raise DatasetError(f"cache={self._folder!r}: {reason}. {self._fix}") from None
         return dataset
 
     def _fill(self, stored: StoredRecords) -> Dataset:
-        """Write all records of the split, and return them as a dataset."""
+        """Write all records of the split, decoded, and return the dataset that has them."""
         chunks, split = self._plan.chunks, self._plan.split
 
         def read_decoded() -> tf.data.Dataset:
@@ -114,7 +116,7 @@ class DecodedCache(Cache):
         manifest = Manifest(
             layout=_LAYOUT,
             splits={CACHE_SPLIT: Split(tuple(shards))},
-            features=tuple(field.feature for field in _encode_fields(self._fields).all),
+            features=tuple(field.feature for field in _describe_cached_fields(self._fields).all),
             source=Source("cache", split.records, split.bytes, self._name),
             created_by=__version__,
         )
@@ -126,46 +128,47 @@ class DecodedCache(Cache):
         return f"Delete the folder {self.path}; it is made again."
 
 
-def _encode_fields(fields: Fields) -> Fields:
-    """Return the fields as the cache stores them."""
-    label = None if fields.label is None else _encode_field(fields.label)
-    weight = None if fields.weight is None else _encode_field(fields.weight)
-    return Fields(tuple(_encode_field(field) for field in fields.inputs), label, weight)
+def _describe_cached_fields(fields: Fields) -> Fields:
+    """Return the fields of the cache's records, which have the decoded values of `fields`."""
+    label = None if fields.label is None else _describe_cached_field(fields.label)
+    weight = None if fields.weight is None else _describe_cached_field(fields.weight)
+    return Fields(tuple(map(_describe_cached_field, fields.inputs)), label, weight)
 
 
-def _encode_field(field: Field) -> Field:
+def _describe_cached_field(field: Field) -> Field:
     name = field.feature.name
     if field.bytes is None:
         return Field(Feature(name, "bytes", "string", field.shape), field.name, field.shape)
     return Field(Feature(name, "bytes", field.dtype, field.shape, "raw"), field.name, field.shape)
 
 
-def _encode_records(batches: Iterable[Mapping[str, npt.NDArray[Any]]], fields: Fields) -> Iterator[bytes]:
-    """Yield the Examples of records, from the columns of neighbouring ones."""
+def _encode_records(batches: Iterable[Mapping[str, Array]], fields: Fields) -> Iterator[bytes]:
+    """Yield the Example of each record, from the decoded columns of batches of records."""
     names = [field.feature.name for field in fields.all]
     for columns in batches:
         for record_values in zip(*(columns[name] for name in names), strict=True):
             yield encode_example(
-                {name: _encode_value(column_value) for name, column_value in zip(names, record_values, strict=True)}
+                {name: _encode_decoded(decoded) for name, decoded in zip(names, record_values, strict=True)}
             )
 
 
-def _encode_value(value: Any) -> Any:
-    """Return strings unchanged, and other values as their bytes."""
-    if isinstance(value, bytes):
-        return value
-    return value.ravel().tolist() if value.dtype == object else value.tobytes()
+def _encode_decoded(decoded: Array) -> bytes | list[bytes]:
+    """Return a string or the strings of an array unchanged, and numbers as their bytes."""
+    if isinstance(decoded, bytes):
+        return decoded
+    encoded: bytes | list[bytes] = decoded.ravel().tolist() if decoded.dtype == object else decoded.tobytes()
+    return encoded
 
 
 def digest_records(dataset: Dataset, split: Split, fields: Fields | None = None) -> str:
     """Return a digest that identifies the records' bytes and, if fields are passed, how they are decoded."""
     skipped = {name: shard.records for name, shard in dataset.quarantine.shards.items()}
     records = [(shard.name, shard.records, shard.crc32c, skipped.get(shard.name)) for shard in split.shards]
-    read_decoded = [] if fields is None else [_describe_decoding(field) for field in fields.all]
-    return hashlib.sha256(repr((records, read_decoded)).encode()).hexdigest()[:16]
+    decodings = [] if fields is None else [_describe_decoding(field) for field in fields.all]
+    return hashlib.sha256(repr((records, decodings)).encode()).hexdigest()[:16]
 
 
-def _describe_decoding(field: Field) -> tuple[Any, ...]:
+def _describe_decoding(field: Field) -> tuple[object, ...]:
     """Return everything that determines a decoded value.
 
     Only fields with padding, counts, classes or a default have parts for these, so that the digests of other fields stay the same.

@@ -34,8 +34,8 @@ from tpudata.storage.local.errors import WRITTEN, translate_errors
 _TENSOR = "records"
 # Age after which a temporary file belongs to a killed process: writing a piece is faster.
 _STALE_SECONDS = 600
-# Pattern characters, as TensorFlow matches the name of a bundle as a pattern.
-_PATTERN = "*?[\\"
+# Characters that a folder may not have: TensorFlow matches the name of a bundle as a pattern.
+_PATTERN_CHARACTERS = "*?[\\"
 
 
 class PieceCache(Cache):
@@ -43,8 +43,8 @@ class PieceCache(Cache):
 
     Args:
         folder: the user's folder of caches.
-        name: name of the split and its records.
-        is_elsewhere: whether other processes read them, with separate disks, as the workers of a tf.data service.
+        name: name of the split and a digest of its records.
+        is_elsewhere: whether other processes with separate disks, such as workers of a tf.data service, read the records.
     """
 
     def __init__(self, folder: str, name: str, *, is_elsewhere: bool) -> None:
@@ -53,7 +53,7 @@ class PieceCache(Cache):
         self._is_elsewhere = is_elsewhere
 
     def keep(self, plan: ReadPlan, order: Order, rows: Rows) -> Keep:
-        """Return files that serve ranges from pieces in the folder, and fill it with those that the host reads."""
+        """Return a wrapper that reads ranges from the pieces in the folder, and saves the pieces that the host reads."""
         assert plan.pieces is not None
         files = PieceFiles.open(self._folder, self._name, plan.pieces, plan.sizes)
         files = files.keep(plan.find_pieces(order.starts(rows)))
@@ -84,16 +84,17 @@ class PieceFiles:
 
         Args:
             folder: the user's folder.
-            name: name of the split and its records.
+            name: name of the split and a digest of its records.
             pieces: all pieces of the split.
             sizes: sizes of the records.
 
         Raises:
             UsageError: the folder's name has characters of patterns.
         """
-        if any(letter in _PATTERN for letter in folder):
+        if any(character in _PATTERN_CHARACTERS for character in folder):
             raise UsageError(
-                f"cache={folder!r}: TensorFlow takes {' '.join(_PATTERN)} in a name as a pattern. Pass a folder without these."
+                f"cache={folder!r}: TensorFlow takes {' '.join(_PATTERN_CHARACTERS)} in a name as a pattern. Pass a folder without"
+                " these."
             )
         bounds = np.stack([pieces.firsts, pieces.stops])
         digest = hashlib.sha256(name.encode() + bounds.tobytes()).hexdigest()[:16]
@@ -130,7 +131,10 @@ class PieceFiles:
             )
 
     def wrap_read(self, read: ReadRange) -> ReadRange:
-        """Return a function that reads records from these files; a missing piece is read by `read`, and saved if it is kept."""
+        """Return a function that reads a range of records from the file of its piece.
+
+        Without the file, `read` reads the whole piece, which is then saved, or only the range if the piece is not kept.
+        """
         bounds = tf.constant(np.stack([self.pieces.firsts, self.pieces.stops], axis=1))
         is_kept = tf.constant(self.kept)
 
@@ -146,7 +150,7 @@ class PieceFiles:
             )
             return tf.ensure_shape(records, [None])
 
-        def fetch(piece: tf.Tensor) -> tf.Tensor:
+        def fetch_and_save(piece: tf.Tensor) -> tf.Tensor:
             first, stop = tf.unstack(tf.gather(bounds, piece))
             records = read(first, stop)
             save = tf.raw_ops.SaveV2(
@@ -156,6 +160,7 @@ class PieceFiles:
                 return tf.identity(records)
 
         def read_records(first: tf.Tensor, stop: tf.Tensor) -> tf.Tensor:
+            """Return the records [first, stop), which lie in one piece, as `ReadRange` does."""
             piece = count_up_to(bounds[:, 0], first[tf.newaxis])[0] - 1
             piece_dataset = tf.data.Dataset.from_tensors(piece)
             begin = tf.gather(bounds, piece)[0]
@@ -163,17 +168,18 @@ class PieceFiles:
             def slice_range(records: tf.Tensor) -> tf.Tensor:
                 return records[first - begin : stop - begin]
 
-            # A damaged file counts as missing: the store has its records.
+            # Datasets of one element, or of none if the file is missing or the piece is not kept. tf.data computes only the first
+            # element. A damaged file counts as missing: the store has its records.
             restored = (
                 piece_dataset.filter(without_autograph(has_piece))
                 .map(without_autograph(restore))
                 .ignore_errors(log_warning=True)
             )
             fetched = piece_dataset.filter(without_autograph(lambda piece: tf.gather(is_kept, piece))).map(
-                without_autograph(fetch)
+                without_autograph(fetch_and_save)
             )
-            read_again = piece_dataset.map(without_autograph(lambda _: read(first, stop)))
-            candidates = restored.concatenate(fetched).map(without_autograph(slice_range)).concatenate(read_again)
+            uncached = piece_dataset.map(without_autograph(lambda _: read(first, stop)))
+            candidates = restored.concatenate(fetched).map(without_autograph(slice_range)).concatenate(uncached)
             return candidates.take(1).get_single_element()
 
         return read_records

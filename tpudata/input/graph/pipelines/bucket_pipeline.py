@@ -1,4 +1,4 @@
-"""Pipeline for batches of several lengths: see `buckets`."""
+"""Pipeline for batches of several lengths; `tpudata.input.order.buckets` describes their order."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tpudata.errors import UsageError
 from tpudata.input.dataset_ops import without_autograph
 from tpudata.input.graph.pipelines.pipeline import BATCHES_AHEAD, Pipeline, SplitPipeline
 from tpudata.input.options.hosts import Rows
-from tpudata.input.order.buckets import Bucket, BucketSteps, bucket_seed, find_buckets
+from tpudata.input.order.buckets import Bucket, BucketSteps, derive_bucket_seed, find_buckets
 from tpudata.input.request import InputRequest
 
 
@@ -35,27 +35,29 @@ class BucketPipeline:
         """Return the dataset of `input_fn`; `rows` are the longest bucket's, and shorter ones have proportionally more."""
         # The dataset may belong to a graph of TensorFlow 1.
         with tf.init_scope():
-            parts = self._buckets
-        factors = [self._limits[-1] // bucket.length for bucket, _ in parts]
-        records = [len(bucket.ids) for bucket, _ in parts]
+            buckets = self._buckets
+        factors = [self._limits[-1] // bucket.length for bucket, _ in buckets]
+        records = [len(bucket.ids) for bucket, _ in buckets]
         seed = operator.index(self._options.seed) if self._options.training else None
-        steps = BucketSteps(records, [rows.total * factor for factor in factors], seed, self._options.num_epochs)
-        if steps.steps == 0:
+        batch_sizes = [rows.total * factor for factor in factors]
+        bucket_steps = BucketSteps(records, batch_sizes, seed, self._options.num_epochs)
+        steps = bucket_steps.steps
+        if steps == 0:
             raise UsageError(
                 f"num_epochs={self._options.num_epochs}: no bucket has records for one global batch. Choose a smaller batch size."
             )
+        start_steps = bucket_steps.count_done(start_step)
         datasets = [
-            pipeline.batches(Rows(*(number * factor for number in dataclasses.astuple(rows))), start)
-            for (_, pipeline), factor, start in zip(parts, factors, steps.count_done(start_step), strict=True)
+            pipeline.batches(rows.scale(factor), bucket_start)
+            for (_, pipeline), factor, bucket_start in zip(buckets, factors, start_steps, strict=True)
         ]
-        end = np.iinfo(np.int64).max if steps.steps is None else max(start_step, steps.steps)
-        per_step = rows.count // rows.batch_size
-
-        choice = steps.choices(start_step, end).flat_map(
-            without_autograph(lambda bucket: tf.data.Dataset.from_tensors(bucket).repeat(per_step))
+        end = np.iinfo(np.int64).max if steps is None else max(start_step, steps)
+        batches_per_step = rows.count // rows.batch_size
+        choices = bucket_steps.choices(start_step, end).flat_map(
+            without_autograph(lambda bucket: tf.data.Dataset.from_tensors(bucket).repeat(batches_per_step))
         )
-        dataset = tf.data.Dataset.choose_from_datasets(datasets, choice, stop_on_empty_dataset=True)
-        count = tf.data.INFINITE_CARDINALITY if steps.steps is None else (end - start_step) * per_step
+        dataset = tf.data.Dataset.choose_from_datasets(datasets, choices, stop_on_empty_dataset=True)
+        count = tf.data.INFINITE_CARDINALITY if steps is None else (end - start_step) * batches_per_step
         return dataset.apply(tf.data.experimental.assert_cardinality(count)).prefetch(BATCHES_AHEAD)
 
     @functools.cached_property
@@ -65,12 +67,12 @@ class BucketPipeline:
         return [(bucket, self._make_pipeline(bucket, index)) for index, bucket in enumerate(buckets)]
 
     def _make_pipeline(self, bucket: Bucket, index: int) -> Pipeline:
-        """Return the pipeline of one bucket, with its length, its own seed and its records, without an end."""
+        """Return the pipeline of one bucket: its records, padded to its length, in an endless order of a separate seed."""
         fields, options = self._request.fields, self._options
         inputs = (
             dataclasses.replace(field, shape=(bucket.length,)) if field.pads else field for field in fields.inputs
         )
-        seed = bucket_seed(operator.index(options.seed), index)
+        seed = derive_bucket_seed(operator.index(options.seed), index)
         request = dataclasses.replace(
             self._request,
             fields=dataclasses.replace(fields, inputs=tuple(inputs)),

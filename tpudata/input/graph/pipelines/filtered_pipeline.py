@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import tensorflow as tf
 
@@ -49,11 +47,11 @@ class FilteredPipeline:
     @functools.cached_property
     def _selected_pipeline(self) -> Pipeline:
         """Pipeline of the selected records, found by reading all records once."""
-        choose: Callable[..., Any] | None = self._request.options.filter
-        assert choose is not None
+        predicate = self._request.options.filter
+        assert predicate is not None
         # In another thread: a default graph of TensorFlow 1, in which == compares objects, belongs to one thread.
         with ThreadPoolExecutor(1, thread_name_prefix="tpudata-filter") as pool:
-            ids = pool.submit(self._pipeline.choose_records, choose).result()
+            ids = pool.submit(self._pipeline.choose_records, predicate).result()
         total = count_text(self._pipeline.records, "record")
         if not len(ids):
             raise UsageError(

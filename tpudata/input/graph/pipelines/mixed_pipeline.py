@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import tensorflow as tf
 
@@ -13,6 +12,7 @@ from tpudata.input.elements import named_leaves
 from tpudata.input.graph.pipelines.pipeline import BATCHES_AHEAD
 from tpudata.input.options.hosts import Rows
 from tpudata.input.order.mixture import MixtureOrder
+from tpudata.tensor_types import Element
 
 
 class MixedPipeline:
@@ -31,19 +31,18 @@ class MixedPipeline:
         """Return the dataset of `input_fn`."""
         order = MixtureOrder.make(self._weights, rows.total)
         pieces = order.pieces
-        # Whole rows of pieces that cover the host's rows.
-        first_row, end_row = rows.first // pieces, -(-rows.stop // pieces)
-        piece_rows = Rows(end_row - first_row, rows.total // pieces, first_row, end_row)
+        # Row r of a batch is row r // pieces of a piece: these rows of each piece cover the host's.
+        first, stop = rows.first // pieces, -(-rows.stop // pieces)
+        piece_rows = Rows(stop - first, rows.total // pieces, first, stop)
         datasets = [
             make(piece_rows, start) for make, start in zip(self._inputs, order.count_given(start_step), strict=True)
         ]
-        _check_alike([dataset.element_spec for dataset in datasets], end_row - first_row)
-        begin, end = rows.first - first_row * pieces, rows.stop - first_row * pieces
+        _check_alike([dataset.element_spec for dataset in datasets], piece_rows.count)
+        begin, end = rows.first - first * pieces, rows.stop - first * pieces
 
-        def join_pieces(*datasets: Any) -> Any:
-            return tf.nest.map_structure(
-                lambda piece: _take_rows(piece, begin, end), datasets if len(datasets) > 1 else datasets[0]
-            )
+        def join_pieces(*parts: Element) -> Element:
+            element = parts if len(parts) > 1 else parts[0]
+            return tf.nest.map_structure(lambda tensor: _take_rows(tensor, begin, end), element)
 
         mixed = tf.data.Dataset.choose_from_datasets(datasets, order.choices(start_step), stop_on_empty_dataset=True)
         mixed = mixed.batch(pieces, drop_remainder=True).map(without_autograph(join_pieces), **PARALLEL)
@@ -57,26 +56,31 @@ class MixedPipeline:
 
 
 def _take_rows(pieces: tf.Tensor, begin: int, end: int) -> tf.Tensor:
-    """Return the rows [begin, end) of [pieces, rows, ...], taken from one piece after the other."""
+    """Return the rows [begin, end) of pieces, [pieces, rows, ...], in the order of a batch: row 0 of each piece, then row 1."""
     order = [1, 0, *range(2, pieces.shape.rank)]
     return tf.reshape(tf.transpose(pieces, order), [-1, *pieces.shape[2:]])[begin:end]
 
 
-def _check_alike(specs: Sequence[Any], rows: int) -> None:
-    """Raise UsageError if inputs differ in their tensors, or a tensor does not have one row per record.
+def _check_alike(specs: Sequence[Element], rows: int) -> None:
+    """Check that inputs have the same tensors, and each tensor a row for each record.
+
+    Args:
+        specs: `element_spec` of each input.
+        rows: rows of an element.
 
     Raises:
         UsageError: they differ; the message names the first difference.
     """
     leaves = [dict(named_leaves(spec if isinstance(spec, tuple) else (spec,), "element")) for spec in specs]
+    first = leaves[0]
     for index, tensors in enumerate(leaves):
-        for name in sorted(leaves[0].keys() | tensors.keys()):
-            if tensors.get(name) != leaves[0].get(name):
+        for name in sorted(first.keys() | tensors.keys()):
+            if tensors.get(name) != first.get(name):
                 raise UsageError(
                     f"Mixture: input {index} gives {_describe(tensors.get(name))} as {name}, and input 0"
-                    f" {_describe(leaves[0].get(name))} (expected the same). Let transform or the options make them alike."
+                    f" {_describe(first.get(name))} (expected the same). Let transform or the options make them alike."
                 )
-    for name, spec in leaves[0].items():
+    for name, spec in first.items():
         if spec.shape.rank in (None, 0) or spec.shape[0] != rows:
             raise UsageError(
                 f"Mixture: {name} is {_describe(spec)} (expected a first dimension of {rows}). Omit buckets and transpose"

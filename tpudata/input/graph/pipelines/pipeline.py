@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Protocol
 
 import tensorflow as tf
 
@@ -13,10 +13,10 @@ from tpudata.errors import UsageError
 from tpudata.input.dataset_ops import PARALLEL, without_autograph
 from tpudata.input.graph.pipelines.service.streams import divide_rows, join_parts, receive, take_turns
 from tpudata.input.graph.pipelines.service.workers import wait_for_workers
-from tpudata.input.graph.pipelines.whole_pass import choose_records, record_lengths
+from tpudata.input.graph.pipelines.whole_pass import choose_records, measure_records
 from tpudata.input.graph.records import Records
-from tpudata.input.graph.steps.step import chain_steps, fold
-from tpudata.input.graph.steps.step_plan import StepPlan, set_rows
+from tpudata.input.graph.steps.step import fold, fold_to_element
+from tpudata.input.graph.steps.step_plan import StepPlan, fix_row_count
 from tpudata.input.options.hosts import Rows
 from tpudata.input.order.chunks import Integers
 from tpudata.input.order.order import Order
@@ -25,7 +25,7 @@ from tpudata.input.request import InputRequest
 # Length of the prefetch buffer. AUTOTUNE doubles it after every pause of the consumer, such as a checkpoint: with batches of 6 MB
 # it holds 200 MB after four pauses. A short buffer also stays in the CPU's cache, which makes a batch a fifth cheaper.
 BATCHES_AHEAD = 2
-# Keeps the number of records, steps times batch size, in int64.
+# Keeps steps times batch size, a number of records, in int64.
 _MAX_STEPS = 2**53
 
 
@@ -39,7 +39,7 @@ class SplitPipeline(Protocol):
         """Return the length of the longest sequence of each record, which reads all records."""
 
     def part(self, request: InputRequest, ids: Integers, *, is_cached: bool = False) -> Pipeline:
-        """Return the pipeline for some of the records."""
+        """Return the pipeline for some of the records; the arguments are those of `Records.part`."""
 
 
 class Pipeline:
@@ -62,11 +62,11 @@ class Pipeline:
 
     def lengths(self) -> Integers:
         """Return the length of the longest sequence of each record, which reads all records."""
-        return record_lengths(self._records)
+        return measure_records(self._records)
 
-    def choose_records(self, choose: Callable[..., Any]) -> Integers:
-        """Return the indices of the records that a user's function chooses; reads them all."""
-        return choose_records(self._records, choose, self._options.parse)
+    def choose_records(self, predicate: Callable[..., bool | tf.Tensor]) -> Integers:
+        """Return the numbers of the records for which a user's function returns True, by reading all records."""
+        return choose_records(self._records, predicate, self._options.parse)
 
     @property
     def records(self) -> int:
@@ -93,24 +93,24 @@ class Pipeline:
             return self._make_batches(order, rows, start_step)
         wait_for_workers(service)
         groups = divide_rows(rows, operator.index(service.workers))
-        per_turn = rows.count // rows.batch_size // len(groups)
+        batches_per_turn = rows.count // rows.batch_size // len(groups)
         if len(groups[0]) == 1:
             streams = [self._make_batches(order, stream_rows, start_step) for (stream_rows,) in groups]
-            return take_turns(receive(service, streams), per_turn)
-        part_streams = [self._make_parts(order, stream_rows, start_step) for group in groups for stream_rows in group]
-        # Images are mixed with others of the whole batch, so this process mixes them.
-        finish_batch = chain_steps(self._steps.plan_batch(rows, self._records.count))
+            return take_turns(receive(service, streams), batches_per_turn)
+        part_streams = [self._make_parts(order, part_rows, start_step) for group in groups for part_rows in group]
+        # Steps of whole batches, such as mixing images, run in this process, which has all parts.
+        finish_batch = fold_to_element(self._steps.plan_batch(rows, self._records.count))
         batch_streams = join_parts(receive(service, part_streams), len(groups[0]))
-        return take_turns([dataset.map(finish_batch, **PARALLEL) for dataset in batch_streams], per_turn)
+        return take_turns([dataset.map(finish_batch, **PARALLEL) for dataset in batch_streams], batches_per_turn)
 
     def _make_batches(self, order: Order, rows: Rows, start_step: int) -> tf.data.Dataset:
         """Return a dataset of whole batches."""
         steps = [*self._steps.row_steps, *self._steps.plan_batch(rows, self._records.count)]
-        return self._prepare_records(order, rows, start_step).map(chain_steps(steps), **PARALLEL)
+        return self._prepare_records(order, rows, start_step).map(fold_to_element(steps), **PARALLEL)
 
     def _make_parts(self, order: Order, rows: Rows, start_step: int) -> tf.data.Dataset:
-        """Return a dataset of (element, extras) of parts of batches."""
-        steps = [*self._steps.row_steps, set_rows(rows.batch_size)]
+        """Return a dataset of (element, extras) of parts of batches, before the steps of whole batches."""
+        steps = [*self._steps.row_steps, fix_row_count(rows.batch_size)]
         return self._prepare_records(order, rows, start_step).map(without_autograph(fold(steps)), **PARALLEL)
 
     def _prepare_records(self, order: Order, rows: Rows, start_step: int) -> tf.data.Dataset:
@@ -125,11 +125,15 @@ class Pipeline:
         return dataset
 
     def _set_count(self, dataset: tf.data.Dataset, order: Order, rows: Rows, start_step: int) -> tf.data.Dataset:
-        """Return the batches with a known number of them, and prefetch some."""
+        """Return the batches up to the end of the order or of `num_epochs`, with their number as cardinality; prefetch some.
+
+        Raises:
+            UsageError: the epochs have no whole batch, or too many steps to count.
+        """
         count, epochs = tf.data.INFINITE_CARDINALITY, self._options.num_epochs
-        per_step = rows.count // rows.batch_size
+        batches_per_step = rows.count // rows.batch_size
         if order.steps is not None:
-            count = max(0, order.steps - start_step) * per_step
+            count = max(0, order.steps - start_step) * batches_per_step
         elif epochs is not None:
             steps = operator.index(epochs) * order.records // rows.total
             if steps > _MAX_STEPS:
@@ -141,7 +145,7 @@ class Pipeline:
                     f"num_epochs={epochs}: {count_text(order.records, 'record')} do not fill one global batch of {rows.total}."
                     " Choose a smaller batch size, or more epochs."
                 )
-            count = max(0, steps - start_step) * per_step
+            count = max(0, steps - start_step) * batches_per_step
             dataset = dataset.take(count)
         options = tf.data.Options()
         # Each worker takes its part of every global batch, if `experimental_distribute_dataset` divides one.

@@ -12,6 +12,7 @@ from tpudata.input.image.image_steps import Masks, PreparedImage, prepare_image,
 from tpudata.input.lists.moves import move_record, move_tables
 from tpudata.input.lists.tables import Table
 from tpudata.input.options.images import Images
+from tpudata.tensor_types import Element
 
 # Extra of a record: the moves of its image, float32 [moves, 2, 3].
 _MOVES = "moves"
@@ -40,6 +41,7 @@ def prepare_record(fields: Fields, images: Images, *, tracks_moves: bool) -> Ste
     @without_autograph
     def prepare(columns: dict[str, tf.Tensor], extras: Extras) -> tuple[dict[str, tf.Tensor], Extras]:
         first = next(iter(fields.images), None)
+        # Label maps and masks belong to the first image.
         maps = {field.feature.name: (field.feature, columns[field.feature.name]) for field in fields.label_maps}
         masks = {
             field.feature.name: Masks(
@@ -71,7 +73,13 @@ def prepare_record(fields: Fields, images: Images, *, tracks_moves: bool) -> Ste
 
 
 def _check_size(field: Field, prepared: PreparedImage, shape: tf.Tensor | None) -> tf.Tensor:
-    """Return an image; fail if its size differs from the previous image's and both are cropped."""
+    """Return a prepared image; fail at run time if it and the previous image differ in size before the crop.
+
+    Args:
+        field: field of the image.
+        prepared: the image.
+        shape: int32 [3], the shape of the previous image before its crop; None without a crop.
+    """
     if prepared.shape is None or shape is None:
         return prepared.image
     message = (
@@ -87,12 +95,13 @@ def move_places(tables: tuple[Table, ...], least_visible: float, *, is_batch: bo
     Args:
         tables: tables with boxes or points.
         least_visible: least share of a box's area that keeps it.
-        is_batch: whether elements are batches. For single records, the 60 small operations take as long as a small image.
+        is_batch: whether elements are batches. Single records cost more: for each, the 60 small operations take as long as a small
+            image.
     """
     move = move_tables if is_batch else move_record
 
     @without_autograph
-    def move_features(element: object, extras: Extras) -> tuple[object, Extras]:
+    def move_features(element: Element, extras: Extras) -> tuple[Element, Extras]:
         features = move(tables, get_features(element), extras[_MOVES], least_visible)
         return replace_features(element, features), {name: extras[name] for name in extras if name != _MOVES}
 

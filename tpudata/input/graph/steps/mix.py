@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import tensorflow as tf
 
 from tpudata.errors import FeatureError
@@ -12,8 +10,9 @@ from tpudata.input.dataset_ops import without_autograph
 from tpudata.input.elements import get_features, replace_features
 from tpudata.input.graph.steps.step import Extras, Step
 from tpudata.input.image.mix import CutMix, MixUp, mix_images, mix_labels
-from tpudata.input.options.images import label_classes
+from tpudata.input.options.images import count_label_values
 from tpudata.input.order.seeds import MIX_SEED, derive_seed
+from tpudata.tensor_types import Element
 
 
 def mix_batch(fields: Fields, options: MixUp | CutMix) -> Step:
@@ -21,7 +20,7 @@ def mix_batch(fields: Fields, options: MixUp | CutMix) -> Step:
     label = fields.label
 
     @without_autograph
-    def mix(element: Any, extras: Extras) -> tuple[Any, Extras]:
+    def mix(element: Element, extras: Extras) -> tuple[Element, Extras]:
         seed = derive_seed(extras["seed"][0], MIX_SEED)
         images, shares = mix_images(_find_images(fields, element), options, seed)
         element = _replace_images(fields, element, images)
@@ -29,15 +28,16 @@ def mix_batch(fields: Fields, options: MixUp | CutMix) -> Step:
             return element, extras
         labels = element[1]
         is_tensor = isinstance(labels, tf.Tensor)
-        is_classes = is_tensor and labels.shape.rank == 1 and labels.dtype.is_integer
+        are_classes = is_tensor and labels.shape.rank == 1 and labels.dtype.is_integer
         # Only labels stored as float32 may be floats: transform may have turned a class into a float.
-        is_number = is_tensor and labels.dtype.is_floating and label.dtype == "float32"
-        if not is_classes and not is_number and not (is_tensor and labels.shape.rank == 2):
+        are_numbers = is_tensor and labels.dtype.is_floating and label.dtype == "float32"
+        are_shares = is_tensor and labels.shape.rank == 2
+        if not (are_classes or are_numbers or are_shares):
             raise FeatureError(
                 "mix: labels are a tensor of classes, integers [batch], of shares, [batch, classes], or of floats. Let transform"
                 " return one of these."
             )
-        mixed = mix_labels(labels, label_classes(label) if is_classes else None, shares)
+        mixed = mix_labels(labels, count_label_values(label) if are_classes else None, shares)
         return (element[0], mixed), extras
 
     return mix
@@ -47,19 +47,26 @@ def transpose_batch(fields: Fields, permutation: tuple[int, ...]) -> Step:
     """Return the step that permutes the axes of a batch's images."""
 
     @without_autograph
-    def transpose(element: Any, extras: Extras) -> tuple[Any, Extras]:
+    def transpose(element: Element, extras: Extras) -> tuple[Element, Extras]:
         images = [tf.transpose(values, permutation) for values in _find_images(fields, element)]
         return _replace_images(fields, element, images), extras
 
     return transpose
 
 
-def _find_images(fields: Fields, element: Any) -> list[tf.Tensor]:
-    """Return a batch's images, and its label maps."""
+def _find_images(fields: Fields, element: Element) -> list[tf.Tensor]:
+    """Return the images and label maps of a batch, in the order of `_list_names`.
+
+    Raises:
+        FeatureError: the user's transform dropped or changed one of them.
+    """
     features, names = get_features(element), _list_names(fields)
+    # A bare tensor is the only image.
+    if not isinstance(features, dict) and len(names) == 1:
+        features = {names[0]: features}
     images = []
     for name in names:
-        image = features.get(name) if isinstance(features, dict) else features if len(names) == 1 else None
+        image = features.get(name) if isinstance(features, dict) else None
         if not isinstance(image, tf.Tensor) or image.shape.rank != 4:
             raise FeatureError(
                 f"Feature {name!r}: mix and transpose take images [batch, height, width, channels]; after transform it is"
@@ -74,12 +81,13 @@ def _find_images(fields: Fields, element: Any) -> list[tf.Tensor]:
     return images
 
 
-def _replace_images(fields: Fields, element: Any, images: list[tf.Tensor]) -> Any:
-    """Replace the images and label maps of a batch."""
+def _replace_images(fields: Fields, element: Element, images: list[tf.Tensor]) -> Element:
+    """Return a batch with other images and label maps, in the order of `_list_names`."""
     features = get_features(element)
     images_by_name = dict(zip(_list_names(fields), images, strict=True))
     return replace_features(element, {**features, **images_by_name} if isinstance(features, dict) else images[0])
 
 
 def _list_names(fields: Fields) -> list[str]:
+    """Return the names of the images, then of the label maps."""
     return [field.name for field in (*fields.images, *fields.label_maps)]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import Any
 
 import tensorflow as tf
 
@@ -20,6 +19,7 @@ from tpudata.input.lists.tables import Table, find_tables
 from tpudata.input.options.hosts import Rows
 from tpudata.input.options.options import Options
 from tpudata.input.text.sequence import Sequences
+from tpudata.tensor_types import Element
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,15 +45,16 @@ class StepPlan:
 
     @property
     def stored_steps(self) -> list[Step]:
-        """Steps of batches of stored records before all others: the user's parse, which AutoGraph converts."""
+        """Steps of batches of stored records before all others: the user's parse, which AutoGraph converts; mostly none."""
         return [] if self.options.parse is None else [parse_records(self.options.parse)]
 
     @property
     def record_steps(self) -> list[Step]:
         """Steps of single records; none if rows are prepared all at once. AutoGraph converts the user's transform."""
-        options, steps = self.options, list[Step]()
-        if not options.one_by_one:
-            return steps
+        options = self.options
+        if not options.prepares_one_by_one:
+            return []
+        steps: list[Step] = []
         if options.parse is None:
             steps += self._weight_steps
             steps += [prepare_record(self.fields, options.images, tracks_moves=bool(self._tables)), self._feed_step]
@@ -64,32 +65,31 @@ class StepPlan:
 
     @property
     def row_steps(self) -> list[Step]:
-        """Steps of some rows of a batch, or of all."""
+        """Steps of a batch, or of a part of its rows, after the record steps."""
         options = self.options
-        if options.one_by_one:
+        if options.prepares_one_by_one:
             # The record steps have moved boxes and points before the user's transform.
             return self._make_move_steps(is_batch=True) if options.transform is None else []
-        return (
-            []
-            if options.parse is not None
-            else [*self._weight_steps, scale_batch(self.fields, options.images), self._feed_step]
-        )
+        if options.parse is not None:
+            return []
+        return [*self._weight_steps, scale_batch(self.fields, options.images), self._feed_step]
 
     def plan_batch(self, rows: Rows, records: int) -> list[Step]:
-        """Return the steps of a whole batch.
+        """Return the steps of a whole batch, after the row steps.
 
         Args:
             rows: rows of a global batch, of which a batch has `rows.batch_size`.
-            records: number of records.
+            records: number of records of the split.
         """
         options, fields = self.options, self.fields
-        steps = [set_rows(rows.batch_size)]
+        steps = [fix_row_count(rows.batch_size)]
         if options.images.mix is not None:
             steps += [mix_batch(fields, options.images.mix)]
         if options.images.permutation is not None:
             steps += [transpose_batch(fields, options.images.permutation)]
         if options.batch_transform is not None:
             is_weighed = not options.training or fields.weight is not None
+            # Rows are not the first axis of transposed images, so their number is not checked.
             keeps_rows = is_weighed and options.images.permutation is None
             steps += [
                 transform_batch(
@@ -101,8 +101,8 @@ class StepPlan:
         has_targets = self.sequences.targets is not None
         return [*steps, add_weights(options.weights, fields.weight, has_targets=has_targets)]
 
-    def check_record(self, spec: Any) -> None:
-        """Check the `element_spec` of records after their steps; FeatureError or UsageError if the user's transform is wrong."""
+    def check_record(self, spec: Element) -> None:
+        """Check the `element_spec` of records after their steps, as `check_result` does for the user's transform."""
         check_result("transform", spec, has_labels=self.has_labels)
 
     @property
@@ -123,11 +123,11 @@ class StepPlan:
         return find_tables(self.fields) if self.options.images.moves_pixels else ()
 
 
-def set_rows(batch_size: int) -> Step:
-    """Return the step that fixes the number of rows in the static shapes of a batch."""
+def fix_row_count(batch_size: int) -> Step:
+    """Return the step that sets the number of rows in the static shapes of a batch."""
 
     @without_autograph
-    def set_batch_size(element: Any, extras: Extras) -> tuple[Any, Extras]:
+    def set_batch_size(element: Element, extras: Extras) -> tuple[Element, Extras]:
         element, extras = set_row_count((element, extras), batch_size)
         return element, extras
 
@@ -144,11 +144,12 @@ def _feed_columns(fields: Fields, sequences: Sequences, *, is_bare: bool) -> Ste
     """
 
     @without_autograph
-    def feed(columns: dict[str, tf.Tensor], extras: Extras) -> tuple[Any, Extras]:
+    def feed(columns: dict[str, tf.Tensor], extras: Extras) -> tuple[Element, Extras]:
         inputs = sequences.feed({field.name: columns[field.feature.name] for field in fields.inputs}, fields)
         if sequences.targets is not None:
             return sequences.add_targets(inputs), extras
         features = inputs[fields.inputs[0].name] if is_bare else inputs
-        return (features if fields.label is None else (features, columns[fields.label.feature.name])), extras
+        element = features if fields.label is None else (features, columns[fields.label.feature.name])
+        return element, extras
 
     return feed

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import tensorflow as tf
 
@@ -14,23 +13,24 @@ from tpudata.input.decode.user_parse import parse_rows
 from tpudata.input.elements import check_static, map_named, named_leaves
 from tpudata.input.graph.steps.step import Extras, Step
 from tpudata.input.options.options import check_arguments, takes_seed
+from tpudata.tensor_types import Element, Tensors
 
 
-def parse_records(parse: Callable[..., Any]) -> Step:
+def parse_records(parse: Callable[..., Element]) -> Step:
     """Return the step that parses the stored records of a batch by the user's function, which AutoGraph converts."""
 
-    def parse_batch(columns: dict[str, tf.Tensor], extras: Extras) -> tuple[Any, Extras]:
+    def parse_batch(columns: dict[str, tf.Tensor], extras: Extras) -> tuple[Element, Extras]:
         (serialized,) = columns.values()
         return parse_rows(parse, serialized), extras
 
     return parse_batch
 
 
-def transform_record(function: Callable[..., Any]) -> Step:
+def transform_record(function: Callable[..., Element]) -> Step:
     """Return the step that calls the user's transform with a record. AutoGraph converts it."""
     is_seeded = takes_seed(function)
 
-    def transform(element: Any, extras: Extras) -> tuple[Any, Extras]:
+    def transform(element: Element, extras: Extras) -> tuple[Element, Extras]:
         arguments = element if isinstance(element, tuple) else (element,)
         seed = {"seed": extras["seed"]} if is_seeded else {}
         without_autograph(_check_call)("transform", function, arguments, seed)
@@ -39,22 +39,22 @@ def transform_record(function: Callable[..., Any]) -> Step:
     return transform
 
 
-def transform_batch(function: Callable[..., Any], batch_size: int, *, has_labels: bool, keeps_rows: bool) -> Step:
+def transform_batch(function: Callable[..., Element], batch_size: int, *, has_labels: bool, keeps_rows: bool) -> Step:
     """Return the step that calls the user's batch_transform.
 
     Args:
         function: the function.
         batch_size: rows of the batch.
-        has_labels: whether there are labels, which it must return.
-        keeps_rows: whether it must return as many rows, because they have weights.
+        has_labels: whether the batch has labels; the function must then return labels.
+        keeps_rows: whether the rows have weights; the function must then return as many rows.
     """
     is_seeded = takes_seed(function)
     name = "batch_transform"
 
     @without_autograph
-    def call_transform(element: Any, extras: Extras) -> tuple[Any, Extras]:
+    def call_transform(element: Element, extras: Extras) -> tuple[Element, Extras]:
         arguments = element if isinstance(element, tuple) else (element,)
-        # One seed for a batch: that of its first row, which no other batch has.
+        # The seed of the first row, which no other batch has.
         seed = {"seed": extras["seed"][0]} if is_seeded else {}
         _check_call(name, function, arguments, seed)
         # AutoGraph converts only the user's function, which may branch on tensors.
@@ -71,7 +71,7 @@ def transform_batch(function: Callable[..., Any], batch_size: int, *, has_labels
     return call_transform
 
 
-def check_result(name: str, element: Any, *, has_labels: bool) -> None:
+def check_result(name: str, element: Element, *, has_labels: bool) -> None:
     """Check the result of a user's function, or its `element_spec`.
 
     Args:
@@ -88,20 +88,26 @@ def check_result(name: str, element: Any, *, has_labels: bool) -> None:
         raise UsageError(f"{name} returned no (features, labels). End it with `return features, labels`.")
 
 
-def _check_call(name: str, function: Callable[..., Any], arguments: tuple[Any, ...], seed: dict[str, Any]) -> None:
-    """Raise an error if a function does not take an element, and the seed if there is one."""
+def _check_call(
+    name: str, function: Callable[..., Element], arguments: tuple[Tensors, ...], seed: dict[str, tf.Tensor]
+) -> None:
+    """Check that a user's function takes the parts of an element, and the seed if there is one; UsageError if not."""
     names = ("features", "labels")[: len(arguments)] + ("more",) * (len(arguments) - 2)
     check_arguments(name, function, names, tuple(seed))
 
 
-def _convert_result(name: str, result: Any) -> Any:
-    """Convert the result of a user's function to tensors; keep ragged and sparse ones, which a later check rejects by name."""
+def _convert_result(name: str, result: Element) -> Element:
+    """Return the result of a user's function as tensors; ragged and sparse ones stay, which a later check rejects by name.
+
+    Raises:
+        UsageError: it is None or a list.
+    """
     if result is None or isinstance(result, list):
         kind = "None" if result is None else "a list"
         hint = "" if result is None and name == "transform" else ", which is a tuple"
         raise UsageError(f"{name} returned {kind}. End it with `return features, labels`{hint}.")
 
-    def convert(leaf_name: str, leaf: Any) -> Any:
+    def convert(leaf_name: str, leaf: Tensors) -> tf.Tensor:
         return cast_to_int32(leaf_name, leaf if tf.is_tensor(leaf) else tf.convert_to_tensor(leaf))
 
     return map_named(convert, result, f"the result of {name}")

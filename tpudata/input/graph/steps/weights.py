@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import tensorflow as tf
 
 from tpudata.console.tables import count_text
@@ -12,7 +10,8 @@ from tpudata.input.dataset.fields import Field
 from tpudata.input.dataset_ops import ensure, without_autograph
 from tpudata.input.elements import get_features, replace_features
 from tpudata.input.graph.steps.step import Extras, Step
-from tpudata.input.text.sequence import multiply_row_weights, split_token_weights
+from tpudata.input.text.sequence import multiply_token_weights, split_token_weights
+from tpudata.tensor_types import Element
 
 WEIGHTS = "weights"
 # Extra of a record: its weight.
@@ -30,14 +29,14 @@ def weigh_records(field: Field) -> Step:
         message = (
             f"Feature {field.feature.name}: a record has a weight that is negative or no number. Correct the records."
         )
-        is_weight = tf.reduce_all((weight >= 0) & tf.math.is_finite(weight))
-        return columns, {**extras, _RECORD_WEIGHT: ensure(weight, is_weight, message)}
+        are_weights = tf.reduce_all((weight >= 0) & tf.math.is_finite(weight))
+        return columns, {**extras, _RECORD_WEIGHT: ensure(weight, are_weights, message)}
 
     return take_weights
 
 
 def make_weights_check(option: str, records: int, per_step: int) -> Step:
-    """Return the step that raises UsageError if evaluation needs weights for padding and the elements cannot have them.
+    """Return the step that raises UsageError if an evaluation with padding has no place for its weights.
 
     Args:
         option: the option `weights`.
@@ -46,13 +45,13 @@ def make_weights_check(option: str, records: int, per_step: int) -> Step:
     """
 
     @without_autograph
-    def check(element: Any, extras: Extras) -> tuple[Any, Extras]:
+    def check(element: Element, extras: Extras) -> tuple[Element, Extras]:
         if option == "sample_weight":
             if not isinstance(element, tuple) or len(element) != 2:
                 raise UsageError(
                     'weights="sample_weight": (features, labels, weights) needs labels, and there are features alone. Omit it.'
                 )
-        elif not has_room(element) and records % per_step:
+        elif not takes_weights(element) and records % per_step:
             raise UsageError(
                 f"{count_text(records, 'record')} in batches of {per_step}: the last one would be padded, and features that are not"
                 ' a dict have no place for its weights. Feed a dict, pass weights="sample_weight" for (features, labels,'
@@ -73,16 +72,16 @@ def add_weights(option: str, field: Field | None, *, has_targets: bool) -> Step:
     """
 
     @without_autograph
-    def add(element: Any, extras: Extras) -> tuple[Any, Extras]:
-        weights = _take_row_weights(extras, field)
+    def add(element: Element, extras: Extras) -> tuple[Element, Extras]:
+        weights = _compute_row_weights(extras, field)
         if weights is not None:
-            element = multiply_row_weights(element, weights)
+            element = multiply_token_weights(element, weights)
         if option == "sample_weight" and has_targets:
             element = split_token_weights(element)
         elif weights is not None and option == "sample_weight":
             element = (*element, weights)
-        elif weights is not None and has_room(element):
-            element = add_weights_feature(element, weights)
+        elif weights is not None and takes_weights(element):
+            element = replace_features(element, {**get_features(element), WEIGHTS: weights})
         elif weights is not None and field is not None:
             raise FeatureError(
                 f"weight={field.name!r}: features that are not a dict have no place for weights. Let transform return"
@@ -93,13 +92,13 @@ def add_weights(option: str, field: Field | None, *, has_targets: bool) -> Step:
     return add
 
 
-def has_room(spec: Any) -> bool:
-    """Return whether the features are a dict, to which weights can be added.
+def takes_weights(element: Element) -> bool:
+    """Return whether the features of an element are a dict, to which weights can be added.
 
     Raises:
         FeatureError: a feature is already called "weights".
     """
-    features = get_features(spec)
+    features = get_features(element)
     if not isinstance(features, dict):
         return False
     if WEIGHTS in features:
@@ -107,14 +106,12 @@ def has_room(spec: Any) -> bool:
     return True
 
 
-def add_weights_feature(element: Any, weights: tf.Tensor) -> Any:
-    """Return (features, labels), or features alone, with `features["weights"]`."""
-    return replace_features(element, {**get_features(element), WEIGHTS: weights})
-
-
-def _take_row_weights(extras: Extras, field: Field | None) -> tf.Tensor | None:
+def _compute_row_weights(extras: Extras, field: Field | None) -> tf.Tensor | None:
     """Return the weights of a batch's rows, float32 [B]: 0 for padding; None in training without weights of records."""
-    real = extras.get("weights")
-    if field is None or real is None:
-        return real if field is None else extras[_RECORD_WEIGHT]
-    return real * tf.maximum(extras[_RECORD_WEIGHT], _LEAST_WEIGHT)
+    # In evaluation, 1 for records and 0 for padding.
+    is_real = extras.get("weights")
+    if field is None:
+        return is_real
+    if is_real is None:
+        return extras[_RECORD_WEIGHT]
+    return is_real * tf.maximum(extras[_RECORD_WEIGHT], _LEAST_WEIGHT)

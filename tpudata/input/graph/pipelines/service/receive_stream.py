@@ -7,14 +7,15 @@ parallel, since TensorFlow waits for ever for the next element of a killed worke
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
 
 import tensorflow as tf
 
 from tpudata.input.dataset_ops import ensure, without_autograph
 from tpudata.input.options.service import DataService
+from tpudata.tensor_types import Element, Specs, Tensors
 
-# A dataset that is sharded needs an element for each worker.
+# Largest number of workers: a dataset that is sharded needs an element for each.
 MAX_WORKERS = 1024
 _RESTARTED = (
     "tf.data service: a worker restarted or lost a batch. Make the dataset again with start_step, the number of"
@@ -23,40 +24,52 @@ _RESTARTED = (
 _AGAIN = "Start it, and make the dataset again with start_step, the number of completed steps."
 # Part of the error message of a stream without elements for too long.
 SILENT = "gave no batch for"
-# The end of a pass waits for some ticks.
+# A waiting consumer is woken so often, and the end of a pass waits for some ticks.
 _TICK_SECONDS = 0.05
+# Kinds of elements, as int32 next to the element.
 _TICK, _ELEMENT, _END = range(3)
 
 
 def receive_stream(service: DataService, stream: tf.data.Dataset, stream_index: int, count: int) -> tf.data.Dataset:
-    """Return stream `stream_index` of `count`, received from the worker that makes it."""
-    own_part = list_parts(count).filter(without_autograph(lambda index: index == stream_index))
+    """Return a dataset of a stream's elements, received from the worker that makes it.
+
+    It fails with `tf.errors.InvalidArgumentError` if the worker has not registered, restarts, is lost, or gives no element in time.
+
+    Args:
+        service: the service.
+        stream: the stream, as a worker makes it.
+        stream_index: index of the stream.
+        count: number of streams of this process.
+    """
+    part = list_parts(count).filter(without_autograph(lambda index: index == stream_index))
     marked = _mark_end(stream)
-    numbered = own_part.flat_map(without_autograph(lambda _: marked.enumerate()))
+    # On a worker that has the part, the stream; empty on the others.
+    numbered = part.flat_map(without_autograph(lambda _: marked.enumerate()))
     worker = f"tf.data service at {service.address}: the worker of part {stream_index} of {count}"
     missing = f"{worker} ended its part early: it has not registered yet, or was lost. {_AGAIN}"
     silent = f"{worker} {SILENT} {service.timeout_seconds:g} s (DataService's timeout_seconds). {_AGAIN}"
 
-    def check_order(expected: tf.Tensor, received_element: tuple[tf.Tensor, Any]) -> Any:
-        index, marked_element = received_element
-        is_next = tf.equal(index, expected)
-        return tf.nest.map_structure(lambda tensor: ensure(tensor, is_next, _RESTARTED), marked_element)
+    def check_number(expected: tf.Tensor, numbered_element: tuple[tf.Tensor, tuple[tf.Tensor, Element]]) -> Tensors:
+        number, kind_and_element = numbered_element
+        is_next = tf.equal(number, expected)
+        return tf.nest.map_structure(lambda tensor: ensure(tensor, is_next, _RESTARTED), kind_and_element)
 
     received = limit_waits(distribute_to_workers(service, numbered), service.timeout_seconds, silent)
-    complete = tf.data.Dataset.zip((tf.data.Dataset.counter(), received)).map(without_autograph(check_order))
-    complete = complete.concatenate(_make_failing(complete.element_spec, missing))
-    elements_with_kind = complete.take_while(without_autograph(lambda kind, _: tf.equal(kind, _ELEMENT)))
-    return elements_with_kind.map(without_autograph(lambda _, element: element))
+    in_order = tf.data.Dataset.zip((tf.data.Dataset.counter(), received)).map(without_autograph(check_number))
+    # A complete stream stops at its mark: the failing element is only reached without one.
+    guarded = in_order.concatenate(_make_failing(in_order.element_spec, missing))
+    with_kinds = guarded.take_while(without_autograph(lambda kind, _: tf.equal(kind, _ELEMENT)))
+    return with_kinds.map(without_autograph(lambda _, element: element))
 
 
 def list_parts(count: int = 0) -> tf.data.Dataset:
-    """Return a dataset that yields on each worker the indices of its parts, of at least `count` in all."""
+    """Return a dataset that yields on each worker the indices of its parts; the workers share at least `count` parts."""
     hint = tf.data.experimental.SHARD_HINT
     return tf.data.Dataset.range(max(count, MAX_WORKERS)).shard(hint, hint)
 
 
 def distribute_to_workers(service: DataService, dataset: tf.data.Dataset) -> tf.data.Dataset:
-    """Return a dataset that is sharded by hints, computed by the workers."""
+    """Return the elements of a dataset that is sharded by hints, computed by the workers."""
     return dataset.apply(
         tf.data.experimental.service.distribute(
             tf.data.experimental.service.ShardingPolicy.HINT,
@@ -67,16 +80,16 @@ def distribute_to_workers(service: DataService, dataset: tf.data.Dataset) -> tf.
 
 
 def _mark_end(stream: tf.data.Dataset) -> tf.data.Dataset:
-    """Return the elements with their kind, followed by a mark."""
+    """Return a dataset of (kind, element): the stream's elements, followed by the mark of its end."""
     end = tf.data.Dataset.from_tensors((tf.constant(_END, tf.int32), _make_zeros(stream.element_spec)))
     kind = tf.constant(_ELEMENT, tf.int32)
-    return stream.map(without_autograph(lambda *element: (kind, _join_element(element)))).concatenate(end)
+    return stream.map(without_autograph(lambda *parts: (kind, _join_element(parts)))).concatenate(end)
 
 
-def _make_failing(spec: Any, message: str) -> tf.data.Dataset:
-    """Return a dataset of one element, which fails with a message."""
+def _make_failing(spec: Specs, message: str) -> tf.data.Dataset:
+    """Return a dataset of one element of a spec, which fails with a message when it is taken."""
 
-    def fail(_: tf.Tensor) -> Any:
+    def fail(_: tf.Tensor) -> Tensors:
         false = tf.constant(False)
         return tf.nest.map_structure(lambda tensor: ensure(tensor, false, message), _make_zeros(spec))
 
@@ -84,7 +97,7 @@ def _make_failing(spec: Any, message: str) -> tf.data.Dataset:
 
 
 def limit_waits(dataset: tf.data.Dataset, seconds: float, message: str) -> tf.data.Dataset:
-    """Return a dataset that fails with `message` if the next element takes longer than `seconds`.
+    """Return the elements of a dataset; fail with `message` if the next one takes longer than `seconds`.
 
     A clock dataset ticks in parallel, and the consumer takes whichever element comes first, so ticks only count while it waits.
     """
@@ -92,17 +105,19 @@ def limit_waits(dataset: tf.data.Dataset, seconds: float, message: str) -> tf.da
     tick_seconds = min(_TICK_SECONDS, seconds / 20)
     max_ticks = round(seconds / tick_seconds)
 
-    def make_mark(kind: int) -> Any:
+    # All three kinds are (kind, optional element), so that they have one spec.
+    def make_mark(kind: int) -> Callable[[tf.Tensor], tuple[tf.Tensor, tf.experimental.Optional]]:
         return without_autograph(lambda _: (tf.constant(kind, tf.int32), tf.experimental.Optional.empty(spec)))
 
-    def make_element(*element: Any) -> Any:
-        return tf.constant(_ELEMENT, tf.int32), tf.experimental.Optional.from_value(_join_element(element))
+    def make_element(*parts: Tensors) -> tuple[tf.Tensor, tf.experimental.Optional]:
+        return tf.constant(_ELEMENT, tf.int32), tf.experimental.Optional.from_value(_join_element(parts))
 
     end = tf.data.Dataset.range(1).map(make_mark(_END))
     elements = dataset.map(without_autograph(make_element)).concatenate(end)
     clock = _slow_down(tf.data.Dataset.range(1).repeat(), tick_seconds).map(make_mark(_TICK))
 
     def take_source(source_index: tf.Tensor) -> tf.data.Dataset:
+        # interleave traces one function for both sources: one of them is empty in each call.
         no_elements, all_elements = tf.constant(0, tf.int64), tf.constant(-1, tf.int64)
         is_dataset = tf.equal(source_index, 0)
         dataset_elements = elements.take(tf.where(is_dataset, all_elements, no_elements))
@@ -112,8 +127,10 @@ def limit_waits(dataset: tf.data.Dataset, seconds: float, message: str) -> tf.da
         without_autograph(take_source), cycle_length=2, num_parallel_calls=2, deterministic=False
     )
 
-    def count_ticks(ticks: tf.Tensor, kind_and_value: tuple[tf.Tensor, Any]) -> Any:
-        kind, element = kind_and_value
+    def count_ticks(
+        ticks: tf.Tensor, kind_and_element: tuple[tf.Tensor, tf.experimental.Optional]
+    ) -> tuple[tf.Tensor, tuple[tf.Tensor, tf.experimental.Optional]]:
+        kind, element = kind_and_element
         ticks = tf.where(tf.equal(kind, _TICK), ticks + 1, 0)
         # Up to two ticks were made before the consumer waited.
         return ticks, (ensure(kind, ticks <= max_ticks + 2, message), element)
@@ -141,13 +158,16 @@ def _slow_down(dataset: tf.data.Dataset, seconds: float) -> tf.data.Dataset:
     return dataset.apply(apply)
 
 
-def _make_zeros(spec: Any) -> Any:
-    def make_tensor(tensor_spec: Any) -> tf.Tensor:
+def _make_zeros(spec: Specs) -> Tensors:
+    """Return tensors of a spec, of zeros; unknown sizes are 0."""
+
+    def make_tensor(tensor_spec: tf.TensorSpec) -> tf.Tensor:
         tensor = tf.zeros([size or 0 for size in tensor_spec.shape.as_list()], tensor_spec.dtype)
         return tf.ensure_shape(tensor, tensor_spec.shape)
 
     return tf.nest.map_structure(make_tensor, spec)
 
 
-def _join_element(element: tuple[Any, ...]) -> Any:
-    return element[0] if len(element) == 1 else element
+def _join_element(parts: tuple[Tensors, ...]) -> Element:
+    """Return the element that tf.data passed to a function as arguments, which are the parts of a tuple."""
+    return parts[0] if len(parts) == 1 else parts

@@ -1,8 +1,8 @@
-"""Batches that the workers of a tf.data service make, in the order and with the rows that one process gives them.
+"""Batches that the workers of a tf.data service make, with the same rows in the same order as one process would make them.
 
 A host's rows are cut into streams, and each stream is a job of the service that one worker runs from start to end. Workers share
-no job: several of them on one would yield its batches in the order in which they are done. The service replaces SHARD_HINT by the
-number of workers and each one's place in the dispatcher's list, so that stream i of n is empty on all workers but one:
+no job: they would yield its batches in the order in which these are done. The service replaces SHARD_HINT by the
+number of workers and by the worker's index in the dispatcher's list, so that stream i of n is empty on all workers but one:
 
     range(at least n).shard(SHARD_HINT, SHARD_HINT).filter(is i).flat_map(the stream)
 
@@ -14,7 +14,6 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Sequence
-from typing import Any
 
 import tensorflow as tf
 
@@ -22,21 +21,25 @@ from tpudata.input.dataset_ops import PARALLEL, without_autograph
 from tpudata.input.graph.pipelines.service.receive_stream import receive_stream
 from tpudata.input.options.hosts import Rows
 from tpudata.input.options.service import DataService
+from tpudata.tensor_types import Element
 
 
 def divide_rows(rows: Rows, workers: int) -> list[list[Rows]]:
-    """Divide a host's rows into streams; return a list of groups, whose streams together make whole batches.
+    """Divide a host's rows into streams of whole batches, or of parts of batches if there are enough workers for these.
 
     Args:
         rows: rows of the host.
         workers: largest number of streams; fewer if they do not divide the batches evenly.
+
+    Returns:
+        Groups of the rows of streams: one stream of whole batches, or the streams of the parts of one batch of each step.
     """
     batches = rows.count // rows.batch_size
     if workers < 2 * batches:
-        groups = max(count for count in range(1, min(workers, batches) + 1) if batches % count == 0)
-        size = rows.count // groups
-        firsts = range(rows.first, rows.stop, size)
-        return [[dataclasses.replace(rows, first=first, stop=first + size)] for first in firsts]
+        group_count = max(count for count in range(1, min(workers, batches) + 1) if batches % count == 0)
+        stream_rows = rows.count // group_count
+        firsts = range(rows.first, rows.stop, stream_rows)
+        return [[dataclasses.replace(rows, first=first, stop=first + stream_rows)] for first in firsts]
     parts_per_batch = min(workers // batches, rows.batch_size)
     cuts = [rows.batch_size * part // parts_per_batch for part in range(parts_per_batch + 1)]
     return [
@@ -51,9 +54,9 @@ def receive(service: DataService, streams: Sequence[tf.data.Dataset]) -> list[tf
 
 
 def join_parts(streams: Sequence[tf.data.Dataset], count: int) -> list[tf.data.Dataset]:
-    """Return datasets of whole batches, each from `count` neighbouring streams of their parts."""
+    """Return datasets of whole batches, each joined from `count` neighbouring streams of their parts."""
 
-    def join(*parts: Any) -> Any:
+    def join(*parts: Element) -> Element:
         return tf.nest.map_structure(lambda *tensors: tf.concat(tensors, 0), *parts)
 
     groups = [tuple(streams[first : first + count]) for first in range(0, len(streams), count)]
@@ -61,7 +64,7 @@ def join_parts(streams: Sequence[tf.data.Dataset], count: int) -> list[tf.data.D
 
 
 def take_turns(streams: Sequence[tf.data.Dataset], per_turn: int) -> tf.data.Dataset:
-    """Return the batches of streams: `per_turn` of one, then as many of the next one, in turn."""
+    """Return a dataset of the batches of streams: `per_turn` of the first, as many of the next, and so on, again and again."""
     if len(streams) == 1:
         return streams[0]
     turn = tf.repeat(tf.range(len(streams), dtype=tf.int64), per_turn)

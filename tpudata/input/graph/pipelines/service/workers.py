@@ -23,10 +23,14 @@ from tpudata.input.options.service import DataService
 
 _log = logging.getLogger("tpudata")
 _METHOD = "/tensorflow.data.DispatcherService/GetWorkers"
+# Pause between two looks at the service.
 _TRY_SECONDS = 0.5
+# Time in which the dispatcher, and each worker, must answer.
 _CALL_SECONDS = 5.0
-# Machines that are started together meet without a message.
+# Wait so long without a message: machines that are started together need no warning.
 _QUIET_SECONDS = 2.0
+# Number of workers that a message names.
+_MOST_NAMES = 8
 
 
 def wait_for_workers(service: DataService) -> None:
@@ -61,40 +65,38 @@ def _find_missing(service: DataService) -> str | None:
         return "the dispatcher does not answer"
     if not registered:
         return "no worker has registered"
-    names = f"registered: {', '.join(registered[:8])}{' and more' if len(registered) > 8 else ''}"
+    more = " and more" if len(registered) > _MOST_NAMES else ""
+    names = f"registered: {', '.join(registered[:_MOST_NAMES])}{more}"
     parts_of_workers = _list_parts_of_workers(service, _CALL_SECONDS)
     if parts_of_workers is None:
         return f"a worker does not answer ({names})"
     if len(parts_of_workers) in (0, MAX_WORKERS):  # TensorFlow has an error for a dispatcher without a list.
         return None
-    # Each worker has the same number of parts.
+    # Each worker of the list has the same number of parts: worker w of n has w, w + n, w + 2 n, ...
     listed_workers = round(MAX_WORKERS * len(registered) / len(parts_of_workers))
     missing = sorted({*range(listed_workers)} - {part % listed_workers for part in parts_of_workers})
-    numbers = ", ".join(map(str, missing[:8])) or "one"
+    numbers = ", ".join(map(str, missing[:_MOST_NAMES])) or "one"
     return f"worker {numbers} of {listed_workers} in the dispatcher's worker_addresses, from 0, has not registered ({names})"
 
 
 def _list_parts_of_workers(service: DataService, seconds: float) -> Sequence[int] | None:
     """Return the indices of the parts of all workers; None if a worker does not answer in time, () after an error."""
-    received: list[Sequence[int] | None] = [None]
+    parts: Sequence[int] | None = None
 
-    def ask() -> None:
+    def list_parts_of_all() -> None:
+        nonlocal parts
         try:
-            received[0] = [
-                int(part)
-                for part in numpy_elements(
-                    lambda: limit_waits(distribute_to_workers(service, list_parts()), seconds, SILENT)
-                )
-            ]
+            answers = numpy_elements(lambda: limit_waits(distribute_to_workers(service, list_parts()), seconds, SILENT))
+            parts = [int(part) for part in answers]
         except tf.errors.OpError as error:
-            received[0] = None if SILENT in error.message else ()
+            parts = None if SILENT in error.message else ()
 
-    # Python handles signals while this thread waits.
-    thread = threading.Thread(target=ask, name="tpudata-service", daemon=True)
+    # In another thread, so that this one handles signals, such as Ctrl-C, while it waits.
+    thread = threading.Thread(target=list_parts_of_all, name="tpudata-service", daemon=True)
     thread.start()
     while thread.is_alive():
         thread.join(0.1)
-    return received[0]
+    return parts
 
 
 def _list_registered(address: str) -> list[str] | None:
