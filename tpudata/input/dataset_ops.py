@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
-import numpy as np
 import tensorflow as tf
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -81,40 +80,6 @@ def range_numbers(firsts: tf.Tensor, stops: tf.Tensor) -> tuple[tf.Tensor, tf.Te
     """
     ranges = tf.raw_ops.RaggedRange(starts=firsts, limits=stops, deltas=tf.constant(1, tf.int64), Tsplits=tf.int64)
     return ranges.rt_nested_splits, ranges.rt_dense_values
-
-
-def chain_datasets(
-    dataset: tf.data.Dataset, make: Callable[..., tf.data.Dataset], element_spec: Any, *, running: int
-) -> tf.data.Dataset:
-    """Return the elements of the datasets that a function makes, one dataset after the other; several run ahead by an element.
-
-    What a dataset opens or fetches for its first element is then there in time. `tf.data.Dataset.interleave` would keep all
-    elements in memory: two blocks of each dataset.
-
-    Args:
-        dataset: arguments of `make`.
-        make: function of tensors that returns a dataset.
-        element_spec: specification of its elements.
-        running: number of datasets that run at the same time.
-    """
-    make_variant = tf.function(
-        lambda *arguments: tf.data.experimental.to_variant(make(*arguments)), autograph=False
-    ).get_concrete_function(*tf.nest.flatten(dataset.element_spec))
-    variant = tf.raw_ops.ParallelInterleaveDatasetV4(
-        input_dataset=tf.data.experimental.to_variant(dataset),
-        other_arguments=make_variant.captured_inputs,
-        cycle_length=np.int64(running),
-        # A dataset ends before its block does.
-        block_length=np.iinfo(np.int64).max,
-        buffer_output_elements=np.int64(1),
-        prefetch_input_elements=np.int64(0),
-        num_parallel_calls=np.int64(running),
-        f=make_variant,
-        deterministic="true",
-        output_types=[spec.dtype for spec in tf.nest.flatten(element_spec)],
-        output_shapes=[spec.shape for spec in tf.nest.flatten(element_spec)],
-    )
-    return tf.data.experimental.from_variant(variant, element_spec)
 
 
 def numpy_elements(make: Callable[[], tf.data.Dataset]) -> Iterator[Any]:

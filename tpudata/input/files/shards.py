@@ -38,14 +38,6 @@ class Shards(SplitFiles):
     record_hint = CONVERT_AGAIN
     frame_bytes: int | None = FRAME_BYTES
 
-    @property
-    def ends_at_errors(self) -> bool:
-        """Whether they are on `gs://`, where TensorFlow opens a file without a request.
-
-        A TFRecordDataset ends after a record that cannot be read, but tries again and again to open a file.
-        """
-        return self.dataset.shard_path(self.shards[0]).startswith("gs://")
-
     def records(self, run: Run) -> tf.data.Dataset:
         """Return a dataset of the records from a run's first one on."""
         records = tf.raw_ops.TFRecordDatasetV2(
@@ -92,7 +84,6 @@ class CompressedShards(Shards):
     """Shards in gzip blocks, whose index has the offset of each record in the unpacked blocks."""
 
     frame_bytes = None
-    ends_at_errors = False
 
     def records(self, run: Run) -> tf.data.Dataset:
         """Return a dataset of the records of a run, whose blocks are unpacked."""

@@ -124,11 +124,6 @@ class SplitFiles(abc.ABC):
         return is_remote(self.dataset.shard_path(self.shards[0]))
 
     @property
-    def ends_at_errors(self) -> bool:
-        """Whether the dataset of `records` ends after an error, so that `tf.data.Dataset.ignore_errors` cannot go on for ever."""
-        return False
-
-    @property
     def name(self) -> str:
         """Name of the tf.data datasets that read this split: `find_file_error` finds the file from it."""
         if self.description is None:

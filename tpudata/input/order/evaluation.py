@@ -67,15 +67,15 @@ class EvaluationOrder:
         rows = part.rows
         firsts, stops = self.ranges(part.start_step, rows.first, rows.stop)
         # The last record is read once more as padding.
-        cuts = np.append(firsts, self.records - 1)
-        dataset = ranges.read_in_parts(firsts, stops, cuts)
+        load = ranges.load(np.append(firsts, self.records - 1))
+        dataset = ranges.read(tf.data.Dataset.from_tensor_slices((firsts, stops)), load)
         padding = max(0, self.steps - part.start_step) * rows.count - int((stops - firsts).sum())
         if padding:
             last_range = tf.data.Dataset.from_tensors((np.int64(self.records - 1), np.int64(self.records)))
             repeated = without_autograph(
                 lambda record: tf.nest.map_structure(lambda column: tf.repeat(column, padding, axis=0), record)
             )
-            padded = ranges.read(last_range, ranges.load(cuts)).map(repeated)
+            padded = ranges.read(last_range, load).map(repeated)
             dataset = dataset.concatenate(padded) if len(firsts) else padded
         return ranges.gather_records(dataset.rebatch(rows.batch_size, drop_remainder=True))
 

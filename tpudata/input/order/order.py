@@ -71,15 +71,6 @@ class Ranges(Protocol):
     def read(self, ranges: tf.data.Dataset, load: Load, reads: int | None = None) -> tf.data.Dataset:
         """Return a dataset of records or record numbers of ranges [first, stop), in order."""
 
-    def read_in_parts(self, firsts: Integers, stops: Integers, cuts: Integers) -> tf.data.Dataset:
-        """Return a dataset of records or record numbers of ranges [first, stop), in order, in elements of any number of them.
-
-        Args:
-            firsts: first record of each range, int64 [ranges].
-            stops: index of the record after the last one of each, int64 [ranges].
-            cuts: records at which most ranges begin, int64 [n].
-        """
-
     def read_spans(self, spans: tf.data.Dataset, load: Load) -> tf.data.Dataset:
         """Return a dataset of records or record numbers of several ranges per element, (firsts, stops), in order."""
 

@@ -15,9 +15,6 @@ from tpudata.input.options.hosts import Rows
 from tpudata.input.order.chunks import Chunks, Integers
 from tpudata.input.order.order import Load
 
-# Bytes of a part of a piece.
-_PART_BYTES = 2 << 20
-
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class FileRanges:
@@ -62,15 +59,6 @@ class FileRanges:
     def read(self, ranges: tf.data.Dataset, load: Load, reads: int | None = None) -> tf.data.Dataset:
         """Return a dataset of the records of ranges [first, stop), in order."""
         return self.stored.read(ranges, load, reads or self.reads)
-
-    def read_in_parts(self, firsts: Integers, stops: Integers, cuts: Integers) -> tf.data.Dataset:
-        """Return a dataset of the records of ranges [first, stop), in order, in elements of any number of records."""
-        if self.reads is not None and self.keep is None and not self.is_decoded:
-            part_records = max(1, _PART_BYTES // self.plan.record_bytes)
-            parts = self.stored.read_parts(firsts, stops, cuts, self.reads, part_records)
-            if parts is not None:
-                return parts
-        return self.read(tf.data.Dataset.from_tensor_slices((firsts, stops)), self.load(cuts))
 
     def read_spans(self, spans: tf.data.Dataset, load: Load) -> tf.data.Dataset:
         """Return a dataset of the records of ranges, several per element, in order."""
@@ -124,10 +112,6 @@ class MemoryRanges:
     def read(self, ranges: tf.data.Dataset, load: Load, _reads: int | None = None) -> tf.data.Dataset:
         """Return a dataset of the record numbers of ranges [first, stop), in order."""
         return ranges.map(without_autograph(load), **PARALLEL)
-
-    def read_in_parts(self, firsts: Integers, stops: Integers, cuts: Integers) -> tf.data.Dataset:
-        """Return a dataset of the record numbers of ranges [first, stop), in order."""
-        return self.read(tf.data.Dataset.from_tensor_slices((firsts, stops)), self.load(cuts))
 
     def read_spans(self, spans: tf.data.Dataset, _: Load) -> tf.data.Dataset:
         """Return a dataset of the record numbers of several ranges per element, in order."""

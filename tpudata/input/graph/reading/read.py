@@ -9,10 +9,9 @@ import numpy as np
 import tensorflow as tf
 
 from tpudata.format.read_errors import OTHER_RECORDS
-from tpudata.input.dataset_ops import chain_datasets, count_up_to, ensure, without_autograph
+from tpudata.input.dataset_ops import count_up_to, ensure
 from tpudata.input.files.split_files import Run, SplitFiles
 from tpudata.input.graph.reading.segments import Segments
-from tpudata.input.order.chunks import Integers
 
 # Returns the records [first, stop) as stored: string [n].
 ReadRange: TypeAlias = "Callable[[tf.Tensor, tf.Tensor], tf.Tensor]"
@@ -51,7 +50,7 @@ class RecordReader:
 
         A record whose checksum does not match is a `tf.errors.DataLossError` when it is read.
         """
-        low, high = self._find_segments(first, stop)
+        low, high = tf.unstack(count_up_to(self._firsts, tf.stack([first, stop - 1])) - 1)
 
         def read_segment(segment: tf.Tensor) -> tf.data.Dataset:
             first_read = tf.maximum(first, tf.gather(self._firsts, segment))
@@ -67,75 +66,14 @@ class RecordReader:
         frames = records.batch(stop - first).take(1).get_single_element()
         message = "A file has fewer records than its index says: it has changed since the dataset was opened."
         frames = ensure(frames, tf.equal(tf.size(frames, tf.int64), stop - first), message)
-        if self._files.frame_bytes is None:
+        frame_bytes = self._files.frame_bytes
+        if frame_bytes is None:
             return frames
-        return ensure(frames, self._has_size(first, stop, self._count_bytes(frames)), OTHER_RECORDS)
-
-    def read_parts(
-        self, firsts: Integers, stops: Integers, part_records: int, reads: int, name: str
-    ) -> tf.data.Dataset:
-        """Return a dataset of the records of ranges, in order and in parts: string [n] of `part_records` or fewer, some empty.
-
-        Several ranges are fetched at the same time, and taken apart one after the other. An error ends the parts of a range, which
-        `read` then reads again: for an error that has the name of the dataset, or for the remaining records.
-
-        Only for files that end at errors, and without gaps.
-
-        Args:
-            firsts: first record of each range, int64 [ranges].
-            stops: index of the record after the last one of each, in the same file, int64 [ranges].
-            part_records: records of a part.
-            reads: ranges that are fetched at the same time.
-            name: name of the dataset, which TensorFlow's error messages contain.
-        """
-        end = tf.data.Dataset.from_tensors(tf.zeros([0], tf.string))
-
-        def open_range(first: tf.Tensor, stop: tf.Tensor) -> tf.data.Dataset:
-            low, high = self._find_segments(first, stop)
-            records = self._files.records(self._make_run(low, high, first, stop)).take(stop - first)
-            return records.batch(part_records).ignore_errors().concatenate(end)
-
-        # Functions of each range would take TensorFlow 40 ms to prepare; these are prepared once.
-        bounds = tf.constant(np.stack([firsts, stops], axis=1))
-
-        def add_up(state: tf.Tensor, part: tf.Tensor) -> tuple[tf.Tensor, tuple[tf.Tensor, tf.Tensor]]:
-            range_index, count, size = tf.unstack(state)
-            is_end = tf.equal(tf.size(part), 0)
-            sums = [range_index, count + tf.size(part, tf.int64), size + self._count_bytes(part)]
-            return tf.where(is_end, [range_index + 1, 0, 0], sums), (state, part)
-
-        def complete(state: tf.Tensor, part: tf.Tensor) -> tf.Tensor:
-            range_index, count, size = tf.unstack(state)
-
-            def read_rest() -> tf.Tensor:
-                first, stop = tf.unstack(tf.gather(bounds, range_index))
-                rest = tf.cond(count < stop - first, lambda: self.read(first, stop)[count:], lambda: part)
-                return ensure(rest, self._has_size(first, stop, size + self._count_bytes(rest)), OTHER_RECORDS)
-
-            return tf.cond(tf.equal(tf.size(part), 0), read_rest, lambda: part)
-
-        ranges = tf.data.Dataset.from_tensor_slices((firsts, stops))
-        parts = chain_datasets(ranges, open_range, tf.TensorSpec([None], tf.string), running=reads)
-        sums = parts.scan(tf.zeros([3], tf.int64), without_autograph(add_up))
-        return sums.map(without_autograph(complete), name=name)
-
-    def _count_bytes(self, records: tf.Tensor) -> tf.Tensor:
-        """Return the bytes that records, string [n], take in a file whose `frame_bytes` are known: int64 scalar."""
-        return tf.reduce_sum(tf.cast(tf.strings.length(records), tf.int64) + self._files.frame_bytes)
-
-    def _has_size(self, first: tf.Tensor, stop: tf.Tensor, size: tf.Tensor) -> tf.Tensor:
-        """Return whether the records [first, stop) have a size in bytes, as far as their segments show it: bool scalar.
-
-        A wrong offset may be the start of another record. The size is known for whole segments, which most ranges are.
-        """
-        low, high = self._find_segments(first, stop)
+        # A wrong offset may be the start of another record. The size is known for whole segments, which most ranges are.
         is_whole = tf.equal(tf.gather(self._firsts, low), first) & tf.equal(tf.gather(self._firsts, high + 1), stop)
-        return ~is_whole | tf.equal(size, tf.reduce_sum(self._sizes[low : high + 1]))
-
-    def _find_segments(self, first: tf.Tensor, stop: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Return the indices of the segments of the first and the last of the records [first, stop), int64 scalars."""
-        low, high = tf.unstack(count_up_to(self._firsts, tf.stack([first, stop - 1])) - 1)
-        return low, high
+        expected = tf.reduce_sum(self._sizes[low : high + 1])
+        size = tf.reduce_sum(tf.cast(tf.strings.length(frames), tf.int64) + frame_bytes)
+        return ensure(frames, ~is_whole | tf.equal(size, expected), OTHER_RECORDS)
 
     def _make_run(self, low: tf.Tensor, high: tf.Tensor, first: tf.Tensor, stop: tf.Tensor) -> Run:
         """Return the run of the records [first, stop).

@@ -74,24 +74,6 @@ class StoredRecords:
             reads = _REMOTE_READS if self._files.is_remote else tf.data.AUTOTUNE
         return ranges.map(without_autograph(load), num_parallel_calls=reads, deterministic=True, name=self.name)
 
-    def read_parts(
-        self, firsts: Integers, stops: Integers, cuts: Integers, reads: int, part_records: int
-    ) -> tf.data.Dataset | None:
-        """Return a dataset of ranges of stored records, in order and in parts; see `RecordReader.read_parts`.
-
-        None if records are numbered among some of the split's, or if the files do not allow it.
-
-        Args:
-            firsts: first record of each range, int64 [ranges].
-            stops: index of the record after the last one of each, int64 [ranges].
-            cuts: numbers of records at which most ranges begin, int64 [n].
-            reads: ranges that are fetched at the same time.
-            part_records: largest number of records of a part.
-        """
-        if self.ids is not None or self.has_gaps or not self._files.ends_at_errors:
-            return None
-        return self._open_reader(cuts).read_parts(firsts, stops, part_records, reads, self.name)
-
     def load(self, cuts: Integers, *, is_decoded: bool, keep: Keep | None = None) -> Load:
         """Return a function that reads ranges of records, most of which begin at one of `cuts`.
 
@@ -100,7 +82,13 @@ class StoredRecords:
             is_decoded: whether records are decoded, or returned as stored: string [n].
             keep: wrapper that caches the records of ranges; None without a cache.
         """
-        read: ReadRange = self._open_reader(cuts).read
+        cuts = cuts if self.ids is None else self.ids[cuts]
+        if self._segments is None or self._segments[0] != cuts.tobytes():
+            # The dataset may belong to a graph of TensorFlow 1.
+            with tf.init_scope():
+                self._segments = cuts.tobytes(), cut_into_segments(self._files.dataset, self._files.split, cuts)
+        segments = self._segments[1]
+        read: ReadRange = RecordReader(self._files, segments, has_gaps=segments.have_gaps).read
         if keep is not None:
             read = keep(read)
         ids = None if self.ids is None else tf.constant(self.ids)
@@ -114,16 +102,6 @@ class StoredRecords:
             return self.decode(stored) if is_decoded else stored
 
         return load
-
-    def _open_reader(self, cuts: Integers) -> RecordReader:
-        """Return a reader of ranges, most of which begin at one of `cuts`."""
-        cuts = cuts if self.ids is None else self.ids[cuts]
-        if self._segments is None or self._segments[0] != cuts.tobytes():
-            # The dataset may belong to a graph of TensorFlow 1.
-            with tf.init_scope():
-                self._segments = cuts.tobytes(), cut_into_segments(self._files.dataset, self._files.split, cuts)
-        segments = self._segments[1]
-        return RecordReader(self._files, segments, has_gaps=segments.have_gaps)
 
     def decode(self, stored: tf.Tensor) -> dict[str, tf.Tensor]:
         """Return decoded records: by feature name, a tensor [n, *field.shape]."""
