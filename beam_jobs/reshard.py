@@ -125,11 +125,11 @@ def reshard_conversion(
     input_parts = find_inputs(inputs, reshard_options.take)
     check_splits(input_parts.splits, reshard_options.take, assigns_splits=options.split is not None)
     if input_parts.datasets:
-        return _merge_datasets(options, inputs, input_parts, reshard_options, keeps_compression)
+        return _convert_datasets(options, inputs, input_parts, reshard_options, keeps_compression)
     return _convert_files(options, inputs, input_parts, reshard_options)
 
 
-def _merge_datasets(
+def _convert_datasets(
     options: ConvertOptions,
     inputs: Sequence[str],
     input_parts: StoredInputs,
@@ -137,19 +137,7 @@ def _merge_datasets(
     keeps_compression: bool,
 ) -> Conversion:
     """Return the conversion of datasets into one; raise UsageError if an option does not fit them."""
-    for flag, value in (
-        ("--labels", reshard_options.labels_file),
-        ("--label", reshard_options.label),
-        ("--raw", reshard_options.raw),
-        ("--label-map", reshard_options.label_maps),
-        ("--feature", reshard_options.features),
-    ):
-        if value:
-            path = input_parts.datasets[0].path
-            raise UsageError(
-                f"{flag} is for TFRecords of other programs, and {path} is a dataset, whose manifest has its features. Omit it,"
-                f" or pass the dataset's files to declare them anew: '{path}/SPLIT-*'."
-            )
+    _reject_foreign_options(reshard_options, input_parts.datasets[0].path)
     merged = MergedDatasets.of(input_parts.datasets, reshard_options)
     options = dataclasses.replace(
         options,
@@ -163,6 +151,7 @@ def _merge_datasets(
         )
     key = reshard_options.key or (_FILE_NAME if _FILE_NAME in names else RECORD)
     if reshard_options.key is None and key == _FILE_NAME and reshard_options.take and options.split:
+        # By default, --split hashes file names again, and cannot divide a split that came from the same hashes.
         _reject_hashed_splits(input_parts.datasets)
     splitter = Splitter(key, reshard_options.split_keys, options.split)
     converter = DatasetConverter(
@@ -181,11 +170,9 @@ def _merge_datasets(
         for dataset in input_parts.datasets
     ]
     deciding_options = options.deciding_options()
-    if options.split is None:
+    if options.split is None and "split" in merged.options:
         # The datasets' own --split still decides.
-        deciding_options = {
-            name: value for name, value in deciding_options.items() if name != "split" or name not in merged.options
-        }
+        deciding_options.pop("split", None)
     return _make_conversion(
         options,
         StoredRecordSource(
@@ -200,6 +187,22 @@ def _merge_datasets(
         {**merged.options, **deciding_options, "reshard": {**stored_options(reshard_options), "inputs": origins}},
         tuple(name for name, _ in merged.tokenizer),
     )
+
+
+def _reject_foreign_options(reshard_options: ReshardOptions, path: str) -> None:
+    """Raise UsageError if an option describes TFRecords of other programs; the input is a dataset at `path`."""
+    for flag, value in (
+        ("--labels", reshard_options.labels_file),
+        ("--label", reshard_options.label),
+        ("--raw", reshard_options.raw),
+        ("--label-map", reshard_options.label_maps),
+        ("--feature", reshard_options.features),
+    ):
+        if value:
+            raise UsageError(
+                f"{flag} is for TFRecords of other programs, and {path} is a dataset, whose manifest has its features. Omit it,"
+                f" or pass the dataset's files to declare them anew: '{path}/SPLIT-*'."
+            )
 
 
 def _reject_hashed_splits(datasets: Sequence[Dataset]) -> None:

@@ -161,16 +161,21 @@ class NewPacks(NewInputs, PackSource):
             count += len(pack.digests)
             size += pack.held_bytes
             if count >= _HELD_INPUTS or size >= _HELD_BYTES:
-                yield from self._select_rows(batch, reject)
+                yield from self._select_packs(batch, reject)
                 batch, count, size = [], 0, 0
-        yield from self._select_rows(batch, reject)
+        yield from self._select_packs(batch, reject)
 
     def references(self, unit: Any, ignored: list[str], reject: Reject = raise_rejection) -> Iterator[Reference]:
         """Yield the same references one by one."""
         return PackSource.references(self, unit, ignored, reject)
 
-    def _select_rows(self, inputs: Sequence[ListedPack | BadRecordError], reject: Reject) -> Iterator[ListedPack]:
-        """Yield packs of only the new inputs; otherwise as `_select_references`."""
+    def _select_packs(self, inputs: Sequence[ListedPack | BadRecordError], reject: Reject) -> Iterator[ListedPack]:
+        """Yield packs of the new inputs among some, in their order; reject the rejected ones that are new.
+
+        Raises:
+            SourceError: an input has changed since the dataset was written.
+        """
+        # Of each pack or rejected input, the entries to look up, as uint64 [rows, 2].
         words = [
             make_lookup_words([listed_input])
             if isinstance(listed_input, BadRecordError)

@@ -123,8 +123,8 @@ def _describe_notes(source_notes: notes.Notes) -> dict[str, str]:
         )
     if fields := source_notes.examples(notes.SAMPLE_FIELDS):
         lines[notes.SAMPLE_FIELDS] = (
-            f"fields of samples that are not stored: {_join_names(fields)}; keys of json are stored if the first samples have"
-            " them, and numbers, texts or lists of these in them"
+            f"fields of samples that are not stored: {_join_names(fields)}; a key of a JSON file is stored only if the"
+            " first samples have it, with a number, a text or a list of these"
         )
     if len(folders := source_notes.examples(notes.TEXT_FOLDERS)) > 1:
         lines[notes.TEXT_FOLDERS] = (

@@ -127,7 +127,7 @@ class WriteMetadata(LimitedStep):
         if self._base is not None:
             manifest = self._base.merge(manifest) if adds_inputs else self._base.manifest
         # An earlier attempt at this step may have completed the dataset.
-        if not self._is_written(manifest):
+        if not self._is_complete(manifest):
             check_claim(self._options.output, self._claim)
             remove_temporary_files(self._options.output)
             if self._base is None or adds_inputs:
@@ -160,8 +160,8 @@ class WriteMetadata(LimitedStep):
         check_claim(output, self._claim)
         return write_metadata(output, manifest, class_names, written_files)
 
-    def _is_written(self, manifest: Manifest) -> bool:
-        """Return whether the claim is missing because this dataset is complete."""
+    def _is_complete(self, manifest: Manifest) -> bool:
+        """Return whether an earlier attempt of this step has completed the dataset, and so dropped the claim."""
         output = self._options.output
         if self._claim is None or has_claim(output, self._claim):
             return False
@@ -169,6 +169,7 @@ class WriteMetadata(LimitedStep):
         if storage.stat(storage.join(output, MANIFEST_NAME)) is None:
             return False
         stored = open_dataset(output).manifest
+        # `write_metadata` sets the two replaced fields, so `manifest` lacks them.
         return dataclasses.replace(stored, labels_crc32c=manifest.labels_crc32c, tfds=manifest.tfds) == manifest
 
     def _drop_claim(self) -> None:

@@ -214,10 +214,15 @@ class ReshardOptions:
     labels: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
-        names = [*(feature.name for feature in self.features), *(raw.name for raw in self.raw), *self.label_maps]
-        for feature in self.features:
-            if names.count(feature.name) > 1:
-                raise UsageError(f"--feature {feature.name}: this feature is described twice. Omit one of the flags.")
+        feature_names, raw_names = [feature.name for feature in self.features], [raw.name for raw in self.raw]
+        # A feature in --raw and in --label-map is an error once the input is known to have it.
+        for flag, names, described_names in (
+            ("--feature", feature_names, [*feature_names, *raw_names, *self.label_maps]),
+            ("--raw", raw_names, raw_names),
+        ):
+            for name in names:
+                if described_names.count(name) > 1:
+                    raise UsageError(f"{flag} {name}: this feature is described twice. Omit one of the flags.")
         if self.key is not None and not self.key:
             raise UsageError("--key is empty (expected record, content or the name of a feature)")
         if self.label is not None and self.labels is None:

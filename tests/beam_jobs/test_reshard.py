@@ -337,6 +337,7 @@ def test_rejects_invalid_inputs_and_conflicting_options(pictures: Path, images: 
         ((files, "--feature=y=int"), "--feature: .* has no feature 'y'"),
         ((files, "--feature=x=float:4xN"), "declares no feature"),
         ((files, "--feature=x=int", "--raw=x=uint8:3"), "--feature x: this feature is described twice"),
+        ((files, "--raw=x=uint8:3", "--raw=x=uint8:4"), "--raw x: this feature is described twice"),
         ((files, "--label-map=y"), "--label-map: .* has no feature 'y'"),
         ((files, "--raw=x=uint8:3", "--label-map=x"), "--raw describes this feature, too"),
         ((images, "--label-map=image/encoded"), "--label-map is for TFRecords of other programs"),

@@ -62,7 +62,7 @@ def make_model_params(options: TrainOptions, dataset: Dataset, label: Feature | 
 
 
 def _derive_class_params(label: Feature, user_params: Mapping[str, object], *, has_offset: bool) -> dict[str, int]:
-    """Return `num_classes`, and `label_offset` if the model has it, for a label.
+    """Return `num_classes`, and `label_offset` if the model has it, for a label. The caller lets `user_params` override both.
 
     Labels are fed as stored, so a model without the parameter `label_offset` also has outputs for the numbers below the offset.
 

@@ -251,7 +251,9 @@ def _list_images(unit: ImageNetUnit, ignored: list[str], reject: Reject) -> Iter
     """Yield (name, path, offset, size) of every image of a part."""
     if unit.is_tar:
         with open_tar(unit.path, "") as (file, size):
-            for member in tar_files(file, TarUnit(unit.path, unit.split, unit.start, unit.end), size, ignored, reject):
+            # The keys of rejected members begin with the split.
+            tar = TarUnit(unit.path, name=unit.split, start=unit.start, end=unit.end)
+            for member in tar_files(file, tar, size, ignored, reject):
                 yield member.name.rsplit("/", 1)[-1], unit.path, member.offset, member.size
         return
     files = unit.files or Range(unit.path)

@@ -143,14 +143,15 @@ class IdxPairs(ClassifiedSource):
         size = math.prod(unit.shape)
         payload = Pixels(tuple(unit.shape))
         compression = read_compression(unit.images)
-        with open_decompressed(unit.images, compression) if compression else contextlib.nullcontext() as images:
-            if images is not None:
-                images.seek(unit.header)
+        with open_decompressed(unit.images, compression) if compression else contextlib.nullcontext() as stream:
+            if stream is not None:
+                stream.seek(unit.header)
             for index, label in enumerate(
                 itertools.chain.from_iterable(read_label_pieces(unit.labels, unit.first, unit.length)), unit.first
             ):
                 key = f"{unit.name}/{index:08d}"
-                data = b"" if images is None else read_exactly(images, size, unit.images)
+                # Only a compressed file is read here: otherwise, references point into the file.
+                data = b"" if stream is None else read_exactly(stream, size, unit.images)
                 try:
                     name = self.classes.resolve(str(label), f"{unit.labels}, label {index}")
                 except BadRecordError as error:
@@ -167,8 +168,8 @@ class IdxPairs(ClassifiedSource):
                     payload=payload,
                     data=data,
                 )
-            if images is not None:
-                reject_more(images, unit.images)
+            if stream is not None:
+                reject_more(stream, unit.images)
 
 
 def _find_pair(path: str) -> _Pair:

@@ -98,7 +98,8 @@ def array_rows(pieces: Iterable[bytes], path: str, *, offset: int, line: int) ->
     Raises:
         SourceError: an element is not a JSON object, or the array has no end; names file and line, or byte.
     """
-    # Ends of lines that were read after the last element: only the comma or bracket after an element shows its end.
+    # Ends of the lines read since the last element. `array_spans` reads past an element, to the comma or bracket after it, so these
+    # may lie after the element that it yields.
     line_ends: collections.deque[int] = collections.deque()
 
     def record_line_ends() -> Iterator[bytes]:
@@ -109,26 +110,26 @@ def array_rows(pieces: Iterable[bytes], path: str, *, offset: int, line: int) ->
                 line_ends.append(position)
             yield data
 
-    line += 1
+    line_number = line + 1
     for span in array_spans(record_line_ends(), MOST_ROW_BYTES, path):
         end = offset + span.offset + span.size
         while line_ends and line_ends[0] <= end:
             line_ends.popleft()
-            line += 1
-        row_origin = f"{path} line {line}"
+            line_number += 1
+        row_origin = f"{path} line {line_number}"
         if not span.data:
             raise SourceError(
                 f"{row_origin}: an element of {span.size:,} bytes (expected at most {MOST_ROW_BYTES:,}). Shorten it."
             )
         try:
-            value = parse_input_json(span.data.decode())
+            element = parse_input_json(span.data.decode())
         except ValueError as error:
             raise SourceError(f"{row_origin}: not JSON: {error}. Fix the element.") from None
-        if not isinstance(value, dict):
+        if not isinstance(element, dict):
             raise SourceError(
-                f'{row_origin}: a JSON {type(value).__name__}; each element is an object, such as {{"path": ..., "label": ...}}.'
+                f'{row_origin}: a JSON {type(element).__name__}; each element is an object, such as {{"path": ..., "label": ...}}.'
             )
-        yield ListRow(line, end, value)
+        yield ListRow(line_number, end, element)
 
 
 def block_array_rows(data: bytes, path: str, *, offset: int, line: int) -> Iterator[ListRow]:

@@ -63,7 +63,10 @@ class _ByKey(beam.DoFn):  # type: ignore[misc]
 
 
 def _check(group: tuple[int, Iterable[bytes]]) -> Iterator[InputCounts]:
-    """Raise SourceError if two references of a group have one key; otherwise yield nothing."""
+    """Raise SourceError if two references of a group have the same key; otherwise yield nothing.
+
+    Its empty counts join those of steps that omit inputs, so that the plan waits for the check.
+    """
     _, packs = group
     first_references: dict[str, Reference] = {}
     for pack in map(Pack.from_bytes, packs):

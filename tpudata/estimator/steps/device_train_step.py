@@ -148,8 +148,8 @@ class DeviceTrainStep(TrainStep):
         def run_replica(replica: tf.Tensor, *tensors: tf.Tensor) -> list[tf.Tensor]:
             batch, feeds = structure.pack(tensors[:num_batch]), tensors[num_batch:]
             # A fetched tensor of a summary must have its value, so recording is always on; the host writes the summaries.
-            record = tf.constant(True)
-            loss, fetched, host_tensors = step(replica, record, batch, self._variables_by_name, feeds)
+            records_summaries = tf.constant(True)
+            loss, fetched, host_tensors = step(replica, records_summaries, batch, self._variables_by_name, feeds)
             return [loss, *fetched, *tf.nest.flatten(host_tensors)]
 
         placeholders = [self.blueprint.graph.get_tensor_by_name(name) for name in fed]

@@ -47,7 +47,7 @@ class ReplicaStep:
             loss = tf.reshape(tf.cast(traced.spec.loss, tf.float32), [])
             host_tensors = replicas.convert_host_tensors(get_host_call(traced.spec), "host_call")
         summary_writes = traced.summary_writes if writes_summaries else ()
-        self._takes_record = traced.record is not None
+        self._takes_records_summaries = traced.records_summaries is not None
         self._replay = Replay(
             traced.blueprint,
             (loss, fetches.tensors, host_tensors, list_results(summary_writes)),
@@ -55,7 +55,7 @@ class ReplicaStep:
             [
                 traced.step,
                 traced.replica,
-                *([traced.record] if self._takes_record else []),
+                *([traced.records_summaries] if self._takes_records_summaries else []),
                 *(graph.get_tensor_by_name(name) for name in fed),
             ],
             rewrite=make_replica_rewrite(traced),
@@ -65,7 +65,7 @@ class ReplicaStep:
     def __call__(
         self,
         replica: tf.Tensor,
-        record: tf.Tensor,
+        records_summaries: tf.Tensor,
         batch: tuple[Tensors, Tensors],
         variables: Mapping[str, tf.Variable],
         feeds: Sequence[tf.Tensor],
@@ -74,7 +74,7 @@ class ReplicaStep:
 
         Args:
             replica: index of the replica (scalar int32).
-            record: whether tf.summary writes (scalar bool).
+            records_summaries: whether tf.summary writes (scalar bool).
             batch: (features, labels) of the replica; None for no labels.
             variables: the real variables by name.
             feeds: tensors for the placeholders `fed`, in their order.
@@ -83,7 +83,7 @@ class ReplicaStep:
             The loss (scalar float32), the fetched tensors, and the tensors of host_call.
         """
         step = tf.cast(variables["global_step"].read_value(), tf.int64)
-        cut_values = [step, replica, *([record] if self._takes_record else []), *feeds]
+        cut_values = [step, replica, *([records_summaries] if self._takes_records_summaries else []), *feeds]
         loss, fetched, host_tensors, write_results = self._replay(batch, make_handle_getter(variables), cut_values)
         with tf.control_dependencies(write_results):
             return tf.identity(loss), fetched, host_tensors

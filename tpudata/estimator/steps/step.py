@@ -110,8 +110,8 @@ class Step:
     @property
     def record_name(self) -> str:
         """Name of the bool placeholder that makes tf.summary write."""
-        assert self._traced.record is not None  # Read only if there are summary writes, which need it.
-        name: str = self._traced.record.name
+        assert self._traced.records_summaries is not None  # Read only if there are summary writes, which need it.
+        name: str = self._traced.records_summaries.name
         return name
 
     def copy_to_host(self, names: Iterable[str]) -> None:

@@ -33,13 +33,13 @@ class LoopRequest(NamedTuple):
 
     Attributes:
         limit: largest number of steps.
-        record: whether `tf.summary` of model_fn writes in the last step.
+        records_summaries: whether `tf.summary` of model_fn writes in the last step.
         is_single_step: whether all calls of the run do a single step.
         feeds: values (NumPy) for placeholders of model_fn with a default, by name.
     """
 
     limit: int
-    record: bool = False
+    records_summaries: bool = False
     is_single_step: bool = False
     feeds: Mapping[str, Array] = MappingProxyType({})
 
@@ -167,11 +167,11 @@ class TrainStep(Step, abc.ABC):
 
     @abc.abstractmethod
     def run(self, iteration: StepIteration, request: LoopRequest) -> LoopResult:
-        """Run steps; stop before the end of the data and after a loss of NaN.
+        """Run up to `request.limit` steps; stop earlier if the data has ended, or after a step whose loss is NaN.
 
         Args:
             iteration: iteration over (features, labels) or features, of the Feed of these devices.
-            request: the request.
+            request: number and kind of the steps.
         """
 
     def _find_loop(self, key: object, build: Callable[[], _T]) -> _T:

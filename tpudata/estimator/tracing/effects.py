@@ -44,7 +44,10 @@ def find_summary_writes(graph: tf.Graph) -> list[tf.Operation]:
 
 
 def list_results(operations: Iterable[tf.Operation]) -> list[tf.Tensor]:
-    """Return the outputs of operations, without handles; fetch them, too: a condition only runs what fetched outputs need."""
+    """Return the outputs of operations, except handles of resources and variants.
+
+    Callers fetch these besides running the operations: a `tf.cond` only runs what its fetched outputs need.
+    """
     return [
         tensor
         for operation in operations

@@ -33,7 +33,7 @@ class TracedModel:
         blueprint: the scratch graph and the variables.
         step: int64 placeholder of the scratch graph, the number of steps done, for random draws and tf.summary.
         replica: int32 placeholder, the index of the replica, from 0.
-        record: bool placeholder, whether tf.summary writes; None without summaries_dir.
+        records_summaries: bool placeholder, whether tf.summary writes; None without summaries_dir.
         summary_writes: the operations that write summaries.
     """
 
@@ -46,7 +46,7 @@ class TracedModel:
     blueprint: Blueprint
     step: tf.Tensor
     replica: tf.Tensor
-    record: tf.Tensor | None = None
+    records_summaries: tf.Tensor | None = None
     summary_writes: tuple[tf.Operation, ...] = ()
 
     @property
@@ -105,11 +105,14 @@ def trace_model(
             # tf.summary does nothing without a writer. In the scratch graph, this one never writes.
             with tf.name_scope(OWN_SCOPE):
                 writer = tf.summary.create_file_writer(summaries_dir)
-                record = tf.compat.v1.placeholder(tf.bool, [], name="record")
+                records_summaries = tf.compat.v1.placeholder(tf.bool, [], name="record")
                 next_step = step + 1
-            with writer.as_default(step=next_step), tf.summary.record_if(record):
+            with writer.as_default(step=next_step), tf.summary.record_if(records_summaries):
                 spec = _build_spec(call_model, mode, seed, features, labels)
-        graph_fields.update(record=record, summary_writes=tuple(find_summary_writes(tf.compat.v1.get_default_graph())))
+        graph_fields.update(
+            records_summaries=records_summaries,
+            summary_writes=tuple(find_summary_writes(tf.compat.v1.get_default_graph())),
+        )
         return spec
 
     blueprint = discover(build, specs, seed)

@@ -64,9 +64,9 @@ def find_rows(batch_size: int, params: Mapping[str, Any], input_context: tf.dist
 
     Args:
         batch_size: rows of one element of the dataset.
-        params: `params["context"]`, if present, is the original estimator's TPUContext: its
-            `current_input_fn_deployment()` is (device, index of this call, number of calls, replicas fed); or only has
-            `num_hosts`. Each call feeds one batch per step, and with PER_HOST_V2 one for each of these replicas.
+        params: `params["context"]`, if present, is a TPUContext of the original estimator, or an object with only `num_hosts`,
+            which must be 1. The context's `current_input_fn_deployment()` returns (device, index of this call, number of calls,
+            replicas that it feeds). Each call feeds one batch per step, and with PER_HOST_V2 one for each of its replicas.
         input_context: a `tf.distribute.InputContext`, or None: a step takes a batch for each of `num_replicas_in_sync`, shared out
             among `num_input_pipelines`. It takes precedence over `params["context"]`.
 

@@ -118,8 +118,8 @@ class DeviceLoops:
             fetch_names |= get_tensor_names(summaries.step_fetches)
         self._store.set_source(list(step.variables), source=None)
         step_before = self.global_step
-        record = with_summaries and summaries.uses_tf_summary
-        loop_result = step.run(iteration, LoopRequest(size, record, self._is_single_step, feeds))
+        records_summaries = with_summaries and summaries.uses_tf_summary
+        loop_result = step.run(iteration, LoopRequest(size, records_summaries, self._is_single_step, feeds))
         self.global_step, losses = int(loop_result.global_step), np.asarray(loop_result.losses)
         if len(losses) and self.global_step == step_before and not self._has_hooks and not step.can_count_steps:
             raise ModelFnValueError(

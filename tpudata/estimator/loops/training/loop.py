@@ -212,7 +212,9 @@ class _Training:
                     self._finite_check.check_variables(self.step, last_loss)
                     self._listener_stops |= self._checkpointing.save(self.step)
                 self._monitor.after_run(values.fetched)
-                if self._note_writes() and self._peers.count == 1:  # A hook may count the steps.
+                have_written = self._forget_checkpoint_after_writes()
+                if have_written and self._peers.count == 1:
+                    # A hook may have assigned the global step. With several processes, all count the steps of the loops alike.
                     self._loops.global_step = self._step.global_step
             if not values.has_data:
                 _log.info("The input ended at step %d.", self.step)
@@ -241,8 +243,8 @@ class _Training:
         checkpoint_step = self._checkpointing.next_step(self.step, self._size.step_seconds)
         return (profile_end, checkpoint_step, *self._progress.list_loop_ends(self.step))
 
-    def _note_writes(self) -> bool:
-        """Note that no checkpoint has the variables' values, if hooks or listeners assigned to them; return whether they did."""
+    def _forget_checkpoint_after_writes(self) -> bool:
+        """Return whether hooks or listeners assigned to variables; no checkpoint has the variables' values then."""
         has_written = self._session.pop_has_written()
         if has_written:
             self._runtime.store.set_source(list(self._step.variables), source=None)
@@ -250,7 +252,7 @@ class _Training:
 
     def close(self) -> None:
         """Write buffered profiles and summaries."""
-        self._note_writes()
+        self._forget_checkpoint_after_writes()
         self._profiler.close(self.step)
         self._events.close()
         self._step.flush()

@@ -80,7 +80,7 @@ class Pipeline:
     def batches(self, rows: Rows, start_step: int) -> tf.data.Dataset:
         """Return the dataset of `input_fn`."""
         order = self._records.order(rows.total)
-        return self._set_count(self._serve_batches(order, rows, start_step), order, rows, start_step)
+        return self._finish(self._serve_batches(order, rows, start_step), order, rows, start_step)
 
     def _serve_batches(self, order: Order, rows: Rows, start_step: int) -> tf.data.Dataset:
         """Return a dataset of batches, made by the workers of a tf.data service if the options name one.
@@ -124,8 +124,8 @@ class Pipeline:
             dataset = dataset.batch(rows.batch_size, drop_remainder=True, **PARALLEL)
         return dataset
 
-    def _set_count(self, dataset: tf.data.Dataset, order: Order, rows: Rows, start_step: int) -> tf.data.Dataset:
-        """Return the batches up to the end of the order or of `num_epochs`, with their number as cardinality; prefetch some.
+    def _finish(self, dataset: tf.data.Dataset, order: Order, rows: Rows, start_step: int) -> tf.data.Dataset:
+        """End the batches with the order or with `num_epochs`, set their number and the options of the dataset, and prefetch some.
 
         Raises:
             UsageError: the epochs have no whole batch, or too many steps to count.
@@ -133,6 +133,7 @@ class Pipeline:
         count, epochs = tf.data.INFINITE_CARDINALITY, self._options.num_epochs
         batches_per_step = rows.count // rows.batch_size
         if order.steps is not None:
+            # The order ends by itself.
             count = max(0, order.steps - start_step) * batches_per_step
         elif epochs is not None:
             steps = operator.index(epochs) * order.records // rows.total
