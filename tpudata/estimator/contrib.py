@@ -168,7 +168,10 @@ def _make_regularizer(
 def _list_collections(
     collections: str | Sequence[str] | Mapping[str, Sequence[str]] | None, name: str
 ) -> list[str] | None:
-    """Return the collections of the variable `name`, with GLOBAL_VARIABLES, from those of all variables or by their name."""
+    """Return the collections of the variable `name`, with GLOBAL_VARIABLES; None for GLOBAL_VARIABLES alone.
+
+    `collections` are those of all variables, or a dict from a variable's name to its own.
+    """
     if isinstance(collections, Mapping):
         collections = collections.get(name)
     if not collections:

@@ -76,7 +76,7 @@ class Engine:
     ) -> None:
         """Train as described in `TPUEstimator.train`; `follower` follows the checkpoints."""
         if self.rehearses:
-            check_steps(steps, max_steps)
+            check_steps(steps, max_steps)  # Otherwise the training loop checks them.
             self.rehearse_call({ModeKeys.TRAIN: input_fn}, has_limit=steps is not None or max_steps is not None)
             return
         config = self.config
@@ -86,6 +86,7 @@ class Engine:
                 "train_and_evaluate or evaluate). Call train in the chief and the workers."
             )
         with self._hold_training_runtime() as runtime:
+            # Only the chief writes to model_dir.
             claim = claim_model_dir(runtime.model_dir) if runtime.peers.is_chief else contextlib.nullcontext()
             # Programs may call this inside a graph.
             with claim, eager_mode():
@@ -153,6 +154,7 @@ class Engine:
                 start_step = start.read_step() if start is not None and mode == ModeKeys.TRAIN else 0
                 spec = runtime.make_feed(input_fn, mode, start_step).element_spec
                 if mode == ModeKeys.PREDICT:
+                    # Without the mask of real rows, which model_fn does not get.
                     features_spec, _ = spec
                     spec = (features_spec, None)
                 step = runtime.get_step(mode, spec)
@@ -196,12 +198,13 @@ class Engine:
                 "thread, expected none in the meantime). Let it end first, or use another estimator."
             )
         try:
+            # Waits for the current batch of a prediction, whose next batch then raises an error.
             with runtime.lock:
                 runtime.is_training = True
             yield runtime
         finally:
             runtime.is_training = False
-            self._clones.clear()
+            self._clones.clear()  # Their variables take memory, and this runtime is idle again.
             runtime.in_use.release()
 
     @contextlib.contextmanager

@@ -140,7 +140,8 @@ class TPUEstimator(BaseEstimator):
         params_copy = check_params(params)
         folder = choose_model_dir(model_dir, config)
         apply_session_config(config.session_config)
-        # CPU devices must be made before jax starts; a TPU is connected at the first call that needs it.
+        # CPU devices must be made before jax starts; a TPU is connected at the first call that needs it. A rehearsal runs nothing,
+        # so it joins no cluster, and one device is enough.
         topology = None
         if not use_tpu and get_task(config).is_in_cluster and not rehearse:
             topology = join_cluster(config)

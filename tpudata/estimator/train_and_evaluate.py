@@ -152,8 +152,9 @@ def train_and_evaluate(
         modes = {ModeKeys.TRAIN: train_spec.input_fn, ModeKeys.EVAL: eval_spec.input_fn}
         return engine.rehearse_call(modes, has_limit=max_steps is not None), []
     topology = engine.training.topology
-    has_evaluator = "evaluator" in config.cluster_spec.jobs and config.task_type != "evaluator"
-    if not topology.is_tpu and (topology.peers.count > 1 or has_evaluator):
+    has_other_evaluator = "evaluator" in config.cluster_spec.jobs and config.task_type != "evaluator"
+    # The chief and the workers of a cluster only train; the hosts of a TPU evaluate, too.
+    if not topology.is_tpu and (topology.peers.count > 1 or has_other_evaluator):
         estimator.train(
             train_spec.input_fn,
             train_spec.hooks,
@@ -177,6 +178,7 @@ def train_and_evaluate(
         saving_listeners=train_spec.saving_listeners,
         follower=evaluator,
     )
+    # Does nothing if training has called it, unless a hook's `end` has written another checkpoint since.
     evaluator.finish()
     return evaluator.metrics, evaluator.exports
 
@@ -244,6 +246,6 @@ class _Evaluator:
                 eval_result=metrics,
                 is_the_final_export=is_final,
             )
-            for exporter in _check_exporters(spec.exporters)
+            for exporter in _check_exporters(spec.exporters)  # For the type: the spec has a tuple.
         ]
         return is_final

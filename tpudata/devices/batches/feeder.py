@@ -119,7 +119,7 @@ class StackFeed:
         current_pass = self._reader.open_pass()
         return Prefetcher(
             lambda: self._reader.read(current_pass, steps),
-            lambda steps_read: Portion(self.layout.place(steps_read.columns), 0, steps_read.count),
+            lambda steps_read: Portion(self.layout.place(steps_read.columns), start=0, count=steps_read.count),
             ahead=1,
             name="tpudata-stacks",
             cancel=current_pass.end,
@@ -198,7 +198,7 @@ class StackIteration:
         if self._remaining_steps is not None:
             self._remaining_steps -= count
         if count:
-            return Portion(self._make_zeros() if stack is None else stack.arrays, 0, count)
+            return Portion(self._make_zeros() if stack is None else stack.arrays, start=0, count=count)
         self._raise_failure()
         return None
 

@@ -63,6 +63,7 @@ class StackLayout:
         spec = self._specs[index]
         dtype = spec.dtype.as_numpy_dtype
 
+        # Each device has one replica, so the end of its range is not needed.
         def make_part(replica: int, _: int) -> Array:
             shape = (self._capacity, 1, *spec.shape)
             if columns is None:

@@ -29,6 +29,7 @@ def copy_graph(
     """
     define_functions(graph_def.library.function, tf.compat.v1.get_default_graph())
     fetched_names = [name for name in tensors if name not in feeds]
+    # Import rejects an input_map with names that no node takes.
     inputs = list_input_tensors(graph_def)
     imported = tf.import_graph_def(
         graph_def,

@@ -31,7 +31,7 @@ def find_functions(graph_def: tf.compat.v1.GraphDef, is_match: Callable[[tf.comp
     last_count = -1
     while len(matching) > last_count:
         last_count = len(matching)
-        matching.update(name for name, called in calls.items() if not called.isdisjoint(matching))
+        matching.update(name for name, called in calls.items() if called & matching)
     return matching
 
 
@@ -90,7 +90,9 @@ def prune_functions(graph_def: tf.compat.v1.GraphDef) -> tf.compat.v1.GraphDef:
         nodes = [node for node in function.node_def if node.name in names]
         del function.node_def[:]
         function.node_def.extend(nodes)
-    changed = pruned | find_functions(pruned_graph, lambda node: not pruned.isdisjoint(list_called_functions(node)))
+    changed = pruned | find_functions(
+        pruned_graph, lambda node: any(name in pruned for name in list_called_functions(node))
+    )
     rename_functions(pruned_graph, {name: f"{name}_pruned" for name in changed})
     return pruned_graph
 

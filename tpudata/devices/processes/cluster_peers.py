@@ -92,7 +92,7 @@ class ClusterPeers(Peers):
 
     def _broadcast_value(self, value: Tensors) -> tf.Tensor:
         tensor = tf.convert_to_tensor(value)
-        if tensor.dtype == tf.string:
+        if tensor.dtype == tf.string:  # Strings have no fixed size, so their bytes alone do not suffice.
             data = self.broadcast_bytes(tf.io.serialize_tensor(tensor).numpy())
             return tf.io.parse_tensor(data, tf.string)
         array = tensor.numpy()
@@ -108,6 +108,7 @@ class ClusterPeers(Peers):
             _forget_frames(error)
             raise
         except (RuntimeError, ValueError) as error:
+            # TensorFlow exchanges nothing with other processes; only jax does.
             if isinstance(error, tf.errors.OpError) or not self._is_caused_by_ended_peer(error):
                 raise
             _forget_frames(error)

@@ -101,7 +101,7 @@ def join(group: ProcessGroup, devices_per_process: int | None, timeout_seconds: 
             )
         peers = ClusterPeers(group, meet(group, timeout_seconds))
         try:
-            _check_same_device_count(peers, devices_per_process or 0)
+            _check_same_device_count(peers, devices_per_process or 0)  # 0 stands for a TPU's cores.
             make_cpu_devices(devices_per_process or 1)
             _initialize(jax, group)
             with peers.translate_errors():
@@ -110,7 +110,7 @@ def join(group: ProcessGroup, devices_per_process: int | None, timeout_seconds: 
                     if devices_per_process is None
                     else select_devices(devices_per_process, group.count)
                 )
-                devices = _finish_joining(jax, peers, group.origin, devices)
+                devices = _connect_devices(jax, peers, group.origin, devices)
         except BaseException:
             peers.close()
             raise
@@ -155,10 +155,14 @@ def _initialize(jax: ModuleType, group: ProcessGroup) -> None:
         options.update("jax_enable_preemption_service", enables_preemption)
 
 
-def _finish_joining(
+def _connect_devices(
     jax: ModuleType, peers: Peers, origin: str, devices: tuple["jax.Device", ...]
 ) -> tuple["jax.Device", ...]:
-    """Connect the devices, shut down jax's service if they do not need it, and return them in the order of the processes."""
+    """Connect the devices, and shut down jax's service if they do not need it; return them in the order of the processes.
+
+    Raises:
+        UsageError: the processes have different numbers of devices.
+    """
     platform = devices[0].platform
     # jax may number the processes in another order. Each process adds its number there at its own index, and 0 elsewhere.
     jax_index = jax.local_devices(backend=platform)[0].process_index

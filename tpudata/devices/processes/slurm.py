@@ -52,7 +52,7 @@ def cluster_from_slurm(*, evaluator: bool = False, port: int | None = None) -> d
             f"Slurm: task {rank} is on node {os.environ['SLURM_NODEID']} (expected {task_nodes[rank]}). Use srun "
             "--distribution=block."
         )
-    if tasks < (3 if evaluator else 1):
+    if evaluator and tasks < 3:
         raise UsageError(
             f"Slurm: got {tasks} tasks (expected 3 or more: a chief, workers and an evaluator). Use srun --ntasks."
         )

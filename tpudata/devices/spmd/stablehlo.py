@@ -40,7 +40,7 @@ class ExportedModule:
         exported: the module; `exported.call` takes `arguments` and returns a tuple of `results`.
         arguments: shapes and dtypes of the arguments.
         results: shapes and dtypes of the results.
-        updates: index of the argument whose new value a result is, by the result's index.
+        updates: for results that are new values of arguments, the index of the argument by the index of the result.
     """
 
     exported: export.Exported
@@ -94,7 +94,7 @@ def _join_version(version: Sequence[int]) -> str:
 
 
 def _find_updates(module: ir.Module) -> dict[int, int]:
-    """Return the index of the argument whose new value a result is, by the result's index."""
+    """Return, for results that are new values of arguments, the index of the argument by the index of the result."""
     attributes = module.operation.attributes
     if "mhlo.input_output_alias" not in attributes:
         return {}

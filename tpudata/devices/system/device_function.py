@@ -51,7 +51,7 @@ class DeviceFunction:
             traced = TracedFunction(function, structure, specs, state.mesh.size)
             program = self._lower(traced, specs)
         # Whether replicas assign equal values is unknown, so each written variable takes the first replica's.
-        self._layout = Layout.make(program, (), program.updates)
+        self._layout = Layout.make(program, per_replica=(), diverging=program.updates)
         self._call = compile_call(program, self._layout, state.mesh)
         self._result_structure = traced.results
         self._state = state

@@ -65,6 +65,7 @@ def tpu_system(
     elif task.num_workers > 1:
         topology = join_cluster(task, num_replicas)
     else:
+        # Not `local_topology`: here a single replica runs on a device of jax, too.
         topology = Topology(num_replicas, find_local_devices(num_replicas))
     system = TPUSystem(topology.devices, topology.peers)
     try:
@@ -143,7 +144,7 @@ class TPUSystem:
         if not self._is_open:
             raise UsageError(f"{_NAME}: run() was called after the block ended. Call it inside of `with`.")
         devices = self.devices if device is None else (self._find_local_device(device),)
-        tensors, splits = self._flatten_arguments(jax, args, False if device is not None else split)
+        tensors, splits = self._flatten_arguments(jax, args, split if device is None else False)
         specs = tuple(
             self._make_replica_spec(tensor, is_split) for tensor, is_split in zip(tensors, splits, strict=True)
         )

@@ -136,6 +136,7 @@ class TPUSlice:
     @property
     def topology_options(self) -> dict[str, object]:
         """Keyword arguments of `jax.experimental.topologies.get_topology_desc`."""
+        # A host of several has a square of 4 chips.
         bounds = (*self.chip.shapes[self.chips], 1)[:3] if self.hosts == 1 else (2, 2, 1)
         options: dict[str, object] = {"chips_per_host_bounds": list(bounds)}
         return options if self.chip.config is None else {**options, "chip_config_name": self.chip.config}

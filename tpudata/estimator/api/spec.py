@@ -195,7 +195,7 @@ def _require_dense(tensors: Tensors, label: str) -> None:
 
 
 def _check_host_function(field: str, function_name: str, pair: object, *, is_used: bool) -> None:
-    """Check a (function, tensors) field, and that the function takes as many tensors.
+    """Check a (function, tensors) field, and that the function accepts these tensors by position or by keyword.
 
     Args:
         field: name of the field of TPUEstimatorSpec.

@@ -108,7 +108,7 @@ class RunConfig:
     _task: ClusterTask = dataclasses.field(default_factory=ClusterTask, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        tf_config: object = self.tf_config
+        tf_config: object = self.tf_config  # Of any type until it is checked, like the others here.
         require_type("RunConfig(tf_config=...)", tf_config, isinstance(tf_config, Mapping | None), "a dict or None")
         object.__setattr__(self, "_task", self._find_task())
         tpu_config: object = self.tpu_config

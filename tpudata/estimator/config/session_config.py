@@ -84,6 +84,7 @@ def _apply_device_count(counts: Mapping[str, int]) -> None:
     """Hide the devices of a kind beyond its count."""
     for kind, count in counts.items():
         devices = tf.config.list_physical_devices(kind)
+        # A session makes this number of CPU devices; without a session there is one.
         if kind == "CPU" and count != 1:
             raise _make_unsupported_error(f"device_count[{kind!r}]")
         if count < len(devices):
@@ -104,6 +105,7 @@ def _apply_gpu_options(options: tf.compat.v1.GPUOptions) -> None:
                     functools.partial(tf.config.experimental.set_memory_growth, gpu, setting),
                 )
         elif field.name == "visible_device_list":
+            # Without GPUs, any list is accepted, as there is nothing to select from.
             numbers = [number.strip() for number in setting.split(",")]
             if gpus and not all(number.isdigit() and int(number) < len(gpus) for number in numbers):
                 raise ValueError(
@@ -148,7 +150,7 @@ def _read_rewrite_options(options: Message) -> dict[str, bool | int]:
 
 
 def _apply_before_start(setting: str, apply: Callable[[], object]) -> None:
-    """Call `apply`, which TensorFlow rejects once its devices have started; ValueError that names the setting if it does."""
+    """Call `apply`, which TensorFlow rejects once its devices have started; raise ValueError if it does."""
     try:
         apply()
     except RuntimeError as error:

@@ -224,6 +224,7 @@ class BestExporter(_SavedModelExporter):
         del is_the_final_export
         if self._model_dir != estimator.model_dir:
             self._model_dir = estimator.model_dir
+            # Without an export, a recorded result is of a model that was not exported.
             self._best = self._find_recorded_best(eval_result["global_step"]) if _list_exports(export_path) else None
         if self._best is not None and not self._is_better(self._best, eval_result):
             return None

@@ -207,6 +207,7 @@ def _restore(
         if variable.op in needed or name in stored_names or find_whole_part(name, parts[name], stored_names)
     }
     values = checkpoint.read(restored, parts)
+    # In place of initial values, which the initializers assign.
     feeds = {variables[name].initial_value: value for name, value in values.items()}
     session.run([variable.initializer for variable in variables.values()], feeds)
 

@@ -57,6 +57,7 @@ class TensorServingInputReceiver(ServingInputReceiver):
         label, fix = "TensorServingInputReceiver(features=...)", "Use ServingInputReceiver for a dict of features."
         require_type(label, tensor, isinstance(tensor, _TENSORS), "a tensor", ValueError, fix)
         super().__post_init__()
+        # The base class has put the tensor into a dict.
         object.__setattr__(self, "features", tensor)
 
 

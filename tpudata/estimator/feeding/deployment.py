@@ -36,7 +36,9 @@ class Call:
 
     def make_input_context(self, batches: int) -> tf.distribute.InputContext:
         """Return the `tf.distribute.InputContext` of this call, whose dataset yields `batches` batches for each step."""
-        return tf.distribute.InputContext(self.total, self.index, self.total * batches)
+        return tf.distribute.InputContext(
+            num_input_pipelines=self.total, input_pipeline_id=self.index, num_replicas_in_sync=self.total * batches
+        )
 
 
 class TPUContext:
@@ -118,7 +120,7 @@ def check_batch_size(mode: str, topology: Topology, config: TPUConfig, size: int
 def _choose_pipeline(mode: str, config: TPUConfig) -> InputPipelineConfig:
     """Return the InputPipelineConfig by which `mode` is fed; evaluation and prediction do not support all of training's."""
     pipeline = config.per_host_input_for_training
-    assert isinstance(pipeline, InputPipelineConfig)
+    assert isinstance(pipeline, InputPipelineConfig)  # TPUConfig has converted it.
     if mode != ModeKeys.TRAIN:
         if config.eval_training_input_configuration is InputPipelineConfig.SLICED:
             return InputPipelineConfig.SLICED
@@ -156,6 +158,7 @@ class Deployment:
                 f"TPUConfig(num_shards={self.config.num_shards}), but the TPU system has {replicas} replicas. Omit num_shards, or "
                 "name a TPU with as many cores."
             )
+        # Without a batch size, processes of one replica each take their batches whole; nothing is split.
         if self.global_batch_size is not None or self.topology.local_replicas > 1 or self.topology.is_tpu:
             check_batch_size(self.mode, self.topology, self.config, self.global_batch_size)
         if self.pipeline is InputPipelineConfig.SLICED and self.mode == ModeKeys.TRAIN:

@@ -55,6 +55,7 @@ def add_row_masks(
         else:
             raise ValueError("predict: the features of input_fn have no batch dimension. Batch the dataset.")
         size = rows
+        # Dense batches whose size is static are never short.
         if batch_size is not None and (sparse_shapes or any(leaf.tensor.shape[leaf.axis] is None for leaf in dense)):
             message = f"predict: a batch of input_fn has more rows than predict_batch_size={batch_size}"
             with tf.control_dependencies([tf.debugging.assert_less_equal(rows, batch_size, message)]):

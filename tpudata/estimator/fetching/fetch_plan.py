@@ -63,6 +63,7 @@ class Timing:
         """Return the time of an operation from its type and the times of its inputs."""
         if operation.name in self._input_names:
             return When.STEP
+        # Only v1 loops have inputs without a time yet, those of the next iteration; they count as part of the step.
         input_times = {self._times.get(tensor.op.name, When.STEP) for tensor in operation.inputs}
         if operation.type == "NoOp":  # Made by tf.group, which runs its control inputs.
             input_times |= {self._times.get(control.name, When.STEP) for control in operation.control_inputs}
@@ -130,6 +131,7 @@ def plan_fetches(elements: Iterable[GraphElement], timing: Timing, fed: frozense
             when = timing.find_time(tensor.op)
             if tensor.name in fed:
                 continue
+            # Handles cannot be passed as values, and constants need not be.
             if when is When.AFTER or tensor.dtype in _HANDLES or tensor.op.type == "Const":
                 yield tensor.op
             else:
@@ -139,10 +141,10 @@ def plan_fetches(elements: Iterable[GraphElement], timing: Timing, fed: frozense
         [*(tensor.op for tensor in tensors[When.AFTER].values()), *operations[When.AFTER].values()], list_host_inputs
     )
     return FetchPlan(
-        tuple(tensors[When.BEFORE].values()),
-        tuple(operations[When.BEFORE].values()),
-        tuple(tensors[When.STEP].values()),
-        tuple(operations[When.STEP].values()),
-        tuple(tensors[When.AFTER].values()),
-        tuple(operations[When.AFTER].values()),
+        before=tuple(tensors[When.BEFORE].values()),
+        before_operations=tuple(operations[When.BEFORE].values()),
+        step=tuple(tensors[When.STEP].values()),
+        step_operations=tuple(operations[When.STEP].values()),
+        after=tuple(tensors[When.AFTER].values()),
+        after_operations=tuple(operations[When.AFTER].values()),
     )

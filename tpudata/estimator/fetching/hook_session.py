@@ -118,9 +118,7 @@ class HookSession(tf.compat.v1.Session):  # type: ignore[misc]  # TensorFlow is 
                 f"{fetch!r} is a value, not a tensor of the graph. Make it in begin(), or fetch it by its name."
             )
         with self.as_default_graph():
-            element = self._graph.as_graph_element(
-                getattr(fetch, "value", fetch) if _is_keras_variable(fetch) else fetch
-            )
+            element = self._graph.as_graph_element(fetch.value if _is_keras_variable(fetch) else fetch)
             if not isinstance(element, tf.Tensor) or element.op.type != "VarHandleOp":
                 return element
             if element.name not in self._reads:
@@ -289,11 +287,7 @@ class HookSession(tf.compat.v1.Session):  # type: ignore[misc]  # TensorFlow is 
 
 
 def reject_options(options: tf.compat.v1.RunOptions | None) -> None:
-    """Raise ValueError if there are RunOptions.
-
-    Raises:
-        ValueError: there are RunOptions.
-    """
+    """Raise ValueError if RunOptions are set, which only a session could apply."""
     if options is not None and options.ListFields():
         raise ValueError(
             "RunOptions are not supported, as no session runs the steps. Omit them; to trace steps, let a hook call "

@@ -105,7 +105,8 @@ def _copy_subgraph(blueprint: Blueprint, operations: Collection[tf.Operation]) -
     """Return the `GraphDef` of operations, which shares its tables and writers with other copies of the scratch graph."""
     graph_def = blueprint.extract_subgraph(operations)
     for node in graph_def.node:
-        # Resources that persist between runs are shared by this name.
+        # Resources that persist between runs are shared by this name. Another trace of the model has other tables, but its writers
+        # continue the open event file.
         if node.op == "SummaryWriter":
             node.attr["shared_name"].s = f"{node.name}_{blueprint.writer_key}".encode()
         elif "shared_name" in node.attr and node.op != "VarHandleOp" and not node.attr["shared_name"].s:

@@ -41,6 +41,7 @@ class ModelSummaries:
         if scaffold.summary_op is not None:
             self._tensors = [session.find_element(scaffold.summary_op)]
         else:
+            # SUMMARY_OP has the merged summaries, if the program merged them.
             tensors = session.graph.get_collection(_Keys.SUMMARY_OP) or session.graph.get_collection(_Keys.SUMMARIES)
             self._tensors = list({tensor.name: tensor for tensor in tensors}.values())
         writes = train_step.host_summary_writes

@@ -130,6 +130,7 @@ class ProfilerHook(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]  # 
     def from_original(cls, hook: tf.compat.v1.train.ProfilerHook) -> "ProfilerHook":
         """Return the counterpart of a `tf.compat.v1.train.ProfilerHook`, from its private attributes."""
         file, timer = profile_file_and_timer(hook)
+        # The interval is replaced with the timer.
         counterpart = cls(save_steps=1, output_dir=str(PurePosixPath(file).parent))
         counterpart._timer = timer
         return counterpart
@@ -154,6 +155,7 @@ class ProfilerHook(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]  # 
         """Write the profile, if one has begun."""
         del run_context
         step = int(run_values.results) + 1  # The global step was fetched before the step.
+        # As in the original, the first interval begins with the first step.
         if self._next_step is None:
             self._timer.update_last_triggered_step(step - 1)
         if self._write():

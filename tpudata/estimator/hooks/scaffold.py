@@ -162,4 +162,6 @@ class ScaffoldLoader:
             with self._session.as_default_graph():
                 restore_with(saver, self._session, checkpoint)
 
-        self._store.restore(step.blueprint, step.saved, (checkpoint, step.mode), run_saver)
+        # The savers of two modes may restore different values from one checkpoint.
+        source = checkpoint, step.mode
+        self._store.restore(step.blueprint, step.saved, source, run_saver)

@@ -22,7 +22,7 @@ class Feed:
 
     Attributes:
         element_spec: spec of one replica's element.
-        is_endless: whether the data repeats without end.
+        is_endless: whether the data of this process repeats without end.
         iterate: function of the largest number of steps, or None for all, that returns an iteration over the elements. Only
             iterations of devices, which read ahead, heed the number.
     """
@@ -57,12 +57,13 @@ def make_feed(call_input_fn: CallInputFn, deployment: Deployment, batch_axis: Se
     peers = topology.peers
     dataset = elements.make_worker_dataset(topology.num_hosts, peers.index)
     check_for_devices(dataset.element_spec)
+    has_end = peers.any(not elements.is_endless)
     stacks = StackFeed(
         dataset,
         make_mesh(topology.devices),
         topology.local_replicas,
         deployment.config.steps_of_a_loop if deployment.mode == ModeKeys.TRAIN else 1,
-        endless=not peers.any(not elements.is_endless),
+        endless=not has_end,
         peers=peers,
         short_data=choose_short_data(deployment.mode, dataset.element_spec),
     )

@@ -146,7 +146,7 @@ class Checkpoint:
 def _check_whole(
     prefix: str, name: str, part: Part, variable: tf.Variable, shape: Sequence[int], dtype: tf.DType
 ) -> None:
-    """Raise CheckpointError if a partitioned variable has not the shape and dtype of the checkpoint.
+    """Raise CheckpointError if a partitioned variable has another shape or dtype than in the checkpoint.
 
     Args:
         prefix: path of the checkpoint.

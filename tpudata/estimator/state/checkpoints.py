@@ -64,7 +64,7 @@ def find_chiefs_latest(model_dir: str, peers: Peers) -> Checkpoint | None:
     if peers.count == 1:
         return chief_checkpoint
     encoded = peers.broadcast_bytes(b"" if chief_checkpoint is None else chief_checkpoint.to_bytes())
-    if chief_checkpoint is not None or not encoded:
+    if peers.is_chief or not encoded:
         return chief_checkpoint
     expected = Checkpoint.from_bytes(encoded)
     try:
@@ -149,7 +149,7 @@ class Retention:
         return paths[: max(0, len(paths) + 1 - self.keep_max)] if self.keep_max else ()
 
     def keep_if_due(self, model_dir: str, path: str) -> bool:
-        """Keep an old checkpoint if it is the first after the current interval, and begin the next one; return whether it is."""
+        """Return whether to keep an old checkpoint: the first one after the current interval, which begins the next interval."""
         if math.isinf(self._next_time):
             return False
         try:

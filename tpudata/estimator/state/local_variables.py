@@ -27,6 +27,7 @@ class LocalVariables:
         initial_value = self._initial_values[info.name]
         is_number = initial_value.dtype.is_floating or initial_value.dtype.is_integer
         aggregation = info.aggregation
+        # Bools and strings have no sum.
         if aggregation is _Aggregation.NONE:
             aggregation = _Aggregation.SUM if is_number else _Aggregation.ONLY_FIRST_REPLICA
         return tf.Variable(initial_value, trainable=False, name=info.name, aggregation=aggregation)

@@ -57,6 +57,7 @@ class VariableStore:
         with tf.device(None if isinstance(self.copies, OnlyOnHost) else "CPU:0"):
             for info in missing:
                 self._variables[info.name] = tf.Variable(values[info.name], trainable=info.trainable, name=info.name)
+        # Records the sources, and that the host has the newest values.
         for info in missing:
             self._assign(info.name, values[info.name], blueprint.identify_initial_value(info))
         for info in infos:
@@ -88,6 +89,7 @@ class VariableStore:
         else:
             values = blueprint.compute_initial_values(stale)
             if self._warm_start is not None:
+                # Of all variables, as the settings are checked against them.
                 values |= read_warm_values(self._warm_start, infos, self._variables)
             values = self._peers.broadcast_values(values)
         for name in targets:

@@ -120,7 +120,7 @@ class BatchStep(Step, abc.ABC):
         """Return the tensors that a replica computes for a batch, the fetched ones last, and the operations that it runs."""
 
     def _finish(self, values: list[list[Array]]) -> list[list[Array]]:
-        """Consume the values that only the host needs, and return the others.
+        """Consume the values that only the host needs, and return the others; this class returns all.
 
         Args:
             values: for each tensor of `plan_outputs`, the values of the replicas.

@@ -52,6 +52,7 @@ class DeviceTrainStep(TrainStep):
         layout, loop = self._find_compiled(iteration.capacity, fed, request.is_single_step)
         feed_values = tuple(np.asarray(request.feeds[name]) for name in fed)
         outputs: list[LoopOutput] = []
+        # A single step runs whatever the last loss was.
         goes_on = None if request.is_single_step else self._true_on_devices
         has_data, remaining = True, request.limit
         with jax.enable_x64(True), self._topology.peers.limit_wait():
@@ -94,12 +95,12 @@ class DeviceTrainStep(TrainStep):
             values = [self.replicas.join(local_parts(array)) for array in last_output.fetched]
             fetched = dict(zip(self.fetches.names, values, strict=True))
         return LoopResult(
-            int(steps[-1][-1]),
-            has_data,
-            _concatenate(steps),
-            _concatenate(losses),
-            _UNCHECKED if last_output.finite is None else last_output.finite,
-            fetched,
+            global_step=int(steps[-1][-1]),
+            has_data=has_data,
+            steps=_concatenate(steps),
+            losses=_concatenate(losses),
+            finite=_UNCHECKED if last_output.finite is None else last_output.finite,
+            fetched=fetched,
         )
 
     def _run_host_call(self, output: LoopOutput, count: int) -> None:

@@ -42,7 +42,9 @@ class EvalStep(BatchStep):
             metric_fn, _ = eval_metrics
             with self.blueprint.graph.as_default():
                 tensors = self.replicas.convert_host_tensors(eval_metrics, "eval_metrics")
-            self._host_metrics = HostMetrics(metric_fn, tensors, 1 if broadcast else topology.num_replicas, traced.seed)
+            # Of replicas that get the same rows, only the first one's tensors count.
+            num_concatenated = 1 if broadcast else topology.num_replicas
+            self._host_metrics = HostMetrics(metric_fn, tensors, num_concatenated, traced.seed)
         features, _ = self.blueprint.arguments
         weights = get_row_weights(features)
         self.warns_of_padding = weights is not None and not _uses_weights(self.spec, weights)
@@ -57,6 +59,7 @@ class EvalStep(BatchStep):
         ones.
         """
         metrics = get_metric_ops(self.spec)
+        # The host updates eval_metrics, in `_finish`.
         updates = [] if self._host_metrics is not None else find_metric_updates(metrics, self.blueprint)
         features, _ = self.blueprint.arguments
         weights = get_row_weights(features)

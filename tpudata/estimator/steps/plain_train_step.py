@@ -49,7 +49,7 @@ class PlainTrainStep(TrainStep):
                 *iteration.tensors, self._make_constant(limit), self._make_constant(records_summaries), *feed_values
             )
         except tf.errors.OutOfRangeError:  # Such as repeat() of an empty dataset.
-            if not (is_single_step and iteration.is_endless):
+            if not (is_single_step and iteration.is_endless):  # Others test for the end of the data.
                 raise
             return LoopResult.make_empty(self.global_step, num_checked=0, has_data=False)
         fetched_by_name = dict(zip(self.fetches.names, fetched, strict=True))

@@ -161,7 +161,15 @@ class StepParts:
         specs = [
             tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in [traced.replica, *number_placeholders, *cut_tensors]
         ]
-        return StepPart(run_part, specs, len(number_placeholders), self._variables, replay.writes, cut, is_whole)
+        return StepPart(
+            function=run_part,
+            specs=specs,
+            num_batch=len(number_placeholders),
+            variables=self._variables,
+            writes=replay.writes,
+            cut=cut,
+            is_whole=is_whole,
+        )
 
 
 def can_compile_here(graph: StepGraph, report: Report) -> bool:

@@ -33,7 +33,7 @@ def check_input(
     """
     axes = tf.nest.pack_sequence_as(element_spec, _list_axes(element_spec, batch_axis))
     specs, axes = split_element(element_spec), split_element(axes)
-    if deployment.mode == ModeKeys.PREDICT:
+    if deployment.mode == ModeKeys.PREDICT:  # model_fn gets no labels.
         specs, axes = (specs[0], None), (axes[0], None)
     # tf.nest passes no paths, so the leaves are numbered to find theirs.
     count = itertools.count()

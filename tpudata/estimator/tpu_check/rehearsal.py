@@ -125,6 +125,7 @@ class _ModeRehearsal:
     def rehearse(self, input_fn: InputFunction) -> None:
         """Check the input, the graph, the memory, the variables and the compiled step."""
         try:
+            # The data of all calls has the same specs, so the first call's is enough.
             deployment = self._runtime.make_deployment(self._mode)
             dataset = self._runtime.user_model.call_input(input_fn, deployment, deployment.list_calls()[0])
         except (TypeError, ValueError) as error:
@@ -148,6 +149,7 @@ class _ModeRehearsal:
         graph = StepGraph(blueprint, self._find_roots(blueprint, spec))
         lacking = check_operations(graph, self._report)
         check_memory(graph, specs, self._tpu, self._report)
+        # The functions report what they find; `check_input` has reported shapes that are not static.
         if (
             _check_variables(blueprint, self._report)
             and all(leaf is None or leaf.shape.is_fully_defined() for leaf in tf.nest.flatten(specs))
@@ -179,7 +181,15 @@ class _ModeRehearsal:
         if compilation is not None:
             loop, compiled = compilation
             size = self._runtime.user_model.batch_sizes[self._mode]
-            cost = StepCost(self._mode, tpu, self._effort, size or 0, loop.steps, loop.batch_bytes, compiled)
+            cost = StepCost(
+                mode=self._mode,
+                tpu=tpu,
+                effort=self._effort,
+                batch_size=size or 0,
+                loop_steps=loop.steps,
+                batch_bytes=loop.batch_bytes,
+                compiled=compiled,
+            )
             self.costs.append(cost)
             check_next_batches(cost, self._report)
 

@@ -117,7 +117,7 @@ class TPUCompilation:
     def _rejects(self, parts: StepParts, part: StepPart) -> bool:
         """Return whether the compiler rejects a part; False if the part cannot be lowered for it."""
         try:
-            self._compile(_export_part(parts.traced, part, 1))
+            self._compile(_export_part(parts.traced, part, iterations=1))
         except ModelFnValueError:
             return False
         except CompilerError as error:

@@ -156,7 +156,9 @@ def _find_draws(graph: tf.Graph) -> set[str]:
     graph_def = graph.as_graph_def()
     drawing = find_functions(graph_def, _is_draw)
     return {
-        node.name for node in graph_def.node if _is_draw(node) or not drawing.isdisjoint(list_called_functions(node))
+        node.name
+        for node in graph_def.node
+        if _is_draw(node) or any(name in drawing for name in list_called_functions(node))
     }
 
 

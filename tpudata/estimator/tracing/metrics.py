@@ -32,7 +32,7 @@ class HostMetrics:
         specs = concatenate_specs(tensors, replicas)
         blueprint = discover(self._call_metric_fn, (specs,), seed)
         self.local = LocalVariables(blueprint, blueprint.variables)
-        self.reader = MetricReader(blueprint.result, blueprint, self.local, {})
+        self.reader = MetricReader(blueprint.result, blueprint, self.local, other_variables={})
         self._replay = Replay(blueprint, (), find_metric_updates(blueprint.result, blueprint))
         self._update_now = make_batch_function(self._add_update, (specs,))
         fill_tables(blueprint, self.local.by_name)

@@ -147,7 +147,7 @@ class DrawRewriter:
             drawing = new_drawing
 
     def _is_drawing(self, drawing: set[str], node: tf.compat.v1.NodeDef) -> bool:
-        return is_replaced(node) or not drawing.isdisjoint(self._list_functions(node))
+        return is_replaced(node) or any(name in drawing for name in self._list_functions(node))
 
     def _rewrite_nodes(self, nodes: MutableSequence[tf.compat.v1.NodeDef], scope: Scope) -> None:
         # New nodes take the place of the old one: nodes are imported in this order, which is also the order of their effects.

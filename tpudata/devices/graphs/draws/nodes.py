@@ -103,7 +103,8 @@ def _shift_state(node: tf.compat.v1.NodeDef, scope: Scope) -> tuple[list[tf.comp
     stored_state.name = f"{node.name}/stored"
     stored_state.attr.pop(KERAS_READ, None)
     _, state_type = _find_types(node)
-    definition = make_seed_shift(state_type, _KEY_OF_GENERATOR if node.op == "RngReadAndSkip" else 0)
+    index = _KEY_OF_GENERATOR if node.op == "RngReadAndSkip" else 0  # A Keras state begins with its seed.
+    definition = make_seed_shift(state_type, index)
     inputs = [scope.name_output(stored_state.name, "value"), scope.replica]
     return [stored_state, _make_call(node, definition, inputs)], definition
 

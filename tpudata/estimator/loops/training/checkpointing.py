@@ -97,12 +97,13 @@ class Checkpointing:
         self._termination = termination
         self._retention = Retention(config.keep_checkpoint_max, config.keep_checkpoint_every_n_hours)
         # `begin` replaces it.
-        self._cadence = Cadence(0)
+        self._cadence = Cadence(step=0)
         self._saved_step = None if start is None else start.read_step()
         self._writes_itself = has_interval and not self.saves_by_hook
         if self._writes_itself and saver is not None:
             # Lets the saver delete checkpoints of earlier runs, too.
             saver.recover_last_checkpoints(checkpoints.list_recorded(runtime.model_dir))
+        # Only the chief runs the hook.
         if saver_hook is not None and runtime.peers.is_chief:
             self._prepare_saver_hook(saver_hook)
 
@@ -133,6 +134,7 @@ class Checkpointing:
 
     def prepare(self) -> None:
         """Let the listeners add operations to the graph."""
+        # A CheckpointSaverHook calls `begin` of its listeners itself.
         if self._writes_itself and self._listeners:
             with self._session.record_additions():
                 for listener in self._listeners:

@@ -121,6 +121,7 @@ class DeviceLoops:
         records_summaries = with_summaries and summaries.uses_tf_summary
         loop_result = step.run(iteration, LoopRequest(size, records_summaries, self._is_single_step, feeds))
         self.global_step, losses = int(loop_result.global_step), np.asarray(loop_result.losses)
+        # A hook may count the steps, and a train_op that can count may skip an update, as loss scaling does.
         if len(losses) and self.global_step == step_before and not self._has_hooks and not step.can_count_steps:
             raise ModelFnValueError(
                 "model_fn: train_op never changes the global step, so that training would not end. Pass "

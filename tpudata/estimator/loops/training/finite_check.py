@@ -46,6 +46,7 @@ class FiniteCheck:
         Raises:
             NonFiniteError: the loss is NaN, or a variable NaN or infinite.
         """
+        # A loop ends after a loss of NaN, so the last loss tells. Without steps, there is no loss to check.
         loss = float(losses[-1]) if len(losses) else 0.0
         if not self._has_warned and np.isinf(losses).any():
             self._has_warned = True
@@ -63,7 +64,7 @@ class FiniteCheck:
         Raises:
             NonFiniteError: a variable is NaN or infinite.
         """
-        if self._is_single_step:
+        if self._is_single_step:  # Loops of several steps check them on the device.
             self._unchecked_steps = 0
             self._check(global_step, loss, self._step.check_finite())
 

@@ -101,8 +101,9 @@ class _Training:
         self._events = EventWriter(runtime.model_dir if peers.is_chief else None)
         process_hooks = hooks if peers.is_chief else select_worker_hooks(step.spec, hooks)
         loop_fetches = [step.spec.train_op, step.spec.loss]
+        # Hooks of several processes could feed different values.
         self._monitor = Monitor(session, process_hooks, loop_fetches, feeds_model=peers.count == 1)
-        self._summaries = ModelSummaries(step, session, scaffold, config.save_summary_steps is not None)
+        self._summaries = ModelSummaries(step, session, scaffold, is_enabled=config.save_summary_steps is not None)
         self._checkpointing = Checkpointing(
             runtime,
             step,
@@ -112,7 +113,7 @@ class _Training:
             start=start,
             saver=scaffold.saver,
             hooks=hooks,
-            listeners=listeners if peers.is_chief else (),
+            listeners=listeners if peers.is_chief else (),  # The chief writes the checkpoints.
             follower=follower,
             termination=termination,
         )

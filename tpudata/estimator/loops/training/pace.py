@@ -27,6 +27,7 @@ class LoopSize:
     def next(self, step: int, ends: Iterable[int | None]) -> int:
         """Return the number of steps of a loop that begins at `step` and does not pass any of `ends`, except for None."""
         limits = [end - step for end in ends if end is not None]
+        # At least one: a hook that sets the global step may have passed an end.
         return max(1, min([self._steps, _MAX_LOOP, *limits]))
 
     def measure(self, steps: int, seconds: float) -> None:

@@ -68,8 +68,9 @@ class Progress:
 
     def list_loop_ends(self, step: int) -> tuple[int | None, int | None]:
         """Return the steps at which a loop from `step` on must end for the log, and for summaries of its last step; or None."""
-        log_end = self._logging.next_step(step, 0.0)
-        due_step = self._summarising.next_step(step, 0.0) if self._summaries.has_summaries else None
+        # Both intervals are in steps, so the time of a step is not needed.
+        log_end = self._logging.next_step(step, step_seconds=0.0)
+        due_step = self._summarising.next_step(step, step_seconds=0.0) if self._summaries.has_summaries else None
         if due_step is None:
             return log_end, None
         # Summaries are due by the expected step, which is ahead of the global step after a step that did not count.
