@@ -79,6 +79,7 @@ def _format_imports(program: Rewriter, statement: _Import) -> list[str]:
         alias_text = ast.unparse(alias)
         if binding is None:
             aliases.append(alias_text)
+        # The name that the rewritten uses begin with; others of TensorFlow itself stay.
         elif not binding.path and name == program.root and program.is_v1 and not binding.is_v1:
             v1_root = f"tensorflow.compat.v1 as {name}"
             if isinstance(statement, ast.Import):
