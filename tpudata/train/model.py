@@ -111,6 +111,7 @@ def _check_sizes(
             )
         if min_size is not None and isinstance(user_size, int) and user_size < min_size:
             highest = min_size - 1
+            # With an offset, the labels do not begin at 0.
             if name == "num_classes" and label is not None and label.num_classes is not None:
                 highest = label.label_offset + label.num_classes - 1
             raise UsageError(
@@ -186,6 +187,7 @@ def _check_task(options: TrainOptions, config: RunConfig) -> None:
         UsageError: the task does not support the mode, or early stopping.
     """
     if options.use_tpu or options.rehearse:
+        # A cluster is for GPUs and CPUs, and a rehearsal runs in one process.
         return
     if config.task_type == "evaluator":
         allowed_modes = ["train_and_eval", "eval"]

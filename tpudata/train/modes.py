@@ -67,6 +67,7 @@ def train_and_eval(job: Job, checkpoint: str | None) -> Outcome:
         return Outcome([_train(job, evaluation=None)])
     if job.options.early_stop_metric is None:
         row = _train(job, evaluation=None)
+        # `checkpoint` is None in this mode, so the newest is evaluated.
         evaluation.run(checkpoint)
     else:
         row = _train(job, evaluation)
@@ -217,10 +218,11 @@ def _train(job: Job, evaluation: Evaluation | None) -> Row:
         seconds += time.monotonic() - started
         return read_global_step(estimator) or 0
 
+    # If all steps are done, the estimator returns at once.
     if evaluation is None:
         train_to(options.train_steps)
     else:
         evaluation.train_until_no_better(train_to, first_step)
     last_step = read_global_step(estimator) or 0
     records = (last_step - first_step) * options.batch_size
-    return make_closing_row("train", options.train_split, records, last_step, seconds, estimator.last_loss)
+    return make_closing_row("train", options.train_split, records, last_step, seconds, loss=estimator.last_loss)
