@@ -74,11 +74,16 @@ class SampleReader:
         self._picture = image or pixels or next(iter(label_maps), None)
         self._overlays = label_maps if image or pixels else []
         self._is_annotated = bool(self._overlays) or self._objects is not None or self._captions is not None
+        # A record with a picture is shown by it alone.
         self._texts = () if self._picture is not None else find_text_columns(manifest)
         tokenizer = manifest.options.get("tokenizer")
         self._eos_id = tokenizer.get("eos_id") if isinstance(tokenizer, dict) else None
         used_features = (
-            *(self._label, image, pixels, self._captions, *label_maps),
+            self._label,
+            image,
+            pixels,
+            self._captions,
+            *label_maps,
             *(() if self._objects is None else (*self._objects.box_columns, self._objects.label, self._objects.texts)),
             *(feature for column in self._texts for feature in column.features),
         )
