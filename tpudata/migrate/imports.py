@@ -25,6 +25,7 @@ def rewrite_imports(program: Rewriter) -> None:
     root_statements = [binding.statement for binding in program.plan.bindings.values() if not binding.path]
     # The call follows the import of TensorFlow itself; without one, the first import, which gets one.
     behaviour_statement = next(iter([*root_statements, *statements]), None)
+    # New imports follow the first one.
     for index, statement in enumerate(statements):
         new_lines = _list_new_imports(program) if index == 0 else []
         if program.plan.disables_v2 and statement is behaviour_statement:

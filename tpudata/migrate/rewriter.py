@@ -166,6 +166,7 @@ class Rewriter(abc.ABC):
             return
         is_direct = tensorflow_path(innermost, self.plan.bindings) == () and self.is_direct(node)
         api = tensorflow_names().find_api(path)
+        # A file that shows no release may use a name that TensorFlow 2 has had only since v1_names.txt was made.
         if api is Api.UNKNOWN and self.plan.version not in (Version.UNDECIDED, Version.MAYBE_V2):
             self._note_missing(node, path)
         elif api is Api.V2 and self.is_v1 and is_direct:
