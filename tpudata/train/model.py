@@ -97,7 +97,8 @@ def _check_sizes(
     user_params: Mapping[str, object],
 ) -> None:
     """Raise an error if the model has fewer outputs than the dataset has classes or tokens."""
-    offset, first_label = user_params.get("label_offset"), 0 if label is None else label.label_offset
+    offset = user_params.get("label_offset")
+    first_label = 0 if label is None else label.label_offset
     if label is not None and label.num_classes is not None and isinstance(offset, int) and offset > first_label:
         raise UsageError(
             f"params: label_offset={offset} is above the first label of {dataset.path} ({first_label}). Omit label_offset."
@@ -162,7 +163,9 @@ def make_estimator(
         coordinator_address=options.coordinator_address,
         num_processes=options.num_processes,
         process_id=options.process_id,
-        tf_config=None if options.cluster is None else cluster_from_slurm(evaluator=options.cluster != "slurm"),
+        tf_config=None
+        if options.cluster is None
+        else cluster_from_slurm(evaluator=options.cluster == "slurm-evaluator"),
     )
     _check_task(options, config)
     eval_batch_size = options.eval_batch_size or options.batch_size

@@ -62,6 +62,7 @@ def train_and_eval(job: Job, checkpoint: str | None) -> Outcome:
     if config.task_type == "evaluator":
         evaluation.run_continuously()
         return Outcome(evaluation.rows, evaluation.metrics)
+    # On a TPU, the processes do not join the cluster of TF_CONFIG.
     has_evaluator = "evaluator" in config.cluster_spec.jobs and not job.options.use_tpu
     if has_evaluator or (config.num_worker_replicas > 1 and not config.is_chief):
         return Outcome([_train(job, evaluation=None)])
