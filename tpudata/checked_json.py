@@ -57,7 +57,7 @@ class Schema(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class Plain:
-    """A value of one of several JSON types, of which true is not a number.
+    """A value of one of several JSON types; true and false are not numbers.
 
     Attributes:
         types: the allowed types, as `parse_json` returns them.

@@ -9,11 +9,11 @@ from tpudata.errors import TpudataError, UsageError
 
 
 def load_entry_point(point: importlib.metadata.EntryPoint) -> Any:
-    """Return what an entry point names.
+    """Return the object that an entry point names.
 
     Raises:
         UsageError: its module cannot be imported, or does not have the name.
-        TpudataError: another error of this package that the module raises.
+        TpudataError: the module raises it, so its message is kept.
     """
     try:
         return point.load()

@@ -63,6 +63,7 @@ def _dispatch(argv: Sequence[str]) -> int:
     if name == "--version":
         print(f"tpudata {__version__}")
         return 0
+    # `tpudata help COMMAND` is `tpudata COMMAND --help`.
     if name == "help" and arguments[:1] and arguments[0] in COMMANDS:
         name, arguments = arguments[0], ["--help"]
     if name not in COMMANDS:

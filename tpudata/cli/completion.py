@@ -43,6 +43,7 @@ def _join_parsers() -> argparse.ArgumentParser:
     """Return one parser with a subparser for each command, as shtab needs it."""
     root = argparse.ArgumentParser(_NAME)
     commands = root.add_subparsers()
+    # `add_help=False`, as the parsers of commands have --help already.
     for name, summary in COMMANDS.items():
         module = importlib.import_module(f"tpudata.cli.{name}")
         if name == "convert":

@@ -116,7 +116,8 @@ def _make_unknown_name_error(name: str, names: dict[str, str]) -> UsageError:
         from beam_jobs.sources.installed.installed_sources import DOCUMENTS, installed_names
         from beam_jobs.sources.source_table import source_names
     except ModuleNotFoundError:
-        return MissingExtraError("The help of a source", "")
+        # Beam is not an extra: tpudata itself requires it.
+        return MissingExtraError("The help of a source", extra="")
     nearest = suggestion(name, [*COMMANDS, *names.values(), *source_names(), *installed_names(DOCUMENTS)])
     unknown = f"{name!r} is neither a command, a page, nor a source of an installed package{nearest}"
     return UsageError(f"{end_sentence(unknown)} See: tpudata help")

@@ -36,6 +36,7 @@ def run(argv: Sequence[str]) -> int:
             file=sys.stderr,
         )
         for note in migration.notes:
+            # With --diff, the file keeps its lines.
             print(f"{path}:{note.line if flags.diff else note.new_line}: {note.text}")
     return _LEFT_TO_DO if any(migration.notes for migration in migrations.values()) else 0
 

@@ -37,6 +37,7 @@ class Page:
         sections: list[tuple[str, list[str]]] = []
         is_code = False
         for line in self.file.read_text("utf-8").splitlines():
+            # The line before a code block and the line after it begin so; `#` is a comment between them.
             is_code ^= line.startswith("```")
             if not is_code and re.match("#{1,3} ", line):
                 sections.append((line.lstrip("# "), []))

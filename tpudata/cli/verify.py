@@ -95,6 +95,7 @@ def _report_json(folder: str, defects: Iterator[Defect], check: ExampleCheck | N
     remaining = defect_list
     if check is not None:
         quarantine, remaining = quarantine_damage(folder, defect_list, check)
+        # The key `last` is documented as the number after the last record.
         report["left_out"] = {
             name: [{"first": first, "last": stop, "reason": reason} for first, stop, reason in shard.records]
             for name, shard in quarantine.shards.items()

@@ -157,7 +157,7 @@ class Option:
 
     @property
     def translates_booleans(self) -> bool:
-        """Whether True and False are other texts on the command line, or the opposite of the switch."""
+        """Whether the flag takes something else than the option's True and False: texts of `choices`, or their opposites."""
         return isinstance(self.default, bool) and (self.inverts or not self.is_switch)
 
     def check(self, value: Any) -> None:

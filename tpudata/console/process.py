@@ -49,6 +49,7 @@ def run_command(function: Callable[[Sequence[str]], int], argv: Sequence[str] | 
         # A class or file name may contain characters that the terminal's encoding lacks.
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
+        # With arguments from a caller, the process belongs to the caller's program.
         set_owned(argv is None)
         code = _run_and_report(function, sys.argv[1:] if argv is None else argv)
         # Flush now, so that a closed pipe raises here and not at the interpreter's exit.
@@ -148,6 +149,7 @@ def limit_workers(workers: int, parts: int | None) -> int:
         parts: the largest number of parts that the work has, or None if it is unknown.
     """
     most_by_cores = most_workers()
+    # At least one, even for work without parts.
     count = max(1, min(workers, most_by_cores, workers if parts is None else parts))
     if count < workers:
         reason = f"{_WORKERS_PER_CORE} for each core" if count == most_by_cores else "as many as the work has parts"

@@ -153,6 +153,7 @@ class _Interrupts:
         """Mark the context's body as ended; after a signal, wait up to 3 s until other processes are stopped."""
         self._body_has_ended = True
         if self.received is not None:
+            # The thread goes on, as this process may have to be ended by force.
             self._has_stopped.wait(_TIDY_SECONDS)
         else:
             os.close(self._writer)
@@ -170,6 +171,7 @@ class _Interrupts:
             return
         time.sleep(_GRACE_SECONDS)
         code, words = describe_interrupt(self.received)
+        # A body that has ended has removed its files, and `run_command` reports the signal.
         if not self._body_has_ended:
             tidying = threading.Thread(target=self._tidy, daemon=True)
             tidying.start()

@@ -25,6 +25,7 @@ def recover_own_error(error: BaseException) -> TpudataError | None:
     matches = _RAISED.findall(str(error))
     if not matches:
         return None
+    # A traceback ends with the error that was raised last.
     name, message = matches[-1]
     return _rebuild(getattr(sys.modules[TpudataError.__module__], name, TpudataError), message)
 

@@ -31,6 +31,7 @@ class CallRewriter(Rewriter):
             self.replace_call(node, self.spell("{tf2}.summary.record_if(False)"))
         elif name in _SUMMARIES:
             self._rewrite_summary(node, function)
+        # `uniform` is the first argument.
         elif name in _XAVIER and (node.args or _find_keyword(node, "uniform") is not None):
             self.note(node, f"{function} has become glorot_uniform_initializer(seed, dtype), which is uniform.")
         elif name.endswith("cluster_resolver.TPUClusterResolver"):
@@ -41,6 +42,7 @@ class CallRewriter(Rewriter):
                 "sessions on a TPU ended with TensorFlow's TPU runtime. Run functions by tpudata.tpu_system(), or move the model"
                 " into a model_fn, and train it by tpudata.estimator.TPUEstimator.",
             )
+        # A name with `compat` in it shows which release is meant.
         elif name in UNSURE_VALUES and self.plan.version is Version.MAYBE_V1 and self.is_direct(node.func):
             self.note(node, UNSURE_VALUES[name])
         elif name in UNSURE:

@@ -93,8 +93,8 @@ def _is_same(name: str, plan: FilePlan, other_plan: FilePlan) -> bool:
     )
 
 
-def find_reused_names(tree: ast.AST, bindings: Container[str]) -> Notes:
-    """Yield the line and a note for each name of TensorFlow that the program also assigns to."""
+def find_reused_names(tree: ast.AST, imported_names: Container[str]) -> Notes:
+    """Yield the line and a note for each import of TensorFlow that the program also assigns to."""
     for node in ast.walk(tree):
         if isinstance(node, ast.arg):
             name = node.arg
@@ -102,7 +102,7 @@ def find_reused_names(tree: ast.AST, bindings: Container[str]) -> Notes:
             name = node.id
         else:
             continue
-        if name in bindings:
+        if name in imported_names:
             text = f"{name} is an import and a variable here: its uses were taken for the import's. Check them."
             yield node.lineno, text
 

@@ -25,6 +25,7 @@ def rewrite_imports(program: Rewriter) -> None:
     root_statements = [binding.statement for binding in program.plan.bindings.values() if not binding.path]
     # The call follows the import of TensorFlow itself; without one, the first import, which gets one.
     behaviour_statement = next(iter([*root_statements, *statements]), None)
+    # New imports follow the first one.
     for index, statement in enumerate(statements):
         new_lines = _list_new_imports(program) if index == 0 else []
         if program.plan.disables_v2 and statement is behaviour_statement:
@@ -79,6 +80,7 @@ def _format_imports(program: Rewriter, statement: _Import) -> list[str]:
         alias_text = ast.unparse(alias)
         if binding is None:
             aliases.append(alias_text)
+        # The name that the rewritten uses begin with; others of TensorFlow itself stay.
         elif not binding.path and name == program.root and program.is_v1 and not binding.is_v1:
             v1_root = f"tensorflow.compat.v1 as {name}"
             if isinstance(statement, ast.Import):

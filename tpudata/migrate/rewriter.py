@@ -65,6 +65,7 @@ class Rewriter(abc.ABC):
         """Rewrite a node, unless it has been rewritten."""
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and self.plan.uses_estimator:
             path = self.find_path(node.value.func)
+            # In guarded code as well: no branch may change the behaviour.
             if path is not None and len(path) == 1 and path[0] in REMOVED:
                 self.edits.replace(node, "pass  # tpudata.estimator works with TensorFlow 2's behaviour")
                 self.mark_rewritten(node)
@@ -125,6 +126,7 @@ class Rewriter(abc.ABC):
         while isinstance(name_parts[-1], ast.Attribute):
             name_parts.append(name_parts[-1].value)
         self.rewritten_ids |= {id(name_part) for name_part in name_parts}
+        # `tf.layers` alone is no layer.
         if any(path[: len(prefix)] == prefix for prefix in _OLD_KERAS_PARTS) and path != ("layers",):
             self.old_keras = min(self.old_keras or node.lineno, node.lineno)
         # The longest part of the name that has another name today is replaced; a gone part of slim has none.
@@ -134,6 +136,7 @@ class Rewriter(abc.ABC):
             if target is not None:
                 self.edits.replace(name_part, self.spell(target))
                 return
+        # TensorFlow no longer has these parts.
         if (
             path[:1] == ("contrib",)
             or path[:2] == ("keras", "estimator")
@@ -159,9 +162,11 @@ class Rewriter(abc.ABC):
             path: its path below TensorFlow.
         """
         if not isinstance(innermost, ast.Name) or self.plan.bindings[innermost.id].path:
+            # The import of a part is rewritten instead, see `rewrite_imports`.
             return
         is_direct = tensorflow_path(innermost, self.plan.bindings) == () and self.is_direct(node)
         api = tensorflow_names().find_api(path)
+        # A file that shows no release may use a name that TensorFlow 2 has had only since v1_names.txt was made.
         if api is Api.UNKNOWN and self.plan.version not in (Version.UNDECIDED, Version.MAYBE_V2):
             self._note_missing(node, path)
         elif api is Api.V2 and self.is_v1 and is_direct:

@@ -55,6 +55,7 @@ class TensorflowNames:
             # The first part that is not a module is a class or a function.
             if name not in self.modules:
                 return self.apis.get(name) or _find_unlisted_api(path[:size])
+        # The path is a module, which both APIs have unless the file lists it.
         return self.apis.get(".".join(path), Api.BOTH)
 
 

@@ -98,6 +98,7 @@ class _Weights:
 
 
 def _make_layer(index: int, input_size: int, units: int) -> _Layer:
+    # `get_variable` passes the shape and the dtype, which are known here.
     def make_bias(_: object, **__: object) -> tf.Tensor:
         # The gates are input, forget, candidate and output; the forget gate begins open.
         return tf.concat([tf.zeros([units]), tf.ones([units]), tf.zeros([2 * units])], axis=0)
@@ -197,7 +198,7 @@ def _run_layers(
         gates = layer.project(tf.reshape(net, [-1, net.shape[2]]))
         gates = tf.reshape(gates, [net.shape[0], -1 if net.shape[1] is None else net.shape[1], 4 * units])
         net, cell = lstm_recurrence(gates, layer.recurrent_kernel)
-        net = drop(net, dropout_rate, dropout_seed, index)
+        net = drop(net, dropout_rate, dropout_seed, index=index)
         outputs.append(net)
         cells.append(cell)
     return outputs, cells
@@ -233,8 +234,9 @@ def model_fn(features: Tensors, labels: Tensors, mode: str, params: Mapping[str,
     settings = CharLstmParams.from_params(params)
     input_ids = pick_input_ids(features, settings.model)
     if mode != ModeKeys.PREDICT:
-        logits = char_lstm(input_ids, settings, mode == ModeKeys.TRAIN, make_step_seed(settings.seed))
-        return make_language_spec(features, labels, mode, logits, settings, "bits_per_character")
+        seed = make_step_seed(settings.seed)
+        logits = char_lstm(input_ids, settings, training=mode == ModeKeys.TRAIN, dropout_seed=seed)
+        return make_language_spec(features, labels, mode, logits, settings, bits_name="bits_per_character")
     feature_dict = features if isinstance(features, dict) else {}
     length = input_ids.shape[1]
     lengths = tf.clip_by_value(_count_prompt_lengths(feature_dict, input_ids), 1, length)

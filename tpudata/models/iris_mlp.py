@@ -102,30 +102,30 @@ def model_fn(features: Tensors, labels: Tensors, mode: str, params: Mapping[str,
     """
     settings = IrisMlpParams.from_params(params)
     inputs = _join_inputs(features, settings)
-    logits = iris_mlp(inputs, settings, mode == ModeKeys.TRAIN, make_step_seed(settings.seed))
+    seed = make_step_seed(settings.seed)
+    logits = iris_mlp(inputs, settings, training=mode == ModeKeys.TRAIN, dropout_seed=seed)
     return make_classification_spec(features, labels, mode, logits, settings, label_offset=settings.label_offset)
 
 
 def _join_inputs(features: Tensors, params: IrisMlpParams) -> tf.Tensor:
     """Return the input features side by side, float32 [batch, numbers]; the errors are those of `model_fn`."""
-    if not isinstance(features, dict):
-        features = {"features": features}
+    feature_dict = features if isinstance(features, dict) else {"features": features}
     names = params.feature_names
     if not names:
-        floats = {name for name, tensor in features.items() if tensor.dtype.is_floating}
+        floats = {name for name, tensor in feature_dict.items() if tensor.dtype.is_floating}
         names = tuple(sorted(floats.difference(_WEIGHTS)))
-    missing = [name for name in names if name not in features]
+    missing = [name for name in names if name not in feature_dict]
     if missing or not names:
         needed = f"contain {', '.join(missing)}" if missing else "contain floats"
         raise UsageError(
-            f"iris_mlp: features must {needed}, got {', '.join(sorted(features)) or 'none'}. Use a dataset of numbers, or"
+            f"iris_mlp: features must {needed}, got {', '.join(sorted(feature_dict)) or 'none'}. Use a dataset of numbers, or"
             " another model."
         )
     columns = []
     for name in names:
-        column = tf.cast(features[name], tf.float32)
+        column = tf.cast(feature_dict[name], tf.float32)
         column = column[:, None] if column.shape.rank == 1 else column
         if column.shape.rank != 2 or column.shape[1] is None:
-            raise UsageError(f"iris_mlp: {name} must be [batch] or [batch, numbers], got {features[name].shape}.")
+            raise UsageError(f"iris_mlp: {name} must be [batch] or [batch, numbers], got {feature_dict[name].shape}.")
         columns.append(column)
     return tf.concat(columns, axis=1)

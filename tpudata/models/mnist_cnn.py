@@ -78,7 +78,8 @@ def mnist_cnn(
         )
     net = images
     for name, filters in (("conv2d", 32), ("conv2d_1", 64)):
-        net = tf.nn.max_pool2d(tf.nn.relu(conv(net, filters, 5, name)), ksize=2, strides=2, padding="VALID")
+        net = tf.nn.relu(conv(net, filters, kernel_size=5, name=name))
+        net = tf.nn.max_pool2d(net, ksize=2, strides=2, padding="VALID")
     net = tf.reshape(net, [-1, net.shape[1] * net.shape[2] * net.shape[3]])
     net = tf.nn.relu(dense(net, 128, "dense"))
     if training:
@@ -106,6 +107,11 @@ def model_fn(features: Tensors, labels: Tensors, mode: str, params: Mapping[str,
     """
     settings = MnistCnnParams.from_params(params)
     images = pick_images(features, settings.model, mean=0.5, deviation=1.0, shape=settings.image_shape)
-    seed = make_step_seed(settings.seed)
-    logits = mnist_cnn(images, settings.num_classes, mode == ModeKeys.TRAIN, settings.dropout, seed)
+    logits = mnist_cnn(
+        images,
+        settings.num_classes,
+        training=mode == ModeKeys.TRAIN,
+        dropout=settings.dropout,
+        dropout_seed=make_step_seed(settings.seed),
+    )
     return make_classification_spec(features, labels, mode, logits, settings, label_offset=settings.label_offset)

@@ -123,27 +123,27 @@ class _Network:
             self.params.stem == "auto" and min(net.shape[1], net.shape[2]) < _SMALL_BELOW
         )
         if is_small:
-            return tf.nn.relu(self._normalized_conv(net, 64, 3, "conv"))
-        net = tf.nn.relu(self._normalized_conv(net, 64, 7, "conv", stride=2))
+            return tf.nn.relu(self._normalized_conv(net, 64, size=3, name="conv"))
+        net = tf.nn.relu(self._normalized_conv(net, 64, size=7, name="conv", stride=2))
         # After a relu, zeros have the same effect as the padding of max pooling.
         return tf.nn.max_pool2d(tf.pad(net, [[0, 0], [1, 1], [1, 1], [0, 0]]), ksize=3, strides=2, padding="VALID")
 
     def basic(self, inputs: tf.Tensor, filters: int, stride: int) -> tf.Tensor:
-        net = tf.nn.relu(self._normalized_conv(inputs, filters, 3, "conv_0", stride))
-        net = self._normalized_conv(net, filters, 3, "conv_1", zero_gamma=self.params.zero_gamma)
+        net = tf.nn.relu(self._normalized_conv(inputs, filters, size=3, name="conv_0", stride=stride))
+        net = self._normalized_conv(net, filters, size=3, name="conv_1", zero_gamma=self.params.zero_gamma)
         return tf.nn.relu(net + self._shortcut(inputs, filters, stride))
 
     def bottleneck(self, inputs: tf.Tensor, filters: int, stride: int) -> tf.Tensor:
-        net = tf.nn.relu(self._normalized_conv(inputs, filters, 1, "conv_0"))
-        net = tf.nn.relu(self._normalized_conv(net, filters, 3, "conv_1", stride))
-        net = self._normalized_conv(net, 4 * filters, 1, "conv_2", zero_gamma=self.params.zero_gamma)
+        net = tf.nn.relu(self._normalized_conv(inputs, filters, size=1, name="conv_0"))
+        net = tf.nn.relu(self._normalized_conv(net, filters, size=3, name="conv_1", stride=stride))
+        net = self._normalized_conv(net, 4 * filters, size=1, name="conv_2", zero_gamma=self.params.zero_gamma)
         return tf.nn.relu(net + self._shortcut(inputs, 4 * filters, stride))
 
     def _shortcut(self, inputs: tf.Tensor, filters: int, stride: int) -> tf.Tensor:
         if stride == 1 and inputs.shape[3] == filters:
             return inputs
         # The shapes differ, so the shortcut is a projection.
-        return self._normalized_conv(inputs, filters, 1, "shortcut", stride)
+        return self._normalized_conv(inputs, filters, size=1, name="shortcut", stride=stride)
 
     def _normalized_conv(
         self, net: tf.Tensor, filters: int, size: int, name: str, stride: int = 1, zero_gamma: bool = False
@@ -176,7 +176,7 @@ def model_fn(features: Tensors, labels: Tensors, mode: str, params: Mapping[str,
     images = pick_images(
         features, settings.model, mean=_MEAN, deviation=_DEVIATION, transposed=settings.transpose_input
     )
-    logits = resnet(images, settings, mode == ModeKeys.TRAIN)
+    logits = resnet(images, settings, training=mode == ModeKeys.TRAIN)
     return make_classification_spec(
         features,
         labels,

@@ -116,5 +116,5 @@ def model_fn(features: Tensors, labels: Tensors, mode: str, params: Mapping[str,
     feature_dict = features if isinstance(features, dict) else {}
     mask = tf.cast(feature_dict.get("attention_mask", tf.ones_like(input_ids)), tf.float32)
     seed = make_step_seed(settings.seed)
-    logits = text_classifier(input_ids, mask, settings, mode == ModeKeys.TRAIN, seed)
+    logits = text_classifier(input_ids, mask, settings, training=mode == ModeKeys.TRAIN, dropout_seed=seed)
     return make_classification_spec(features, labels, mode, logits, settings, label_offset=settings.label_offset)

@@ -116,20 +116,21 @@ def tiny_lm(
             )
         shape = [params.max_positions, params.hidden_size]
         net += tf.gather(variable("positions", shape, _v1.random_normal_initializer(stddev=0.02)), positions)
+    # This dropout has the index 0, those of block k have 2 k + 1 and 2 k + 2.
     net = drop(tf.cast(net, _PRECISIONS[params.precision]), rate, dropout_seed)
     mask = make_causal_mask(segment_ids)
     for block in range(params.num_layers):
         with _v1.variable_scope(f"block_{block}"):
             attended = _attend(layer_norm(net, "attention_norm"), mask, positions, params)
-            net += drop(attended, rate, dropout_seed, 2 * block + 1)
-            net += drop(_apply_mlp(layer_norm(net, "mlp_norm"), params), rate, dropout_seed, 2 * block + 2)
+            net += drop(attended, rate, dropout_seed, index=2 * block + 1)
+            net += drop(_apply_mlp(layer_norm(net, "mlp_norm"), params), rate, dropout_seed, index=2 * block + 2)
     net = layer_norm(net, "norm")
     if params.tie_embeddings:
         rows = tf.reshape(net, [-1, params.hidden_size])
         logits = tf.matmul(rows, tf.cast(table, net.dtype), transpose_b=True)
         logits = tf.reshape(logits, [-1, length, params.vocab_size])
     else:
-        logits = dense(net, params.vocab_size, "logits", _make_initializer(1), use_bias=False)
+        logits = dense(net, params.vocab_size, "logits", _make_initializer(num_summed=1), use_bias=False)
     return tf.cast(logits, tf.float32)
 
 
@@ -146,7 +147,7 @@ def _make_initializer(num_summed: int) -> Callable[..., tf.Tensor]:
 def _attend(net: tf.Tensor, mask: tf.Tensor, positions: tf.Tensor, params: TinyLmParams) -> tf.Tensor:
     """Return the outputs of a block's attention, [batch, length, hidden_size]."""
     length, size = net.shape[1], params.hidden_size // params.num_heads
-    projections = dense(net, 3 * params.hidden_size, "qkv", _make_initializer(1))
+    projections = dense(net, 3 * params.hidden_size, "qkv", _make_initializer(num_summed=1))
     # From [batch, length, 3, heads, size] to 3 times [batch, heads, length, size].
     projections = tf.transpose(tf.reshape(projections, [-1, length, 3, params.num_heads, size]), [2, 0, 3, 1, 4])
     queries, keys, values = tf.unstack(projections)
@@ -154,12 +155,13 @@ def _attend(net: tf.Tensor, mask: tf.Tensor, positions: tf.Tensor, params: TinyL
         queries, keys = rotate(queries, positions), rotate(keys, positions)
     heads = tf.transpose(attention(queries, keys, values, mask), [0, 2, 1, 3])
     heads = tf.reshape(heads, [-1, length, params.hidden_size])
-    return dense(heads, params.hidden_size, "attended", _make_initializer(2 * params.num_layers))
+    return dense(heads, params.hidden_size, "attended", _make_initializer(num_summed=2 * params.num_layers))
 
 
 def _apply_mlp(net: tf.Tensor, params: TinyLmParams) -> tf.Tensor:
-    net = tf.nn.gelu(dense(net, params.mlp_size or 4 * params.hidden_size, "mlp_in", _make_initializer(1)))
-    return dense(net, params.hidden_size, "mlp_out", _make_initializer(2 * params.num_layers))
+    units = params.mlp_size or 4 * params.hidden_size
+    net = tf.nn.gelu(dense(net, units, "mlp_in", _make_initializer(num_summed=1)))
+    return dense(net, params.hidden_size, "mlp_out", _make_initializer(num_summed=2 * params.num_layers))
 
 
 def model_fn(features: Tensors, labels: Tensors, mode: str, params: Mapping[str, object]) -> TPUEstimatorSpec:
@@ -194,9 +196,10 @@ def model_fn(features: Tensors, labels: Tensors, mode: str, params: Mapping[str,
         positions = tf.zeros_like(input_ids) + tf.range(input_ids.shape[1])
     positions = tf.cast(positions, tf.int32)
     seed = make_step_seed(settings.seed)
-    logits = tiny_lm(input_ids, segments, positions, settings, mode == ModeKeys.TRAIN, seed)
+    training = mode == ModeKeys.TRAIN
+    logits = tiny_lm(input_ids, segments, positions, settings, training=training, dropout_seed=seed)
     if mode != ModeKeys.PREDICT:
-        return make_language_spec(features, labels, mode, logits, settings, "bits_per_token")
+        return make_language_spec(features, labels, mode, logits, settings, bits_name="bits_per_token")
     return TPUEstimatorSpec(mode, predictions=_make_predictions(input_ids, segments, logits))
 
 

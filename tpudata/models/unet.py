@@ -117,14 +117,16 @@ def model_fn(features: Tensors, labels: Tensors, mode: str, params: Mapping[str,
     """
     settings = UnetParams.from_params(params)
     images = pick_images(features, settings.model, mean=0.5, deviation=0.5)
-    logits = unet(images, settings, mode == ModeKeys.TRAIN, make_step_seed(settings.seed))
+    seed = make_step_seed(settings.seed)
+    logits = unet(images, settings, training=mode == ModeKeys.TRAIN, dropout_seed=seed)
     return make_segmentation_spec(features, labels, mode, logits, settings, ignored_label=settings.ignored_label)
 
 
 def _convolve_twice(net: tf.Tensor, filters: int, name: str) -> tf.Tensor:
     initializer = _v1.variance_scaling_initializer(2.0, "fan_in", "untruncated_normal")
     for index in range(2):
-        net = tf.nn.relu(conv(net, filters, 3, f"{name}/{index}", kernel_initializer=initializer))
+        net = conv(net, filters, kernel_size=3, name=f"{name}/{index}", kernel_initializer=initializer)
+        net = tf.nn.relu(net)
     return net
 
 

@@ -37,8 +37,8 @@ class Outlines:
 def compute_outline(picture: Image.Image) -> int | None:
     """Return the outline of a picture as an integer of 256 bits, or None if the picture is nearly plain.
 
-    It is the difference hash: a bit for each pixel of a grey copy of 17 x 16 but the last of a row, set if the pixel is darker than
-    its right neighbour.
+    It is the difference hash of a grey copy of 17 x 16 pixels: a bit for each pixel that has a right neighbour, set if the pixel is
+    darker than this neighbour.
 
     Args:
         picture: picture of mode L or RGB.

@@ -205,7 +205,7 @@ def _format_tokens(sample: SplitSample, decode: Decode) -> Iterator[str]:
 
 
 class _Measurement(NamedTuple):
-    """Values of the records, pictures or shards of a split, in the singular of their unit."""
+    """Values of the records, pictures or shards of a split; `unit` is a noun in the singular."""
 
     title: str
     values: Sequence[int]
@@ -220,6 +220,7 @@ def _draw_histograms(sample: SplitSample, shard_bytes: Sequence[int]) -> Iterato
         *_list_lengths(sample),
         _Measurement("Objects a record", sample.objects, "object"),
         _Measurement("Record size", sample.record_bytes, "byte"),
+        # The table of splits has the size of a single shard.
         _Measurement("Shard size", shard_bytes if len(shard_bytes) > 1 else (), "byte"),
     ]
     for title, values, unit in measurements:
@@ -275,6 +276,7 @@ def _read_some_rejects(dataset: Dataset) -> list[list[str]]:
         return rows
     for entry in storage.list(folder):
         for line in read_reject_lines(entry.path):
+            # A damaged line would have raised an error.
             assert line.value is not None
             rows.append([line.value["source"], line.value["reason"]])
             if len(rows) == _SHOWN_REJECTS:

@@ -31,7 +31,7 @@ _PICTURE_ERRORS = (OSError, ValueError, SyntaxError, EOFError, Image.Decompressi
 
 
 class ContentMatch(NamedTuple):
-    """What finds records with the same content.
+    """Facts about a record by which duplicates are counted.
 
     Attributes:
         digest: digest of the picture, the text or the tokens of a record; without them, of the whole record.
@@ -58,7 +58,7 @@ class SampleReader:
         self._class_names = dataset.labels() or ()
         self._objects = next(iter(object_tables(manifest.features)), None)
         object_features = () if self._objects is None else self._objects.columns
-        # A list of labels has no number of classes.
+        # The manifest has no number of classes for a list of labels, which is found by its name.
         self._label = (
             next((f for f in features.values() if f.num_classes is not None and f not in object_features), None)
             or features.get("image/class/label")
@@ -74,11 +74,16 @@ class SampleReader:
         self._picture = image or pixels or next(iter(label_maps), None)
         self._overlays = label_maps if image or pixels else []
         self._is_annotated = bool(self._overlays) or self._objects is not None or self._captions is not None
+        # A record with a picture is shown by it alone.
         self._texts = () if self._picture is not None else find_text_columns(manifest)
         tokenizer = manifest.options.get("tokenizer")
         self._eos_id = tokenizer.get("eos_id") if isinstance(tokenizer, dict) else None
         used_features = (
-            *(self._label, image, pixels, self._captions, *label_maps),
+            self._label,
+            image,
+            pixels,
+            self._captions,
+            *label_maps,
             *(() if self._objects is None else (*self._objects.box_columns, self._objects.label, self._objects.texts)),
             *(feature for column in self._texts for feature in column.features),
         )
@@ -86,7 +91,7 @@ class SampleReader:
         self._check = RecordCheck(dataclasses.replace(manifest, features=tuple(self._used_features.values())))
 
     def add(self, data: bytes) -> ContentMatch:
-        """Add a serialized record to the statistics; return what finds records with the same content."""
+        """Add a serialized record to the statistics; return the facts by which duplicates of it are counted."""
         example = decode_example(data)
         values: Mapping[str, Any] = {name: example[name] for name in self._used_features if name in example}
         self._sample.record_bytes.append(len(data))
@@ -134,7 +139,7 @@ class SampleReader:
         try:
             picture = open_picture(content, feature)
             self._sample.sizes.append((picture.height, picture.width))
-            # Decodes a JPEG at a fraction of its size.
+            # Lets Pillow decode a JPEG at a fraction of its size; other formats ignore it.
             picture.draft("RGB", (2 * side, 2 * side))
             plain = picture.convert("L" if picture.mode in ("1", "L", "I;16") else "RGB")
             if self._has_room(classes):
@@ -174,6 +179,7 @@ class SampleReader:
         if self._objects is not None:
             boxes, names = self._objects.boxes(values), self._objects.class_names(values, self._class_names)
         captions = [] if self._captions is None else values.get(self._captions.name, [])
+        # Without classes, `class_names` returns no names.
         return SamplePicture(
             encode_png(small),
             *small.size,
@@ -184,7 +190,7 @@ class SampleReader:
         )
 
     def _add_tokens(self, values: Mapping[str, Any], classes: Sequence[str]) -> ContentMatch:
-        """Add the token ids of a record."""
+        """Add the token ids of a record, of which only exact duplicates are counted."""
         documents_by_side, content = {}, b""
         for column in self._texts:
             name = column.feature.name

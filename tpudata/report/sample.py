@@ -35,7 +35,8 @@ def _sample_split(dataset: Dataset, split: str, samples: int, first_splits: dict
         dataset: the dataset.
         split: name of the split.
         samples: number of records to read, at most.
-        first_splits: for each content of a record, by its digest, the first split that has it; gets the contents of this one.
+        first_splits: the first split that has a record of a content, by the content's digest; the new contents of this split are
+            added.
     """
     source = RecordSource(dataset.path, split, decode=None)
     sample = SplitSample(len(source), read=min(samples, len(source)))

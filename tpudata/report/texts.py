@@ -65,6 +65,7 @@ class TextColumn:
         ends = np.array([], np.int64)
         if self.segments is not None:
             ends = np.flatnonzero(np.diff(_read_integers(values, self.segments)[:count])) + 1
+        # A row with weights but no segments is one document, in which the id may end the turns of a chat.
         elif eos_id is not None and self.weights is None:
             ends = np.flatnonzero(ids[:-1] == eos_id) + 1
         documents = np.split(ids, ends)

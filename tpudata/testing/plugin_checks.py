@@ -54,7 +54,7 @@ def check_source(
         source: value of `--source`.
         input: a local input of the source with eight records or more, none of them damaged.
         folder: folder of the written datasets: new or empty.
-        records: expected number of records of the input; None to check nothing.
+        records: expected number of records of the input; None for any number.
         grown: the same input with further records; None skips the append of these.
         damaged: an input with damaged records next to whole ones; None skips it.
         empty: an input without records; None skips it.
@@ -64,7 +64,7 @@ def check_source(
         The manifest of the input's dataset, which is in the folder `whole`, for checks of your own.
 
     Raises:
-        AssertionError: a promise is broken; says which one.
+        AssertionError: a promise is broken; the message says which one.
         TpudataError: the input cannot be converted at all.
     """
     check = _SourceCheck(source, Path(input), Path(folder), options)
@@ -115,6 +115,7 @@ class _SourceCheck:
         """
         text_sources = {point.name for point in importlib.metadata.entry_points(group=_DOCUMENTS)}
         image_sources = {point.name for point in importlib.metadata.entry_points(group=_IMAGES)}
+        # A name in both groups is taken for a source of images.
         convert = tpudata.convert_text if self.source in text_sources - image_sources else tpudata.convert_images
         manifest = convert(input or self.input, self.folder / output, source=self.source, **{**self.options, **more})
         assert isinstance(manifest, Manifest)
@@ -209,6 +210,7 @@ class _SourceCheck:
         _claim(
             not (self.folder / "damaged" / "manifest.json").exists(), f"{self.source}: a failed run leaves a manifest."
         )
+        # `resume`, as the failed run has begun to write into the folder.
         manifest = self.convert("damaged", damaged, on_bad_record="skip", max_bad_records="100%", resume=True)
         rejects = sum(manifest.rejected.values())
         _claim(
@@ -277,7 +279,7 @@ def check_tokenizer(tokenizer: str, texts: Sequence[str], folder: AnyPath) -> To
         The tokenizer, as the dataset opens it, for checks of your own.
 
     Raises:
-        AssertionError: a promise is broken; says which one.
+        AssertionError: a promise is broken; the message says which one.
         TpudataError: the texts cannot be converted at all.
     """
     original, folder = open_tokenizer(TokenizerSpec.parse(tokenizer)), Path(folder)

@@ -25,7 +25,7 @@ def check_storage(folder: str) -> None:
         folder: an empty folder, or one that does not exist, such as `share://name/test`. Its files are deleted at the end.
 
     Raises:
-        AssertionError: a promise is broken; says which one.
+        AssertionError: a promise is broken; the message says which one.
         StorageError: the folder cannot be written or read at all.
     """
     check = _StorageCheck(folder)
@@ -130,7 +130,7 @@ class _StorageCheck:
         """Check that parts of a listing add up to the whole one: `scan` with limits, and between `cuts`."""
         storage, folder = self._storage, self._join_path("names")
         self._write(self._join_path("names", "e.file"), b"1")
-        # Of each of the names one file or folder, and the file above.
+        # One file or folder for each name, and the file that was just written.
         count = len(_NAMES) + 1
         for deep in (False, True) if storage.lists_deep else (False,):
             entries = [*storage.scan(folder, deep=deep)]

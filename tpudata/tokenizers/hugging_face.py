@@ -58,7 +58,9 @@ class HuggingFaceTokenizer:
         # Otherwise padding is 0, the id of an ordinary token.
         self._has_pad = pad_id is not None
         self.unknown_id = self._find_unknown_id()
-        self.identity = TokenizerIdentity(NAME, size, eos_id, pad_id or 0, FILE, sha256(data))
+        self.identity = TokenizerIdentity(
+            NAME, vocab_size=size, eos_id=eos_id, pad_id=pad_id or 0, file=FILE, sha256=sha256(data)
+        )
 
     def encode_batch(self, texts: Sequence[str]) -> list[Ids]:
         """Return the ids of each text; ValueError for text outside a vocabulary without an unknown token."""

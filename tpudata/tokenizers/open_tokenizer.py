@@ -95,7 +95,7 @@ class TokenizerSpec:
     ) -> TokenizerSpec:
         """Parse `bytes`, `chars`, `chars:FILE`, `sentencepiece:FILE` or `hf:FILE`; UsageError for other values."""
         kind, _, path = text.partition(":")
-        return cls(kind, path, eos, replace_unknown, special_tokens)
+        return cls(kind, path, eos, replace_unknown=replace_unknown, special_tokens=special_tokens)
 
     def allow_special_tokens(self) -> TokenizerSpec:
         """Return the spec with which the names of special tokens in a text, as chat templates write them, become these tokens."""

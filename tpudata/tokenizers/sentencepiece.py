@@ -44,6 +44,7 @@ class SentencePieceTokenizer:
         size: int = self._processor.get_piece_size()
         eos_id = _drop_negative(self._processor.eos_id())
         if eos is not None:
+            # The id of unknown text for a piece that the model lacks.
             eos_id = self._processor.piece_to_id(eos)
             if self._processor.id_to_piece(eos_id) != eos:
                 raise UsageError(f"--eos: {path} has no piece {eos!r}. Pass one of its pieces.")
@@ -54,7 +55,9 @@ class SentencePieceTokenizer:
         self._has_pad = pad_id is not None
         self.unknown_id = _drop_negative(self._processor.unk_id())
         self._control_ids = _find_control_pieces(self._processor) if special_tokens == TOKEN else {}
-        self.identity = TokenizerIdentity(NAME, size, eos_id, pad_id or 0, FILE, sha256(data))
+        self.identity = TokenizerIdentity(
+            NAME, vocab_size=size, eos_id=eos_id, pad_id=pad_id or 0, file=FILE, sha256=sha256(data)
+        )
 
     def encode_batch(self, texts: Sequence[str]) -> list[Ids]:
         """Return the ids of each text; ValueError for text that the model cannot encode."""

@@ -93,7 +93,9 @@ def run_options(options: TrainOptions) -> dict[str, Any]:
         rehearse(job)
         return {}
     checkpoint = find_requested_checkpoint(options)
-    if not options.trains and not options.continuous and checkpoint is None and read_global_step(job.estimator) is None:
+    # A continuous evaluation waits for the first checkpoint.
+    needs_checkpoint = not options.trains and not options.continuous
+    if needs_checkpoint and checkpoint is None and read_global_step(job.estimator) is None:
         raise UsageError(
             f"--mode {options.mode}: {options.model_dir} has no checkpoint. Train first, with --mode train or train_and_eval."
         )

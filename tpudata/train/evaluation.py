@@ -62,10 +62,9 @@ class Evaluation:
         split = self._options.eval_split
         record = {**self.metrics, "split": split, "records": self._records}
         write_json(self._options.model_dir, EVALUATION_NAME, record)
-        step, accuracy = self.metrics["global_step"], self.metrics.get("accuracy")
-        self.rows.append(
-            make_closing_row("evaluate", split, self._records, step, seconds, self.metrics["loss"], accuracy)
-        )
+        step, loss, accuracy = self.metrics["global_step"], self.metrics["loss"], self.metrics.get("accuracy")
+        row = make_closing_row("evaluate", split, self._records, step, seconds, loss=loss, accuracy=accuracy)
+        self.rows.append(row)
 
     def run_continuously(self) -> None:
         """Evaluate each checkpoint as it appears, up to the last step or until a timeout without a new one.

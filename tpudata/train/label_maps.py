@@ -44,12 +44,14 @@ class LabelMap:
                 f"{model} learns one label map of each image, and {dataset.path} has {len(maps) or 'none'} (got {got}). Use another"
                 " model, or a dataset of `tpudata convert images` with --masks."
             )
+        # A dataset of another layout feeds all features.
         fed_names = FED_BY_LAYOUT.get(dataset.manifest.layout)
         return cls(maps[0], is_extra=fed_names is not None and maps[0].name not in fed_names)
 
     @property
     def input_options(self) -> dict[str, Any]:
         """The arguments of make_input_fn that yield the map as the labels."""
+        # Extra features keep their full names, others are fed under short ones.
         if self.is_extra:
             name = self.feature.name
             return {"extra_features": (name,), "batch_transform": _make_label_transform(name)}
@@ -66,6 +68,7 @@ class LabelMap:
             (table.label for table in object_tables(dataset.manifest.features) if table.label is not None), None
         )
         if label is not None and label.num_classes is not None:
+            # The values of the map are labels of objects, and the model's classes count from 0.
             params["num_classes"] = label.label_offset + label.num_classes
         return params
 

@@ -97,7 +97,8 @@ def _check_sizes(
     user_params: Mapping[str, object],
 ) -> None:
     """Raise an error if the model has fewer outputs than the dataset has classes or tokens."""
-    offset, first_label = user_params.get("label_offset"), 0 if label is None else label.label_offset
+    offset = user_params.get("label_offset")
+    first_label = 0 if label is None else label.label_offset
     if label is not None and label.num_classes is not None and isinstance(offset, int) and offset > first_label:
         raise UsageError(
             f"params: label_offset={offset} is above the first label of {dataset.path} ({first_label}). Omit label_offset."
@@ -111,6 +112,7 @@ def _check_sizes(
             )
         if min_size is not None and isinstance(user_size, int) and user_size < min_size:
             highest = min_size - 1
+            # With an offset, the labels do not begin at 0.
             if name == "num_classes" and label is not None and label.num_classes is not None:
                 highest = label.label_offset + label.num_classes - 1
             raise UsageError(
@@ -161,7 +163,9 @@ def make_estimator(
         coordinator_address=options.coordinator_address,
         num_processes=options.num_processes,
         process_id=options.process_id,
-        tf_config=None if options.cluster is None else cluster_from_slurm(evaluator=options.cluster != "slurm"),
+        tf_config=None
+        if options.cluster is None
+        else cluster_from_slurm(evaluator=options.cluster == "slurm-evaluator"),
     )
     _check_task(options, config)
     eval_batch_size = options.eval_batch_size or options.batch_size
@@ -186,6 +190,7 @@ def _check_task(options: TrainOptions, config: RunConfig) -> None:
         UsageError: the task does not support the mode, or early stopping.
     """
     if options.use_tpu or options.rehearse:
+        # A cluster is for GPUs and CPUs, and a rehearsal runs in one process.
         return
     if config.task_type == "evaluator":
         allowed_modes = ["train_and_eval", "eval"]

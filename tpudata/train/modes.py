@@ -62,11 +62,13 @@ def train_and_eval(job: Job, checkpoint: str | None) -> Outcome:
     if config.task_type == "evaluator":
         evaluation.run_continuously()
         return Outcome(evaluation.rows, evaluation.metrics)
+    # On a TPU, the processes do not join the cluster of TF_CONFIG.
     has_evaluator = "evaluator" in config.cluster_spec.jobs and not job.options.use_tpu
     if has_evaluator or (config.num_worker_replicas > 1 and not config.is_chief):
         return Outcome([_train(job, evaluation=None)])
     if job.options.early_stop_metric is None:
         row = _train(job, evaluation=None)
+        # `checkpoint` is None in this mode, so the newest is evaluated.
         evaluation.run(checkpoint)
     else:
         row = _train(job, evaluation)
@@ -217,10 +219,11 @@ def _train(job: Job, evaluation: Evaluation | None) -> Row:
         seconds += time.monotonic() - started
         return read_global_step(estimator) or 0
 
+    # If all steps are done, the estimator returns at once.
     if evaluation is None:
         train_to(options.train_steps)
     else:
         evaluation.train_until_no_better(train_to, first_step)
     last_step = read_global_step(estimator) or 0
     records = (last_step - first_step) * options.batch_size
-    return make_closing_row("train", options.train_split, records, last_step, seconds, estimator.last_loss)
+    return make_closing_row("train", options.train_split, records, last_step, seconds, loss=estimator.last_loss)

@@ -74,11 +74,14 @@ def make_value_ranges(
         model = f"{options.model} with num_classes={classes} and ignored_label={ignored}"
         fix = "Pass --param num_classes=N, one more than the highest class, or --param ignored_label=N."
         last = classes - 1
-        ranges.append(ValueRange(name, True, 0, last, source=source, model=model, fix=fix, ignored=ignored))
+        ranges.append(
+            ValueRange(name, is_label=True, first=0, last=last, source=source, model=model, fix=fix, ignored=ignored)
+        )
     if isinstance(tokens, int):
         model = f"{options.model} with vocab_size={tokens}"
         fix = "Pass --param vocab_size=N for more token ids."
-        ranges.append(ValueRange("input_ids", False, 0, tokens - 1, source=source, model=model, fix=fix))
+        last = tokens - 1
+        ranges.append(ValueRange("input_ids", is_label=False, first=0, last=last, source=source, model=model, fix=fix))
     return ranges
 
 
@@ -130,6 +133,7 @@ class RangeCheckedInput:
                 # Rows of padding may have any label; shaped [batch, 1, ...] like the values.
                 is_real = None if weights is None else tf.reshape(weights > 0, [-1] + [1] * (values.shape.rank - 1))
                 checks.append(_assert_range(value_range, values, is_real))
+            # MixUp and CutMix make shares of the labels.
             elif values is not None and values.dtype.is_floating:
                 checks.append(_assert_shares(value_range, values))
         with tf.control_dependencies(checks):

@@ -160,7 +160,8 @@ def _make_input_fns(dataset: Dataset, flags: argparse.Namespace) -> dict[str, In
 
     pipeline_fn = make_stage_fn(flags.dtype, RandAugment() if flags.augment else None)
     if (has_pictures(dataset) or crop is not None) and changes_pixels(flags):
-        return {"decode": make_stage_fn("uint8", None), "input_fn": pipeline_fn}
+        # Decoding alone: neither augmented nor converted to floats.
+        return {"decode": make_stage_fn("uint8", augment=None), "input_fn": pipeline_fn}
     return {"input_fn": pipeline_fn}
 
 
@@ -169,7 +170,7 @@ def _make_reading(flags: argparse.Namespace) -> Reading:
 
 
 def _describe_stages(stages: Sequence[Stage], dataset: Dataset, flags: argparse.Namespace) -> dict[str, str]:
-    """Return the work of each stage in words, by its name."""
+    """Return the work of each stage in words, by its name; the entry of `decode` is not used without such a stage."""
     decoding = ["decode"] if has_pictures(dataset) else []
     if flags.crop is not None:
         decoding.append("crop")

@@ -84,6 +84,7 @@ def measure_storage(
     """
     split = dataset.manifest.split(split_name)
     record_bytes = split.bytes / split.records
+    # Both are known for an object store.
     assert stages.reads is not None
     assert stages.piece_memory is not None
     return StorageRates(

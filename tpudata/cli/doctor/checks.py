@@ -142,6 +142,7 @@ def _find_file_problems(dataset: Dataset, shards: Mapping[str, Any], indexes: se
                     yield f"{dataset.shard_path(shard)} is missing"
             elif stored.size != expected_bytes:
                 yield f"{stored.path} has {count_text(stored.size)} bytes (expected {count_text(expected_bytes)})"
+            # Only object stores report checksums; that of a shard in quarantine with another size is not recorded.
             elif expected_bytes == shard.bytes and stored.crc32c not in (None, shard.crc32c):
                 yield f"{stored.path} has checksum {stored.crc32c:08x} (expected {shard.crc32c:08x})"
             if index_name(shard.name).rpartition("/")[2] not in indexes:
@@ -186,7 +187,7 @@ def _find_shape_problem(feature: Feature, flag_values: Mapping[str, str | None])
 def check_labels(dataset: Dataset, model: str | None, params: Mapping[str, Any]) -> DoctorLine | None:
     """Compare the labels of some records with the classes of the dataset and of the model.
 
-    Returns None without labels, and for a model of label maps.
+    Return None without labels that are integers, and for a model of label maps.
 
     Args:
         dataset: the dataset.
@@ -221,6 +222,7 @@ def check_labels(dataset: Dataset, model: str | None, params: Mapping[str, Any])
     if outputs is None:
         if classes is not None:
             return DoctorLine("labels", OK, f"{stored}; {count_text(classes, 'class', 'classes')}")
+        # Without a model, nothing needs the number of classes.
         state = OK if model is None else WARNING
         return DoctorLine("labels", state, f"{stored}; no number of classes in the manifest")
     if not first <= low <= high < first + outputs:
@@ -233,10 +235,11 @@ def check_labels(dataset: Dataset, model: str | None, params: Mapping[str, Any])
 
 
 def _find_outputs(model: str | None, params: Mapping[str, Any], label: Feature) -> tuple[int, int | None]:
-    """Return the label of a model's first output, and the number of its outputs; None if that is unknown."""
+    """Return the label of a model's first output, and the number of its outputs; the number is None if it is unknown."""
     if model is None:
         return 0, None
     defaults = param_defaults(model)
+    # A model without the parameter label_offset also has outputs for the numbers below the dataset's first label.
     first = int(params.get("label_offset", label.label_offset)) if defaults and "label_offset" in defaults else 0
     num_classes = params.get("num_classes")
     if num_classes is not None:
@@ -244,6 +247,7 @@ def _find_outputs(model: str | None, params: Mapping[str, Any], label: Feature) 
     if defaults is None or "num_classes" not in defaults:
         return first, None
     if label.num_classes is not None:
+        # As `tpudata train` derives num_classes: the last output is that of the last class.
         return first, label.num_classes + label.label_offset - first
     return first, defaults["num_classes"] if isinstance(defaults["num_classes"], int) else None
 

@@ -37,7 +37,9 @@ def find_chips() -> str:
         devices = find_tpu_devices()
     except TpudataError as error:
         if count_chips():
+            # The machine has a TPU that cannot be used.
             raise
+        # Without jax, nothing is known of GPUs that could run replicas instead.
         raise NoTPUError(str(error) if jax is None else f"{_suggest_replacement(jax)} {error}") from None
     local_devices = [device for device in devices if device.process_index == jax.process_index()]
     kinds = Counter(device.device_kind for device in local_devices)

@@ -143,6 +143,7 @@ def _check_dataset(flags: argparse.Namespace, report: _Report) -> None:
     if labels is not None:
         report.add(*labels)
     if report.has_problem:
+        # Feeding would fail for the same reason.
         return
     shape_words = [flag_values[name] or "" for name in SHAPE_FLAGS]
     report.add("memory", *_run_probe(flags.time_limit, WARNING, "memory", flags.data, split, *shape_words))
@@ -154,8 +155,8 @@ def _check_dataset(flags: argparse.Namespace, report: _Report) -> None:
 def _check_versions() -> tuple[str, str]:
     """Return the state and the text of the line about versions."""
     versions = installed_versions(_PACKAGES)
-    text = ", ".join(f"{name} {version}" for name, version in versions.items())
-    text = f"tpudata {__version__}, Python {platform.python_version()}, {text}"
+    package_texts = ", ".join(f"{name} {version}" for name, version in versions.items())
+    text = f"tpudata {__version__}, Python {platform.python_version()}, {package_texts}"
     libtpu = tuple(map(int, re.findall(r"\d+", versions.get("libtpu", ""))))
     if _TENSORFLOW_TPU in versions and libtpu >= _FIRST_ABORTING_LIBTPU:
         fix = f"pip uninstall {_TENSORFLOW_TPU} tensorflow; {install_command('tpu')}"
@@ -204,10 +205,13 @@ def _run_probe(limit: int, failure_state: str, *words: str) -> tuple[str, str]:
 
 
 def _hint_at_hosts(state: str, text: str) -> tuple[str, str]:
-    """Return a state and its text; if the TPU does not answer, the text gets the hint that its hosts wait for each other."""
-    if text.startswith(_NO_ANSWER):
-        text += ". The hosts of one TPU wait for each other: run this on all of them at once, with --worker=all"
-    return state, text
+    """Return a state and its text, which ends with a hint that hosts wait for each other if the TPU does not answer."""
+    if not text.startswith(_NO_ANSWER):
+        return state, text
+    return (
+        state,
+        f"{text}. The hosts of one TPU wait for each other: run this on all of them at once, with --worker=all",
+    )
 
 
 def _rehearse(model: str, data: str, words: Sequence[str]) -> None:

@@ -37,6 +37,7 @@ def parse_flags(argv: Sequence[str]) -> argparse.Namespace:
         raise UsageError(f"tpudata doctor: --{data_flags[0]} needs a dataset. Pass --data.")
     if flags.step_time is not None and flags.batch_size is None:
         raise UsageError("tpudata doctor: --step-time needs the records of a step. Pass --batch-size.")
+    # The module of a user's model is found by the rehearsal, which puts the working directory on Python's path.
     if flags.model is not None and ":" not in flags.model:
         check_model_name(flags.model)
     # The values are only checked, by the rules of the commands that they are passed on to as texts.

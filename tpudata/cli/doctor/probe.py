@@ -75,8 +75,10 @@ def credentials() -> str:
     if (fault := describe_key_file_fault()) is not None:
         raise DefaultCredentialsError(fault)  # type: ignore[no-untyped-call]
     default, project = default_credentials()
+    # Credentials of a person have no address; their module says their kind.
     account = getattr(default, "service_account_email", None) or type(default).__module__.rpartition(".")[2]
     if impersonated := os.environ.get(IMPERSONATED, "").strip():
+        # The last of several accounts is the impersonated one; those before it are its delegates.
         account = f"{impersonated.rpartition(',')[2].strip()}, impersonated by {account}"
     return f"{account}, project {project or 'not set'}"
 
@@ -98,7 +100,7 @@ def memory(folder: str, split: str, image_size: str, crop: str, sequence_length:
         sequence_length: tokens of a sequence, or empty.
 
     Raises:
-        _SlowError: the window takes more than half of the free memory.
+        _SlowError: the window takes more than half of the memory that is free after the records that cache=auto keeps.
     """
     _import_tensorflow()
     from tpudata.input.dataset.select_fields import select_fields
@@ -122,6 +124,7 @@ def memory(folder: str, split: str, image_size: str, crop: str, sequence_length:
     # Records in quarantine are not fed.
     kept_split = dataset.kept(split)
     decoded_bytes = kept_split.records * fields.record_bytes(kept_split)
+    # With a crop, a cache keeps encoded images.
     is_cached = not crop and choose_cache("auto", request, records.plan).is_in_memory
     window_bytes = records.window.bytes
     text = f"shuffle window {bytes_text(window_bytes)}, decoded records {bytes_text(decoded_bytes)}"

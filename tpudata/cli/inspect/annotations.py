@@ -43,8 +43,9 @@ def count_annotations(dataset: Dataset, split: str) -> dict[str, Any] | None:
         CorruptionError: one of the records is damaged.
     """
     features, names = dataset.manifest.features, dataset.labels() or ()
-    tables, captions = object_tables(features), caption_feature(features)
-    table = next(iter(tables), None)
+    captions = caption_feature(features)
+    # Of several tables of objects, the first is counted.
+    table = next(iter(object_tables(features)), None)
     if table is None and captions is None:
         return None
     examples = list(itertools.islice(dataset.examples(split), COUNTED_RECORDS))

@@ -175,13 +175,13 @@ def _shorten_value(values: Sequence[Any], feature: Feature | None) -> Any:
     """
     # Bytes of an unknown feature may be text.
     is_text = feature is None or feature.encoding in (None, "utf8")
-    items = [_shorten_item(value, is_text) for value in values[:_SHOWN_VALUES]]
+    items = [_shorten_item(value, is_text=is_text) for value in values[:_SHOWN_VALUES]]
     if len(values) > _SHOWN_VALUES:
         return {"values": len(values), "first": items}
     return items[0] if len(items) == 1 else items
 
 
-def _shorten_item(value: bytes | int | float, is_text: bool) -> Any:
+def _shorten_item(value: bytes | int | float, *, is_text: bool) -> Any:
     """Return a value for JSON: a number, a text, or the length and the beginning of a long text or other bytes."""
     if not isinstance(value, bytes):
         return value

@@ -138,11 +138,14 @@ class _GraphUseReader:
     def _read_scopes(self, tree: ast.Module) -> None:
         """Fill the scopes with the calls of the file."""
         # A list, not a recursion: expressions may be nested deeper than Python's stack.
-        pending: list[tuple[ast.AST, _Position]] = [(node, _Position(self.module, False, tree)) for node in tree.body]
+        top = _Position(self.module, has_graph=False, parent=tree)
+        pending: list[tuple[ast.AST, _Position]] = [(node, top) for node in tree.body]
         while pending:
             node, position = pending.pop()
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                inner_position = _Position(self._add_function(node, position.parent), False, node)
+                # Where a function is defined does not matter: it may be called without the graph.
+                scope = self._add_function(node, position.parent)
+                inner_position = _Position(scope, has_graph=False, parent=node)
                 pending += [(statement, inner_position) for statement in node.body]
             elif isinstance(node, ast.With):
                 has_graph = position.has_graph
@@ -150,6 +153,7 @@ class _GraphUseReader:
                     pending.append((with_item, position._replace(has_graph=has_graph)))
                     has_graph = has_graph or self._opens_graph(with_item.context_expr)
                 pending += [(statement, position._replace(has_graph=has_graph)) for statement in node.body]
+            # The body of a lambda runs later, in code that is not known here.
             elif not isinstance(node, ast.Lambda):
                 if isinstance(node, ast.Call) and not position.has_graph:
                     self._record_call(node, position.scope)
@@ -183,6 +187,7 @@ class _GraphUseReader:
                 if keyword.arg == "target" and isinstance(keyword.value, ast.Name)
             )
         elif isinstance(node.func, ast.Attribute) and not path:
+            # A method of an expression, such as `Trainer().run()`.
             scope.calls.add(node.func.attr)
 
     def _is_new_graph(self, node: ast.AST) -> bool:
@@ -198,6 +203,7 @@ class _GraphUseReader:
             return False
         owner = node.func.value
         chain = dotted_name(owner)
+        # Attributes and parameters are judged by their names.
         return self._is_new_graph(owner) or (
             chain is not None and (chain[-1] in self._graphs or "graph" in chain[-1].lower())
         )

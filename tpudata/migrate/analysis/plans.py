@@ -77,6 +77,7 @@ class _Planner:
         own_versions = {path: find_version(tree, self._bindings[path], guarded[path]) for path, tree in trees.items()}
         linked_files = {path: set().union(*self._find_programs(path)) for path in trees}
         self._versions = find_program_versions(own_versions, linked_files)
+        # The name for TensorFlow of a file that is written for TensorFlow 1 becomes compat.v1, in guarded code as well.
         self._guarded = {
             path: set() if is_written_for_v1(version) else guarded[path] for path, version in self._versions.items()
         }
@@ -129,7 +130,7 @@ class _Planner:
         return reachable
 
     def _disables_v2(self, path: str) -> bool:
-        """Return whether a file gets `disable_v2_behavior()`."""
+        """Return whether a file gets `disable_v2_behavior()`: an entry file, or a file with graph uses that one starts."""
         programs = self._find_programs(path)
         if self._versions[path] is not Version.V1 or any(program & self._estimator_files for program in programs):
             return False

@@ -22,8 +22,8 @@ def lstm_cell(gates: tf.Tensor, cell: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, 
     """
     i, f, g, o = tf.split(gates, 4, axis=1)
     i, f, g, o = tf.sigmoid(i), tf.sigmoid(f), tf.tanh(g), tf.sigmoid(o)
-    cell = f * cell + i * g
-    return o * tf.tanh(cell), cell, tf.concat([i, f, g, o], axis=1)
+    new_cell = f * cell + i * g
+    return o * tf.tanh(new_cell), new_cell, tf.concat([i, f, g, o], axis=1)
 
 
 def lstm_recurrence(inputs: tf.Tensor, recurrent_kernel: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -43,6 +43,7 @@ def lstm_recurrence(inputs: tf.Tensor, recurrent_kernel: tf.Tensor) -> tuple[tf.
     ) -> tuple[tuple[tf.Tensor, tf.Tensor], Callable[..., tuple[tf.Tensor, tf.Tensor]]]:
         outputs, cells, gates = _run_forward(inputs, kernel)
 
+        # TensorFlow also passes the gradients of the cells, which count as constants.
         def gradient(output_gradients: tf.Tensor, _: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
             gate_gradients = _run_backward(output_gradients, cells, gates, kernel)
             units = kernel.shape[0]
@@ -91,13 +92,14 @@ def _run_backward(output_gradients: tf.Tensor, cells: tf.Tensor, gates: tf.Tenso
     transposed_kernel = tf.transpose(kernel)
 
     def step(
-        steps_done: tf.Tensor, d_output: tf.Tensor, d_cell: tf.Tensor, gradients: tf.TensorArray
+        steps_done: tf.Tensor, later_d_output: tf.Tensor, later_d_cell: tf.Tensor, gradients: tf.TensorArray
     ) -> tuple[tf.Tensor | tf.TensorArray, ...]:
         t = steps - 1 - steps_done
         i, f, g, o = tf.split(gates_in.read(t), 4, axis=1)
         tanh_cell = tf.tanh(cells_in.read(t))
-        d_output += gradients_in.read(t)
-        d_cell += d_output * o * (1 - tanh_cell * tanh_cell)
+        # The later steps also depend on this step's output and cell.
+        d_output = later_d_output + gradients_in.read(t)
+        d_cell = later_d_cell + d_output * o * (1 - tanh_cell * tanh_cell)
         d_gates = tf.concat(
             [
                 d_cell * g * i * (1 - i),

@@ -67,7 +67,7 @@ def make_classification_spec(
     values = {
         "accuracy": tf.cast(tf.equal(classes, labels), tf.float32),
         "cross_entropy": losses,
-        **({"top_5_accuracy": _mark_top_rows(5, labels, logits)} if top_5 else {}),
+        **({"top_5_accuracy": _mark_top_rows(count=5, labels=labels, logits=logits)} if top_5 else {}),
     }
     loss = compute_weighted_mean(losses, weights, training=False)
     return TPUEstimatorSpec(mode, loss=loss, eval_metrics=(mean_metrics, {"weights": weights, **values}))

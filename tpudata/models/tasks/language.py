@@ -19,19 +19,20 @@ def pick_input_ids(features: Tensors, model: str) -> tf.Tensor:
     Raises:
         UsageError: there are no token ids, or they are not integers of rank 2 with a known length.
     """
+    input_ids = features
     if isinstance(features, dict):
         if "input_ids" not in features:
             raise UsageError(
                 f'{model} reads tokens: features must contain "input_ids", got {", ".join(sorted(features))}. Use a dataset of '
                 "tokens, or another model."
             )
-        features = features["input_ids"]
-    if features.shape.rank != 2 or features.shape[1] is None or not features.dtype.is_integer:
+        input_ids = features["input_ids"]
+    if input_ids.shape.rank != 2 or input_ids.shape[1] is None or not input_ids.dtype.is_integer:
         raise UsageError(
-            f"{model}: input_ids must be integers [batch, length] of a known length, got {features.dtype.name} "
-            f"{features.shape}. Let make_input_fn pad them to sequence_length=N."
+            f"{model}: input_ids must be integers [batch, length] of a known length, got {input_ids.dtype.name} "
+            f"{input_ids.shape}. Let make_input_fn pad them to sequence_length=N."
         )
-    return tf.cast(features, tf.int32)
+    return tf.cast(input_ids, tf.int32)
 
 
 def make_language_spec(
@@ -58,6 +59,7 @@ def make_language_spec(
             "sequences or packed, or with targets=True for padded tokens."
         )
     weights = _weigh_tokens(features, labels)
+    # A label that does not count may be no token id.
     labels = tf.where(weights > 0, tf.cast(labels, tf.int32), 0)
     losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
     loss = compute_weighted_mean(losses, weights, training=mode == ModeKeys.TRAIN)
@@ -69,6 +71,7 @@ def make_language_spec(
         losses: tf.Tensor, is_correct: tf.Tensor, weights: tf.Tensor
     ) -> dict[str, tuple[tf.Tensor, tf.Operation]]:
         mean, update = _v1.metrics.mean(losses, weights=weights)
+        # One update serves the three metrics that follow from the mean.
         return {
             "cross_entropy": (mean, update),
             bits_name: (mean / math.log(2), update),

@@ -95,11 +95,13 @@ def make_train_op(loss: tf.Tensor, params: TrainingParams) -> tf.Operation:
         factor=params.decay_factor,
     )
     optimizer = CrossShardOptimizer(_make_optimizer(params, rate))
+    # The gradient of an embedding is an IndexedSlices, and what follows takes tensors.
     gradients = [(tf.convert_to_tensor(g), v) for g, v in optimizer.compute_gradients(loss) if g is not None]
     if params.gradient_clip is not None:
         gradients = _clip(gradients, params.gradient_clip)
     if params.weight_decay and params.optimizer in ("momentum", "sgd"):
-        # The optimizer sums the gradients of the replicas, so each replica adds its part of the decay.
+        # "adam" and "lars" decay in their own updates. The optimizer sums the gradients of the replicas, so each replica adds its
+        # part of the decay.
         replica_decay = params.weight_decay / num_replicas()
         gradients = [(g + replica_decay * v if has_decay(v) else g, v) for g, v in gradients]
     updates = _v1.get_collection(_v1.GraphKeys.UPDATE_OPS)

@@ -79,12 +79,12 @@ class Lars(tf.compat.v1.train.Optimizer):  # type: ignore[misc]  # TensorFlow is
         self._rate_tensor = tf.convert_to_tensor(self._rate, tf.float32, name="learning_rate")
 
     def _resource_apply_dense(self, grad: tf.Tensor, var: tf.Variable) -> tf.Operation:
-        rate = self._rate_tensor
+        rate, gradient = self._rate_tensor, grad
         if self._has_decay(var):
             weight_norm, gradient_norm = tf.norm(var), tf.norm(grad)
             ratio = self._trust * weight_norm / (gradient_norm + self._decay * weight_norm)
             rate *= tf.where((weight_norm > 0) & (gradient_norm > 0), ratio, 1.0)
-            grad += self._decay * var
+            gradient = grad + self._decay * var
         slot = self.get_slot(var, "momentum")
-        change = slot.assign(self._momentum * slot + rate * grad)
+        change = slot.assign(self._momentum * slot + rate * gradient)
         return var.assign_sub(change).op

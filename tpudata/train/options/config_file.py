@@ -13,6 +13,7 @@ import reprlib
 from collections.abc import Mapping
 from typing import Any
 
+from tpudata.checks import is_integer
 from tpudata.console.flags import end_sentence, height_width
 from tpudata.console.nearest import suggestion
 from tpudata.errors import UsageError
@@ -108,8 +109,7 @@ def check_params(value: object, location: str) -> dict[str, Any]:
 def _check_pad(value: Any, location: str) -> dict[str, int]:
     """Return the number of entries of lists, by name of the feature; raise UsageError if the value is another structure."""
     is_valid = isinstance(value, Mapping) and all(
-        isinstance(name, str) and isinstance(number, int) and not isinstance(number, bool) and number > 0
-        for name, number in value.items()
+        isinstance(name, str) and is_integer(number, least=1) for name, number in value.items()
     )
     if not is_valid:
         raise UsageError(

@@ -36,6 +36,7 @@ def parse_options(argv: Sequence[str], prog: str = "tpudata train") -> TrainOpti
         kinds = {field.name: str(field.type) for field in dataclasses.fields(TrainOptions)}
         file_options = _drop_unused(read_config(flags.config, kinds), flag_options)
     options = {**file_options, **flag_options}
+    # Of these, a flag overrides single entries of the file.
     for name in ("params", "pad"):
         options[name] = {**file_options.get(name, {}), **flag_options.get(name, {})}
     missing = [option.flag for name, option in _OPTIONS.items() if option.is_required and options.get(name) is None]

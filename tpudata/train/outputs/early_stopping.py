@@ -82,7 +82,7 @@ class EarlyStopping:
             "metric": options.early_stop_metric,
             "split": options.eval_split,
             "records": self._records,
-            "evaluations": [{"step": evaluated_step, "value": value} for evaluated_step, value in self.values.items()],
+            "evaluations": [{"step": past_step, "value": past_value} for past_step, past_value in self.values.items()],
         }
         write_json(options.model_dir, STOPPING_NAME, record)
 

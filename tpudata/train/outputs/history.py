@@ -113,8 +113,10 @@ class History:
         batch_size = int(configuration["options"]["batch_size"])
         previous = self.find_previous_section(step)
         if previous is None:
+            # A checkpoint without a history: its training is taken to have had this batch size from the start.
             return Section(step, step * batch_size, batch_size, configuration)
         if not is_same_data(previous.configuration, configuration):
+            # Other records are read from the first on.
             return Section(step, 0, batch_size, configuration)
         is_same_order = _get_seed(previous.configuration) == _get_seed(configuration)
         order_batch_size = previous.order_batch_size if is_same_order else batch_size

@@ -36,6 +36,7 @@ def describe_configuration(options: TrainOptions, dataset: Dataset, params: Mapp
         "fingerprint": manifest.source.fingerprint,
         "records": {name: split.records for name, split in manifest.splits.items()},
     }
+    # Only trainings are compared with earlier ones, see `is_same_data`.
     if options.trains:
         dataset_facts["split_digest"] = _hash_split(manifest, options.train_split)
         dataset_facts["kept_records"] = dataset.kept(options.train_split).records
