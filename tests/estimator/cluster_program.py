@@ -77,6 +77,17 @@ class Steps(v1.train.SessionRunHook):  # type: ignore[misc]
             run_context.request_stop()
 
 
+class Saves(v1.train.CheckpointSaverListener):  # type: ignore[misc]
+    """Records the steps whose checkpoints were saved."""
+
+    def __init__(self) -> None:
+        self.steps: list[int] = []
+
+    def after_save(self, session: Any, global_step_value: int) -> None:
+        del session
+        self.steps.append(global_step_value)
+
+
 def slowed(dataset: Any, seconds: float) -> Any:
     """The dataset, with a pause before each batch."""
 
@@ -107,8 +118,8 @@ def main(options: dict[str, Any]) -> None:
     Args:
         options: model_dir and steps; and any of data (a dataset; random pixels without it), rate, pause (seconds per batch),
             iterations, saves (steps), hook (whether there is one), stop (the step at which the hook of a worker ends training),
-            rows (batches of the chief's data, which end, and of which others have one less), plain (an Estimator), tf_summary,
-            workers_dir (the model_dir of workers), spec (train_and_evaluate).
+            listener (whether there is one of checkpoints), rows (batches of the chief's data, which end, and of which others have
+            one less), plain (an Estimator), tf_summary, workers_dir (the model_dir of workers), spec (train_and_evaluate).
     """
     logging.basicConfig(level=logging.INFO, format="%(message)s", force=True)
     logging.getLogger("tensorflow").setLevel(logging.ERROR)
@@ -162,7 +173,10 @@ def main(options: dict[str, Any]) -> None:
         print("evaluated", result[0] and {name: float(value) for name, value in result[0].items()})
     else:
         first, *others = options["steps"] if isinstance(options["steps"], list) else [options["steps"]]
-        estimator.train(input_fn, hooks=hooks, max_steps=first)
+        listeners = [Saves()] if options.get("listener") else []
+        estimator.train(input_fn, hooks=hooks, max_steps=first, saving_listeners=listeners)
+        for listener in listeners:
+            print("saved", json.dumps(listener.steps))
         for steps in others:
             estimator.train(input_fn, max_steps=steps)
             estimator = make()

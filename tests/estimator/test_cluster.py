@@ -215,6 +215,16 @@ def test_hooks_and_the_end_of_data_stop_all_and_only_the_chief_writes(undisturbe
     assert sum("global_step/sec" in found for _, found in programs.read_events(chiefs)) == 1
 
 
+def test_listeners_of_the_chief_see_the_checkpoint_that_training_resumes_from(
+    clusters: Clusters, tmp_path: Path
+) -> None:
+    options = {"model_dir": str(tmp_path), "listener": True, "saves": 4}
+    chief, worker = clusters.run([CHIEF, WORKER], {**options, "steps": 4}, {**options, "steps": 6})
+    saved_steps = [line for line in chief.stdout.splitlines() if line.startswith("saved")]
+    assert saved_steps == ["saved [0, 4]", "saved [4, 6]"]
+    assert [line for line in worker.stdout.splitlines() if line.startswith("saved")] == ["saved []", "saved []"]
+
+
 def test_an_evaluator_follows_the_training(clusters: Clusters, tmp_path: Path) -> None:
     options = {"model_dir": str(tmp_path), "steps": 10, "pause": 0.15, "saves": 4, "spec": True}
     chief, worker, evaluator = clusters.run([CHIEF, WORKER, EVALUATOR], options)

@@ -174,7 +174,8 @@ class Checkpointing:
         """
         self._cadence.restart(step)
         has_checkpoint = self._saved_step == step
-        calls_listeners_anyway = at_start and bool(self._listeners)
+        # Only the chief has listeners; the others take part in the checkpoint.
+        calls_listeners_anyway = at_start and bool(self._runtime.peers.broadcast_number(int(bool(self._listeners))))
         if not self._writes_itself or (has_checkpoint and not calls_listeners_anyway):
             return False
         with self._session.as_default_graph():
