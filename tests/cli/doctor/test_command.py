@@ -153,8 +153,8 @@ def test_rejects_wrong_flags(flags: list[str], message: str, capsys: pytest.Capt
 
 
 def test_passes_the_tpu_and_the_parameters_to_the_rehearsal() -> None:
-    given = parse_flags(["--data=d", "--model=mnist_cnn", "--tpu=v5e-8", "--batch-size=16", "--param=dropout=0.1"])
-    assert rehearsal_flags(given) == ["--tpu=v5e-8", "--batch-size=16", "--param=dropout=0.1"]
+    passed = ["--train-split=a", "--tpu=v5e-8", "--batch-size=16", "--param=dropout=0.1"]
+    assert rehearsal_flags(parse_flags(["--data=d", "--model=mnist_cnn", *passed])) == passed
 
 
 def test_the_probe_ends_with_the_command(tmp_path: Path) -> None:

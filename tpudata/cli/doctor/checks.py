@@ -134,16 +134,17 @@ def _find_file_problems(dataset: Dataset, shards: Mapping[str, Any], indexes: se
     """
     for split in dataset.manifest.splits.values():
         for shard in split.shards:
-            # A shard in quarantine has the size that it had then.
-            expected_bytes = dataset.quarantine.for_shard(shard).bytes
+            # A shard in quarantine has the size that it had then, and a checksum that is not recorded.
+            quarantined = dataset.quarantine.for_shard(shard)
+            expected_bytes = quarantined.bytes
             stored = shards.get(shard.name)
             if stored is None:
                 if expected_bytes:
                     yield f"{dataset.shard_path(shard)} is missing"
             elif stored.size != expected_bytes:
                 yield f"{stored.path} has {count_text(stored.size)} bytes (expected {count_text(expected_bytes)})"
-            # Only object stores report checksums; that of a shard in quarantine with another size is not recorded.
-            elif expected_bytes == shard.bytes and stored.crc32c not in (None, shard.crc32c):
+            # Only object stores report checksums.
+            elif not quarantined.count and stored.crc32c not in (None, shard.crc32c):
                 yield f"{stored.path} has checksum {stored.crc32c:08x} (expected {shard.crc32c:08x})"
             if index_name(shard.name).rpartition("/")[2] not in indexes:
                 yield f"{dataset.path}/{index_name(shard.name)} is missing"

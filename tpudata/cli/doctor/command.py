@@ -228,6 +228,4 @@ def _rehearse(model: str, data: str, words: Sequence[str]) -> None:
     mode = "train_and_eval" if "validation" in splits else "train"
     with tempfile.TemporaryDirectory() as folder:
         flags = [f"--model={model}", f"--data={data}", f"--model-dir={folder}/model", f"--mode={mode}", "--rehearse"]
-        if "train" not in splits:
-            flags.append(f"--train-split={next(iter(splits))}")
         train([*flags, *words], "tpudata doctor")

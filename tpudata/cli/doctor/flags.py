@@ -124,6 +124,7 @@ def flag_or_config(flags: argparse.Namespace, config: Mapping[str, Any], name: s
 
 def rehearsal_flags(flags: argparse.Namespace) -> list[str]:
     """Return the flags for the rehearsal, which `tpudata train` parses."""
-    flag_values = {name: getattr(flags, name.replace("-", "_")) for name in ("config", "tpu", *REHEARSAL_FLAGS)}
+    names = ("train-split", "config", "tpu", *REHEARSAL_FLAGS)
+    flag_values = {name: getattr(flags, name.replace("-", "_")) for name in names}
     words = [f"--{name}={value}" for name, value in flag_values.items() if value is not None]
     return [*words, *(f"--param={text}" for text in flags.param)]
