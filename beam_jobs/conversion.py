@@ -46,7 +46,7 @@ class Conversion:
         text_bytes: function from a pack to the approximate bytes of each record besides its content, such as names: int64 [n].
         estimate: function from a sample of references to the ratio of their bytes in a shard to those in the input.
         deciding_options: all options that determine the content of the shards, for the manifest: a JSON object.
-        collect_characters: function that makes the step that collects a vocabulary's characters from packs; None without such one.
+        collect_characters: function that makes the step that collects the vocabulary's characters; None without that step.
         omit_duplicates: function that makes the step that omits duplicates, see steps/duplicates/texts.py; None keeps all.
         files: names of the files that the converter keeps next to the shards.
         input_noun: noun for one input, for messages.
