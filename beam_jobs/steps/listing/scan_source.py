@@ -99,7 +99,7 @@ def scan_here(source: ScannedSource) -> Source:
 def _number_parts(begin: bytes, source: ScannedSource, options: ConvertOptions) -> Iterator[list[tuple[int, Any]]]:
     del begin
     with held_request_limits(options.request_limits):
-        yield from batch_growing(enumerate(list_parts(source)), 1)
+        yield from batch_growing(enumerate(list_parts(source)), size=1)
 
 
 class _Scan(LimitedStep):
@@ -116,6 +116,7 @@ class _Scan(LimitedStep):
             yield parts
             yield from side_outputs
             side_outputs.clear()
+        # Those of parts that end after the last batch.
         yield from side_outputs
 
     def _scan_parts(
