@@ -38,7 +38,7 @@ class Roles:
             source: path of the list, for messages.
 
         Raises:
-            SourceError: no column has a usual name, or several have; names all columns.
+            SourceError: no column has a usual name, or several have; the message names all columns.
             UsageError: a column that an option names is missing.
         """
         names = list(columns)
