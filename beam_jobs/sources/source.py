@@ -139,7 +139,7 @@ class PackSource(Source):
 
     @abc.abstractmethod
     def noting(self, note: Note) -> PackSource:
-        """Return the source that notes."""
+        """Return the source that calls `note`, see `Source.noting`."""
 
 
 class Scan(Protocol):
