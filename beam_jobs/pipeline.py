@@ -143,7 +143,7 @@ def _list_units(conversion: Conversion, pipeline: beam.Pipeline) -> _ListedUnits
 def _read_first(conversion: Conversion, packs: PCollection[bytes]) -> _ReadResults:
     """Apply the steps that must end before the plan: the check for repeated keys, the vocabulary, and omission of duplicates."""
     limits, omitted = conversion.options.request_limits, list[PCollection[InputCounts]]()
-    # In a shuffle, records of one key meet in one shard, which finds them.
+    # In a shuffle, records with the same key meet in one shard, which finds them.
     if not (conversion.options.shuffle or conversion.has_unique_keys):
         omitted.append(packs | "CheckDuplicates" >> CheckDuplicates())
     characters = None

@@ -54,7 +54,7 @@ class AnnotatedImages(ScannedSource):
         annotated: digests of the pictures with annotations, ascending; empty before the scan.
         blocks: blocks of all files, if they are scanned in this process.
         ignored_values: names of values of the annotations that are not stored, once they are scanned.
-        note: gets notes about the input.
+        note: called with notes about the input.
     """
 
     options: ConvertOptions
@@ -193,7 +193,7 @@ class AnnotatedImages(ScannedSource):
 
         Args:
             unit: one of `units`.
-            ignored: gets the path of each picture that is skipped: one that no list of a split has, and with
+            ignored: is extended with the path of each picture that is skipped: one that no list of a split has, and with
                 `--unannotated=skip` one without annotation.
             reject: called with the error of an annotation without picture and, unless `--unannotated` is `skip` or `empty`, of a
                 picture without annotation.

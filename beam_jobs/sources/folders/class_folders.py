@@ -179,7 +179,7 @@ class ClassFolders(Source):
 
         Args:
             unit: one of `units`.
-            ignored: gets the path of each file and folder that is skipped by its name.
+            ignored: is extended with the path of each file and folder that is skipped by its name.
             reject: never called: the file was just listed, and its folder is a class.
         """
         del reject

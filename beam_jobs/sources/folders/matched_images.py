@@ -168,7 +168,7 @@ class MatchedImages(ClassifiedSource):
 
         Args:
             unit: one of `units`.
-            ignored: gets the path of each file that is skipped by its name.
+            ignored: is extended with the path of each file that is skipped by its name.
             reject: called with the error of a file whose folder is not a known class, or whose path is rejected.
         """
         # Split and labels are those of the last folder.

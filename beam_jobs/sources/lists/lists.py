@@ -69,7 +69,7 @@ class Lists(ScannedSource):
         classes: mapping from labels to class names.
         schema: schema of all lists, once they are scanned.
         blocks: blocks of all lists, if they were scanned in this process.
-        note: gets labels from which blanks are removed.
+        note: called with labels from which blanks are removed.
         block_bytes: size from which a block ends at the end of a row.
     """
 

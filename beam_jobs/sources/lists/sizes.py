@@ -52,7 +52,7 @@ def attach_sizes(
                     future = pool.submit(_look_up_size, row)
                 elif not pending:
                     # No remote size is awaited, so this row is next.
-                    yield _attach_size(row, None)
+                    yield _attach_size(row, future=None)
                     continue
                 pending.append((row, future))
                 if len(pending) >= concurrency:

@@ -90,7 +90,7 @@ class ParquetImages(Source):
         splits: splits that the names of the files stand for.
         columns: columns of the first file; all files have the same.
         classes: mapping from labels to class names.
-        note: gets columns that are not stored.
+        note: called with columns that are not stored.
     """
 
     options: ConvertOptions

@@ -70,7 +70,7 @@ class Tars(ClassifiedSource):
         classes: mapping from labels to class names.
         has_classes: False if records are unlabelled.
         several_labels: whether samples have lists of labels.
-        note: gets fields of samples that are not stored, and classes in files of text.
+        note: called with fields of samples that are not stored, and classes in files of text.
         path_labels: rule for classes and columns in paths; None without `--label-from`.
         has_captions: whether samples have captions.
         map_dtype: dtype of the label maps of samples; empty if they have none.
@@ -194,7 +194,7 @@ class Tars(ClassifiedSource):
 
         Args:
             unit: one of `units`.
-            ignored: gets the names of members that are not stored.
+            ignored: is extended with the names of members that are not stored.
             reject: called with the error of a member that gets no reference.
         """
         compression = read_compression(unit.path)

@@ -97,7 +97,7 @@ class DocumentColumns:
         Args:
             block: documents of a file.
             reject: called with the error of a document without a valid class or key. If it returns, the document is omitted.
-            note: gets labels from which blanks are removed.
+            note: called with labels from which blanks are removed.
         """
         if not self.are_used:
             return block
@@ -137,7 +137,7 @@ class DocumentColumns:
             data: bytes of the document.
             block: block of the document.
             offset: offset of the document in its file.
-            note: gets labels from which blanks are removed.
+            note: called with labels from which blanks are removed.
         """
         path = block.file.path
         origin = f"{key} in {path}"

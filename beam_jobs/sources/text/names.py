@@ -92,7 +92,7 @@ def list_files(text_range: TextFiles, ignored: list[str]) -> Iterator[TextFile]:
 
     Args:
         text_range: one of `list_ranges`.
-        ignored: gets the path of each file and folder that is skipped by its name.
+        ignored: is extended with the path of each file and folder that is skipped by its name.
     """
     for entry, relative_path in _list_entries(text_range):
         if is_path_left_behind(relative_path):

@@ -62,7 +62,7 @@ class TextSource(PackSource):
         text: form and fields of documents.
         splits: splits that the names of the files stand for.
         columns: rules for classes and keys of documents.
-        note: gets columns that are not stored, and folders that look like classes.
+        note: called with columns that are not stored, and folders that look like classes.
         range_bytes: target size of a part of a file, and of small files that are listed together.
         run_documents: number of documents from which a run ends.
         small_bytes: size of the smallest document that is not spooled.
@@ -143,7 +143,7 @@ class TextSource(PackSource):
 
         Args:
             part: one of `parts()`.
-            ignored: gets the path of each file and folder that is skipped by its name.
+            ignored: is extended with the path of each file and folder that is skipped by its name.
 
         Raises:
             SourceError: the name of a file is ambiguous about splits.

@@ -54,7 +54,7 @@ def enumerate_units(source: Source, ignored: list[str]) -> Iterator[tuple[int, A
 
     Args:
         source: source of a conversion.
-        ignored: gets the path of each file that is ignored because of its name.
+        ignored: is extended with the path of each file that is ignored because of its name.
     """
     yield from enumerate(unit for part in list_parts(source) for unit in list_units(source, part, ignored))
 

@@ -35,7 +35,7 @@ class ScanOutputs(NamedTuple):
     Attributes:
         parts: parts of the scanned source.
         facts: facts about all parts: one element.
-        checked: empty InputCounts: one element, which exists once it is sure that no two rows have one key.
+        checked: empty InputCounts: one element, which exists once all keys are compared, if no two rows have the same.
     """
 
     parts: PCollection[ScannedParts]
@@ -80,7 +80,7 @@ def scan_here(source: ScannedSource) -> Source:
     """Scan a source in this process, and return it with its schema and the parts that were found.
 
     Raises:
-        SourceError: two rows have one key, or the input is invalid.
+        SourceError: two rows have the same key, or the input is invalid.
         UsageError: the options do not fit the input.
     """
     facts, parts, rows = source.no_facts(), list[Any](), list[bytes]()
