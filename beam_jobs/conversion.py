@@ -46,11 +46,11 @@ class Conversion:
         text_bytes: function from a pack to the approximate bytes of each record besides its content, such as names: int64 [n].
         estimate: function from a sample of references to the ratio of their bytes in a shard to those in the input.
         deciding_options: all options that determine the content of the shards, for the manifest: a JSON object.
-        collect_characters: function that makes the step that collects a vocabulary's characters from packs; None without such one.
+        collect_characters: function that makes the step that collects the vocabulary's characters; None without that step.
         omit_duplicates: function that makes the step that omits duplicates, see steps/duplicates/texts.py; None keeps all.
         files: names of the files that the converter keeps next to the shards.
         input_noun: noun for one input, for messages.
-        has_unique_keys: whether the source never lists two inputs with one key.
+        has_unique_keys: whether the source never lists two inputs with the same key.
         stores_keys: whether the dataset stores which inputs it has, which an append needs.
         why_ignored: function that returns why files were ignored, to follow their number; None if by their names.
         remarks: function from the manifest of the complete dataset to lines for the user.
@@ -84,7 +84,7 @@ class Conversion:
         """Return this conversion with a source whose schema is known: scan a ScannedSource in this process.
 
         Raises:
-            SourceError: two rows have one key, or the input is invalid.
+            SourceError: two rows have the same key, or the input is invalid.
             UsageError: the options do not fit the input.
             OutputError: the dataset to append to has other features.
         """

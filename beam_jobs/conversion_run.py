@@ -54,7 +54,7 @@ _COUNTED_UNITS = 1024
 
 
 def plan_conversion(conversion: Conversion, draws_bar: bool = False) -> Plan:
-    """Plan a conversion in this process, without writing; the plan of an append covers only new inputs, if any.
+    """Plan a conversion in this process, without writing; the plan of an append covers only the inputs that the dataset lacks.
 
     Args:
         conversion: the conversion.
@@ -62,10 +62,11 @@ def plan_conversion(conversion: Conversion, draws_bar: bool = False) -> Plan:
 
     Raises:
         BadRecordError: as in a run that does not skip bad records.
-        OutputError: as from `convert`.
+        OutputError: the output has other files, or the dataset there does not fit the conversion.
     """
     options = conversion.options
     contents = _look_at_output(conversion)
+    # Plan an append again as a conversion of its new inputs, which has a base.
     if options.append and conversion.base is None:
         base = _open_base(conversion)
         with tempfile.TemporaryDirectory(prefix="tpudata-known-") as folder:
@@ -107,6 +108,7 @@ def convert(conversion: Conversion, beam_options: PipelineOptions, launch: Launc
         launch.report(f"warning: {problem}")
     conversion = dataclasses.replace(conversion, options=options)
     with held_request_limits(options.request_limits), ship_package(beam_options) as shipped_options:
+        # Only the local runner limits its workers by this number.
         most_parts = _count_most_parts(conversion) if is_local(shipped_options) else None
         with temporary_pipeline(shipped_options, most_parts, launch.runner) as pipeline:
             return _convert(conversion, pipeline, shipped_options, launch)
@@ -122,6 +124,7 @@ def _convert(
     check_unclaimed(options.output, has_ended)
     contents = _look_at_output(conversion)
     if contents is OutputContents.DATASET and options.resume and not options.append:
+        # Raises if the dataset is of another input or other options.
         plan_conversion(conversion, launch.draws_bar)
         remove_dead_claim(options.output, has_ended)
         return None
@@ -144,6 +147,7 @@ def _convert_with_claim(
         # Errors in the input or the options must show before the old dataset is removed.
         plan_conversion(conversion, job.launch.draws_bar)
         if options.resume:
+            # Another run completed the same dataset meanwhile.
             return None
         remove_dataset(options.output)
     remove_listing_rejects(options.output)
@@ -198,13 +202,16 @@ def _look_at_output(conversion: Conversion) -> OutputContents:
 
 
 def _check_output(conversion: Conversion, contents: OutputContents, plan: Plan) -> None:
-    """Raise OutputError if the output has files that a run would not overwrite, or with --resume another dataset."""
+    """Raise OutputError if the output has files that a run would not overwrite.
+
+    With --resume, raise it for a complete dataset that is another one, or that lacks a requested index for DALI.
+    """
     options, base = conversion.options, conversion.base
-    shard_names = plan.shard_names() if base is None else base.list_shard_names(plan)
     if contents is OutputContents.DATASET and options.resume:
         reject_another_dataset(options.output, conversion.deciding_options, plan.fingerprint, can_append=True)
         check_has_dali_index(options)
         return
+    shard_names = plan.shard_names() if base is None else base.list_shard_names(plan)
     if contents is OutputContents.DATASET and options.overwrite:
         shard_names |= open_dataset(options.output).manifest.shard_names()
         reject_foreign_metadata(

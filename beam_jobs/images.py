@@ -90,11 +90,12 @@ def prepare(flags: argparse.Namespace, beam_options: PipelineOptions) -> Iterato
         conversion = image_conversion(options, source_options, read_options(ImageOptions, flags))
         check_source = functools.partial(check_reader, flags.reader, where=flags.input)
         check_source(conversion.source)
+        # Checked again after a scan, which may find several labels.
         yield dataclasses.replace(conversion, check_source=check_source)
 
 
 def _resolve_annotations(options: SourceOptions, beam_options: PipelineOptions) -> SourceOptions:
-    """Make the paths of annotations, masks and targets absolute; UsageError if a path is not valid on the workers."""
+    """Make the paths of annotations, masks and targets absolute; raise UsageError if a path is not valid on the workers."""
     absolute: dict[str, Any] = {}
     for name in ("annotations", "masks", "targets"):
         path = getattr(options, name)

@@ -143,6 +143,7 @@ def _list_units(conversion: Conversion, pipeline: beam.Pipeline) -> _ListedUnits
 def _read_first(conversion: Conversion, packs: PCollection[bytes]) -> _ReadResults:
     """Apply the steps that must end before the plan: the check for repeated keys, the vocabulary, and omission of duplicates."""
     limits, omitted = conversion.options.request_limits, list[PCollection[InputCounts]]()
+    # In a shuffle, records with the same key meet in one shard, which finds them.
     if not (conversion.options.shuffle or conversion.has_unique_keys):
         omitted.append(packs | "CheckDuplicates" >> CheckDuplicates())
     characters = None
@@ -194,7 +195,7 @@ def _record_overhead(source: Source, conversion: Conversion) -> int:
 
 
 def _make_context(source: Source, base: Base | None) -> ShardContext:
-    """Return the context of shards for a scanned source; without its classes, those of the dataset to append to."""
+    """Return the context of shards for a scanned source; a source without classes takes those of the dataset to append to."""
     labels = source.labels
     if labels is None:
         labels = Labels(()) if base is None else base.extend_labels(Labels(()), source.integer_labels)

@@ -104,6 +104,7 @@ def prepare(flags: argparse.Namespace, beam_options: PipelineOptions) -> Iterato
         labels = read_options(TextLabelOptions, flags, are_from_source=source_options.source is not None)
         text = read_options(TextOptions, flags, tokenizer=tokenizer.spec, labels=labels)
         text = _add_template(text, tokenizer.chat_template)
+        # The plan of a dry run is made on this machine, so any path is valid.
         if not dry_run:
             text = _resolve_targets(_resolve_tokenizer(text, beam_options), beam_options)
         yield text_conversion(options, text, source_options)
@@ -155,6 +156,7 @@ def text_conversion(
         if source_options.source is None
         else SourceDocuments.find(options, text, source_options)
     )
+    # The source of a package decides whether documents have classes.
     text = _reuse_vocabulary(options, source.text)
     spec = text.tokenizer
     collects_characters = spec is not None and spec.collects_characters

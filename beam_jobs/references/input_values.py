@@ -23,7 +23,7 @@ def convert_value(feature: Feature, value: Any) -> Any:
         value: its value, see beam_jobs.feature_values.values; None if the input lacks it.
 
     Raises:
-        ValueError: the value does not fit the feature; names the column, what was got, and what is expected.
+        ValueError: the value does not fit the feature; the message names the column, what was got, and what is expected.
     """
     value_type = type(value)
     # Most values are scalars of exactly these types; without numpy they take a tenth of the time.
@@ -90,6 +90,7 @@ def count_bytes(value: Any) -> int:
 
 def _describe_problem(feature: Feature, value: Any, error: Exception) -> str:
     """Return why a value does not fit its feature."""
+    # Errors of images, label maps and raw bytes name the feature and say what is expected.
     if feature.is_one_value and value is not None:
         return str(error)
     got = "no value" if value is None else reprlib.repr(value)

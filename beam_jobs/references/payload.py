@@ -43,7 +43,7 @@ class Payload:
 
     @property
     def may_repeat(self) -> bool:
-        """Whether a key may occur several times, because all records of one key are equal."""
+        """Whether a key may occur several times, because all records with that key are equal."""
         return False
 
     def entry_texts(self, crc32: int | None, features: Mapping[str, Any]) -> tuple[str, str]:

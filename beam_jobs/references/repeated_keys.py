@@ -16,7 +16,7 @@ KeyRows: TypeAlias = npt.NDArray[np.void]
 
 
 class Repeat(NamedTuple):
-    """Two rows with one key. As tuples, repeats are in the order of their later rows.
+    """Two rows with the same key. As tuples, repeats are in the order of their later rows.
 
     Attributes:
         list_index, line: the list of the later row, by index, and the row's line.
@@ -70,7 +70,7 @@ def find_first_repeat(parts: Iterable[bytes]) -> Repeat | None:
     rows = np.frombuffer(row_bytes, _ROW)
     rows = rows[np.lexsort([rows[name] for name in ("line", "list", "low", "high")])]
     repeats_previous = (rows["high"][1:] == rows["high"][:-1]) & (rows["low"][1:] == rows["low"][:-1])
-    # Of three rows with one key, only the second counts: the third comes later.
+    # Of three rows with the same key, only the second counts: the third comes later.
     seconds = np.flatnonzero(repeats_previous & ~np.concatenate([[False], repeats_previous[:-1]])) + 1
     if not len(seconds):
         return None

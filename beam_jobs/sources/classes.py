@@ -72,8 +72,8 @@ class Classes:
 
         Args:
             options: options of the input.
-            integers: as the attribute.
-            rejects_numbers: as the attribute; ignored with a file.
+            integers: see the attribute.
+            rejects_numbers: see the attribute; ignored with a file.
 
         Raises:
             SourceError: as `read_labels`.

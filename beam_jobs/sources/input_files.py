@@ -55,6 +55,7 @@ class InputFiles:
             prefix = f"{folder.rstrip('/')}/"
             if path.startswith(prefix):
                 return path.removeprefix(prefix)
+        # The input is the file itself.
         return path.rpartition("/")[2]
 
     def _list_folder(self) -> Iterator[tuple[str, str]]:

@@ -68,7 +68,7 @@ def find_form_of_file(path: str) -> str:
     """Return the form of a file by its first bytes: `LIST` for any text.
 
     Raises:
-        SourceError: the file is empty, or of no form that is read; names what it is.
+        SourceError: the file is empty, or of no form that is read; the message says what it is.
     """
     head = read_head(path, BLOCK)
     form = ARRAYS if is_array_file(path, head) else _find_form_of_head(head)

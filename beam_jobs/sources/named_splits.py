@@ -223,6 +223,7 @@ class NamedSplits:
         if not self.are_all:
             if self.are_splits and not split:
                 raise self._make_contradiction_error(name, "does not look like a split, as the names")
+            # The splits in `self.splits` did not count among the first names, so they do not count here.
             if not self.are_splits and split and split not in self.splits:
                 raise self._make_contradiction_error(name, "looks like a split, unlike the names")
         return split if self.are_splits else ""

@@ -59,7 +59,7 @@ def open_source(options: ConvertOptions, source_options: SourceOptions | None = 
         source_options: options of reading the input; None for the defaults.
 
     Raises:
-        SourceError: the path does not exist, or has nothing of a supported form; names the content.
+        SourceError: the path does not exist, or has nothing of a supported form; the message names the content.
         CorruptionError: a file that decides the form is damaged.
         UsageError: the options do not fit the input.
     """
@@ -91,6 +91,7 @@ def open_source(options: ConvertOptions, source_options: SourceOptions | None = 
 def _open_named(options: ConvertOptions, source_options: SourceOptions, name: str) -> Source:
     """Open the source that --source names; raise UsageError if a flag does not fit it."""
     if name in SOURCES:
+        # Lists and Parquet files have all columns, JSON in tars has extra ones.
         if name not in ("list", "parquet"):
             source_options.reject_list_flags(f"--source is {name}", has_columns=name == "tar")
         if source_options.unlabelled and name in ("folders", "imagenet"):
@@ -126,6 +127,7 @@ def _open_folder(options: ConvertOptions, source_options: SourceOptions) -> Sour
     imagenet = ImageNet.find(options, source_options) if source_options.folders_are_classes else None
     if imagenet is not None:
         return imagenet
+    # No other files have such names, so anything may lie next to them.
     idx_paths = [entry.path for entry in files if is_idx_name(entry.name)]
     if idx_paths:
         return IdxPairs.find(options, source_options, idx_paths)
@@ -209,7 +211,7 @@ def _find_form(pattern: str) -> str:
             f"{pattern} matches no file. A folder's files are matched by FOLDER/*, all below it by FOLDER/**."
         )
     if IMAGE in paths:
-        # A file of these forms among images is a bad record.
+        # A file of these forms among images is a bad record. Tars, lists and IDX files may be meant instead of the images.
         for form in (UNSUPPORTED, ZIP, PARQUET, ARRAYS):
             paths.pop(form, None)
     if len(paths) > 1:
@@ -235,6 +237,7 @@ def _open_files(options: ConvertOptions, source_options: SourceOptions, path: st
     files = InputFiles(options.input)
     if form == LIST:
         return Lists.find(options, source_options, files)
+    # Hugging Face's repositories have a README.md next to such files and zips.
     if form == PARQUET:
         return ParquetImages.find(options, source_options, InputFiles(options.input, skips_markdown=True))
     source_options.reject_list_flags(f"{path} is {form}", has_columns=form == TAR)

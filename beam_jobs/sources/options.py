@@ -220,8 +220,10 @@ class SourceOptions:
                     f"--annotations and {_name_flag(name)}: the annotations say how pictures are labelled. Omit the latter."
                 )
         for column, column_kind in self.column_kinds.items():
+            # A list has no substitute: a missing one is stored as an empty one.
             is_list = column_kind.kind in _LIST_TYPES
-            if (is_list and column_kind.missing is not None) or not (is_list or column_kind.kind in COLUMN_TYPES):
+            is_allowed = column_kind.missing is None if is_list else column_kind.kind in COLUMN_TYPES
+            if not is_allowed:
                 raise UsageError(
                     f"--column-types: {column} is {str(column_kind)!r}; allowed are {', '.join(COLUMN_TYPES)}, as in age=int"
                 )
@@ -264,6 +266,7 @@ class SourceOptions:
             has_columns: whether the input has extra columns, as lists do.
         """
         names = ["path_column", "label_column", "split_column", "label_separator", "column_types", "raw_tsv"]
+        # Named groups of --label-from are columns, too.
         if has_columns or self.label_from is not None:
             names.remove("column_types")
         for name in names:

@@ -143,6 +143,7 @@ def _find_class_group(pattern: re.Pattern[str]) -> int:
 def _open_classes(options: SourceOptions, labels: set[str]) -> Classes:
     """Return the mapping to class names, given the labels in the first paths: whole numbers are labels themselves, as in lists."""
     integers = are_integer_labels(labels, options.label_type)
+    # Numbers among the first labels are names, unless all labels are whole numbers from 0.
     rejects_numbers = options.label_type is None and not any(map(is_number_label, labels))
     return Classes.open(options, integers=integers, rejects_numbers=rejects_numbers)
 
@@ -162,6 +163,7 @@ def _find_problem(text: str, kind: ColumnKind) -> str:
     if kind.kind == INT:
         fits = _DECLARED_INT.fullmatch(text) is not None and _fits(text)
         return "" if fits else f"is not a whole number: {text!r}"
+    # A missing fraction is stored as NaN.
     if not text:
         return ""
     number = parse_float(text)

@@ -87,7 +87,7 @@ class Source(abc.ABC):
         """Return the source that calls `note` about surprising inputs in `units` and `references`; itself if it has no notes.
 
         Args:
-            note: function that gets the notes, see `beam_jobs.references.notes`.
+            note: function that is called with each note, see `beam_jobs.references.notes`.
         """
         del note
         return self
@@ -105,7 +105,7 @@ class Source(abc.ABC):
 
         Args:
             part: one of `parts()`.
-            ignored: gets the path of each file that this method skips by its name.
+            ignored: is extended with the path of each file that this method skips by its name.
         """
 
     @abc.abstractmethod
@@ -114,7 +114,7 @@ class Source(abc.ABC):
 
         Args:
             unit: one of `units`.
-            ignored: gets the path of each file that this method skips by its name.
+            ignored: is extended with the path of each file that this method skips by its name.
             reject: called with the error of a record that gets no reference (a listed file that is missing, an unknown label, an
                 image without its label). It may raise; if it returns, the listing goes on without the record.
         """
@@ -139,7 +139,7 @@ class PackSource(Source):
 
     @abc.abstractmethod
     def noting(self, note: Note) -> PackSource:
-        """Return the source that notes."""
+        """Return the source that calls `note`, see `Source.noting`."""
 
 
 class Scan(Protocol):
@@ -192,7 +192,7 @@ class ScannedSource(Source):
 
     @abc.abstractmethod
     def describe_repeat(self, repeat: Repeat, facts: Any) -> SourceError:
-        """Return the error of two rows that have one key."""
+        """Return the error of two rows that have the same key."""
 
 
 def sum_blocks_before(files: Mapping[int, tuple[str, int]]) -> dict[int, int]:

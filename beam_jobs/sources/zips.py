@@ -101,10 +101,18 @@ class Zips(ClassifiedSource):
         path_labels = PathLabels.find(source_options, _list_member_paths(files))
         if path_labels is not None:
             labelled = path_labels.has_classes
-            return cls(options, files, splits, path_labels.classes, labelled, path_labels, folder_classes=False)
+            return cls(
+                options,
+                files,
+                splits,
+                path_labels.classes,
+                has_classes=labelled,
+                path_labels=path_labels,
+                folder_classes=False,
+            )
         classes = Classes.open(source_options, integers=source_options.label_type == INT)
         labelled = not source_options.unlabelled
-        return cls(options, files, splits, classes, labelled, folder_classes=labelled)
+        return cls(options, files, splits, classes, has_classes=labelled, folder_classes=labelled)
 
     @property
     def features(self) -> tuple[Feature, ...]:
@@ -169,6 +177,7 @@ class Zips(ClassifiedSource):
             folder_class, split = class_and_split(folders, f"{unit.path}: member {member.filename}")
             labels = (self.classes.resolve(folder_class, origin),)
         elif folders:
+            # If no folder is a class, the outermost may be a split.
             split = folder_split(folders[0])
         if split:
             reject_split_flag(self.options, f"{unit.path} has split folders already ({split})")
@@ -196,7 +205,8 @@ def _list_member_paths(files: InputFiles) -> Iterator[str]:
         with open_zip(path) as (_, archive):
             for member in archive.infolist():
                 name = resolve_member_path(member.filename)
-                if name is not None and not member.filename.endswith("/") and not is_path_left_behind(member.filename):
+                is_folder = member.filename.endswith("/")
+                if name is not None and not is_folder and not is_path_left_behind(member.filename):
                     yield name
 
 

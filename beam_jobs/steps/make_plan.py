@@ -111,6 +111,7 @@ def plan_tally(
         UsageError: the requested number of shards cannot be made.
     """
     del begin
+    # An append may have nothing to add.
     if base is None and not tally.splits and list_listing_rejects(options.output):
         raise SourceError(
             f"{options.input}: all that is in it was rejected. It is listed in {options.output}/{REJECTS_FOLDER}/. Fix it, and run"
@@ -146,6 +147,7 @@ def _make_plan(
         plan = plan_append(tally, ratios, options, overhead)
     else:
         plan = make_plan(tally, ratios, options, overhead, inputs.duplicates)
+        # An append has the classes of its dataset.
         if facts.needs_classes and not facts.classes and not any(inputs.classes.values()):
             raise SourceError(
                 f"{options.input}: no record has a class, and its source `has_classes` (expected one at least). Check the input, or"

@@ -42,6 +42,7 @@ class CollectCharacters(beam.PTransform):  # type: ignore[misc]
 def _collect_characters(pack: bytes, options: TextOptions) -> str:
     characters = CharacterSet()
     for texts in readable_texts(read_packs([Pack.from_bytes(pack)]), options):
+        # None for a document that cannot be read.
         for text in texts or ():
             characters.add(text)
     return characters.characters

@@ -178,7 +178,7 @@ class WriteMetadata(LimitedStep):
             drop_claim(self._options.output, self._claim)
 
     def _write_files(self, files: Mapping[str, bytes]) -> list[WrittenFile]:
-        """Write files by name into the output."""
+        """Write files, given by name, into the output; return them as written."""
         storage = storage_for(self._options.output)
         for name, data in files.items():
             with storage.create(storage.join(self._options.output, name)) as file:
@@ -188,6 +188,7 @@ class WriteMetadata(LimitedStep):
     def _reject_another_append(self, before: Manifest, after: Manifest) -> None:
         """Raise OutputError if the manifest in the folder is neither `before`, nor `after`, which a retry finds."""
         stored = open_dataset(self._options.output).manifest
+        # `write_metadata` sets these two fields.
         if dataclasses.replace(stored, labels_crc32c=before.labels_crc32c, tfds=before.tfds) not in (before, after):
             raise OutputError(
                 f"--append: another job has changed {self._options.output} since this one began, and may have written shards of the"

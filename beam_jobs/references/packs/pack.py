@@ -41,6 +41,7 @@ def pack_references(references: Iterable[Reference], order: RecordOrder, unit: i
     while batch := list(itertools.islice(remaining, PACK_REFERENCES)):
         pack = Pack.of(batch, np.zeros(len(batch), np.uint64))
         digests = pack.keys.digests()
+        # Positions come from the low halves of the digests; the high halves decide the splits.
         yield dataclasses.replace(pack, positions=order.positions(digests[:, 1], unit, start)), digests
         start += len(batch)
 
@@ -123,6 +124,7 @@ class Pack(PackColumns):
         """Return a pack of these columns, see `Pack`; positions are 0. Columns need not be shortened yet."""
         stored_offsets = offsets[:1] if (offsets == offsets[0]).all() else offsets
         other_columns: dict[str, Any] = {name: collapse(column) for name, column in others.items()}
+        # Without numbers, the heads are the keys. Keys with numbers are places in a file, and do not end its path.
         root = _find_root(paths, keys.heads) if keys.numbers is None and len(paths) == len(keys) else ""
         return cls(
             positions=np.zeros(len(keys), np.uint64),
@@ -283,6 +285,7 @@ class Pack(PackColumns):
 
 def _find_root(paths: Sequence[str], keys: Sequence[str]) -> str:
     """Return the text that, with the key after it, is the path of every reference; empty if there is no such text."""
+    # Unchanged if the path does not end with the key.
     root = paths[0].removesuffix(keys[0])
     is_shared = root not in ("", paths[0]) and all(path == root + key for path, key in zip(paths, keys, strict=True))
     return root if is_shared else ""

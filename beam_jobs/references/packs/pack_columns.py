@@ -52,6 +52,7 @@ class PackColumns:
         varies = any(len(column) > 1 for column in itertools.chain(fields.values(), self.features.values()))
         # Constant columns need no indices.
         indices = rows.tolist() if varies else []
+        # Features mostly vary from row to row, so their columns are not compared again.
         return {name: collapse(take_values(column, indices)) for name, column in fields.items()} | {
             "features": {name: take_values(column, indices) for name, column in self.features.items()}
         }

@@ -270,6 +270,7 @@ def _plan_pieces(packs: Sequence[Pack], piece_sizes: PieceSizes) -> tuple[list[_
 def _number_files(pack: Pack, paths: dict[str, int]) -> npt.NDArray[np.int32]:
     """Return the index in `paths` of the file that has each input's bytes, [n]; add new files to `paths`."""
     count, spools, originals = len(pack.keys), pack.spools, pack.list_paths()
+    # One file has the bytes of all inputs.
     if len(spools) == 1 and (spools[0] or len(originals) == 1):
         path = spools[0] or originals[0]
         return np.full(count, paths.setdefault(path, len(paths)), np.int32)

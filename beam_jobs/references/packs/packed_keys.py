@@ -42,10 +42,10 @@ class PackedKeys:
         try:
             numbers = list(map(int, tails))
         except ValueError:
-            return cls(list(keys), None)
+            return cls(list(keys), numbers=None)
         # int accepts more than str writes: " 7", "007", "1_000".
         if list(map(str, numbers)) != tails or max(map(len, tails)) > _MOST_DIGITS:
-            return cls(list(keys), None)
+            return cls(list(keys), numbers=None)
         # Equal heads share one string.
         shared: dict[str, str] = {}
         heads = [key[: len(key) - len(tail)] for key, tail in zip(keys, tails, strict=True)]
@@ -56,7 +56,7 @@ class PackedKeys:
         """Return the concatenated keys of all parts."""
         numbers = [part.numbers for part in parts if part.numbers is not None]
         if len(numbers) < len(parts):
-            return cls(list(itertools.chain.from_iterable(parts)), None)
+            return cls(list(itertools.chain.from_iterable(parts)), numbers=None)
         return cls(join_columns([part.heads for part in parts], list(map(len, parts))), np.concatenate(numbers))
 
     def digests(self) -> Digests:
@@ -75,7 +75,7 @@ class PackedKeys:
     def take(self, rows: npt.NDArray[np.intp]) -> PackedKeys:
         """Return the keys of these rows, in the order of `rows`."""
         if self.numbers is None:
-            return PackedKeys([self.heads[row] for row in rows.tolist()], None)
+            return PackedKeys([self.heads[row] for row in rows.tolist()], numbers=None)
         heads = self.heads if len(self.heads) == 1 else collapse([self.heads[row] for row in rows.tolist()])
         return PackedKeys(heads, self.numbers[rows])
 

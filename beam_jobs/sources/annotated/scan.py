@@ -120,7 +120,7 @@ class AnnotationScan:
         return len(self._keys)
 
     def take_rows(self) -> KeyRows:
-        """Return the keys of the pictures since the last call, each with its index in the file as its line."""
+        """Return the keys of the pictures since the last call, each with its index in the file as its line; add them to `facts`."""
         lines = range(self._pictures_read - len(self._keys), self._pictures_read)
         rows = make_key_rows(self._keys, lines, self._file_index)
         self.facts.add_annotated(self._keys)

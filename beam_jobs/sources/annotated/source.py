@@ -54,7 +54,7 @@ class AnnotatedImages(ScannedSource):
         annotated: digests of the pictures with annotations, ascending; empty before the scan.
         blocks: blocks of all files, if they are scanned in this process.
         ignored_values: names of values of the annotations that are not stored, once they are scanned.
-        note: gets notes about the input.
+        note: called with notes about the input.
     """
 
     options: ConvertOptions
@@ -100,6 +100,7 @@ class AnnotatedImages(ScannedSource):
         else:
             assert source_options.annotations is not None
             form = find_form(source_options.annotations)
+            # Label maps and second pictures come without lists of splits.
             if splits := form.split_lists.splits:
                 reject_split_flag(
                     options,
@@ -146,7 +147,8 @@ class AnnotatedImages(ScannedSource):
             SourceError: there are no annotations.
             MissingExtraError: the package that draws polygons is not installed.
         """
-        if not len(annotated := facts.sort_digests()):
+        annotated = facts.sort_digests()
+        if not len(annotated):
             example = f", which has no {facts.missing!r}" if facts.missing else ""
             raise SourceError(
                 f"{self._annotations_path}: no annotation of a picture in {self.options.input}{example}. Check that both are of the"
@@ -191,7 +193,7 @@ class AnnotatedImages(ScannedSource):
 
         Args:
             unit: one of `units`.
-            ignored: gets the path of each picture that is skipped: one that no list of a split has, and with
+            ignored: is extended with the path of each picture that is skipped: one that no list of a split has, and with
                 `--unannotated=skip` one without annotation.
             reject: called with the error of an annotation without picture and, unless `--unannotated` is `skip` or `empty`, of a
                 picture without annotation.
@@ -210,7 +212,7 @@ class AnnotatedImages(ScannedSource):
                 yield self._make_annotated_reference(picture_or_error.picture, picture_or_error.annotation)
 
     def _list_unannotated(self, files: Range, ignored: list[str], reject: Reject) -> Iterator[Reference]:
-        """Yield references to the pictures of a range without annotation; skip or reject them if `--unannotated` says so."""
+        """Yield references to the pictures of a range without annotation, or skip or reject them, see `references`."""
         for picture in self._find_unannotated(files):
             path, rule = self._join_path(picture), self.source_options.unannotated or FAIL_UNANNOTATED
             if rule == SKIP_UNANNOTATED or self.form.split_lists.find_split(picture.key) is None:
@@ -225,14 +227,18 @@ class AnnotatedImages(ScannedSource):
         pictures = list_pictures(files, self._omitted)
         while batch := list(itertools.islice(pictures, _LOOKUP_BATCH)):
             digests = key_digests([picture.key for picture in batch])[:, 0]
+            # A digest above all others is compared with the last one, from which it differs.
             nearest_rows = np.minimum(np.searchsorted(self.annotated, digests), len(self.annotated) - 1)
             yield from (batch[row] for row in np.flatnonzero(self.annotated[nearest_rows] != digests).tolist())
 
     def _make_annotated_reference(self, picture: Picture, annotation: ImageAnnotation) -> Reference:
         """Return the reference to a picture with its annotation; UsageError if --split is passed and its folder is a split."""
         split = self.form.split_lists.find_split(picture.key) or ""
-        if not split and (split := _find_folder_split(picture.key.split("/")[:-1])):
-            reject_split_flag(self.options, f"{self.options.input} has split folders already ({split})")
+        if not split:
+            split = _find_folder_split(picture.key.split("/")[:-1])
+            # `find` rejects --split for listed splits.
+            if split:
+                reject_split_flag(self.options, f"{self.options.input} has split folders already ({split})")
         return make_reference(
             self.options,
             picture.key,
@@ -272,6 +278,7 @@ class AnnotatedImages(ScannedSource):
     def _find_key(self, path: str, repeat: Repeat) -> str:
         """Return the key of the later of two annotations by reading its file again; an empty string if the file has changed."""
         find = load_index(self.options.input, self._omitted, self.run).find
+        # Counted as by `AnnotationScan`: annotations with exactly one picture.
         index = 0
         for annotation in self.form.read(path, ListedNames()):
             if isinstance(annotation, BadRecordError) or len(pictures := find(annotation.picture)) != 1:
@@ -284,4 +291,5 @@ class AnnotatedImages(ScannedSource):
 
 def _find_folder_split(folders: Sequence[str]) -> str:
     """Return the split that the outermost folder, or the one below `images`, is named after; an empty string if it is none."""
-    return next(filter(None, map(folder_split, folders[1:2] if folders[:1] == ["images"] else folders[:1])), "")
+    split_folders = folders[1:2] if folders[:1] == ["images"] else folders[:1]
+    return folder_split(split_folders[0]) if split_folders else ""

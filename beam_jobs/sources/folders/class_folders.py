@@ -129,6 +129,7 @@ class ClassFolders(Source):
             return cls(options, tops, classes.labels, classes)
         largest = max(folders, key=lambda entry: int(entry.name))
         numbers = {entry.name for entry in folders}
+        # The classes between those of an append may be in the dataset.
         if not options.append:
             check_classes(int(largest.name), len(numbers), largest.path)
         return cls(options, tops, make_integer_labels(numbers), classes)
@@ -168,7 +169,7 @@ class ClassFolders(Source):
                 yield ClassFolder(entry.path, f"{top.key}{entry.name}", top.split, class_name)
 
     def units(self, part: ClassFolder, ignored: list[str]) -> Iterator[ClassFiles]:
-        """Yield ranges of the files of a class folder and of the folders in it."""
+        """Yield ranges of the files of a class folder and of the folders in it; nothing is ignored here."""
         del ignored
         for files in folder_ranges(part.path, deep=True):
             yield ClassFiles(part, files)
@@ -178,7 +179,7 @@ class ClassFolders(Source):
 
         Args:
             unit: one of `units`.
-            ignored: gets the path of each file and folder that is skipped by its name.
+            ignored: is extended with the path of each file and folder that is skipped by its name.
             reject: never called: the file was just listed, and its folder is a class.
         """
         del reject

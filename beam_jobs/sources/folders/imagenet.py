@@ -147,7 +147,7 @@ class ImageNet(Source):
         return self.tars_and_folders
 
     def units(self, part: ImageNetUnit, ignored: list[str]) -> Iterator[ImageNetUnit]:
-        """Yield a tar, or ranges of a folder."""
+        """Yield a tar, or ranges of a folder; nothing is ignored here."""
         del ignored
         if part.is_tar:
             yield part

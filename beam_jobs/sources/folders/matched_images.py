@@ -104,10 +104,18 @@ class MatchedImages(ClassifiedSource):
         if path_labels is None:
             labelled = not source_options.unlabelled
             classes = Classes.open(source_options, integers=source_options.label_type == INT)
-            source = cls(options, fixed, parts, classes, labelled, folder_classes=labelled)
+            source = cls(options, fixed, parts, classes, has_classes=labelled, folder_classes=labelled)
         else:
             labelled = path_labels.has_classes
-            source = cls(options, fixed, parts, path_labels.classes, labelled, path_labels, folder_classes=False)
+            source = cls(
+                options,
+                fixed,
+                parts,
+                path_labels.classes,
+                has_classes=labelled,
+                path_labels=path_labels,
+                folder_classes=False,
+            )
         if options.split:
             # The first files fail early; all others are checked when they are listed.
             first_matches = itertools.islice(expand_below(fixed, parts), _MOST_MATCHES)
@@ -148,7 +156,7 @@ class MatchedImages(ClassifiedSource):
                 yield MatchedFolder(entry.path, f"{folder_key}/")
 
     def units(self, part: MatchedFolder, ignored: list[str]) -> Iterator[MatchedFiles]:
-        """Yield ranges of the files of a folder."""
+        """Yield ranges of the files of a folder; nothing is ignored here."""
         del ignored
         for files in folder_ranges(part.path, deep=part.deep):
             yield MatchedFiles(part, files)
@@ -160,7 +168,7 @@ class MatchedImages(ClassifiedSource):
 
         Args:
             unit: one of `units`.
-            ignored: gets the path of each file that is skipped by its name.
+            ignored: is extended with the path of each file that is skipped by its name.
             reject: called with the error of a file whose folder is not a known class, or whose path is rejected.
         """
         # Split and labels are those of the last folder.
@@ -174,10 +182,12 @@ class MatchedImages(ClassifiedSource):
             if folder != last_folder:
                 self._reject_splits([key])
                 if self.folder_classes:
+                    # A file in no matched folder lies in the pattern's fixed one.
                     folders = key.split("/")[:-1] or [self.fixed.rpartition("/")[2]]
                     try:
                         labels = (self.classes.resolve(class_and_split(folders, entry.path)[0], entry.path),)
                     except BadRecordError as error:
+                        # `last_folder` stays, so the other files of this folder are rejected, too.
                         reject(add_key(error, key))
                         continue
                 last_folder, split = folder, self._find_split(key)

@@ -87,7 +87,7 @@ class IdxPairs(ClassifiedSource):
         classes: names of the labels, which are whole numbers.
         has_classes: False if records are unlabelled.
         named_splits: splits in the names of the files.
-        note: gets the name of each set.
+        note: called with the name of each set.
     """
 
     options: ConvertOptions

@@ -127,7 +127,7 @@ def open_npz_file(path: str) -> list[NpzSet]:
     """Return the sets of images of an archive, sorted by the words that tell their arrays apart.
 
     Raises:
-        SourceError: the archive has no images, or images without labels of the same number; names its arrays.
+        SourceError: the archive has no images, or images without labels of the same number; the message names its arrays.
         CorruptionError: the archive is truncated or damaged.
     """
     file_name = path.rpartition("/")[2]
@@ -200,6 +200,7 @@ def _list_arrays(path: str) -> list[_Array]:
                 raise CorruptionError(path, offset, f"{member.filename} is not an array: {error}") from None
             header, is_stored = start.tell(), member.compress_type == zipfile.ZIP_STORED
             size = header + math.prod(shape) * dtype.itemsize
+            # Objects are pickled, in any number of bytes.
             if size != member.file_size and not dtype.hasobject:
                 raise CorruptionError(
                     path, offset, f"{member.filename} has {member.file_size:,} bytes (expected {size:,} by its header)"

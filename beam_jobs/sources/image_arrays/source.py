@@ -107,6 +107,7 @@ class ImageArrays(ClassifiedSource):
                 f"{options.input} has no file of arrays with images, only files about them. Add one, or pass another --input."
             )
         sets = [image_set for path in sorted(files) for image_set in _open_sets(path)]
+        # --split divides sets of a single split, but would mix those of several.
         splits = sorted({image_set.split for image_set in sets if image_set.split})
         if len(splits) > 1:
             reject_split_flag(options, f"{options.input} has splits already ({', '.join(splits)})")
@@ -121,10 +122,10 @@ class ImageArrays(ClassifiedSource):
             options,
             tuple(sets),
             _open_classes(source_options, sets) if has_classes else Classes(),
-            features,
-            has_classes,
-            several_labels and has_classes,
-            frozenset() if options.split else frozenset(splits),
+            features=features,
+            has_classes=has_classes,
+            several_labels=several_labels and has_classes,
+            named_splits=frozenset() if options.split else frozenset(splits),
         )
 
     def parts(self) -> Sequence[ImageSet]:
@@ -132,7 +133,7 @@ class ImageArrays(ClassifiedSource):
         return self.sets
 
     def units(self, part: ImageSet, ignored: list[str]) -> Sequence[ImageSet]:
-        """Return the set, which is its only unit."""
+        """Return the set, which is its only unit; nothing is ignored here."""
         del ignored
         return (part,)
 
@@ -195,6 +196,7 @@ def _open_classes(options: SourceOptions, sets: Sequence[ImageSet]) -> Classes:
                 f"{' and '.join(paths_by_names.values())}: different names of classes. Convert the folders apart,"
                 " or pass --labels FILE."
             )
-        for names, path in paths_by_names.items():
+        if paths_by_names:
+            ((names, path),) = paths_by_names.items()
             return Classes(Labels(names), path, integers=True, comes_from_metadata=True)
     return Classes.open(options, integers=True)

@@ -154,6 +154,7 @@ class _ReferenceCheck:
             raise UsageError(
                 f"{self._method_name}: {reference.key!r} has the feature {undeclared!r}, which the source's `features` lack. {_FIX}"
             )
+        # The converter rejects several labels, but accepts a reference without any, as in a dataset without classes.
         if self._needs_class and not labels:
             return "not exactly one label: 0 labels []"
         invalid_name = next((name for name in labels if not is_class_name(name)), None)

@@ -117,6 +117,7 @@ class Column:
                 return
             self.scalar = self.scalar or place
             items = [value]
+        # An empty list fits every kind, so it counts as the narrowest.
         rank = max((_find_rank(item, typed=typed, place=place, name=name) for item in items), default=_INT_RANK)
         self.widest = max(self.widest or _INT_RANK, rank)
         if self.inexact is None and rank != _STR_RANK:
@@ -286,6 +287,7 @@ def _parse_number(value: Any) -> int | float | None:
 
 def _check_declared(value: Any, declared: ColumnKind, name: str, place: RowPlace) -> None:
     """Raise SourceError if a value does not fit a declared kind."""
+    # true and false are stored as 1 and 0.
     if declared.kind == STR or isinstance(value, bool):
         return
     row_and_column = f"{place}: column {name!r}"

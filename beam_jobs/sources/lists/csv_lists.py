@@ -42,10 +42,15 @@ _LocatedCells = tuple[list[str], int, int]
 
 
 def csv_header(pieces: Iterable[bytes], form: CsvForm) -> tuple[tuple[str, ...], ListRow]:
-    """Return the columns of a CSV list, and its first row without values, which says where the row ends; see `csv_rows`."""
-    for cells, line, end in _split_cells(pieces, form, 0, 0):
-        return tuple(cell.strip() for cell in cells), ListRow(line, end, {})
-    return (), ListRow(0, 0, {})
+    """Return the columns of a CSV list, and its first row without values, which says where the row ends; see `csv_rows`.
+
+    A list without rows has no columns, and the row ends at 0.
+    """
+    first_row = next(_split_cells(pieces, form, offset=0, line=0), None)
+    if first_row is None:
+        return (), ListRow(line=0, end=0, values={})
+    cells, line, end = first_row
+    return tuple(cell.strip() for cell in cells), ListRow(line, end, {})
 
 
 def csv_rows(
@@ -61,7 +66,7 @@ def csv_rows(
         line: number of lines before the first piece.
 
     Raises:
-        SourceError: a row has more or fewer cells than columns, or is not CSV; names file and line.
+        SourceError: a row has more or fewer cells than columns, or is not CSV; the message names file and line.
     """
     for cells, last_line, end in _split_cells(pieces, form, offset, line):
         if len(cells) != len(columns):
@@ -75,19 +80,21 @@ def csv_rows(
 def _split_cells(pieces: Iterable[bytes], form: CsvForm, offset: int, line: int) -> Iterator[_LocatedCells]:
     """Split pieces into the cells of rows: with one call of the csv module for each piece if possible, else row by row."""
     aligned_pieces = _LineAlignedPieces(pieces, offset)
+    lines_before = line
     for lines in aligned_pieces:
         start = aligned_pieces.end - len(lines)
         rows = _split_in_bulk(lines, form, start)
         if rows is not None:
-            yield from _locate_bulk_rows(rows, lines, start, line)
-            line += lines.count(b"\n")
+            yield from _locate_bulk_rows(rows, lines, start, lines_before)
+            lines_before += lines.count(b"\n")
             continue
         # Until a row ends with a piece; the pieces after it are split in bulk again.
-        for cells, row_line, end in _split_one_by_one(itertools.chain((lines,), aligned_pieces), form, start, line):
+        remaining_pieces = itertools.chain((lines,), aligned_pieces)
+        for cells, row_line, end in _split_one_by_one(remaining_pieces, form, start, lines_before):
             # The end of a last line without a line end is counted one too high.
             yield cells, row_line, min(end, aligned_pieces.end)
             if end >= aligned_pieces.end:
-                line = row_line
+                lines_before = row_line
                 break
 
 

@@ -46,7 +46,7 @@ class ListFacts:
         return sum_blocks_before(self.lists)
 
     def check_splits(self) -> None:
-        """Raise SourceError if rows write one split in two ways; names the first row of each."""
+        """Raise SourceError if rows write one split in two ways; the message names the first row of each."""
         first_spellings: dict[str, tuple[RowPlace, str]] = {}
         for place, spelling in sorted((place, spelling) for spelling, place in self.splits.items()):
             split = find_listed_split(spelling)
@@ -64,10 +64,13 @@ class ListFacts:
             label_type: `"int"` or `"str"` if it is declared, else None.
 
         Raises:
-            SourceError: some labels are numbers, and not all are whole numbers from 0; names the first row of each kind.
+            SourceError: some labels are numbers, and not all are whole numbers from 0; the message names the
+                first row of each kind.
         """
-        if label_type is not None or not any(map(is_number_label, self.names)):
+        if label_type is not None:
             return label_type == INT
+        if not any(map(is_number_label, self.names)):
+            return False
         first_other, first_integer = (
             min(
                 ((place, name) for name, place in self.names.items() if is_integer_label(name) == is_integer),
@@ -92,7 +95,7 @@ class ListFacts:
             are_all: whether these are all labels of the dataset, so that they are checked with `check_classes`.
 
         Raises:
-            SourceError: as `check_classes`; names the row of the largest label.
+            SourceError: as `check_classes`; the message names the row of the largest label.
         """
         if not integers:
             return Labels(tuple(sorted(self.names)))

@@ -63,12 +63,13 @@ class ListFile(NamedTuple):
         """
         with storage_for(self.path).open(self.path) as file:
             pieces: Iterable[bytes] = file
-            header = ListRow(0, 0, {})
+            header = ListRow(line=0, end=0, values={})
             if self.columns:
                 # The header takes whole lines of the file, so the pieces begin with a line.
                 _, header = csv_header(file, self._csv_form)
                 pieces = _read_pieces(file.read, piece_bytes)
             elif self.is_array:
+                # `array_rows` takes lines or parts of lines.
                 pieces = _read_pieces(file.readline, piece_bytes)
             yield header, self.rows(pieces, header.end, header.line)
 
@@ -137,14 +138,15 @@ def detect_list(path: str, options: SourceOptions) -> ListFile:
     storage = storage_for(path)
     with storage.open(path) as file:
         head = file.readline(_HEAD_BYTES).removeprefix(BOM).lstrip()
+        # Skip blank lines.
         while head == b"" and (line := file.readline(_HEAD_BYTES)):
             head = line.lstrip()
     if not head:
         raise SourceError(f"{path} is empty, or all its lines are blank. {_FIX}")
     if _ARRAY.match(head):
-        return ListFile(path, (), "", is_array=True)
+        return ListFile(path, columns=(), delimiter="", is_array=True)
     if head.startswith(b"{"):
-        return ListFile(path, (), "")
+        return ListFile(path, columns=(), delimiter="")
 
     def is_raw(delimiter: str) -> bool:
         return options.raw_tsv and delimiter == "\t"

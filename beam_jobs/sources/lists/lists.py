@@ -69,7 +69,7 @@ class Lists(ScannedSource):
         classes: mapping from labels to class names.
         schema: schema of all lists, once they are scanned.
         blocks: blocks of all lists, if they were scanned in this process.
-        note: gets labels from which blanks are removed.
+        note: called with labels from which blanks are removed.
         block_bytes: size from which a block ends at the end of a row.
     """
 
@@ -171,6 +171,7 @@ class Lists(ScannedSource):
         Raises:
             SourceError: its columns are not those of the first list, it has no rows, or its name is ambiguous about splits.
         """
+        # Raises if the name of the list is ambiguous.
         self._find_named_split(part)
         file = detect_list(part, self.source_options)
         if Roles.find(read_columns(file), self.source_options, part) != self.roles:
@@ -191,13 +192,14 @@ class Lists(ScannedSource):
             blocks: blocks of all lists, if they were scanned in this process.
 
         Raises:
-            SourceError: columns, splits or labels of the lists do not fit together; names file and line.
+            SourceError: columns, splits or labels of the lists do not fit together; the message names file and line.
             UsageError: the options do not fit the lists.
         """
         facts.check_splits()
         source_options = self.source_options
         if source_options.labels_file is None:
             integers = facts.has_integers(source_options.label_type)
+            # The dataset to append to may have others.
             are_all_labels = not self.options.append
         else:
             # Labels are not checked here: the listing rejects those that the file does not have.

@@ -38,7 +38,7 @@ class Roles:
             source: path of the list, for messages.
 
         Raises:
-            SourceError: no column has a usual name, or several have; names all columns.
+            SourceError: no column has a usual name, or several have; the message names all columns.
             UsageError: a column that an option names is missing.
         """
         names = list(columns)
@@ -46,7 +46,7 @@ class Roles:
         path = _pick(names, options.path_column, _PATHS, "--path-column", source)
         if options.split_column or any(name.lower() == _SPLIT for name in names):
             return cls(path, label, _pick(names, options.split_column, (_SPLIT,), "--split-column", source))
-        return cls(path, label, None)
+        return cls(path, label, split=None)
 
 
 def is_path_column(name: str, options: SourceOptions) -> bool:

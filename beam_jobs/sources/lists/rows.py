@@ -145,4 +145,5 @@ def block_array_rows(data: bytes, path: str, *, offset: int, line: int) -> Itera
         # The comma before the first element becomes the bracket that an array begins with.
         comma = data.index(b",")
         data = data[:comma] + b"[" + data[comma + 1 :]
+    # `array_rows` takes the number of lines before the block, and counts its own first line again.
     yield from array_rows(io.BytesIO(data + b"]"), path, offset=offset, line=max(0, line - 1))

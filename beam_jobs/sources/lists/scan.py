@@ -78,7 +78,7 @@ class ListScan:
         """Read the list, and yield its blocks.
 
         Raises:
-            SourceError: a row is invalid: its cells, its split, an extra column; names file and line.
+            SourceError: a row is invalid: its cells, its split, an extra column; the message names file and line.
         """
         block_count = 0
         with self._file.open() as (header, rows):

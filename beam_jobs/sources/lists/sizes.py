@@ -51,7 +51,8 @@ def attach_sizes(
                 if isinstance(row, ListedFile) and is_remote(row.path):
                     future = pool.submit(_look_up_size, row)
                 elif not pending:
-                    yield _attach_size(row, None)
+                    # No remote size is awaited, so this row is next.
+                    yield _attach_size(row, future=None)
                     continue
                 pending.append((row, future))
                 if len(pending) >= concurrency:

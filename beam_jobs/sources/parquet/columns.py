@@ -94,6 +94,7 @@ def find_columns(schema: Any, options: SourceOptions, path: str) -> ParquetColum
         return unlabelled
     label = options.label_column or find_described("ClassLabel")
     label = label or next((name for name in _LABELS if name in types), None)
+    # The classes may be those of objects.
     if label is None and objects is not None:
         return unlabelled
     if label is None or label not in types:

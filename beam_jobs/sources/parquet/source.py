@@ -90,7 +90,7 @@ class ParquetImages(Source):
         splits: splits that the names of the files stand for.
         columns: columns of the first file; all files have the same.
         classes: mapping from labels to class names.
-        note: gets columns that are not stored.
+        note: called with columns that are not stored.
     """
 
     options: ConvertOptions
@@ -115,7 +115,7 @@ class ParquetImages(Source):
             files: the files.
 
         Raises:
-            SourceError: there is no column of images or labels (names all columns), or only some names of files stand for splits.
+            SourceError: there is no column of images or labels, or only some names of files stand for splits.
             CorruptionError: the first file is truncated or damaged.
             UsageError: the options assign splits, but the names of the files stand for splits; or a flag is for lists.
         """
@@ -237,7 +237,7 @@ class ParquetImages(Source):
     ) -> Iterator[Reference]:
         """Yield a reference, with its bytes, to the image of each row of a row group.
 
-        If bad records are skipped, the row group is read once before, so that of a damaged one no row is listed.
+        If bad records are skipped, the row group is read once before, so that no row of a damaged one is listed.
         """
         del ignored
         skips = self.options.on_bad_record == SKIP
@@ -338,6 +338,7 @@ def _check_objects(columns: ParquetColumns, classes: Classes, path: str) -> None
             f"{path}: it has objects, and the column {columns.label!r} of labels without names in the file's metadata. Pass"
             " --unlabelled to store the objects alone."
         )
+    # With labels of pictures, the names in --labels FILE are theirs.
     if columns.objects.has_classes and columns.objects.names is None and (columns.label or classes.labels is None):
         raise SourceError(
             f"{path}: the classes of its objects have no names in the file's metadata. Pass them with --labels FILE, a line each."

@@ -85,7 +85,7 @@ def detect_tar_form(
     """
     compression = read_compression(unit.path)
     with _open_start(unit.path, compression, most_looked_at) as (file, size):
-        members = tar_members(file, unit.path, 0, size)
+        members = tar_members(file, unit.path, start=0, end=size)
         first_member = next((member for member in members if is_record(member)), None)
         if first_member is None:
             return TarForm(CLASSES)
@@ -98,7 +98,9 @@ def detect_tar_form(
         _, fields = next(_read_samples(file, unit, size), ("", {}))
         if len(fields) < 2 or not any(name in IMAGE_FIELDS for name in fields):
             return TarForm(CLASSES)
+        # A text that is not the class is a caption.
         has_captions = TEXT in fields and (not labelled or find_label_field(fields) != TEXT)
+        # Label maps are read by their place in the tar, which a compressed tar does not have.
         map_dtype = "" if compression else _find_map_dtype(file, fields)
     columns = _find_columns(unit, fields, column_kinds)
     form = TarForm(PAIRS, has_captions=has_captions, map_dtype=map_dtype, columns=columns)
@@ -117,7 +119,7 @@ def detect_tar_form(
 
 def _read_samples(file: BinaryIO, unit: TarUnit, size: int | None) -> Iterator[tuple[str, dict[str, MemberContent]]]:
     """Yield the samples of a tar without the content of images, see `read_samples`."""
-    members = tar_members(file, unit.path, 0, size)
+    members = tar_members(file, unit.path, start=0, end=size)
     # The listing rejects a member that is too large.
     files = (member for member in members if is_record(member) and member.size <= MOST_INPUT_BYTES)
     return read_samples(file, unit.path, files, reads_images=False)
@@ -136,7 +138,7 @@ def _find_map_dtype(file: BinaryIO, fields: Mapping[str, MemberContent]) -> str:
 
 
 def _find_columns(unit: TarUnit, first: Mapping[str, MemberContent], declared: Mapping[str, ColumnKind]) -> JsonColumns:
-    """Return the columns in the JSON of the first samples; only of `first`, the first one, if the tar is compressed."""
+    """Return the columns in the JSON of the first samples; of a compressed tar, which is not unpacked again, only of `first`."""
     if JSON not in first or read_compression(unit.path):
         return JsonColumns.find([first[JSON]] if JSON in first else [], declared, unit.path)
     with open_tar(unit.path, "") as (file, size):
@@ -149,7 +151,7 @@ def list_member_paths(units: Iterable[TarUnit]) -> Iterator[str]:
     for unit in units:
         compression = read_compression(unit.path)
         with open_tar(unit.path, compression) as (file, size):
-            for member in tar_members(file, unit.path, 0, size):
+            for member in tar_members(file, unit.path, start=0, end=size):
                 if is_record(member):
                     yield member.name
                 if compression and member.offset + member.size > MOST_LOOKED_AT:
@@ -188,7 +190,7 @@ def check_is_no_sample(unit: TarUnit, name: str) -> None:
 def list_inner_tars(outer: TarUnit) -> Iterator[TarUnit]:
     """Yield the tars in a tar of tars, which are named after their classes; SourceError if another file or a link is among them."""
     with open_tar(outer.path, "") as (file, size):
-        for member in tar_members(file, outer.path, 0, size):
+        for member in tar_members(file, outer.path, start=0, end=size):
             if member.link or member.problem:
                 problem = member.problem or f"a link to {member.link}; pack the tar again with --dereference"
                 raise SourceError(f"{outer.path}: member {member.name} is {problem}.")

@@ -38,8 +38,9 @@ class JsonColumns(NamedTuple):
             SourceError: values of a column are missing or differ in kind, as for lists.
             UsageError: there is no column of a declared name.
         """
+        # Declared kinds of lists are not checked here: a record with other values is rejected when it is converted.
         declared_scalars = {name: kind for name, kind in declared.items() if kind.kind not in LIST_KINDS}
-        reader = ColumnReader(declared_scalars, Roles("", LABEL, None), typed=True)
+        reader = ColumnReader(declared_scalars, Roles(path="", label=LABEL, split=None), typed=True)
         nested_names = set[str]()
         for index, content in enumerate(contents):
             try:
@@ -49,7 +50,8 @@ class JsonColumns(NamedTuple):
                 continue
             nested_names |= {name for name, value in values.items() if not _is_flat(value)}
             flat_values = {name: value for name, value in values.items() if name not in nested_names}
-            reader.add(flat_values, _SamplePlace(0, index, f"{path}/{content.member.name}"))
+            reader.add(flat_values, _SamplePlace(list_index=0, line=index, path=f"{path}/{content.member.name}"))
+        # Columns that were flat in samples before the first nested value.
         for name in nested_names:
             reader.facts.columns.pop(name, None)
         return cls(tuple(reader.facts.kinds(declared).items()))
@@ -98,8 +100,10 @@ def _convert_value(name: str, kind: ColumnKind, value: Any, origin: str) -> Any:
     """Convert a value of a sample's JSON to the one that its column stores; BadRecordError if a whole number is missing."""
     if kind.kind in LIST_KINDS:
         if not isinstance(value, list):
+            # The converter rejects a scalar.
             return value or []
-        element_kind = ColumnKind(LIST_KINDS[kind.kind], "")
+        # A null among numbers becomes an empty text, which the converter rejects.
+        element_kind = ColumnKind(LIST_KINDS[kind.kind], missing="")
         return [_convert_value(name, element_kind, element, origin) for element in value]
     if value is None or value == "":
         if kind.missing is not None:

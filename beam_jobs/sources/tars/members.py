@@ -93,8 +93,9 @@ def tar_members(file: BinaryIO, path: str, start: int = 0, end: int | None = Non
         end: byte at which it ends; None if that is unknown before it is read.
 
     Raises:
-        CorruptionError: a header is damaged, or the tar is truncated; names file and offset.
-        SourceError: the tar has members of a type that is not read (parts of files, GNU sparse files); names the first of them.
+        CorruptionError: a header is damaged, or the tar is truncated; the message names file and offset.
+        SourceError: the tar has members of a type that is not read (parts of files, GNU sparse files); the message names the
+            first of them.
     """
     offset = start
     long_name = long_link = ""
@@ -118,7 +119,9 @@ def tar_members(file: BinaryIO, path: str, start: int = 0, end: int | None = Non
         size = int(pax["size"]) if pax.get("size") else _parse_number(header[124:136], path, offset)
         if not 0 <= size <= _MOST_BYTES - content:
             raise CorruptionError(path, offset, f"a tar header with the size {size}")
-        stated_size, size = size, 0 if kind in _DATALESS_TYPES else size
+        stated_size = size
+        if kind in _DATALESS_TYPES:
+            size = 0
         if end is not None and content + size > end:
             raise CorruptionError(path, offset, f"the tar is cut inside a member of {size} bytes")
         if kind in _HEADER_TYPES:
@@ -144,7 +147,8 @@ def tar_members(file: BinaryIO, path: str, start: int = 0, end: int | None = Non
             if kind in _REJECTED_TYPES:
                 raise SourceError(f"{path} at byte {offset}: {safe_path or name} is {_REJECTED_TYPES[kind]}.")
             # Old tars have no type for folders; a slash at the end of the name marks them.
-            if kind not in _FOLDER_TYPES and (kind not in _FILE_TYPES or size or not name.endswith("/")):
+            is_old_folder = kind in _FILE_TYPES and not size and name.endswith("/")
+            if kind not in _FOLDER_TYPES and not is_old_folder:
                 link = (
                     (pax.get("linkpath") or long_link or _decode_text(header[157:257])) if kind in _LINK_TYPES else ""
                 )

@@ -62,7 +62,7 @@ class Pairs:
         has_captions: whether samples have captions.
         has_maps: whether samples have label maps.
         columns: columns in the JSON of samples.
-        note: gets fields that are not stored, and classes in files of text.
+        note: called with fields that are not stored, and classes in files of text.
     """
 
     has_classes: bool
@@ -88,7 +88,7 @@ class Pairs:
             file: the opened tar.
             unit: the tar.
             members: files of the tar.
-            ignored: gets the names of members that are not stored.
+            ignored: is extended with the names of members that are not stored.
             reject: called with the error of a sample that cannot be a record.
             compressed: whether the tar is compressed, so that images are read here.
         """

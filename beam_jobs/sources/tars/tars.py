@@ -70,7 +70,7 @@ class Tars(ClassifiedSource):
         classes: mapping from labels to class names.
         has_classes: False if records are unlabelled.
         several_labels: whether samples have lists of labels.
-        note: gets fields of samples that are not stored, and classes in files of text.
+        note: called with fields of samples that are not stored, and classes in files of text.
         path_labels: rule for classes and columns in paths; None without `--label-from`.
         has_captions: whether samples have captions.
         map_dtype: dtype of the label maps of samples; empty if they have none.
@@ -117,7 +117,9 @@ class Tars(ClassifiedSource):
         path_labels = PathLabels.find(source_options, list_member_paths(_make_tar_unit(*file) for file in first_files))
         if path_labels is not None:
             labelled = path_labels.has_classes
-            return cls(options, files, splits, CLASSES, path_labels.classes, labelled, path_labels=path_labels)
+            return cls(
+                options, files, splits, CLASSES, path_labels.classes, has_classes=labelled, path_labels=path_labels
+            )
         first_tar, labelled = _make_tar_unit(*first_files[0]), not source_options.unlabelled
         first_form = detect_tar_form(first_tar, labelled=labelled, column_kinds=source_options.column_kinds)
         form, labels = first_form.form, first_form.labels
@@ -133,8 +135,8 @@ class Tars(ClassifiedSource):
             splits,
             form,
             classes,
-            labelled,
-            labelled and first_form.several,
+            has_classes=labelled,
+            several_labels=labelled and first_form.several,
             has_captions=first_form.has_captions,
             map_dtype=first_form.map_dtype,
             columns=first_form.columns,
@@ -192,7 +194,7 @@ class Tars(ClassifiedSource):
 
         Args:
             unit: one of `units`.
-            ignored: gets the names of members that are not stored.
+            ignored: is extended with the names of members that are not stored.
             reject: called with the error of a member that gets no reference.
         """
         compression = read_compression(unit.path)
@@ -201,16 +203,16 @@ class Tars(ClassifiedSource):
             members = tar_files(file, unit, size, ignored, reject)
             if self.form == PAIRS:
                 pairs = Pairs(
-                    self.has_classes,
-                    self.several_labels,
-                    self.has_captions,
-                    bool(self.map_dtype),
-                    self.columns,
-                    self.note,
+                    has_classes=self.has_classes,
+                    several_labels=self.several_labels,
+                    has_captions=self.has_captions,
+                    has_maps=bool(self.map_dtype),
+                    columns=self.columns,
+                    note=self.note,
                 )
                 records = pairs.records(file, unit, members, ignored, reject, compressed=compressed)
             else:
-                records = self._list_records(file, unit, compressed, members)
+                records = self._list_records(file, unit, members, compressed=compressed)
             for content, split, labels, columns in records:
                 key = unit.key(content.member.name)
                 origin = f"{unit.path}/{content.member.name}"
@@ -236,7 +238,7 @@ class Tars(ClassifiedSource):
                 )
 
     def _list_records(
-        self, file: BinaryIO, unit: TarUnit, compressed: bool, members: Iterable[Member]
+        self, file: BinaryIO, unit: TarUnit, members: Iterable[Member], *, compressed: bool
     ) -> Iterator[TarRecord]:
         """Yield the records of a tar of images, with the classes and splits of their folders or of the tar."""
         for member in members:

@@ -55,7 +55,7 @@ def tar_files(
         file: the opened tar.
         unit: the tar.
         size: size of the file in bytes; None if it is compressed.
-        ignored: gets the names of members that are ignored.
+        ignored: is extended with the names of members that are ignored.
         reject: called with the error of a member that cannot be a record.
         most_bytes: size of the largest member that may be a record.
     """

@@ -15,7 +15,6 @@ from beam_jobs.parquet_files.reader import open_parquet
 from beam_jobs.references.labels import Labels, is_utf8
 from beam_jobs.references.notes import LABEL_BLANKS, Note, ignore_note
 from beam_jobs.references.packs.packed_keys import PackedKeys
-from beam_jobs.references.reference import WHOLE_FILE
 from beam_jobs.references.rejection import Reject, add_key
 from beam_jobs.sources.classes import Classes, are_integer_labels, parse_row_labels
 from beam_jobs.sources.named_splits import NamedSplits
@@ -66,6 +65,7 @@ class DocumentColumns:
         names = None if first_file is None else _read_class_names(first_file, text)
         first_label = None if first_file is None else _read_first_label(first_file, text)
         several = options.label_separator is not None or isinstance(first_label, list)
+        # Labels are indices of names in the metadata, unless --labels FILE has other names.
         if first_file is not None and names is not None and options.labels_file is None:
             classes = Classes(Labels(names), first_file.path, integers=True, comes_from_metadata=True)
             return cls(text, splits, classes, several, names)
@@ -92,12 +92,12 @@ class DocumentColumns:
             )
 
     def add_columns(self, block: DocumentBlock, reject: Reject, note: Note = ignore_note) -> DocumentBlock | None:
-        """Return the documents of a block with valid classes and keys, with these; None if no document has valid ones.
+        """Return a block's documents with their classes and keys, omitting those with invalid ones; None if none remains.
 
         Args:
             block: documents of a file.
             reject: called with the error of a document without a valid class or key. If it returns, the document is omitted.
-            note: gets labels from which blanks are removed.
+            note: called with labels from which blanks are removed.
         """
         if not self.are_used:
             return block
@@ -137,7 +137,7 @@ class DocumentColumns:
             data: bytes of the document.
             block: block of the document.
             offset: offset of the document in its file.
-            note: gets labels from which blanks are removed.
+            note: called with labels from which blanks are removed.
         """
         path = block.file.path
         origin = f"{key} in {path}"
@@ -149,6 +149,7 @@ class DocumentColumns:
             if missing_field is not None:
                 raise make_missing_field_error(missing_field, values)
         except DocumentError as error:
+            # Only if the document is in the file as it is, its bytes have an offset there.
             if block.is_addressed:
                 raise BadRecordError(path, str(error), offset + (error.offset or 0)) from None
             position_text = "" if error.offset is None else f" (byte {error.offset} of the document)"
@@ -171,6 +172,7 @@ class DocumentColumns:
     def _resolve_folder_class(self, path: str, name: str) -> str:
         """Return the class of the folder that holds a file; BadRecordError without such a folder, or for an unknown class."""
         folders = name.split("/")[:-1]
+        # The outermost folder may be a split.
         if self.splits.are_splits and folders and self.splits.split_of(folders[0]):
             folders = folders[1:]
         if not folders:
@@ -226,5 +228,6 @@ def _iterate_documents(block: DocumentBlock) -> Iterator[tuple[str, bytes, int]]
     """Yield (key, bytes, offset in the file) of each document; the key says its place in the file."""
     data = block.spans.data
     columns = (column.tolist() for column in (block.spans.starts, block.spans.sizes, block.spans.offsets))
+    # The offset of a document that is a whole file is WHOLE_FILE, which is negative.
     for key, start, size, offset in zip(block.keys, *columns, strict=True):
-        yield key, data[start : start + size], max(0, offset) if offset != WHOLE_FILE else 0
+        yield key, data[start : start + size], max(0, offset)

@@ -92,7 +92,7 @@ def list_files(text_range: TextFiles, ignored: list[str]) -> Iterator[TextFile]:
 
     Args:
         text_range: one of `list_ranges`.
-        ignored: gets the path of each file and folder that is skipped by its name.
+        ignored: is extended with the path of each file and folder that is skipped by its name.
     """
     for entry, relative_path in _list_entries(text_range):
         if is_path_left_behind(relative_path):
@@ -115,6 +115,7 @@ def _list_entries(text_range: TextFiles) -> Iterator[tuple[Entry, str]]:
     if not text_range.deep:
         for entry in storage_for(files.folder).scan(files.folder, start=files.start, stop=files.stop):
             if not entry.is_folder and matches(entry.name, pattern):
+                # Unlike `files_below`, `scan` may yield a pipe or a device.
                 yield entry.checked(), entry.name
     elif pattern:
         # Skip hidden folders, whose names wildcards do not match.

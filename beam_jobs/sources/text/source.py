@@ -62,7 +62,7 @@ class TextSource(PackSource):
         text: form and fields of documents.
         splits: splits that the names of the files stand for.
         columns: rules for classes and keys of documents.
-        note: gets columns that are not stored, and folders that look like classes.
+        note: called with columns that are not stored, and folders that look like classes.
         range_bytes: target size of a part of a file, and of small files that are listed together.
         run_documents: number of documents from which a run ends.
         small_bytes: size of the smallest document that is not spooled.
@@ -143,7 +143,7 @@ class TextSource(PackSource):
 
         Args:
             part: one of `parts()`.
-            ignored: gets the path of each file and folder that is skipped by its name.
+            ignored: is extended with the path of each file and folder that is skipped by its name.
 
         Raises:
             SourceError: the name of a file is ambiguous about splits.
@@ -167,6 +167,7 @@ class TextSource(PackSource):
         if self.text.form != FILES or self.text.labels.are_stored:
             return
         folders = name.split("/")[:-1]
+        # The outermost folder may be the split.
         if split and folders and self.splits.split_of(folders[0]):
             folders = folders[1:]
         if folders:
@@ -174,6 +175,7 @@ class TextSource(PackSource):
 
     def packs(self, unit: TextUnit, ignored: list[str], reject: Reject = raise_rejection) -> Iterator[ListedPack]:
         """Yield the documents of a unit by column, see `PackSource`; shuffled, each run sorted by position."""
+        # `units` skips files by their names.
         del ignored
         for run in gather_runs(self._read_blocks(unit, reject), _measure, self.run_documents):
             yield from divide_run(self._list_run(run), self.options)
@@ -198,12 +200,14 @@ class TextSource(PackSource):
         sizes, offsets, starts = (
             np.concatenate([getattr(block.spans, name) for block in blocks]) for name in ("sizes", "offsets", "starts")
         )
-        is_addressed = np.repeat([block.is_addressed for block in blocks], counts)
+        stays_in_file = np.repeat([block.is_addressed for block in blocks], counts)
         if self.options.shuffle:
-            is_addressed &= (sizes >= self.small_bytes) | (offsets == WHOLE_FILE)
-        starts[is_addressed] = NOT_HELD
+            # A whole file is one read even if it is small.
+            stays_in_file &= (sizes >= self.small_bytes) | (offsets == WHOLE_FILE)
+        starts[stays_in_file] = NOT_HELD
         keys = [block.keys for block in blocks]
         digests = np.concatenate([pack_keys.digests() for pack_keys in keys])
+        # Either all blocks have a named split, or none.
         if named_splits[0]:
             splits = join_columns([[split] for split in named_splits], counts)
         else:

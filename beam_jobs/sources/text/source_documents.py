@@ -103,8 +103,8 @@ class SourceDocuments(PackSource):
             source,
             dataclasses.replace(text, labels=labels),
             _open_classes(source, labels),
-            labels.are_stored and source.several_labels,
-            () if text.row_lengths else source.features,
+            several=labels.are_stored and source.several_labels,
+            schema=() if text.row_lengths else source.features,
         )
 
     @property
@@ -192,6 +192,7 @@ class SourceDocuments(PackSource):
                 f"larger than --document-bytes (got {size:,} bytes, expected at most {limit:,}). Pass a larger --document-bytes",
             )
         payload = reference.payload
+        # The default payload names no form of text.
         if payload == SELF_DESCRIBING:
             payload = _WHOLE_FILE_TEXT if reference.offset == WHOLE_FILE and not reference.data else PLAIN_TEXT
         features = {feature.name: reference.features.get(feature.name) for feature in self.schema} or NO_FEATURES
@@ -222,7 +223,7 @@ def _is_small(reference: Reference) -> bool:
 
 
 def _read_rows(pack: Pack, rows: npt.NDArray[np.intp]) -> Iterator[bytes]:
-    """Yield the bytes of some documents, reading neighbours together; none for an unreadable one, which its shard reports."""
+    """Yield the bytes of some documents, reading neighbours together; b"" for an unreadable one, which its shard reports."""
     if len(rows):
         for _, data in read_packs([pack.take(rows)]):
             yield b"" if isinstance(data, BadRecordError) else data

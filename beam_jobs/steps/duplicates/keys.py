@@ -1,7 +1,7 @@
-"""Rejecting a source with two inputs of one key, for conversions in the order of the source.
+"""Rejecting a source with two inputs that have the same key, for conversions in the order of the source.
 
-In a shuffle, records of one key have one position and so meet in a shard, which finds them. In the order of the source they may be
-in any two shards, so references are grouped by key here, only for this check.
+In a shuffle, records with the same key have one position and so meet in a shard, which finds them. In the order of the source they
+may be in any two shards, so references are grouped by key here, only for this check.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _HELD_REFERENCES = 1 << 16
 
 
 class CheckDuplicates(beam.PTransform):  # type: ignore[misc]
-    """Raises SourceError if two references in packs have one key; the result, InputCounts, is empty."""
+    """Raises SourceError if two references in packs have the same key; the result has no elements."""
 
     def expand(self, packs: beam.PCollection[bytes]) -> beam.PCollection[InputCounts]:
         """Apply the transform."""
@@ -32,7 +32,7 @@ class CheckDuplicates(beam.PTransform):  # type: ignore[misc]
 
 
 def make_duplicate_keys_error(first: Reference, other: Reference) -> SourceError:
-    """Return the error for two references of one key."""
+    """Return the error for two references with the same key."""
     return SourceError(f"{first.origin} and {other.origin} have the same key {first.key!r}. Every input needs its own.")
 
 

@@ -143,6 +143,7 @@ def _find_duplicates(group: tuple[int, Iterable[list[_Entry]]]) -> Iterator[tupl
             continue
         kept_key, kept_pack_name, kept_row = kept[digest]
         if key < kept_key:
+            # The document that was kept so far becomes the duplicate.
             kept[digest], pack_name, row = (key, pack_name, row), kept_pack_name, kept_row
         duplicate_rows.setdefault(pack_name, []).append(row)
     yield from duplicate_rows.items()

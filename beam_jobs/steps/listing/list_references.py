@@ -74,7 +74,7 @@ class ListReferences(LimitedStep):
             self._source = source
         if self._options.shuffle:
             # Small units, such as folders of a few files, share packs: a pack costs half a millisecond.
-            yield from self._list(0, [unit for _, unit in units])
+            yield from self._list(unit_index=0, units=[unit for _, unit in units])
             return
         for unit_index, unit in units:
             # Without a shuffle, the position of a record depends on its index in its unit.

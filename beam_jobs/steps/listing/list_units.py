@@ -54,7 +54,7 @@ def enumerate_units(source: Source, ignored: list[str]) -> Iterator[tuple[int, A
 
     Args:
         source: source of a conversion.
-        ignored: gets the path of each file that is ignored because of its name.
+        ignored: is extended with the path of each file that is ignored because of its name.
     """
     yield from enumerate(unit for part in list_parts(source) for unit in list_units(source, part, ignored))
 
@@ -62,7 +62,7 @@ def enumerate_units(source: Source, ignored: list[str]) -> Iterator[tuple[int, A
 def _group_parts(begin: bytes, source: Source, options: ConvertOptions) -> Iterator[list[Any]]:
     del begin
     with held_request_limits(options.request_limits):
-        yield from batch_growing(list_parts(source), 1)
+        yield from batch_growing(list_parts(source), size=1)
 
 
 def list_scanned_units(parts: ScannedParts, source: Source, first_units: Mapping[int, int] | None = None) -> Units:
@@ -76,6 +76,7 @@ def list_scanned_units(parts: ScannedParts, source: Source, first_units: Mapping
     indices = [
         0 if first_units is None else first_units[part_index] + index_in_part for part_index, index_in_part, _ in parts
     ]
+    # Such a part is a block or a range, of which `units` ignores nothing.
     units = (unit for _, _, part in parts for unit in list_units(source, part, []))
     return list(zip(indices, units, strict=True))
 
@@ -101,6 +102,7 @@ class _SplitParts(LimitedStep):
             yield units
             counts.ignored += len(ignored)
             ignored.clear()
+        # Files that were ignored after the last unit.
         counts.ignored += len(ignored)
         if counts != InputCounts():
             yield TaggedOutput(SKIPPED, counts)

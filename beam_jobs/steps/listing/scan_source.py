@@ -35,7 +35,7 @@ class ScanOutputs(NamedTuple):
     Attributes:
         parts: parts of the scanned source.
         facts: facts about all parts: one element.
-        checked: empty InputCounts: one element, which exists once it is sure that no two rows have one key.
+        checked: empty InputCounts: one element, which exists once all keys are compared, if no two rows have the same.
     """
 
     parts: PCollection[ScannedParts]
@@ -80,7 +80,7 @@ def scan_here(source: ScannedSource) -> Source:
     """Scan a source in this process, and return it with its schema and the parts that were found.
 
     Raises:
-        SourceError: two rows have one key, or the input is invalid.
+        SourceError: two rows have the same key, or the input is invalid.
         UsageError: the options do not fit the input.
     """
     facts, parts, rows = source.no_facts(), list[Any](), list[bytes]()
@@ -99,7 +99,7 @@ def scan_here(source: ScannedSource) -> Source:
 def _number_parts(begin: bytes, source: ScannedSource, options: ConvertOptions) -> Iterator[list[tuple[int, Any]]]:
     del begin
     with held_request_limits(options.request_limits):
-        yield from batch_growing(enumerate(list_parts(source)), 1)
+        yield from batch_growing(enumerate(list_parts(source)), size=1)
 
 
 class _Scan(LimitedStep):
@@ -116,6 +116,7 @@ class _Scan(LimitedStep):
             yield parts
             yield from side_outputs
             side_outputs.clear()
+        # Those of parts that end after the last batch.
         yield from side_outputs
 
     def _scan_parts(

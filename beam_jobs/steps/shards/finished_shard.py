@@ -62,6 +62,7 @@ def find_finished(
         index = ShardIndex.from_bytes(data, path)
     except CorruptionError:
         return None
+    # Only some stores report a checksum.
     indexed = index.shard_bytes, index.compression, index.summary.get(INPUTS)
     if indexed != (shard.size, compression, inputs) or shard.crc32c not in (None, index.shard_crc32c):
         return None

@@ -47,7 +47,7 @@ class ShardResult(NamedTuple):
     Attributes:
         split: its split.
         name: its file name.
-        records: number of records; 0 if all inputs were rejected, so that no shard is written.
+        records: number of records; 0 if no input became a record, so that no shard is written.
         bytes: size of the file.
         crc32c: checksum of the file.
         summary: the converter's summary of its records, as JSON text because Beam cannot encode names that are not UTF-8.
@@ -86,8 +86,9 @@ class _Inputs(NamedTuple):
 class WriteShards(LimitedStep):
     """DoFn that writes the shard of each ((split, shard number), packs of references), and yields its ShardResult as a tuple.
 
-    A shard is never empty: if all its inputs are rejected it is not written, and they are listed without one. A shard appears under
-    its name whole or not at all, and a second attempt writes the same bytes, so a runner may retry or duplicate the work.
+    A shard is never empty: if no input becomes a record, it is not written, and rejected inputs are listed without it. A shard
+    appears under its name whole or not at all, and a second attempt writes the same bytes, so a runner may retry or duplicate the
+    work.
 
     Args:
         spec: the dataset to write.
@@ -175,6 +176,7 @@ class WriteShards(LimitedStep):
             self._output,
             inputs.name,
             itertools.chain([first], records),
+            # Called once the records have ended, when these counts are complete.
             lambda: {
                 INPUTS: inputs.digest,
                 RECORDS: conversion.summary.to_json(),
@@ -199,7 +201,7 @@ class WriteShards(LimitedStep):
         )
 
     def _finish_without_shard(self, inputs: _Inputs, conversion: ShardConversion) -> ShardResult:
-        """List the inputs of a shard, which are all rejected, remove any file under its name, and return its result."""
+        """Finish a shard without records: list its rejected inputs, if any, remove files under its name, and return its result."""
         remove_shard(self._output, inputs.name)
         rejects, rows = conversion.rejects, conversion.rejected_rows
         mark_rejected(inputs.entries, rows)
