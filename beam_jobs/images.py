@@ -86,7 +86,7 @@ def prepare(flags: argparse.Namespace, beam_options: PipelineOptions) -> Iterato
     options = resolve_places(read_options(ConvertOptions, flags), beam_options, dry_run=dry_run)
     with hold_limits(options, beam_options):
         check_output_is_writable(options, beam_options, dry_run=dry_run)
-        source_options = _resolve_annotations(read_options(SourceOptions, flags), beam_options)
+        source_options = _resolve_annotations(read_options(SourceOptions, flags), beam_options, dry_run=dry_run)
         conversion = image_conversion(options, source_options, read_options(ImageOptions, flags))
         check_source = functools.partial(check_reader, flags.reader, where=flags.input)
         check_source(conversion.source)
@@ -94,8 +94,10 @@ def prepare(flags: argparse.Namespace, beam_options: PipelineOptions) -> Iterato
         yield dataclasses.replace(conversion, check_source=check_source)
 
 
-def _resolve_annotations(options: SourceOptions, beam_options: PipelineOptions) -> SourceOptions:
+def _resolve_annotations(options: SourceOptions, beam_options: PipelineOptions, *, dry_run: bool) -> SourceOptions:
     """Make the paths of annotations, masks and targets absolute; raise UsageError if a path is not valid on the workers."""
+    if dry_run:  # The plan is made on this machine, so any path is valid.
+        return options
     absolute: dict[str, Any] = {}
     for name in ("annotations", "masks", "targets"):
         path = getattr(options, name)

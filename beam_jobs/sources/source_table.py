@@ -84,8 +84,11 @@ def _open_imagenet(options: ConvertOptions, source_options: SourceOptions) -> So
 def _open_containers(
     source_class: type[Lists | Tars | Zips | ParquetImages], options: ConvertOptions, source_options: SourceOptions
 ) -> Source:
-    """Open a source whose files hold many images each; every file of the input must be of the form that --source names."""
-    return source_class.find(options, source_options, InputFiles(options.input))
+    """Open a source whose files hold many images each; every file of the input must be of the form that --source names.
+
+    Markdown is skipped, as without --source.
+    """
+    return source_class.find(options, source_options, InputFiles(options.input, skips_markdown=True))
 
 
 def _open_idx(options: ConvertOptions, source_options: SourceOptions) -> Source:

@@ -100,8 +100,8 @@ def _convert_value(name: str, kind: ColumnKind, value: Any, origin: str) -> Any:
     """Convert a value of a sample's JSON to the one that its column stores; BadRecordError if a whole number is missing."""
     if kind.kind in LIST_KINDS:
         if not isinstance(value, list):
-            # The converter rejects a scalar.
-            return value or []
+            # The converter rejects a scalar, also 0 and false.
+            return [] if value is None or value == "" else value
         # A null among numbers becomes an empty text, which the converter rejects.
         element_kind = ColumnKind(LIST_KINDS[kind.kind], missing="")
         return [_convert_value(name, element_kind, element, origin) for element in value]

@@ -81,6 +81,16 @@ def test_dry_run_accepts_local_paths(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert "train" in capsys.readouterr().out
 
 
+def test_dry_run_accepts_local_annotations(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    make_pictures(tmp_path / "in", 4)
+    names = [path.name for path in (tmp_path / "in").rglob("*.*")]
+    rows = "".join(f"{name},8,8,a,1,1,5,5\n" for name in names)
+    (tmp_path / "boxes.csv").write_text(f"filename,width,height,class,xmin,ymin,xmax,ymax\n{rows}")
+    argv = [f"--input={tmp_path}/in", f"--output={tmp_path}/out", f"--annotations={tmp_path}/boxes.csv"]
+    assert images.run([*argv, "--dry-run", *DATAFLOW]) == 0
+    assert "train" in capsys.readouterr().out
+
+
 def test_makes_file_urls_and_relative_paths_absolute() -> None:
     options = parse_beam_flags(["--runner=PrismRunner"], 1)[0]
     assert absolute_path("file:///data/a%20b", options) == "/data/a b"

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from beam_jobs.sources import SourceOptions
 from tests.beam_jobs.sources.inputs import jpeg, listed, opened, tar_bytes, write_files
 from tpudata.errors import SourceError
 
@@ -45,9 +46,11 @@ def test_rejects_a_folder_without_classes_and_says_what_it_holds(
         opened(write_files(tmp_path / "in", files))
 
 
-def test_skips_a_readme_next_to_tars(tmp_path: Path) -> None:
+@pytest.mark.parametrize("source", [None, "tar"])
+def test_skips_a_readme_next_to_tars(tmp_path: Path, source: str | None) -> None:
     files = {"README.md": b"#", "train-0.tar": tar_bytes([("1.jpg", jpeg(1)), ("1.cls", b"cat")])}
-    assert [reference.labels for reference in listed(opened(write_files(tmp_path / "in", files)))] == [("cat",)]
+    references = listed(opened(write_files(tmp_path / "in", files), SourceOptions(source=source)))
+    assert [reference.labels for reference in references] == [("cat",)]
 
 
 @pytest.mark.parametrize(

@@ -30,6 +30,13 @@ def bytes_of(values: Any) -> bytes:
     return bytes(data)
 
 
+@pytest.mark.parametrize("scalar", [0, False, 0.0])
+def test_rejects_a_scalar_in_a_column_of_lists(tmp_path: Path, scalar: float) -> None:
+    path = write_tar(tmp_path, with_json([{"label": 0, "x": [1]}, {"label": 0, "x": scalar}, {"label": 0, "x": None}]))
+    manifest = tpudata.convert_images(path, tmp_path / "out", column_types={"x": "ints"}, **SKIP)
+    assert manifest.splits["train"].records == 2
+
+
 def with_json(rows: Iterable[Any]) -> list[tuple[str, bytes]]:
     samples = (((f"{n}.jpg", jpeg(n)), (f"{n}.json", json.dumps(row).encode())) for n, row in enumerate(rows))
     return [member for sample in samples for member in sample]
