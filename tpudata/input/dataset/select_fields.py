@@ -261,6 +261,7 @@ def _make_weight_field(feature: Feature, label: Feature | None) -> Field:
 
 def _add_classes(feature: Feature, manifest: Manifest) -> Feature:
     """Return the label, with the number of classes if it is a list: a converted manifest only has it in `labels`."""
+    # `labels` counts the classes of the feature that is the label by default, not those of another one that `label` names.
     if feature.shape != (None,) or manifest.labels is None or feature is not label_feature(manifest):
         return feature
     offset = manifest.options.get("label_offset", 0)

@@ -125,7 +125,7 @@ def take_rows(read: Callable[[HostPart], tf.data.Dataset], ranges: Ranges, part:
     rows = part.rows
     if not ranges.reads_whole_batches(rows):
         return read(part)
-    dataset = read(dataclasses.replace(part, rows=Rows(rows.total, rows.total, 0, rows.total)))
+    dataset = read(dataclasses.replace(part, rows=Rows.all(rows.total)))
 
     def slice_rows(*batch: Any) -> Any:
         return tf.nest.map_structure(lambda column: column[rows.first : rows.stop], batch)

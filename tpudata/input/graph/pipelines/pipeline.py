@@ -94,6 +94,7 @@ class Pipeline:
         wait_for_workers(service)
         groups = divide_rows(rows, operator.index(service.workers))
         batches_per_turn = rows.count // rows.batch_size // len(groups)
+        # Groups of one stream: each stream has whole batches.
         if len(groups[0]) == 1:
             streams = [self._make_batches(order, stream_rows, start_step) for (stream_rows,) in groups]
             return take_turns(receive(service, streams), batches_per_turn)

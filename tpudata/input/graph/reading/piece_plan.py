@@ -59,6 +59,7 @@ class PiecePlan(ReadPlan):
         """Return the bytes that all hosts together fetch in training, for each byte of the split, on average."""
         lanes, rows_per_host = self.lanes(batch_size), batch_size // hosts
         stride = batch_size // lanes
+        # Each host reads the lanes of its rows, so hosts that share a lane read its pieces several times.
         reads_per_piece = (
             sum(-(-(host + 1) * rows_per_host // stride) - host * rows_per_host // stride for host in range(hosts))
             / lanes

@@ -61,6 +61,7 @@ class ReadPlan:
     def make(cls, dataset: Dataset, split_name: str, chunk_bytes: int) -> ReadPlan:
         """Return the plan for all records of a split, from the indexes of its shards."""
         split = dataset.kept(split_name)
+        # The manifest's shard: that of `split` lacks the records in quarantine, and `Dataset.index` compares the counts.
         (first,) = (s for s in dataset.manifest.split(split_name).shards if s.name == split.shards[0].name)
         index, sizes = dataset.index(first), RecordSizes.read(dataset, split_name)
         record_bytes = max(1, int(index.offsets[-1]) // index.records)
@@ -83,7 +84,7 @@ class ReadPlan:
     @property
     def chunks(self) -> Chunks:
         """Chunks for reading in order."""
-        return self._cut_chunks(self._pick_length(_LARGE_READS, 1))
+        return self._cut_chunks(self._pick_length(_LARGE_READS, min_chunks=1))
 
     @property
     def mixed_chunks(self) -> Chunks:
