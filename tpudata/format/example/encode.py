@@ -43,7 +43,7 @@ def encode_example(features: Mapping[str, Any]) -> bytes:
 
     Raises:
         FeatureError: a value is of another type, mixed, an integer that does not fit int64, a finite float that does not fit
-            float32, or text that UTF-8 cannot encode; names the feature.
+            float32, or text that UTF-8 cannot encode; the message names the feature.
     """
     return b"".join(encode_example_parts(features))
 
@@ -102,6 +102,7 @@ def encode_entry(name: str, value: Any) -> bytes:
     Raises:
         FeatureError: the value is one that `encode_example` does not take.
     """
+    # The most frequent values: parts of their entries are cached.
     if type(value) is int:
         return _encode_int_entry(name, value)
     if type(value) is bytes:
