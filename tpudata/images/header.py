@@ -176,7 +176,8 @@ def _read_png(data: bytes) -> ImageHeader:
 def _read_jpeg(data: bytes) -> ImageHeader:
     """Return the header of a JPEG, from its segments before the scan; ValueError if it is damaged."""
     position, end = 2, len(data)
-    # The transform byte of Adobe's marker is None without a marker, and may be empty in one that is cut.
+    # The first Exif block counts; until then the orientation is 0. The transform byte of Adobe's marker is None without a marker,
+    # and may be empty in one that is cut.
     frame, orientation, adobe_transform, is_regular = None, 0, None, True
     if end > position and data[position] != 0xFF:
         # TensorFlow and Pillow take it for no JPEG.

@@ -96,7 +96,7 @@ class ShuffledRecords:
 
         Raises:
             IndexError: there is no such position.
-            CorruptionError: the record is damaged; names file and offset.
+            CorruptionError: the record is damaged; the message names file and offset.
             FeatureError: the record does not have what the manifest says.
             StorageError: the shard or its index cannot be read.
         """
