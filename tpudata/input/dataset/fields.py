@@ -25,7 +25,7 @@ class Padding:
     """Padding of a feature whose records have any number of entries.
 
     Attributes:
-        table: key of `pad`; in each record, all features of one key have the same number of entries.
+        table: key of `pad`; in each record, all features that it matches have the same number of entries.
         value: value of padding.
     """
 

@@ -54,7 +54,7 @@ class Ranges(Protocol):
 
     @property
     def memory_datasets(self) -> tuple[tf.data.Dataset, ...]:
-        """An endless dataset of one element, all records, if they are in memory."""
+        """A dataset that yields all records as one element, again and again; empty if they are not in memory."""
 
     def find_read_starts(self, chunks: Chunks) -> Integers:
         """Return the numbers of records at which reading can begin, int64 [n]."""

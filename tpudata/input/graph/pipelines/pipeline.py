@@ -117,6 +117,7 @@ class Pipeline:
     def _prepare_records(self, order: Order, rows: Rows, start_step: int) -> tf.data.Dataset:
         """Return a dataset of (records, extras) of some rows of each batch, after the steps of single records."""
         steps, dataset = self._steps, self._records.batches(order, rows, start_step)
+        # Here AutoGraph converts the user's functions among the steps.
         if steps.stored_steps:
             dataset = dataset.map(fold(steps.stored_steps), **PARALLEL)
         if steps.record_steps:

@@ -49,7 +49,7 @@ class PiecePlan(ReadPlan):
         return self.chunks
 
     def lanes(self, batch_size: int) -> int:
-        """Return the number of lanes: as many as divide the batch, fewer if pieces shared by lanes waste over 3 % of the bytes."""
+        """Return the number of lanes, which divides the batch: so few that pieces shared by lanes waste at most 3 % of bytes."""
         sizes = self.pieces.ends - self.pieces.begins
         bytes_per_cut = self.pieces.estimate_wasted_bytes(self.reading.piece_bytes)
         max_lanes = int(_MAX_WASTE * float(sizes.sum()) / bytes_per_cut) + 1 if bytes_per_cut else batch_size

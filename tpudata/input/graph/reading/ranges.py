@@ -91,7 +91,7 @@ class MemoryRanges:
 
     @property
     def memory_datasets(self) -> tuple[tf.data.Dataset, ...]:
-        """An endless dataset of one element, all records."""
+        """A dataset that yields all records as one element, again and again."""
         return (self.all_records.repeat(),)
 
     def find_read_starts(self, chunks: Chunks) -> Integers:

@@ -151,12 +151,13 @@ class ReadPlan:
             shuffle_buffer: the requested number; None for the default.
             kept_bytes: size of a record in the window.
         """
-        if shuffle_buffer is None:
+        window = shuffle_buffer
+        if window is None:
             size = max(self.record_bytes, kept_bytes)
             window_bytes, records, most_bytes = self.default_window
-            shuffle_buffer = max(1, min(records, most_bytes // size), window_bytes // size)
+            window = max(1, min(records, most_bytes // size), window_bytes // size)
         # A subset of the records gets its share of the window.
-        return -(-shuffle_buffer * self.count // self.split.records)
+        return -(-window * self.count // self.split.records)
 
     def _pick_length(self, reads: int, min_chunks: int) -> int:
         """Return the number of records in a chunk of `reads` reads; fewer if there would be less than `min_chunks` chunks."""
