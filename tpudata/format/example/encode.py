@@ -228,16 +228,18 @@ def _list_elements(name: str, value: Any) -> list[Any]:
             raise FeatureError(
                 f"Feature {name!r}: unsupported numpy dtype (got {array.dtype}, expected bool, integer, float, bytes or str)."
             )
-        value = array.ravel().tolist()
+        elements: Sequence[Any] = array.ravel().tolist()
     elif isinstance(value, (str, int, float)):
-        value = [value]
-    elif not isinstance(value, Sequence):
+        elements = [value]
+    elif isinstance(value, Sequence):
+        elements = value
+    else:
         raise FeatureError(
             f"Feature {name!r}: unsupported type (got {type(value).__name__}, expected bytes, str, int, bool, float, a"
             " sequence of one of them, or a numpy array)."
         )
     try:
-        return [_convert_element(name, element) for element in value]
+        return [_convert_element(name, element) for element in elements]
     except UnicodeEncodeError as error:
         raise FeatureError(
             f"Feature {name!r}: the text {error.object!r} is not UTF-8. Store it as bytes (of a file name: os.fsencode)."

@@ -168,9 +168,10 @@ def _read_open_records(path: str, file: BinaryIO | gzip.GzipFile, size: int | No
 
 
 def _read_in_pieces(file: BinaryIO | gzip.GzipFile, length: int) -> Iterator[bytes]:
-    while length > 0 and (part := file.read(min(length, _READ_BYTES))):
+    remaining = length
+    while remaining > 0 and (part := file.read(min(remaining, _READ_BYTES))):
         yield part
-        length -= len(part)
+        remaining -= len(part)
 
 
 def _mask(crc: int) -> int:
