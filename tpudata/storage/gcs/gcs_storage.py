@@ -76,6 +76,7 @@ class _GcsObjects:
             # Some programs mark a folder by an empty object of the same name.
             if size is not None and name.endswith("/"):
                 continue
+            # `scan_names` lists one more, in case that the folder is marked.
             if count == limit:
                 return
             count += 1

@@ -319,10 +319,10 @@ def _is_in_memory(descriptor: int, offset: int) -> bool:
 
 def _read_rest(descriptor: int, length: int) -> bytes:
     """Return the next bytes of an open file, `length` at most."""
-    parts = []
-    while length > 0 and (part := os.read(descriptor, min(length, _BUFFER_BYTES))):
+    parts, remaining = [], length
+    while remaining > 0 and (part := os.read(descriptor, min(remaining, _BUFFER_BYTES))):
         parts.append(part)
-        length -= len(part)
+        remaining -= len(part)
     return b"".join(parts)
 
 
