@@ -219,6 +219,7 @@ def _read_jpeg(data: bytes) -> ImageHeader:
                 adobe_transform = data[body + _ADOBE_TRANSFORM : body + _ADOBE_TRANSFORM + 1]
         else:
             is_regular = is_regular and marker == _DNL
+        # A length counts its two bytes, so a smaller one is damaged.
         position += 2 + max(length, 2)
     if frame is None or position < 0 or position + 4 > end:
         raise ValueError(f"JPEG cut inside its header ({end} bytes)")
