@@ -118,7 +118,7 @@ class Dataset:
         Records in quarantine are skipped.
 
         Raises:
-            CorruptionError: a record is damaged; names file and offset.
+            CorruptionError: a record is damaged; the message names file and offset.
         """
         for shard in self.manifest.split(split).shards:
             path = self.shard_path(shard)

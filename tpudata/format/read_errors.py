@@ -69,7 +69,7 @@ def name_of_files(paths: Sequence[str]) -> str:
 
 
 def translate_reader_error(error: BaseException, *, may_be_plain: bool = False) -> TpudataError | None:
-    """Return `recover_own_error`, or else an error that tells how to find a record that TensorFlow cannot parse or decode.
+    """Return the cause that `recover_own_error` finds, or an error that says how to find the record; None for other errors.
 
     Args:
         error: the raised error.
@@ -161,6 +161,7 @@ def find_file_error(text: str) -> TpudataError | None:
                 f"{origin}: a record at byte {offset} of one of its files was damaged in transit; the stored record is intact."
                 " Start again."
             )
+        # Without an index, the search ends at the first damage of a file, so a later record may be damaged, too.
         return TpudataError(
             f"{origin}: a record at byte {offset} of one of its files is damaged or cut. {_choose_fix(split)}"
         )

@@ -60,7 +60,9 @@ def scan_reject_lines(path: str) -> Iterator[RejectLine]:
             try:
                 yield RejectLine(data, offset, _parse(data))
             except ValueError as error:
-                yield RejectLine(data, offset, None, f"the line is not a rejected input as it was written: {error}")
+                yield RejectLine(
+                    data, offset, value=None, problem=f"the line is not a rejected input as it was written: {error}"
+                )
             offset += len(data)
 
 

@@ -72,6 +72,7 @@ def encode_files(manifest: Manifest, labels: Sequence[str] | None) -> dict[str, 
         return {}
     files = {DATASET_INFO_NAME: encode_dataset_info(manifest), FEATURES_NAME: encode_features(manifest)}
     label = _find_label(manifest.features)
+    # Earlier versions, whose manifests have no `tfds`, wrote no class names.
     if manifest.tfds is not None and label is not None and labels is not None:
         label_names = _make_label_names(label, labels)
         if label_names is not None:

@@ -176,7 +176,8 @@ def _read_png(data: bytes) -> ImageHeader:
 def _read_jpeg(data: bytes) -> ImageHeader:
     """Return the header of a JPEG, from its segments before the scan; ValueError if it is damaged."""
     position, end = 2, len(data)
-    # The transform byte of Adobe's marker is None without a marker, and may be empty in one that is cut.
+    # The first Exif block counts; until then the orientation is 0. The transform byte of Adobe's marker is None without a marker,
+    # and may be empty in one that is cut.
     frame, orientation, adobe_transform, is_regular = None, 0, None, True
     if end > position and data[position] != 0xFF:
         # TensorFlow and Pillow take it for no JPEG.
@@ -218,6 +219,7 @@ def _read_jpeg(data: bytes) -> ImageHeader:
                 adobe_transform = data[body + _ADOBE_TRANSFORM : body + _ADOBE_TRANSFORM + 1]
         else:
             is_regular = is_regular and marker == _DNL
+        # A length counts its two bytes, so a smaller one is damaged.
         position += 2 + max(length, 2)
     if frame is None or position < 0 or position + 4 > end:
         raise ValueError(f"JPEG cut inside its header ({end} bytes)")

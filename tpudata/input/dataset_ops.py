@@ -54,8 +54,8 @@ def cast_to_int32(name: str, value: tf.Tensor) -> tf.Tensor:
 def count_up_to(ascending: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
     """Return how many of ascending numbers are at most each value.
 
-    It is `tf.searchsorted` from the right, for one row: that makes four times the operations, each of which takes time at the start
-    of every pass.
+    For one row, `tf.searchsorted` from the right gives the same with four times the operations, each of which takes time at the
+    start of every pass.
 
     Args:
         ascending: int64 [n].

@@ -56,7 +56,7 @@ def check_static(structure: Specs | Tensors, name: str) -> None:
         name: its name in the message.
 
     Raises:
-        FeatureError: a dimension is unknown; names the tensor.
+        FeatureError: a dimension is unknown; the message names the tensor.
     """
     for leaf_name, leaf in named_leaves(structure, name):
         if not isinstance(leaf, tf.TensorSpec | tf.Tensor) or not leaf.shape.is_fully_defined():

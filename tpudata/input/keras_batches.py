@@ -94,6 +94,7 @@ class _KerasBatch:
     def split_training(cls, element: Element) -> _KerasBatch:
         """Return the parts of a batch, x, (x, y) or (x, y, sample_weight), without padding; tokens' weights leave the features."""
         x, y, weights = (*element, None)[:3] if isinstance(element, tuple) else (element, None, None)
+        # Keras takes no weights without labels, and a third part is the weights already.
         if isinstance(x, dict) and TOKEN_WEIGHTS in x and y is not None and weights is None:
             x = dict(x)
             weights = x.pop(TOKEN_WEIGHTS)

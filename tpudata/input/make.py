@@ -138,7 +138,8 @@ def make_input_fn(
         The input_fn.
 
     Raises:
-        DatasetError: no complete dataset, no such split, a shard missing (or damaged: CorruptionError).
+        DatasetError: there is no complete dataset or no such split, or a shard is missing.
+        CorruptionError: a shard is damaged.
         FeatureError: a feature is missing or has no static shape; with `TFRecordFiles`, the first record differs from the features.
         UsageError: an argument is out of range or does not fit the dataset.
         MissingExtraError: TensorFlow is not installed.

@@ -44,7 +44,7 @@ class Mixture(InputFn):
 
 
 def _read_input(index: int, pair: object) -> tuple[InputFn, float]:
-    """Return the input_fn and the weight of an input; UsageError unless it is a pair of these that can be mixed."""
+    """Return the input_fn and the weight of an input; UsageError unless `pair` is an input_fn that can be mixed, and its weight."""
     if not isinstance(pair, tuple | list) or len(pair) != 2 or not isinstance(pair[0], InputFn):
         raise UsageError(f"Mixture: input {index} is {pair!r} (expected an input_fn of make_input_fn, and its weight).")
     input_fn, weight = pair

@@ -66,7 +66,7 @@ class ServingFeatures:
         )
         sequences = tokens.sequences(dataset.manifest, fields, is_bare=False)
         # A request has no labels.
-        self._fields = Fields(fields.inputs, None)
+        self._fields = Fields(fields.inputs, label=None)
         self._steps = StepPlan(self._fields, Options(training=False, images=images), sequences)
 
     def build(self) -> ServingTensors:

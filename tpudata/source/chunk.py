@@ -172,15 +172,16 @@ def cut_by_bytes(index: ShardIndex, first: int, stop: int, most_bytes: int) -> I
         First record of each part, and the record after its last one.
     """
     step = 1 if index.compression is None else index.block_records
-    while first < stop:
-        limit = np.uint64(int(index.offsets[first]) + most_bytes)
+    part_first = first
+    while part_first < stop:
+        limit = np.uint64(int(index.offsets[part_first]) + most_bytes)
         part_stop = int(np.searchsorted(index.offsets, limit, "right")) - 1
         if part_stop < stop:
             # Back to the end of a block, but not before the end of the first one.
-            part_stop = max(part_stop // step * step, (first // step + 1) * step)
+            part_stop = max(part_stop // step * step, (part_first // step + 1) * step)
         part_stop = min(part_stop, stop)
-        yield first, part_stop
-        first = part_stop
+        yield part_first, part_stop
+        part_first = part_stop
 
 
 def count_bytes(index: ShardIndex, first: int, stop: int) -> int:

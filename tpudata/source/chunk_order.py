@@ -200,14 +200,14 @@ class ChunkOrder:
         begin = self._begin + sum(sizes_before)
         end = begin + size
         if begin == end:
-            return _Part(order, ends, begin, end, 0, 0, 0)
+            return _Part(order, ends, begin, end, first=0, stop=0, windows=0)
         first = int(np.searchsorted(ends, begin, "right"))
         stop = int(np.searchsorted(ends, end, "left")) + 1
         return _Part(order, ends, begin, end, first, stop, -(-(stop - first) // self._window_chunks))
 
     def _make_line(self, epoch: int) -> tuple[Integers, Integers]:
         """Return the line of an epoch: `_Part.order` and `_Part.ends`."""
-        order = self._draw_permutation(len(self._table.counts), epoch, 0)
+        order = self._draw_permutation(len(self._table.counts), epoch, stream=0)
         return order, np.cumsum(self._table.counts[order])
 
     def _draw_permutation(self, count: int, epoch: int, stream: int) -> Integers:

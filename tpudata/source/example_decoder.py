@@ -55,6 +55,7 @@ class ExampleDecoder:
             raise FeatureError(
                 f"Feature {shared_names[0]!r}: several features would have this name ({sharing}). Choose by features=."
             )
+        # Features that share a short name are requested by their full names.
         by_name = {name: feature for name, feature in fed if name not in shared_names}
         self._features = by_name if features is None else _look_up_features(manifest, by_name, features)
         for name, feature in self._features.items():
@@ -163,7 +164,7 @@ def decode_label_map(feature: Feature, data: bytes) -> npt.NDArray[Any]:
     problem = find_label_map_problem(data, feature.dtype)
     if problem:
         raise FeatureError(f"Feature {feature.name!r} {problem}. Store it so, or declare the feature as an image.")
-    classes = _decode_pixels(feature, data, None)
+    classes = _decode_pixels(feature, data, mode=None)
     return classes.astype("uint8" if feature.dtype == "uint8" else "int32")[..., np.newaxis]
 
 

@@ -92,7 +92,7 @@ class RecordSource:
 
         Raises:
             IndexError: there is no such record.
-            CorruptionError: the record is damaged; names file and offset.
+            CorruptionError: the record is damaged; the message names file and offset.
             FeatureError: the record does not have what the manifest says.
             StorageError: the shard or its index cannot be read.
         """

@@ -112,7 +112,7 @@ class ShardRecords:
     def read_one(self, number: int) -> Record:
         """Return one record; raises what `read` raises."""
         shard, record = self.locate(number)
-        return self._read_span(_Span(shard, [record], [0]))[0]
+        return self._read_span(_Span(shard, records=[record], result_indices=[0]))[0]
 
     def read(self, numbers: Sequence[int]) -> list[Record]:
         """Return records, in the order of `numbers`, each at least 0 and below `len`.

@@ -96,7 +96,7 @@ class ShuffledRecords:
 
         Raises:
             IndexError: there is no such position.
-            CorruptionError: the record is damaged; names file and offset.
+            CorruptionError: the record is damaged; the message names file and offset.
             FeatureError: the record does not have what the manifest says.
             StorageError: the shard or its index cannot be read.
         """
@@ -163,6 +163,7 @@ class ShuffledRecords:
     def _open_window(self, key: WindowKey) -> _LoadingWindow:
         """Return a window of a lane, and start to read the next one; the caller holds the lock."""
         lane = self._lanes.setdefault(key.lane, {})
+        # The first window, or a jump: the windows in memory are not read on.
         if key not in lane:
             lane.clear()
             lane[key] = self._load(key)
@@ -182,7 +183,7 @@ class ShuffledRecords:
         After too many such records it warns, and returns False so that the window is read again.
         """
         lane = self._lanes.get(key.lane)
-        # The first record of a window starts a new pass over the data.
+        # Windows from the oldest in memory on were not dropped. The first record of a window starts a new pass over the data.
         if not lane or key >= next(iter(lane)) or index == 0:
             return False
         self._late_records += 1

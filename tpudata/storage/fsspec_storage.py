@@ -127,7 +127,7 @@ class _FsspecObjects:
         return Description(int(info["size"]))
 
     def get(self, path: str, span: tuple[int, int] | None, version: int | None) -> Content:
-        del version
+        del version  # fsspec has no versions.
         filesystem, store_path = self._locate(path)
         try:
             if span is None:
@@ -144,7 +144,7 @@ class _FsspecObjects:
             raise RangeError(416, _format_reason(error)) from error
 
     def remove(self, path: str, version: int | None) -> None:
-        del version
+        del version  # fsspec has no versions.
         filesystem, store_path = self._locate(path)
         try:
             filesystem.rm_file(store_path)

@@ -95,7 +95,7 @@ def files_below(files: Range, skip: Callable[[str], bool]) -> Iterator[tuple[Ent
             yield entry, below
         elif skipped != last_skipped:
             last_skipped = skipped
-            yield Entry(f"{root}/{skipped}", skipped.rpartition("/")[2], 0, True), skipped
+            yield Entry(f"{root}/{skipped}", skipped.rpartition("/")[2], size=0, is_folder=True), skipped
 
 
 def _find_skipped(below: str, skip: Callable[[str], bool]) -> str:

@@ -43,7 +43,7 @@ def encode_example(features: Mapping[str, Any]) -> bytes:
 
     Raises:
         FeatureError: a value is of another type, mixed, an integer that does not fit int64, a finite float that does not fit
-            float32, or text that UTF-8 cannot encode; names the feature.
+            float32, or text that UTF-8 cannot encode; the message names the feature.
     """
     return b"".join(encode_example_parts(features))
 
@@ -102,6 +102,7 @@ def encode_entry(name: str, value: Any) -> bytes:
     Raises:
         FeatureError: the value is one that `encode_example` does not take.
     """
+    # The most frequent values: parts of their entries are cached.
     if type(value) is int:
         return _encode_int_entry(name, value)
     if type(value) is bytes:
@@ -227,16 +228,18 @@ def _list_elements(name: str, value: Any) -> list[Any]:
             raise FeatureError(
                 f"Feature {name!r}: unsupported numpy dtype (got {array.dtype}, expected bool, integer, float, bytes or str)."
             )
-        value = array.ravel().tolist()
+        elements: Sequence[Any] = array.ravel().tolist()
     elif isinstance(value, (str, int, float)):
-        value = [value]
-    elif not isinstance(value, Sequence):
+        elements = [value]
+    elif isinstance(value, Sequence):
+        elements = value
+    else:
         raise FeatureError(
             f"Feature {name!r}: unsupported type (got {type(value).__name__}, expected bytes, str, int, bool, float, a"
             " sequence of one of them, or a numpy array)."
         )
     try:
-        return [_convert_element(name, element) for element in value]
+        return [_convert_element(name, element) for element in elements]
     except UnicodeEncodeError as error:
         raise FeatureError(
             f"Feature {name!r}: the text {error.object!r} is not UTF-8. Store it as bytes (of a file name: os.fsencode)."

@@ -48,6 +48,7 @@ def iterate_fields(data: memoryview, begin: int = 0, end: int | None = None) -> 
     """
     position, end = begin, len(data) if end is None else end
     while position < end:
+        # Tags and sizes of one byte, the most frequent ones, are read without a call.
         tag = data[position]
         position += 1
         if tag >= 0x80:
@@ -72,9 +73,9 @@ def iterate_fields(data: memoryview, begin: int = 0, end: int | None = None) -> 
             raise ValueError(f"wire type {wire}")
         if size > end - position:
             raise ValueError(f"a field of {size} bytes in {end - position}")
-        begin = position
+        payload_begin = position
         position += size
-        yield number, wire, begin, position
+        yield number, wire, payload_begin, position
 
 
 def read_varint(data: memoryview, position: int) -> tuple[int, int]:

@@ -103,6 +103,7 @@ def object_tables(features: Iterable[Feature]) -> tuple[ObjectTable, ...]:
     features = tuple(features)
     lists = [feature for feature in features if feature.shape[:1] == (None,) and not feature.is_image_file]
     prefixes = {prefix for feature in lists if (prefix := _find_box_prefix(feature)) is not None}
+    # The table of a conversion may have no boxes.
     if any(feature.name.startswith(f"{OBJECTS}/") for feature in lists):
         prefixes.add(OBJECTS)
     picture_prefixes = {feature.name.rpartition("/")[0] for feature in features if feature.is_image}

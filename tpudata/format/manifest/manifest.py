@@ -191,7 +191,7 @@ class Manifest:
             path: path of the file, for messages.
 
         Raises:
-            DatasetError: not a manifest (names the wrong field), or one of another format version.
+            DatasetError: the bytes are not a manifest (the message names the wrong field), or are that of another format version.
         """
         try:
             value = parse_json(data)
@@ -267,6 +267,7 @@ def _check_shards(manifest: Manifest) -> None:
                 f" bytes, expected {FRAME_BYTES} bytes or more a record). {RESTORE}"
             )
         prefix, (_, count) = parse_prefix(shard.name), parse_place(shard.name)
+        # All names of a prefix have one count, except in a damaged manifest.
         planned_shards[prefix] = max(planned_shards.get(prefix, 0), count)
     total = sum(planned_shards.values())
     if total > MOST_SHARDS:

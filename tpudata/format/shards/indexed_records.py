@@ -21,21 +21,22 @@ def read_indexed(path: str, index: ShardIndex, first: int, stop: int) -> Iterato
         StorageError: the file cannot be read.
     """
     offsets = index.offsets
-    while first < stop:
-        block_stop = min((first // index.block_records + 1) * index.block_records, stop)
-        begin, end = int(offsets[first]), int(offsets[block_stop])
+    part_first = first
+    while part_first < stop:
+        block = part_first // index.block_records
+        part_stop = min((block + 1) * index.block_records, stop)
+        begin, end = int(offsets[part_first]), int(offsets[part_stop])
         if index.compression is None:
             data = storage_for(path).read_range(path, begin, end - begin)
             if len(data) < end - begin:
                 raise CorruptionError(path, begin + len(data), f"the file ends inside a record (expected {end} bytes)")
         else:
-            block = first // index.block_records
             block_begin, _ = index.block_range(block)
             data = read_blocks(path, index, block, block + 1)[begin - block_begin :]
-        for record in range(first, block_stop):
+        for record in range(part_first, part_stop):
             offset = int(offsets[record])
             yield offset, check_frame(data[offset - begin : int(offsets[record + 1]) - begin], path, offset)
-        first = block_stop
+        part_first = part_stop
 
 
 def read_blocks(path: str, index: ShardIndex, first: int, stop: int, *, is_checked: bool = False) -> bytes:

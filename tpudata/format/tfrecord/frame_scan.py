@@ -69,7 +69,7 @@ def scan_frames(
 
     Args:
         file: the file.
-        starts: gets the offsets.
+        starts: is extended with the offsets.
         read_bytes: bytes of a read.
         large_bytes: mean size of records, in bytes, from which on only headers are read; None chooses by the storage.
 

@@ -117,6 +117,7 @@ def read_records(path: str, compression: str | None = None) -> Iterator[tuple[in
     """
     storage = storage_for(path)
     entry = storage.stat(path)
+    # Without an entry, opening the file raises the error.
     size = entry.size if entry else 0
     with storage.open(path) as file:
         if compression is None:
@@ -130,7 +131,7 @@ def _unpack_records(path: str, packed: BinaryIO) -> Iterator[tuple[int, bytes]]:
     next_offset = 0
     try:
         with gzip.GzipFile(fileobj=packed, mode="rb") as file:
-            for offset, data in _read_open_records(path, file, None):
+            for offset, data in _read_open_records(path, file, size=None):
                 next_offset = offset + len(data) + FRAME_BYTES
                 yield offset, data
     except CorruptionError as error:
@@ -167,9 +168,10 @@ def _read_open_records(path: str, file: BinaryIO | gzip.GzipFile, size: int | No
 
 
 def _read_in_pieces(file: BinaryIO | gzip.GzipFile, length: int) -> Iterator[bytes]:
-    while length > 0 and (part := file.read(min(length, _READ_BYTES))):
+    remaining = length
+    while remaining > 0 and (part := file.read(min(remaining, _READ_BYTES))):
         yield part
-        length -= len(part)
+        remaining -= len(part)
 
 
 def _mask(crc: int) -> int:

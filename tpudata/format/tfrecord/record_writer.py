@@ -106,11 +106,19 @@ class RecordWriter:
         offsets = np.zeros(len(sizes) + 1, np.uint64)
         np.cumsum(sizes + np.uint64(FRAME_BYTES), out=offsets[1:])
         block_crcs = self._compute_all_block_crcs()
+        # Without compression, the file is its blocks, and its checksum follows from theirs.
         if self._gzip_writer is None:
             block_ends = np.append(offsets[self._block_records :: self._block_records], offsets[-1])[: len(block_crcs)]
             bytes_after = (offsets[-1] - block_ends).astype(np.int64)
             file_crc = int(np.bitwise_xor.reduce(move_crc32c(block_crcs, bytes_after)))
-            return Written(offsets, block_crcs, self._block_records, int(offsets[-1]), file_crc, None)
+            return Written(
+                offsets,
+                block_crcs,
+                self._block_records,
+                file_bytes=int(offsets[-1]),
+                crc32c=file_crc,
+                block_offsets=None,
+            )
         if len(sizes) % self._block_records:
             self._end_block(self._gzip_writer)
         block_offsets = np.array(self._gzip_writer.offsets, np.uint64)
@@ -118,9 +126,9 @@ class RecordWriter:
             offsets,
             block_crcs,
             self._block_records,
-            self._gzip_writer.size,
-            self._gzip_writer.crc32c,
-            block_offsets,
+            file_bytes=self._gzip_writer.size,
+            crc32c=self._gzip_writer.crc32c,
+            block_offsets=block_offsets,
         )
 
     def _compute_all_block_crcs(self) -> npt.NDArray[np.uint32]:

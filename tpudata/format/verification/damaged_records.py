@@ -58,6 +58,7 @@ def quarantine_damage(
                 raise
             except (CorruptionError, DatasetError, StorageError):
                 unreadable.add(shard.name)
+        # A damaged list of records to skip is replaced or removed below.
         if defect.path != quarantine_path and (shard is None or shard.name in unreadable):
             remaining_defects.append(defect)
     quarantine = Quarantine(damaged)
@@ -86,7 +87,8 @@ def find_damaged_records(path: str, shard: Shard, index: ShardIndex, find_proble
     storage = storage_for(path)
     entry = storage.stat(path)
     if entry is None:
-        return ShardQuarantine(shard.crc32c, 0, (SkippedRecords(0, shard.records, "the shard is missing"),))
+        all_records = SkippedRecords(first=0, stop=shard.records, reason="the shard is missing")
+        return ShardQuarantine(shard.crc32c, bytes=0, records=(all_records,))
     with storage.open(path) as file:
         runs = [run for block in range(index.blocks) for run in _check_block(path, file, index, block, find_problems)]
     return ShardQuarantine(shard.crc32c, entry.size, tuple(_join_runs(runs)))
@@ -118,6 +120,7 @@ def _check_block(
             reason = "; ".join(problem.reason for problem in problems)
         if reason:
             yield SkippedRecords(record, record + 1, reason)
+    # A damaged record explains a wrong checksum of its block.
     if has_intact_frames and google_crc32c.value(data) != index.block_crc32c[block]:
         yield SkippedRecords(first, stop, "the records differ from those that were written, by the index's checksum")
 

@@ -88,6 +88,7 @@ class ShardCheck:
                         progress(walk.file_offset - reported_bytes)
                         reported_bytes = walk.file_offset
             yield from walk.find_end_defects()
+            # All calls together report the size in the manifest, whatever size the file has.
             if progress:
                 progress(shard.bytes - reported_bytes)
         except StorageUnavailableError:

@@ -80,6 +80,7 @@ class ShardWalk:
         """Read record after record up to offset `end`, and yield the defects of each."""
         while self.offset < end and not self._is_broken_off:
             defects = list(self._check_next_record(file, end, find_problems))
+            # Without compression, offsets of records are offsets in the file.
             if self._packed_crc is None:
                 self.file_offset = self.offset
             yield defects
@@ -104,7 +105,9 @@ class ShardWalk:
                 data = unpack_blocks(packed, end - begin)
             except ValueError:
                 yield list(self._note_bad_block(begin, end, (packed_begin, packed_end)))
+                # The defect may be yielded after more blocks, but the checksum of the file is explained now.
                 self._is_damaged = True
+                # Count the records of this block, also if it is the last one.
                 self._enter_block(index, block + 1, end)
             else:
                 yield from self.check_records(io.BytesIO(data), end, find_problems)
@@ -196,7 +199,7 @@ class ShardWalk:
             if is_intact or self._is_block_damaged:
                 yield from self._flush_bad_blocks()
             else:
-                yield from self._note_bad_block(self._block_start, self.offset, None)
+                yield from self._note_bad_block(self._block_start, self.offset, packed=None)
         self._block_start, self._block_start_crc, self._is_block_damaged = self.offset, self._crc, False
 
     def _note_bad_block(self, start: int, end: int, packed: tuple[int, int] | None) -> Iterator[Defect]:

@@ -20,7 +20,8 @@ def fill_defaults(fields: Fields, defaults: Mapping[str, npt.ArrayLike]) -> Fiel
         defaults: a value for all entries, or an array of the feature's shape, by the name of the feature.
 
     Raises:
-        UsageError: a name is not of a feature that is read, or of a list or an image; or a value does not fit its feature.
+        UsageError: a name is not that of a feature that is read, or is that of a list or an image file; or a value does not fit its
+            feature.
     """
     stored = {field.feature.name: field for field in fields.all if field.is_stored}
     for name in defaults:

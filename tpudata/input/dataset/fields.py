@@ -25,7 +25,7 @@ class Padding:
     """Padding of a feature whose records have any number of entries.
 
     Attributes:
-        table: key of `pad`; in each record, all features of one key have the same number of entries.
+        table: key of `pad`; in each record, all features that it matches have the same number of entries.
         value: value of padding.
     """
 
@@ -120,7 +120,7 @@ class Fields:
     @classmethod
     def for_whole_records(cls, name: str) -> Fields:
         """Return one field, called `name`, whose value is the whole record."""
-        return cls((Field(Feature(name, "bytes", "string"), name, (), is_whole=True),), None)
+        return cls((Field(Feature(name, "bytes", "string"), name, (), is_whole=True),), label=None)
 
     @property
     def all(self) -> tuple[Field, ...]:
@@ -149,7 +149,7 @@ class Fields:
         return next(candidate for candidate in self.inputs if candidate.counts == table)
 
     def record_bytes(self, split: Split) -> int:
-        """Estimate the memory of one decoded record of a split, in bytes."""
+        """Estimate the memory of one decoded record of a split, in bytes, at least 1."""
         sizes = [field.bytes for field in self.all]
         # The sizes of strings are unknown; together they have at most the bytes of the stored record.
         string_bytes = math.ceil(split.bytes / split.records) if None in sizes else 0

@@ -39,7 +39,8 @@ def pad_fields(features: Sequence[Feature], pad: Mapping[str, Pad], maxima: Mapp
         length = _find_longest(chosen, key, maxima) if options.length is None else options.length
         for feature in chosen:
             earlier = fields.get(feature.name)
-            if earlier is not None and earlier.padding is not None:
+            if earlier is not None:
+                assert earlier.padding is not None
                 raise UsageError(
                     f"pad: {feature.name!r} is in two keys, {earlier.padding.table!r} and {key!r}. Pass keys that share no feature."
                 )

@@ -225,24 +225,24 @@ def _require_static_shape(feature: Feature, image_size: tuple[int, int] | None, 
     if len(static) == len(shape):
         return static
     if feature.is_image_file:
-        hint = (
+        fix = (
             "Pass images=tpudata.Images(size=(height, width)), or --image-size HxW to a command: every image is then resized to"
             " it. Or pass crop=tpudata.TrainCrop(224) there and, in evaluation, tpudata.CentreCrop(224); --crop 224 to a command."
         )
     elif is_sequence(feature):
-        hint = (
+        fix = (
             "Pass tokens=tpudata.Tokens(sequence_length=N), or --sequence-length N to a command, to pad all records to N values;"
             " or Tokens(buckets=(64, 128, ...)) for several lengths."
             f" For a list that is not a text, pass pad={{{feature.name!r}: N}}."
         )
     elif feature.is_list:
-        hint = (
+        fix = (
             f"Pass pad={{{feature.name!r}: N}}, or --pad {feature.name}=N to a command, to pad all lists to N entries."
         )
     else:
-        hint = f"Omit it, or give all records one size. {hint}"
+        fix = f"Omit it, or give all records one size. {hint}"
     raise FeatureError(
-        f"Feature {feature.name!r}: shape {feature.shape} varies between records (None), and a TPU takes one static shape. {hint}"
+        f"Feature {feature.name!r}: shape {feature.shape} varies between records (None), and a TPU takes one static shape. {fix}"
     )
 
 
@@ -261,6 +261,7 @@ def _make_weight_field(feature: Feature, label: Feature | None) -> Field:
 
 def _add_classes(feature: Feature, manifest: Manifest) -> Feature:
     """Return the label, with the number of classes if it is a list: a converted manifest only has it in `labels`."""
+    # `labels` counts the classes of the feature that is the label by default, not those of another one that `label` names.
     if feature.shape != (None,) or manifest.labels is None or feature is not label_feature(manifest):
         return feature
     offset = manifest.options.get("label_offset", 0)
@@ -268,7 +269,7 @@ def _add_classes(feature: Feature, manifest: Manifest) -> Feature:
 
 
 def _make_label_field(feature: Feature, padded: Field | None, hint: str) -> Field:
-    """Return the field of the label: numbers of a static shape, multi-hot classes, or a list padded by a key of its name.
+    """Return the field of the label: numbers of a static shape, multi-hot classes, or a list that the key `NAME` of `pad` pads.
 
     Args:
         feature: the label.

@@ -68,6 +68,7 @@ def decode_crop(
     def read_shape() -> tuple[tf.Tensor, tf.Tensor]:
         return tf.image.extract_jpeg_shape(encoded), tf.zeros([0, 0, channels], tf.uint8)
 
+    # Both branches return the same structure; a JPEG is decoded once its window is known.
     shape, whole_image = tf.cond(is_jpeg, read_shape, decode_whole)
     box = find_crop(shape, options, seed)
     image = tf.cond(is_jpeg, lambda: _decode_box(encoded, channels, box, options), lambda: _slice_box(whole_image, box))
@@ -78,7 +79,10 @@ def decode_crop(
 def crop_image(
     image: tf.Tensor, options: TrainCrop | CentreCrop, seed: tf.Tensor | None, dtype: tf.DType
 ) -> tuple[tf.Tensor, CropWindow]:
-    """Crop a decoded image, uint8 [height, width, channels] with channels static; otherwise as `decode_crop`."""
+    """Crop a decoded image, uint8 [height, width, channels] with channels static.
+
+    The other arguments, the result and the errors are those of `decode_crop`.
+    """
     shape = tf.shape(image)
     box, flip = find_crop(shape, options, seed), draw_flip(options, seed)
     cropped = _flip_and_resize(_slice_box(image, box), flip, image.shape[2], options, dtype)
@@ -150,6 +154,7 @@ def _flip_and_resize(
     image = tf.cond(flip, lambda: tf.reverse(image, [1]), lambda: image)
     image = _resize(image, options)
     if dtype == tf.uint8:
+        # The cast cuts off fractions.
         image = tf.cast(image + 0.5, tf.uint8)
     return tf.ensure_shape(image, (options.size, options.size, channels))
 

@@ -134,4 +134,5 @@ def _has_fixed_size(field: Field, positions: dict[str, ValuePosition]) -> bool:
     if feature.kind == "float":
         return size == 4 * count
     dtype = tf.as_dtype(feature.dtype)
+    # `tf.bitcast` takes no bool.
     return feature.encoding == "raw" and dtype != tf.bool and size == count * dtype.size

@@ -45,6 +45,7 @@ def check_first_record(dataset: Dataset, split: str, fields: Fields, hint: str) 
     offset, end = dataset.index(shard).offsets[:2].tolist()
     frame = storage_for(path).read_range(path, offset, end - offset)
     record, footer = frame[HEADER_BYTES:-FOOTER_BYTES], frame[-FOOTER_BYTES:]
+    # The file was cut after the scan, or the record is damaged: the reader reports it. Without a footer nothing can be compared.
     if len(frame) < max(end - offset, FRAME_BYTES) or not has_checksum(record, footer):
         return
     try:
@@ -83,7 +84,7 @@ def _check_lists_exist(path: str, names: set[str], hint: str) -> None:
 
 
 def _describe_misfit(example: dict[str, Value], field: Field) -> str | None:
-    """Return what is wrong with a record's values of a field, in words after the feature's name; None if they fit."""
+    """Return what is wrong with a record's values of a field, in words that follow the feature's name; None if they fit."""
     feature, values = field.feature, example.get(field.feature.name)
     if not values:
         # A list may be empty, and a default takes the place of missing values.
@@ -103,6 +104,7 @@ def _describe_misfit(example: dict[str, Value], field: Field) -> str | None:
         return f"has {count_text(len(values), 'value')}, and not the {expected}"
     if feature.is_label_map and isinstance(values[0], bytes):
         return find_label_map_problem(values[0], feature.dtype) or None
+    # The bytes of a list may have any length.
     if feature.encoding == "raw" and not field.is_list and isinstance(values[0], bytes):
         size = np.dtype(feature.dtype).itemsize * math.prod(field.shape)
         if len(values[0]) != size:

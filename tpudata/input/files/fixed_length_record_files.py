@@ -74,7 +74,8 @@ class FixedLengthRecordFiles:
             dtype: np.dtype[np.void] = np.dtype(self.record)
         except (TypeError, ValueError, SyntaxError) as error:
             raise UsageError(f"record={self.record!r}: {error}. Pass (name, dtype, shape) of each part.") from None
-        if not dtype.names or self.record is None:
+        # numpy takes None for float64, which has no parts either.
+        if not dtype.names:
             raise UsageError(
                 f'record={self.record!r}: it has no named parts. Pass a list such as [("image", "u1", (28, 28, 1))].'
             )
@@ -124,7 +125,7 @@ class FixedLengthRecords(SplitFiles):
         return functools.partial(_parse_fixed, dtype=self.description.dtype, fields=fields)
 
     def features(self, stored: tf.Tensor, _: Sequence[Field]) -> dict[str, tf.Tensor]:
-        """Return all parts of records, [n, *shape], as they are stored, by their names."""
+        """Return all parts of records, [n, *shape], as stored, by their names; none is missing, so no field has a default."""
         dtype = self.description.dtype
         return {feature.name: _take_part(stored, dtype, feature, feature.shape) for feature in self.manifest.features}
 

@@ -88,7 +88,7 @@ class SplitFiles(abc.ABC):
         split: name of the split.
         description: the description.
         hint: fix for features that cannot be fed.
-        frame_bytes: bytes of a file that each record takes next to its own; None if its place does not show its size.
+        frame_bytes: bytes that each record takes in a file in addition to its data; None if its place does not show its size.
     """
 
     hint = PARSE
@@ -169,6 +169,7 @@ class SplitFiles(abc.ABC):
         Raises:
             UsageError: in a folder, without a manifest.
         """
+        # `choose_cache` rejects an empty path.
         if self.description is not None and isinstance(cache, (str, os.PathLike)) and cache not in ("auto", ""):
             raise UsageError(
                 f"cache={os.fspath(cache)!r}: without a manifest, changes of the files after caching cannot be found. Pass"

@@ -66,7 +66,7 @@ class TextLines(SplitFiles):
     def fields(
         self, columns: FeatureOptions, *, image_size: tuple[int, int] | None = None, sequences: Tokens, **_: Any
     ) -> Fields:
-        """Return the field of the line; UsageError if an option asks for another feature."""
+        """Return the field of the line; FeatureError or UsageError if an option asks for another feature."""
         (line,) = self.description.features
         if columns.features not in (None, line.name):
             raise FeatureError(
@@ -103,4 +103,5 @@ def find_line_offsets(file: Entry, skip_lines: int, read_bytes: int = _READ_BYTE
     # The last line may have no line break.
     if offsets[-1] < file.size:
         offsets = np.append(offsets, file.size)
+    # A file of fewer lines has no records: only the end remains.
     return offsets[min(skip_lines, len(offsets) - 1) :]

@@ -60,7 +60,7 @@ class DescribedTFRecords(Shards):
 
     @staticmethod
     def scan(_: TFRecordFiles, file: Entry) -> Offsets:
-        """Return where the records of a file begin, from their headers."""
+        """Return where the records of a file begin, from their headers, which need no description."""
         return frame_offsets(file)
 
     @property
@@ -69,7 +69,7 @@ class DescribedTFRecords(Shards):
         return self.description.features
 
     def fields(self, columns: FeatureOptions, **options: Any) -> Fields:
-        """Return the fields of each record, of the features that the description has, compared with the first record."""
+        """Return the fields of each record, from the features of the description, and compare them with the first record."""
         if not self.declared:
             raise UsageError(
                 "TFRecordFiles: the features of the records are unknown. Pass features=[tpudata.format.Feature(...), ...] with"

@@ -64,6 +64,7 @@ class Records:
         cache_option = options.cache if options.tokens.buckets is None else False
         cache = choose_cache(cache_option, request, plan)
         records = cls(request, StoredRecords(files, request.fields), plan, cache)
+        # For decoded records, `choose_cache` has compared their size with the memory or the disk.
         if not cache.is_decoded:
             records.window.check_memory()
         return records
@@ -98,7 +99,7 @@ class Records:
         window, seed = self.window.records, operator.index(self._options.seed)
         if self.window.has_all:
             # Records in memory need no chunks: each is permuted alone.
-            return TrainingOrder.make(Chunks.cut([self.count], 1), batch_size, window, seed)
+            return TrainingOrder.make(Chunks.cut([self.count], length=1), batch_size, window, seed)
         return self.plan.make_shuffled_order(batch_size, window, seed)
 
     def batches(self, order: Order, rows: Rows, start_step: int) -> tf.data.Dataset:

@@ -201,8 +201,8 @@ def augment_image(
         )
         tensors = list(case_results[: len(tensors)])
         moves += case_results[len(tensors) :]
-    moved = [tf.transpose(mask_list, (2, 0, 1)) for mask_list in tensors[1 + len(maps) :]]
-    return AugmentedImage(tensors[0], tuple(tensors[1 : 1 + len(maps)]), tuple(moved), tuple(moves))
+    moved_masks = [tf.transpose(mask_list, (2, 0, 1)) for mask_list in tensors[1 + len(maps) :]]
+    return AugmentedImage(tensors[0], tuple(tensors[1 : 1 + len(maps)]), tuple(moved_masks), tuple(moves))
 
 
 def _trace_branches(

@@ -60,8 +60,8 @@ class TrainCrop:
 
     def __post_init__(self) -> None:
         _check_common(self)
-        _check_range("TrainCrop.area", self.area, 1.0)
-        _check_range("TrainCrop.ratio", self.ratio, math.inf)
+        _check_range("TrainCrop.area", self.area, most=1.0)
+        _check_range("TrainCrop.ratio", self.ratio, most=math.inf)
         check_flag("TrainCrop.flip", self.flip)
         check_integer("TrainCrop.attempts", self.attempts, 1)
 

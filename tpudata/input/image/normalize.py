@@ -22,7 +22,7 @@ class Normalize:
         std: standard deviation of each channel, or one for all; of values from 0 to 1.
 
     Raises:
-        UsageError: lengths differ, or a value is not a finite number (a deviation: above 0).
+        UsageError: lengths differ, a value is not a finite number, or a deviation is not above 0.
     """
 
     mean: tuple[float, ...]

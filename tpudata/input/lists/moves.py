@@ -75,7 +75,7 @@ def move_tables(
 def move_record(
     tables: Sequence[Table], features: Mapping[str, tf.Tensor], moves: tf.Tensor, least_visible: float
 ) -> dict[str, tf.Tensor]:
-    """Return the features of one record after the moves of its image, float32 [moves, 2, 3]; otherwise as `move_tables`."""
+    """Return the features of one record after the moves of its image; see `move_tables`, whose tensors have one more axis, B."""
     names = [name for table in tables for name in (table.count, *(field.name for field in table.columns))]
     batch = {name: features[name][tf.newaxis] for name in names}
     moved = move_tables(tables, batch, moves[tf.newaxis], least_visible)
@@ -104,6 +104,7 @@ def _move_table(
         column = columns[field.name]
         entry_shape = column.shape[2:]
         mask = tf.reshape(is_real, [-1, table.length] + [1] * entry_shape.rank)
+        # Masks are padded as PNGs, and so have bytes as padding; decoded ones have 0.
         padding_value = 0 if field.masks_of is not None else field.padding.value
         column = tf.where(mask, column, tf.constant(padding_value, column.dtype))
         columns[field.name] = tf.ensure_shape(column, (None, table.length, *entry_shape))

@@ -99,7 +99,9 @@ def check_movable(fields: Fields, option: str) -> None:
         is_complete = len(columns) == len(parts) and len(shapes) == 1
         # A column for each side of a box has one number an entry; points may have several.
         is_flat = parts != BOX or all(len(shape) == 1 for shape in shapes)
-        if not (is_complete and is_flat) or len(tables) > 1 or None in tables or fields.label in columns.values():
+        are_padded_together = len(tables) == 1 and None not in tables
+        has_label = fields.label in columns.values()
+        if not (is_complete and is_flat and are_padded_together) or has_label:
             got = ", ".join(field.name for field in columns.values())
             extra = "" if len(parts) == 1 else f", {', '.join(parts)} of one shape"
             raise UsageError(
@@ -113,7 +115,8 @@ def check_movable(fields: Fields, option: str) -> None:
                     f" width). Convert them, or omit {option}."
                 )
         (table,) = tables
-        if coordinates.are_points or table is None:
+        assert table is not None
+        if coordinates.are_points:
             continue
         if table in boxes_by_table:
             raise UsageError(

@@ -113,7 +113,9 @@ class Images:
     @property
     def permutation(self) -> tuple[int, ...] | None:
         """For each axis of the transposed images its index in NHWC, as `tf.transpose` takes them; None to keep NHWC."""
-        return None if self.transpose in (None, _AXES) else tuple(_AXES.index(axis) for axis in self.transpose or "")
+        if self.transpose is None or self.transpose == _AXES:
+            return None
+        return tuple(_AXES.index(axis) for axis in self.transpose)
 
     def check_mode(self, training: bool) -> None:
         """Check that evaluation draws nothing at random; UsageError names the option that does."""
@@ -142,6 +144,7 @@ class Images:
                 " the boxes in pad=."
             )
         options = [name for name in ("crop", "augment", "normalize", "mix", "transpose") if getattr(self, name)]
+        # Without these, images of any number and kind are fed as they are.
         if not options:
             return
         if not fields.images:
@@ -190,7 +193,7 @@ class Images:
             )
 
     def _check_label_maps(self, fields: Fields) -> None:
-        """Check that label maps can be moved with the image, and that nothing else should be."""
+        """Check that label maps can be moved with the image, and that no other feature would have to move."""
         image, maps = fields.images[0], fields.label_maps
         moving_option = next((name for name in ("crop", "augment", "mix") if getattr(self, name)), None)
         others = [field for field in fields.inputs if field not in (*fields.images, *maps)]

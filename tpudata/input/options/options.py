@@ -51,6 +51,7 @@ class Options:
         check_flag("training", self.training)
         self.images.check_mode(self.training)
         _check_function("parse", self.parse, "a function of a batch of serialised records")
+        # The arguments of the other functions depend on the labels, and are checked when the graph is made.
         if self.parse is not None:
             check_arguments("parse", self.parse, ("serialized",))
         _check_function("transform", self.transform, "a function of (features, labels)")
@@ -79,7 +80,8 @@ class Options:
     def _check_order(self) -> None:
         """Check `shuffle` and `num_epochs`; UsageError if they are invalid, or passed for an evaluation."""
         is_switch = self.shuffle is None or isinstance(self.shuffle, bool | np.bool_)
-        if not self.training and not (is_switch and not self.shuffle):
+        is_off = is_switch and not self.shuffle
+        if not self.training and not is_off:
             raise UsageError(
                 f"shuffle={self.shuffle!r}: evaluation takes the records in order. Omit it, or pass training=True."
             )

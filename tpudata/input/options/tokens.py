@@ -85,6 +85,7 @@ class Tokens:
     @property
     def selection(self) -> dict[str, object]:
         """The options that select what is read of a record and that the caller passed, by name."""
+        # `names` only renames what is read. None and False are the defaults.
         options = dataclasses.asdict(self).items()
         return {name: value for name, value in options if value is not None and value is not False and name != "names"}
 

@@ -97,6 +97,7 @@ class BucketSteps:
 
     def _count_batches(self, epoch: int) -> list[int]:
         """Return the number of batches that each bucket has given when an epoch begins."""
+        # An evaluation pads its last batches; in training, records that fill no batch join the next epoch.
         if self._seed is None:
             return [epoch * -(-records // size) for records, size in self._sizes]
         return [epoch * records // size for records, size in self._sizes]
@@ -122,7 +123,7 @@ class BucketSteps:
     def _draw_bucket_order(self, epoch: tf.Tensor) -> tf.Tensor:
         """Return the index of the bucket of each of an epoch's steps, int64 [steps].
 
-        In evaluation, each bucket ends with a smaller batch. In training, the records that do not fill a batch join the next epoch.
+        An evaluation pads the last batch of each bucket. In training, the records that do not fill a batch join the next epoch.
         """
         records = tf.constant([records for records, _ in self._sizes], tf.int64)
         batch_sizes = tf.constant([batch_size for _, batch_size in self._sizes], tf.int64)

@@ -40,6 +40,7 @@ class EvaluationOrder:
 
         No range crosses the end of a chunk. Padding is omitted.
         """
+        # All rows are one run across the ends of batches: fewer and longer ranges.
         if stop - first == self.batch_size:
             run_firsts, run_stops = np.array([step * self.batch_size]), np.array([self.records])
         else:
@@ -76,6 +77,7 @@ class EvaluationOrder:
                 lambda record: tf.nest.map_structure(lambda column: tf.repeat(column, padding, axis=0), record)
             )
             padded = ranges.read(last_range, load).map(repeated)
+            # A host may have no records, only padding.
             dataset = dataset.concatenate(padded) if len(firsts) else padded
         return ranges.gather_records(dataset.rebatch(rows.batch_size, drop_remainder=True))
 

@@ -40,6 +40,7 @@ class MixtureOrder:
     @classmethod
     def make(cls, weights: Sequence[float], batch_size: int) -> MixtureOrder:
         """Return the order for weights above 0, which need not add up to 1."""
+        # Shares of the largest weight, since the sum of huge ones would overflow.
         largest = max(weights)
         total = math.fsum(weight / largest for weight in weights)
         return cls(tuple(max(1, round(weight / largest / total * _WEIGHT_SUM)) for weight in weights), batch_size)

@@ -54,7 +54,7 @@ class Ranges(Protocol):
 
     @property
     def memory_datasets(self) -> tuple[tf.data.Dataset, ...]:
-        """An endless dataset of one element, all records, if they are in memory."""
+        """A dataset that yields all records as one element, again and again; empty if they are not in memory."""
 
     def find_read_starts(self, chunks: Chunks) -> Integers:
         """Return the numbers of records at which reading can begin, int64 [n]."""
@@ -125,7 +125,7 @@ def take_rows(read: Callable[[HostPart], tf.data.Dataset], ranges: Ranges, part:
     rows = part.rows
     if not ranges.reads_whole_batches(rows):
         return read(part)
-    dataset = read(dataclasses.replace(part, rows=Rows(rows.total, rows.total, 0, rows.total)))
+    dataset = read(dataclasses.replace(part, rows=Rows.all(rows.total)))
 
     def slice_rows(*batch: Any) -> Any:
         return tf.nest.map_structure(lambda column: column[rows.first : rows.stop], batch)

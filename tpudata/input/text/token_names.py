@@ -39,10 +39,10 @@ def check_token_names(names: TokenNames | None, sequences: Sequences, weights: s
     if names not in _RENAMERS:
         raise UsageError(f"names: invalid value (got {names!r}, expected None, {' or '.join(map(repr, _RENAMERS))}).")
     inputs = {field.name for field in fields.inputs}
+    # Packed pairs have their targets among the features.
     if names == "t5x" and inputs >= _PAIR_PACK and weights == "feature":
         return
-    has_tokens = any(field.name == INPUT_IDS for field in fields.inputs)
-    if sequences.targets is None and has_tokens and fields.label is not None:
+    if sequences.targets is None and INPUT_IDS in inputs and fields.label is not None:
         raise UsageError(
             f"names={names!r}: its batches have next tokens and no labels, and the dataset has labels, {fields.label.name!r}. Omit"
             " names, or convert the text again without that field."
@@ -133,7 +133,7 @@ def _rename_for_t5x(
     features: dict[str, tf.Tensor], targets: tf.Tensor, segments: tf.Tensor, positions: tf.Tensor
 ) -> dict[str, tf.Tensor]:
     # SeqIO predicts every token of a document, the first one from the id 0; padding is the id 0. So targets are the tokens
-    # themselves, and inputs the previous ones.
+    # themselves, inputs the previous ones, and the next ones, which all functions of `_RENAMERS` take, are unused.
     del targets
     is_real = segments > 0
     ids = tf.where(is_real, features[INPUT_IDS], 0)

@@ -135,7 +135,7 @@ def read_claim(path: str) -> bytes | None:
     except StorageError:
         if storage.stat(path) is None:
             return None
-    # It was just replaced, so a second read succeeds, or it cannot be read.
+    # Either the file was just replaced, and a second read succeeds; or it cannot be read, and this raises the error again.
     return storage.read(path)
 
 

@@ -89,6 +89,7 @@ def _change_claim(output: str, claim: Claim, change: Callable[[Claim], bytes | N
             return
         if storage_for(output).swap(path, content, change(holder)):
             return
+        # The run has just renewed its claim: try again with the new content, without a wait.
 
 
 def drop_pipeline_claim(output: str, claim: Claim | None) -> None:
@@ -147,6 +148,7 @@ def hold_claim(
     stop = threading.Event()
     try:
         take_claim(output, claim, has_ended, fix=fix, dead_after=dead_after)
+        # Claims of pipelines and jobs are not renewed: see `PROCESS`.
         if claim.ends_with == PROCESS:
             threading.Thread(
                 target=_renew_claim, args=(output, claim, stop, beat), name="tpudata-claim", daemon=True

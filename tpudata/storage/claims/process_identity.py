@@ -33,6 +33,7 @@ def read_birth(pid: int) -> str | None:
     except OSError:
         if Path("/proc/self/stat").exists():
             return None
+    # This system has no /proc.
     return read_birth_by_ps(pid)
 
 

@@ -58,6 +58,7 @@ def _select_credentials() -> Credentials:
     account = os.environ.get(IMPERSONATED, "").strip()
     if not account:
         return default_credentials(_SCOPES)[0]
+    # The default credentials need this scope to impersonate; the others get `_SCOPES`.
     default, _ = default_credentials(("https://www.googleapis.com/auth/cloud-platform",))
     *delegates, target = [part.strip() for part in account.split(",")]
     return impersonated_credentials.Credentials(default, target, _SCOPES, delegates=delegates)  # type: ignore[no-untyped-call]

@@ -76,6 +76,7 @@ class _GcsObjects:
             # Some programs mark a folder by an empty object of the same name.
             if size is not None and name.endswith("/"):
                 continue
+            # `scan_names` lists one more, in case that the folder is marked.
             if count == limit:
                 return
             count += 1
@@ -143,6 +144,7 @@ class _GcsObjects:
     @contextlib.contextmanager
     def write(self, path: str, *, replace: bool) -> Iterator[BinaryIO]:
         """One resumable upload; a small object is one request."""
+        # Without `replace` the generation is 0, so an existing object is a conflict.
         with translate_errors("written", path):
             existing = self.retries(lambda: self.describe(path)) if replace else None
         with translate_errors("written", path), self._open_upload(path, existing.version if existing else 0) as writer:
@@ -153,7 +155,11 @@ class _GcsObjects:
         bucket, name = split_path(path)
         with translate_errors("written", path):
             writer = ObjectWriter(
-                self._transport, bucket, f"{name.rstrip('/')}/{uuid.uuid4().hex}".lstrip("/"), 0, self._part_bytes
+                self._transport,
+                bucket,
+                f"{name.rstrip('/')}/{uuid.uuid4().hex}".lstrip("/"),
+                generation=0,
+                part_bytes=self._part_bytes,
             )
             writer.begin()
         with contextlib.suppress(*ERRORS):
@@ -195,8 +201,10 @@ def _read_checksum(headers: Mapping[str, str]) -> int | None:
 
 
 def _make_entry(bucket: str, name: str, size: int, crc32c: int | None) -> Entry:
-    return Entry(f"gs://{bucket}/{name}", name.rpartition("/")[2], size, False, crc32c)
+    return Entry(f"gs://{bucket}/{name}", name.rpartition("/")[2], size, is_folder=False, crc32c=crc32c)
 
 
 def _make_folder(path: str) -> Entry:
-    return Entry(path, path.rstrip("/").rpartition("/")[2] if "/" in path.removeprefix("gs://") else "", 0, True)
+    # The entry of a bucket has an empty name.
+    name = path.rstrip("/").rpartition("/")[2] if "/" in path.removeprefix("gs://") else ""
+    return Entry(path, name, size=0, is_folder=True)

@@ -48,10 +48,10 @@ def find_key_file() -> KeyFile | None:
     A file that a variable names may be missing.
     """
     if name := os.environ.get(VARIABLE):
-        return KeyFile(Path(name), True)
+        return KeyFile(Path(name), is_set=True)
     folder = os.environ.get("CLOUDSDK_CONFIG") or "~/.config/gcloud"
     path = Path(folder).expanduser() / "application_default_credentials.json"
-    return KeyFile(path, False) if path.is_file() else None
+    return KeyFile(path, is_set=False) if path.is_file() else None
 
 
 def find_key_file_fault(path: Path) -> str | None:

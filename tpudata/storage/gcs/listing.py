@@ -86,7 +86,9 @@ def scan_names(
         with translate_errors("listed", folder):
             page = transport.retries(functools.partial(list_page, transport, bucket, urlencode(query)))
         listed = [Name(*listed_object) for listed_object in page.objects]
-        listed += [Name(folder_name, None, None) for folder_name in page.prefixes if folder_name != last_prefix]
+        listed += [
+            Name(folder_name, size=None, crc32c=None) for folder_name in page.prefixes if folder_name != last_prefix
+        ]
         for entry in sorted(listed, key=operator.attrgetter("name")):
             below = entry.name[len(prefix) :]
             if below.startswith("/") or "//" in below:
@@ -113,7 +115,7 @@ def cut_names(transport: Transport, folder: str, *, deep: bool, range_names: int
     prefix_length = len(folder_name.rstrip("/")) + 1 if folder_name else 0
 
     def find_first(start: str, stop: str | None) -> str | None:
-        first = next(scan_names(transport, folder, start, stop, 1, deep=deep), None)
+        first = next(scan_names(transport, folder, start, stop, limit=1, deep=deep), None)
         return None if first is None else first.name[prefix_length:]
 
     def cut_range(start: str, stop: str | None, range_count: int) -> list[str]:

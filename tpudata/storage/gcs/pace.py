@@ -78,4 +78,5 @@ class Pace:
             # Requests that were in flight at the time count once.
             if began > self._lowered_at:
                 self._lowered_at = self._clock()
+                # Half of the requests that were really in flight, which may be fewer than the limit.
                 self._lowered_limit = max(_LEAST, min(self._highest_limit(), self._lowered_limit, self._in_flight) / 2)

@@ -190,6 +190,7 @@ class _Client:
 
     def _send_once(self, method: str, url: str, headers: dict[str, str], data: bytes | None, seconds: float) -> Answer:
         """Send a request over a kept connection, without retries and redirects."""
+        # urllib3 logs URLs, and this id is as good as a password: see `HIDDEN_QUERY`.
         if "upload_id=" in url:
             url, headers[HIDDEN_QUERY] = url.partition("?")[0], f"?{parse_url(url).query}"
         response = self._pools.urlopen(

@@ -161,6 +161,7 @@ class ObjectWriter(io.RawIOBase):
         stored = self._describe()
         if stored is None or stored.version == self._generation:
             raise UnprovenError("an answer that an upload is complete, but no object")
+        # If the description has no checksum, the one that was sent with the data counts: the store has compared it.
         if stored.size == self.tell() and stored.crc32c in (None, self._crc32c):
             return
         if answered is None or answered.version != stored.version:
@@ -201,6 +202,7 @@ class ObjectWriter(io.RawIOBase):
                     raise UploadLostError(f"byte {begin} was confirmed, but the store expects byte {received} next")
                 offset = received
             is_repeated = True
+            # The last part is sent even if no bytes remain, since it completes the object.
             while is_last or offset < begin + size:
                 first = offset - begin
                 span = f"{offset}-{begin + size - 1}" if first < size else "*"

@@ -50,7 +50,7 @@ def cut_names(folder: str, *, range_names: int = RANGE_NAMES, sampled_names: int
         return ()
     count = len(first_names)
     sample = heapq.nlargest(sampled_names, map(_rank, first_names))
-    del first_names
+    del first_names  # Memory holds only the sample from here on.
     # A heap, whose first item has the largest checksum.
     heapq.heapify(sample)
     for name in names:

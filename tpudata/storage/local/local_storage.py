@@ -132,6 +132,7 @@ class LocalStorage:
         with contextlib.suppress(OSError, StorageError):
             descriptor = _open(path)
             try:
+                # The byte in the middle stands for the range.
                 if not _is_in_memory(descriptor, offset + length // 2):
                     os.posix_fadvise(descriptor, offset, length, os.POSIX_FADV_WILLNEED)
             finally:
@@ -318,10 +319,10 @@ def _is_in_memory(descriptor: int, offset: int) -> bool:
 
 def _read_rest(descriptor: int, length: int) -> bytes:
     """Return the next bytes of an open file, `length` at most."""
-    parts = []
-    while length > 0 and (part := os.read(descriptor, min(length, _BUFFER_BYTES))):
+    parts, remaining = [], length
+    while remaining > 0 and (part := os.read(descriptor, min(remaining, _BUFFER_BYTES))):
         parts.append(part)
-        length -= len(part)
+        remaining -= len(part)
     return b"".join(parts)
 
 
@@ -331,7 +332,7 @@ def _entry_at(path: str, name: str, stat: Callable[[], os.stat_result]) -> Entry
         stat_result = stat()
     except FileNotFoundError:
         # A broken link, or a file that was just removed: reading it fails, with its name.
-        return Entry(path, name, 0, False)
+        return Entry(path, name, size=0, is_folder=False)
     except OSError as error:
         raise storage_error("looked up", path, error) from error
     return _make_entry(path, name, stat_result)
@@ -339,6 +340,6 @@ def _entry_at(path: str, name: str, stat: Callable[[], os.stat_result]) -> Entry
 
 def _make_entry(path: str, name: str, stat_result: os.stat_result) -> Entry:
     if stat_bits.S_ISREG(stat_result.st_mode):
-        return Entry(path, name, stat_result.st_size, False)
+        return Entry(path, name, stat_result.st_size, is_folder=False)
     is_folder = stat_bits.S_ISDIR(stat_result.st_mode)
-    return Entry(path, name, 0, is_folder, is_special=not is_folder)
+    return Entry(path, name, size=0, is_folder=is_folder, is_special=not is_folder)

@@ -131,7 +131,7 @@ class UncachedFile(io.RawIOBase):
                     # Not aligned for this file system, or after an incomplete write.
                     if error.errno != errno.EINVAL or not self._is_direct:
                         raise
-                    self._set_direct(False)
+                    self._set_direct(is_direct=False)
         self._buffer.seek(0)
         self._written += self._filled
         self._filled = 0

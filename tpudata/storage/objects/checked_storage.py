@@ -70,11 +70,11 @@ class CheckedStorage:
 
     def read(self, path: str, size: int | None = None) -> bytes:
         """Return a whole object."""
-        return self._read_whole(path, None, size)
+        return self._read_whole(path, version=None, size=size)
 
     def read_range(self, path: str, offset: int, length: int, *, is_checked: bool = False) -> bytes:
         """Return `length` bytes from `offset`; fewer only at the end of the object."""
-        return self._read_part(path, offset, length, None, is_checked=is_checked)
+        return self._read_part(path, offset, length, version=None, is_checked=is_checked)
 
     def expect(self, path: str, offset: int, length: int) -> None:
         """Ignore the hint: many threads request read-ahead themselves."""
@@ -121,8 +121,11 @@ class CheckedStorage:
         except StorageError:
             # It was replaced after the description.
             return False
-        if stored != old or (description is None and new is None):
-            return stored == old
+        if stored != old:
+            return False
+        # There is no object, and there shall be none.
+        if description is None and new is None:
+            return True
         version = None if description is None else description.version
         with self._store.translate_errors("written", path):
             try:
@@ -189,7 +192,7 @@ class CheckedStorage:
         data, size = content.data, content.size
         if content.is_whole:
             # A server may ignore the range.
-            self._check_whole(path, version, content, None)
+            self._check_whole(path, version, content, size=None)
             return data[offset : offset + length], True
         if size is None and len(data) < length:
             # The missing bytes may be after the end.
@@ -211,6 +214,7 @@ class CheckedStorage:
         if content.crc32c is not None:
             _check_checksum(content.crc32c, content.data)
             return
+        # Without checksums, a description would prove no more than the size that the caller knows.
         if size == len(content.data) and not self._store.has_checksums:
             return
         description = self._describe(path, version)

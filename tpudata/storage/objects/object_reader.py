@@ -56,7 +56,9 @@ class ObjectReader(io.RawIOBase):
             )
         self._position += len(data)
         self._crc32c = google_crc32c.extend(self._crc32c, data)
-        if data and self._position == self._description.size and self._description.crc32c not in (None, self._crc32c):
+        # With the last bytes, and not again with the empty read after them.
+        is_complete = len(data) > 0 and self._position == self._description.size
+        if is_complete and self._description.crc32c not in (None, self._crc32c):
             raise StorageUnavailableError(
                 f"{self._path} could not be read: the received data do not match the store's checksum. Run again."
             )

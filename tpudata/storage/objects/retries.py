@@ -108,13 +108,13 @@ class Retries:
 
     def _log_failure(self, error: Exception, now: float, seconds: float, policy: RetryPolicy) -> None:
         """Log a failure of a call that has failed for `seconds`; as a warning if that is long and the last warning is old."""
-        is_long = min(seconds, now - self._warned_at) > policy.warn_after
-        if is_long:
+        is_warning = seconds > policy.warn_after and now - self._warned_at > policy.warn_after
+        if is_warning:
             self._warned_at = now
         # Log neither the message nor the arguments: they may contain an address.
         kind = f"an answer {error.code}" if isinstance(error, AnswerError) else type(error).__name__
         _log.log(
-            logging.WARNING if is_long else logging.INFO,
+            logging.WARNING if is_warning else logging.INFO,
             "%s: %s, for %.0f s; trying again, for %g s in all.",
             self._store,
             kind,

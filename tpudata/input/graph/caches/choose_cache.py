@@ -74,6 +74,7 @@ def choose_memory_cache(split: str, size: int, free: int | None, *, is_optional:
     Raises:
         UsageError: the records do not fit, and the cache is not optional.
     """
+    # If the free memory is unknown, "auto" keeps nothing; True is what the user asked for.
     if is_optional:
         return MemoryCache() if free is not None and size <= _AUTO_SHARE * free else Cache()
     if free is None or size <= MEMORY_SHARE * free:

@@ -67,7 +67,8 @@ class DecodedCache(Cache):
         """Return the records in the cache's files, which the first call writes unless they exist.
 
         Raises:
-            DatasetError: a file is missing (CorruptionError: or damaged).
+            DatasetError: a file is missing.
+            CorruptionError: a file is damaged.
             StorageError: a file cannot be written.
         """
         if self._written is None:
@@ -81,7 +82,8 @@ class DecodedCache(Cache):
         """Return the dataset of the cache; None if it is not complete.
 
         Raises:
-            DatasetError: a file is missing (CorruptionError: or damaged).
+            DatasetError: a file is missing.
+            CorruptionError: a file is damaged.
         """
         if storage_for(self.path).stat(str(Path(self.path, MANIFEST_NAME))) is None:
             return None

@@ -57,6 +57,7 @@ class PieceCache(Cache):
         assert plan.pieces is not None
         files = PieceFiles.open(self._folder, self._name, plan.pieces, plan.sizes)
         files = files.keep(plan.find_pieces(order.starts(rows)))
+        # Folders on the disks of other processes cannot be prepared from here.
         if not self._is_elsewhere:
             files.prepare()
         return files.wrap_read

@@ -51,6 +51,7 @@ class BucketPipeline:
             pipeline.batches(rows.scale(factor), bucket_start)
             for (_, pipeline), factor, bucket_start in zip(buckets, factors, start_steps, strict=True)
         ]
+        # A start after the last step leaves no steps.
         end = np.iinfo(np.int64).max if steps is None else max(start_step, steps)
         batches_per_step = rows.count // rows.batch_size
         choices = bucket_steps.choices(start_step, end).flat_map(

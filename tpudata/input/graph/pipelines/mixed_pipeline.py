@@ -33,7 +33,7 @@ class MixedPipeline:
         pieces = order.pieces
         # Row r of a batch is row r // pieces of a piece: these rows of each piece cover the host's.
         first, stop = rows.first // pieces, -(-rows.stop // pieces)
-        piece_rows = Rows(stop - first, rows.total // pieces, first, stop)
+        piece_rows = Rows(batch_size=stop - first, total=rows.total // pieces, first=first, stop=stop)
         datasets = [
             make(piece_rows, start) for make, start in zip(self._inputs, order.count_given(start_step), strict=True)
         ]
@@ -48,6 +48,7 @@ class MixedPipeline:
         mixed = mixed.batch(pieces, drop_remainder=True).map(without_autograph(join_pieces), **PARALLEL)
         if rows.count != rows.batch_size:
             mixed = mixed.rebatch(rows.batch_size, drop_remainder=True)
+        # Options as in `Pipeline`: each worker takes its part of every batch, and iterators can be saved.
         options = tf.data.Options()
         options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.DATA
         options.experimental_external_state_policy = tf.data.experimental.ExternalStatePolicy.IGNORE

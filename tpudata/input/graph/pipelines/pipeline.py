@@ -94,6 +94,7 @@ class Pipeline:
         wait_for_workers(service)
         groups = divide_rows(rows, operator.index(service.workers))
         batches_per_turn = rows.count // rows.batch_size // len(groups)
+        # Groups of one stream: each stream has whole batches.
         if len(groups[0]) == 1:
             streams = [self._make_batches(order, stream_rows, start_step) for (stream_rows,) in groups]
             return take_turns(receive(service, streams), batches_per_turn)
@@ -116,6 +117,7 @@ class Pipeline:
     def _prepare_records(self, order: Order, rows: Rows, start_step: int) -> tf.data.Dataset:
         """Return a dataset of (records, extras) of some rows of each batch, after the steps of single records."""
         steps, dataset = self._steps, self._records.batches(order, rows, start_step)
+        # Here AutoGraph converts the user's functions among the steps.
         if steps.stored_steps:
             dataset = dataset.map(fold(steps.stored_steps), **PARALLEL)
         if steps.record_steps:

@@ -49,7 +49,7 @@ class PiecePlan(ReadPlan):
         return self.chunks
 
     def lanes(self, batch_size: int) -> int:
-        """Return the number of lanes: as many as divide the batch, fewer if pieces shared by lanes waste over 3 % of the bytes."""
+        """Return the number of lanes, which divides the batch: so few that pieces shared by lanes waste at most 3 % of bytes."""
         sizes = self.pieces.ends - self.pieces.begins
         bytes_per_cut = self.pieces.estimate_wasted_bytes(self.reading.piece_bytes)
         max_lanes = int(_MAX_WASTE * float(sizes.sum()) / bytes_per_cut) + 1 if bytes_per_cut else batch_size
@@ -59,6 +59,7 @@ class PiecePlan(ReadPlan):
         """Return the bytes that all hosts together fetch in training, for each byte of the split, on average."""
         lanes, rows_per_host = self.lanes(batch_size), batch_size // hosts
         stride = batch_size // lanes
+        # Each host reads the lanes of its rows, so hosts that share a lane read its pieces several times.
         reads_per_piece = (
             sum(-(-(host + 1) * rows_per_host // stride) - host * rows_per_host // stride for host in range(hosts))
             / lanes

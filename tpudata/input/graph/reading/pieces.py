@@ -44,7 +44,7 @@ class Pieces:
 
     @classmethod
     def cut(cls, dataset: Dataset, split: str, piece_bytes: int) -> Pieces:
-        """Cut the shards of a split into pieces; reads the indexes of shards that are larger than a piece.
+        """Cut the shards of a split into pieces; reads the indexes of shards of more than two pieces.
 
         Raises:
             CorruptionError: an index is damaged.

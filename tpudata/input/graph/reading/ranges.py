@@ -41,6 +41,7 @@ class FileRanges:
 
     def find_read_starts(self, chunks: Chunks) -> Integers:
         """Return the numbers of records at which reading can begin, int64 [n]."""
+        # With gaps each segment is read separately, and every start begins a segment: more starts would make small reads.
         return chunks.firsts if self.stored.has_gaps else self.plan.find_read_starts(chunks)
 
     def choose_host_chunks(self, _: Chunks, rows: Rows) -> Chunks:
@@ -90,7 +91,7 @@ class MemoryRanges:
 
     @property
     def memory_datasets(self) -> tuple[tf.data.Dataset, ...]:
-        """An endless dataset of one element, all records."""
+        """A dataset that yields all records as one element, again and again."""
         return (self.all_records.repeat(),)
 
     def find_read_starts(self, chunks: Chunks) -> Integers:

@@ -59,6 +59,7 @@ class RecordReader:
                 stop_read - first_read
             )
 
+        # `SplitFiles.records` may go on after the last record: only as many as wanted are taken.
         if self._has_gaps:
             records = tf.data.Dataset.range(low, high + 1).flat_map(read_segment)
         else:

@@ -61,6 +61,7 @@ class ReadPlan:
     def make(cls, dataset: Dataset, split_name: str, chunk_bytes: int) -> ReadPlan:
         """Return the plan for all records of a split, from the indexes of its shards."""
         split = dataset.kept(split_name)
+        # The manifest's shard: that of `split` lacks the records in quarantine, and `Dataset.index` compares the counts.
         (first,) = (s for s in dataset.manifest.split(split_name).shards if s.name == split.shards[0].name)
         index, sizes = dataset.index(first), RecordSizes.read(dataset, split_name)
         record_bytes = max(1, int(index.offsets[-1]) // index.records)
@@ -83,7 +84,7 @@ class ReadPlan:
     @property
     def chunks(self) -> Chunks:
         """Chunks for reading in order."""
-        return self._cut_chunks(self._pick_length(_LARGE_READS, 1))
+        return self._cut_chunks(self._pick_length(_LARGE_READS, min_chunks=1))
 
     @property
     def mixed_chunks(self) -> Chunks:
@@ -150,12 +151,13 @@ class ReadPlan:
             shuffle_buffer: the requested number; None for the default.
             kept_bytes: size of a record in the window.
         """
-        if shuffle_buffer is None:
+        window = shuffle_buffer
+        if window is None:
             size = max(self.record_bytes, kept_bytes)
             window_bytes, records, most_bytes = self.default_window
-            shuffle_buffer = max(1, min(records, most_bytes // size), window_bytes // size)
+            window = max(1, min(records, most_bytes // size), window_bytes // size)
         # A subset of the records gets its share of the window.
-        return -(-shuffle_buffer * self.count // self.split.records)
+        return -(-window * self.count // self.split.records)
 
     def _pick_length(self, reads: int, min_chunks: int) -> int:
         """Return the number of records in a chunk of `reads` reads; fewer if there would be less than `min_chunks` chunks."""

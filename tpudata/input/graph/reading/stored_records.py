@@ -54,9 +54,9 @@ class StoredRecords:
 
     def describe_location(self, record: int) -> str:
         """Return the file and the offset of a record, for messages."""
-        record = record if self.ids is None else int(self.ids[record])
-        segments = cut_into_segments(self._files.dataset, self._files.split, [record])
-        segment = int(np.searchsorted(segments.firsts, record, "right")) - 1
+        stored_record = record if self.ids is None else int(self.ids[record])
+        segments = cut_into_segments(self._files.dataset, self._files.split, [stored_record])
+        segment = int(np.searchsorted(segments.firsts, stored_record, "right")) - 1
         return f"{segments.paths[segments.files[segment]]} at byte {segments.offsets[segment]}"
 
     @functools.cached_property
@@ -82,11 +82,13 @@ class StoredRecords:
             is_decoded: whether records are decoded, or returned as stored: string [n].
             keep: wrapper that caches the records of ranges; None without a cache.
         """
-        cuts = cuts if self.ids is None else self.ids[cuts]
-        if self._segments is None or self._segments[0] != cuts.tobytes():
+        stored_cuts = cuts if self.ids is None else self.ids[cuts]
+        # Segments are kept for the next call with the same cuts, since indexes are read for them.
+        if self._segments is None or self._segments[0] != stored_cuts.tobytes():
             # The dataset may belong to a graph of TensorFlow 1.
             with tf.init_scope():
-                self._segments = cuts.tobytes(), cut_into_segments(self._files.dataset, self._files.split, cuts)
+                segments = cut_into_segments(self._files.dataset, self._files.split, stored_cuts)
+                self._segments = stored_cuts.tobytes(), segments
         segments = self._segments[1]
         read: ReadRange = RecordReader(self._files, segments, has_gaps=segments.have_gaps).read
         if keep is not None:

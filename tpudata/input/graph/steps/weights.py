@@ -76,12 +76,14 @@ def add_weights(option: str, field: Field | None, *, has_targets: bool) -> Step:
         weights = _compute_row_weights(extras, field)
         if weights is not None:
             element = multiply_token_weights(element, weights)
+        # Tokens have the place of sample_weight; their weights include those of the rows.
         if option == "sample_weight" and has_targets:
             element = split_token_weights(element)
         elif weights is not None and option == "sample_weight":
             element = (*element, weights)
         elif weights is not None and takes_weights(element):
             element = replace_features(element, {**get_features(element), WEIGHTS: weights})
+        # Without `field`, `make_weights_check` has rejected padding, so all weights are 1 and need no place.
         elif weights is not None and field is not None:
             raise FeatureError(
                 f"weight={field.name!r}: features that are not a dict have no place for weights. Let transform return"

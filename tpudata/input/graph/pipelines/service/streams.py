@@ -43,7 +43,10 @@ def divide_rows(rows: Rows, workers: int) -> list[list[Rows]]:
     parts_per_batch = min(workers // batches, rows.batch_size)
     cuts = [rows.batch_size * part // parts_per_batch for part in range(parts_per_batch + 1)]
     return [
-        [Rows(end - begin, rows.total, first + begin, first + end) for begin, end in itertools.pairwise(cuts)]
+        [
+            Rows(batch_size=end - begin, total=rows.total, first=first + begin, stop=first + end)
+            for begin, end in itertools.pairwise(cuts)
+        ]
         for first in range(rows.first, rows.stop, rows.batch_size)
     ]
 

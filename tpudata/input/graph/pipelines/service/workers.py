@@ -53,8 +53,9 @@ def wait_for_workers(service: DataService) -> None:
         if waited_seconds >= min(_QUIET_SECONDS, timeout_seconds / 2) and not has_logged:
             has_logged = True
             _log.warning("%s; waiting, for %g s at most (DataService's timeout_seconds).", status, timeout_seconds)
-        time.sleep(min(_TRY_SECONDS, max(0.0, timeout_seconds - waited_seconds)))
+        time.sleep(min(_TRY_SECONDS, timeout_seconds - waited_seconds))
     if has_logged:
+        # At the level of the message before, so that whoever saw that one sees the end.
         _log.warning("tf.data service at %s: all workers have registered.", service.address)
 
 
@@ -70,7 +71,8 @@ def _find_missing(service: DataService) -> str | None:
     parts_of_workers = _list_parts_of_workers(service, _CALL_SECONDS)
     if parts_of_workers is None:
         return f"a worker does not answer ({names})"
-    if len(parts_of_workers) in (0, MAX_WORKERS):  # TensorFlow has an error for a dispatcher without a list.
+    # All parts, or none, as after an error: TensorFlow reports a dispatcher without a list itself.
+    if len(parts_of_workers) in (0, MAX_WORKERS):
         return None
     # Each worker of the list has the same number of parts: worker w of n has w, w + n, w + 2 n, ...
     listed_workers = round(MAX_WORKERS * len(registered) / len(parts_of_workers))
