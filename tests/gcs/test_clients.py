@@ -269,6 +269,18 @@ def test_dataset_commands_work_on_gs(store: FakeGcs, child: Child, pictures: dic
     assert report["stages"][0]["records_per_second"] > 0
 
 
+def test_an_outage_is_not_a_defect_of_an_index_for_dali(
+    store: FakeGcs, child: Child, pictures: dict[str, bytes]
+) -> None:
+    fill_converted(store, child, pictures, "images", "out")
+    done(child, "index", "gs://data/out")
+    store.faults.add(Fault("403", "*", "data/out/index/*.idx", count=None))
+    code, words = child("command", "verify", "gs://data/out")
+    assert code == 1
+    assert "permission" in words
+    assert "defect" not in words
+
+
 def test_model_commands_work_on_gs(store: FakeGcs, child: Child, pictures: dict[str, bytes]) -> None:
     fill_trained(store, child, pictures)
     train = [*TRAIN, "--model-dir", "gs://data/model"]

@@ -106,6 +106,9 @@ class ShardCheck:
                 yield Defect(path, None, "is missing")
             elif index is not None and storage.read(path) != encode_dali_index(index):
                 yield Defect(path, 0, "differs from the index of its shard. Write it again with tpudata index")
+        except StorageUnavailableError:
+            # An outage is not a defect.
+            raise
         except StorageError as error:
             yield Defect(path, 0, f"cannot be read: {error}")
 
