@@ -59,6 +59,7 @@ def make_entries(packs: Sequence[Pack], digests: Sequence[Digests] | None = None
         rows[:, 1] = _hash_state(descriptions, pack.sizes.astype(np.uint64))
         first += len(rows)
     entries = words.view(np.uint8)
+    # An entry holds all but the last byte of the hash, as in `make_entry`.
     entries[:, -1] = RECORD[0]
     return entries.reshape(-1).view(ENTRY)
 

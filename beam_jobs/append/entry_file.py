@@ -155,6 +155,7 @@ class EntryFile:
         with translate_errors("read", path):
             self._file = _open_unlinked_file(self) if self._is_copy else os.open(local_path(path), os.O_RDONLY)
         if not self._is_copy:
+            # Objects in a store are always whole; a local file may have been truncated.
             weakref.finalize(self, os.close, self._file)
             expected_size = self._start + int(self._firsts[-1]) * ENTRY_BYTES
             with translate_errors("read", path):

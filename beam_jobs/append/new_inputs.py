@@ -95,7 +95,7 @@ class NewInputs(Source):
 
         Args:
             part: one of `parts()`.
-            ignored: gets the path of each file that is skipped by its name.
+            ignored: extended with the path of each file that is skipped by its name.
         """
         return ((self.base.number, unit) for unit in list_units(self.source, part, ignored))
 
@@ -104,7 +104,7 @@ class NewInputs(Source):
 
         Args:
             unit: one of `units`.
-            ignored: gets the path of each file that is skipped by its name.
+            ignored: extended with the path of each file that is skipped by its name.
             reject: called with a new rejection.
 
         Raises:
