@@ -85,6 +85,7 @@ class SpoolExamples(LimitedStep):
             self._spool.finish()
             self._spool = None
         references, self._held = self._held, []
+        # Beam requires a window for elements that come after the last one of a bundle.
         yield from put_in_global_window([*self._pack(references), TaggedOutput(SCHEMA, self._summary)])
 
     def teardown(self) -> None:
@@ -146,12 +147,14 @@ class SpoolExamples(LimitedStep):
         if self._rules.key is not None:
             key = self._rules.key(example)
         elif example is element:
+            # Neither a pair nor a function gives a key.
             return "", example
         return _format_key(key), example
 
     def _choose_split(self, example: Mapping[str, Any], key: str) -> str:
         if self._rules.split_of is not None:
             split = self._rules.split_of(example)
+            # Names in shares were checked when the shares were parsed.
             SplitShares.check_name(split)
             return split
         return self._options.split.assign_split(key_digest(key)) if self._options.split else DEFAULT_SPLIT
