@@ -55,6 +55,7 @@ class Buckets:
         equal_parts = bool(len(self.starts)) and not (self.starts & _INSIDE_BUCKET).any()
         starts = narrow(self.starts >> _BUCKET_SHIFT) if equal_parts else self.starts
         columns = (self.bytes, self.records, self.texts)
+        # `narrow` takes at least one number.
         return _unpickle, (equal_parts, starts, *(narrow(column) if len(column) else column for column in columns))
 
     @classmethod
