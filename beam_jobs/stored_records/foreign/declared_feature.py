@@ -50,6 +50,7 @@ class DeclaredFeature:
         name, equals, declaration = text.rpartition("=")
         kind, colon, sizes = declaration.partition(":")
         is_list = kind in LIST_KINDS
+        # A kind of lists, such as floats, stands for any number of values, so it takes no shape.
         if not name or not equals or (is_list and colon) or (colon and not _SHAPE.fullmatch(sizes)):
             raise _make_declaration_error(text)
         shape: list[int | None] = (
