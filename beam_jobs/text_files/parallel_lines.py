@@ -106,4 +106,4 @@ def _read_lines(path: str, limit: int) -> Iterator[Span]:
     chunks = (
         decompress_file(path, compression) if compression else read_plain_chunks(path, 0, entry.size if entry else 0)
     )
-    return line_spans(chunks, 0, limit)
+    return line_spans(chunks, offset=0, limit=limit)

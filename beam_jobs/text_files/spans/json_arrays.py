@@ -33,7 +33,8 @@ def array_spans(chunks: Iterable[bytes], limit: int, path: str) -> Iterator[Span
         path: path of the file, for messages.
 
     Raises:
-        SourceError: the array has no end, has something after its end, or lacks an element next to a comma; names the byte.
+        SourceError: the array has no end, has something after its end, or lacks an element next to a comma; the message
+            names the byte.
     """
     element = _Element(limit, path)
     offset = depth = 0
@@ -115,7 +116,7 @@ class _Element:
             self._pieces.clear()
 
     def end_element(self, offset: int, *, is_last: bool = False) -> Iterator[Span]:
-        """Yield the element, which ends before byte `offset`, and begin the next one.
+        """Yield the element, which ends before byte `offset`, and begin the next one; nothing in an empty array.
 
         Raises:
             SourceError: the element is missing, and the array is not empty.
