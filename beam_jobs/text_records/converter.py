@@ -214,7 +214,7 @@ class TextConverter(Converter):
     def _open_sample_tokenizer(self, documents: Iterable[tuple[Reference, bytes]]) -> Tokenizer | None:
         """Return the tokenizer, or one of the documents' characters if its vocabulary is not collected yet; None without either."""
         if self.options.tokenizer is None or not self.options.tokenizer.collects_characters:
-            return self._open_tokenizer(None)
+            return self._open_tokenizer(characters=None)
         characters = CharacterSet()
         for texts in readable_texts(documents, self.options):
             for text in texts or ():

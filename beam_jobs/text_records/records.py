@@ -138,7 +138,7 @@ class TextRecords:
         # Padding has weight 0, which a complement holds.
         pad_id = ~self.tokenizer.pad_id if self.options.has_weights else self.tokenizer.pad_id
         if len(lengths) == 2:
-            return self._encode_pairs(pack_pairs(split_windows(documents), *lengths, self.tokenizer.pad_id), summary)
+            return self._encode_pairs(pack_pairs(split_windows(documents), *lengths, pad_id), summary)
         (length,) = lengths
         if self.options.pack:
             rows = pack_rows(split_windows(documents), length, pad_id, self.options.long_documents)
@@ -179,7 +179,7 @@ class TextRecords:
 
         Args:
             block: documents.
-            summary: gets the number of negative labels and the lengths of lists.
+            summary: counts the negative labels, and the entries of the longest lists.
             reject: called with a document that cannot be read and its error.
         """
         pack, _ = block
@@ -261,6 +261,7 @@ class TextRecords:
             if batch is None:
                 continue
             for documents in batch.tokens:
+                # Tokens of chats hold their loss weights already.
                 ids = split_weights(documents.tokens)[0] if self.options.chat else documents.tokens
                 check_ids(ids, tokenizer.identity)
                 if tokenizer.unknown_id is not None:
