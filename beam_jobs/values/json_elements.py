@@ -49,7 +49,7 @@ def array_elements(
 
     Raises:
         SourceError: the file is not a JSON object, is cut, has more after its end, or the value of one of `keys` is not an array;
-            names the byte.
+            the message names the byte.
     """
     text = _Text(file, path, piece_bytes)
     text.expect("{", "a JSON object")
