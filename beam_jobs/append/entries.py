@@ -72,9 +72,8 @@ def mark_rejected(entries: Entries, rows: Sequence[int]) -> None:
 def make_line_entry(line: bytes) -> bytes:
     """Return the entry of a line in rejects/: a hash of its key and reason if it has a key, as files may move, else of the line."""
     value = json.loads(line)
-    if "key" in value:
-        line = repr((value["key"], value["reason"])).encode()
-    return hashlib.blake2b(line, digest_size=_HASH_BYTES).digest() + REJECTED
+    identity = repr((value["key"], value["reason"])).encode() if "key" in value else line
+    return hashlib.blake2b(identity, digest_size=_HASH_BYTES).digest() + REJECTED
 
 
 def make_lookup_words(inputs: Sequence[Reference | BadRecordError]) -> npt.NDArray[np.uint64]:
