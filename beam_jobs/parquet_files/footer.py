@@ -35,7 +35,7 @@ class ColumnChunk(NamedTuple):
     """One column of a row group.
 
     Attributes:
-        column: name of the top-level column in the schema; that of the struct for a field of one.
+        column: name of the column in the schema; for a field of a struct, the name of the struct.
         start: offset of its first page in the file.
         size: bytes of its pages.
         values: number of its values, including nulls.
