@@ -62,7 +62,7 @@ class SplitPlan:
 
     @property
     def group_width(self) -> int:
-        """Number of neighbouring shards in a group: as many as hold about 64,000 references, but at most 64."""
+        """Number of neighbouring shards in a group: as many as hold about 64,000 references, from 1 to 64."""
         return max(1, min(_GROUP_SHARDS, _GROUP_REFERENCES * self.count // self.records))
 
     def find_shards(self, positions: Positions) -> npt.NDArray[np.intp]:
