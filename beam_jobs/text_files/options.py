@@ -124,6 +124,7 @@ class TextOptions:
         "pairs: a file of as many lines as the input, the targets; * in it is the name of each input file without its last"
         " ending",
         Value("FILE"),
+        # Not the path, which does not decide the content of records.
         stored=Stored(is_optional=True, write=lambda _: True),
     )
     chat: tuple[str, ...] = option(
