@@ -31,7 +31,7 @@ from beam_jobs.references.input_values import convert_value
 from beam_jobs.references.labels import NO_LABELS, Labels
 from beam_jobs.references.packs.columns import spread
 from beam_jobs.references.packs.pack import Pack
-from beam_jobs.references.reference import WHOLE_FILE, Reference, key_bytes
+from beam_jobs.references.reference import Reference, key_bytes
 from beam_jobs.references.rejection import RejectInput
 from beam_jobs.text_files.document_form import PLAIN_TEXT
 from beam_jobs.text_files.fields import TEXT
@@ -468,5 +468,6 @@ def _make_rejection(reference: Reference, reason: str, offset: int | None = None
         return BadRecordError(
             reference.origin, reason if offset is None else f"{reason} (byte {offset} of the document)"
         )
-    start = max(0, reference.offset) if reference.offset != WHOLE_FILE else 0
+    # The offset of a whole file, WHOLE_FILE, is negative.
+    start = max(0, reference.offset)
     return BadRecordError(reference.path, reason, start + (offset or 0))
