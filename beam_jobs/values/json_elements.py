@@ -106,6 +106,7 @@ class _Text:
     @property
     def offset(self) -> int:
         """Byte offset of the position in the file."""
+        # Counted from the mark on, so that each character is counted once.
         self._mark_offset += _count_bytes(self._text[self._mark : self._position])
         self._mark = self._position
         return self._mark_offset
