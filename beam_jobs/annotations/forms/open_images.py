@@ -132,9 +132,10 @@ def _read_class_names(path: str) -> dict[str, str]:
     for place, cells in read_table_cells(path):
         if cells[0] == "LabelName":
             continue
-        if len(cells) != 2 or names.setdefault(cells[0], cells[1]) != cells[1]:
+        if len(cells) != 2 or names.get(cells[0], cells[1]) != cells[1]:
             raise SourceError(
                 f"{path} line {place.line}: no label and name, or the label comes twice: {', '.join(cells)}. Fix the row."
             )
+        names[cells[0]] = cells[1]
     counts = Counter(names.values())
     return {label: name if counts[name] == 1 else label for label, name in names.items()}
