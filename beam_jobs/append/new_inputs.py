@@ -166,7 +166,7 @@ class NewPacks(NewInputs, PackSource):
         yield from self._select_rows(batch, reject)
 
     def references(self, unit: Any, ignored: list[str], reject: Reject = raise_rejection) -> Iterator[Reference]:
-        """Yield the same references one by one."""
+        """Yield the references in `packs` one by one."""
         return PackSource.references(self, unit, ignored, reject)
 
     def _select_rows(self, inputs: Sequence[ListedPack | BadRecordError], reject: Reject) -> Iterator[ListedPack]:
