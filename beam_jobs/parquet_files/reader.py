@@ -69,7 +69,7 @@ class ParquetReader:
             pass
 
     def _count_batch_rows(self, group: int, names: Sequence[str], most_rows: int) -> int:
-        """Return the rows of a batch, 1 or more: as many as fit into 64 MB, or `most_rows`; SourceError if a column is encrypted."""
+        """Return the rows of a batch, 1 or more: `most_rows`, or as many as 64 MB hold; SourceError if a column is encrypted."""
         row_bytes = 0
         structs = {name.partition(".")[0] for name in names}
         for chunk in self.footer.groups[group].chunks:
