@@ -96,7 +96,7 @@ def progress_bar(is_shown: bool, delay: float = 0) -> Iterator[ProgressReport]:
         delay: seconds before it is shown.
     """
     if not is_shown:
-        yield ProgressReport(None)
+        yield ProgressReport(folder=None)
         return
     with tempfile.TemporaryDirectory(prefix="tpudata-progress-") as folder:
         stop = threading.Event()
