@@ -160,7 +160,7 @@ class TextConverter(Converter):
         if not self.options.row_lengths:
             return _record_bytes(self.options) + estimate_overhead(self.extra)
         # The plan adds a frame to each document, but only sequences have frames.
-        return round(self._estimate_token_bytes(1.0) if self.options.end_documents else 0) - FRAME_BYTES
+        return round(self._estimate_token_bytes(id_bytes=1.0) if self.options.end_documents else 0) - FRAME_BYTES
 
     def estimate_ratio(self, references: Iterable[Reference]) -> float:
         """Return the estimated ratio of shard bytes, besides `record_overhead`, to document bytes; 1.0 if no document can be read.
