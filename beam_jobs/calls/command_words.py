@@ -65,6 +65,7 @@ def translate_flags(text: str, name: str, keywords: Iterable[str], options: Mapp
         """Return the keyword for a flag in the text, with its value; an unknown flag is returned as it is."""
         flag, value = f"--{match[1]}", match[2]
         switch = f"--{match[1].removeprefix('no-')}"
+        # --no-x turns the switch --x off.
         if flag not in keywords_by_flag and switch in switches:
             flag, value = switch, "false"
         if flag not in keywords_by_flag:
