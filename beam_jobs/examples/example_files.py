@@ -96,6 +96,7 @@ class SpoolExamples(LimitedStep):
             self._spool = None
 
     def _pack(self, references: list[Reference]) -> Iterator[Any]:
+        # The order is shuffled, so positions do not depend on the unit.
         for pack, digests in pack_references(references, self._options.order, unit=0):
             yield pack.to_bytes()
             yield TaggedOutput(TALLY, TallyPart.from_pack(pack, digests, shuffled=True))
