@@ -92,6 +92,7 @@ class AnnotatedConverter(ImageConverter):
             labels: classes of pictures, or of objects if pictures have none.
         """
         if self.schema is None:
+            # Before the scan, neither classes nor features of annotations are known.
             return super().features(summary, Labels(()))
         schema = self._set_labels(labels).schema
         assert schema is not None
