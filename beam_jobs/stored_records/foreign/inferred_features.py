@@ -157,6 +157,7 @@ class InferredSummary:
             for name in names:
                 if not example.get(name):
                     raise ValueError(f"no feature {name!r}, which {flag} describes")
+        # Added last: a record that was rejected above must not count.
         for name, (statistics, size) in statistics_by_name.items():
             self.decoded_bytes += size
             self.features.setdefault(name, ValueStatistics()).merge(name, statistics)
