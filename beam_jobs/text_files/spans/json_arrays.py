@@ -56,9 +56,10 @@ def array_spans(chunks: Iterable[bytes], limit: int, path: str) -> Iterator[Span
                 after_backslash = True
             elif token in b"{[":
                 depth += 1
-                if depth == 1 and not element.is_first:
-                    raise _make_trailing_data_error(path, offset + token_start)
-                element_start = position if depth == 1 else element_start
+                if depth == 1:
+                    if not element.is_first:
+                        raise _make_trailing_data_error(path, offset + token_start)
+                    element_start = position
             elif token in b"}]":
                 depth -= 1
                 if depth < 0 or (depth == 0 and token == b"}"):
