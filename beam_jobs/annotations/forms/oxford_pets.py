@@ -77,7 +77,7 @@ class OxfordPetsForm(AnnotationForm):
         return (self.path,)
 
     def read(self, part: str, names: ListedNames) -> Iterator[Annotated]:
-        """Yield breed, species and trimap of each picture; list the breeds in the order of their numbers."""
+        """Yield breed, species and trimap of each picture; at the end, `names` has the breeds in the order of their numbers."""
         breeds: dict[int, str] = {}
         seen_pictures: set[str] = set()
         for place, text in read_text_lines(part):
