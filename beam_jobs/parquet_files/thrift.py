@@ -141,4 +141,4 @@ class _ThriftReader:
     def _read_integer(self) -> int:
         """Return a signed integer in zigzag encoding: 0, -1, 1, -2 and so on are 0, 1, 2, 3."""
         zigzag = self._read_varint()
-        return zigzag >> 1 ^ -(zigzag & 1)
+        return (zigzag >> 1) ^ -(zigzag & 1)
