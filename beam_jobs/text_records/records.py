@@ -295,11 +295,11 @@ class TextRecords:
         except ValueError:
             # Encode one by one to find the documents that cannot be encoded.
             references = list(map(pack.reference, rows))
-            encoded, ids_of_fields = _encode_one_by_one(references, texts_of_fields, encoder, reject)
-            if not encoded:
+            encoded_indices, ids_of_fields = _encode_one_by_one(references, texts_of_fields, encoder, reject)
+            if not encoded_indices:
                 return None
-            rows = [rows[index] for index in encoded]
-            columns = [[column[index] for index in encoded] for column in columns]
+            rows = [rows[index] for index in encoded_indices]
+            columns = [[column[index] for index in encoded_indices] for column in columns]
         tokens = list(map(Documents.of, ids_of_fields))
         batch = _Batch(len(rows), columns, tokens, self._list_labels_and_keys(pack, rows))
         if self.options.long_documents != REJECT:
@@ -442,7 +442,7 @@ def _encode_one_by_one(
     reject: RejectInput,
 ) -> tuple[list[int], list[list[Ids]]]:
     """Return the indices of the documents that can be encoded, and for each text field their ids; reject the others."""
-    encoded: list[int] = []
+    encoded_indices: list[int] = []
     ids_of_fields: list[list[Ids]] = [[] for _ in texts_of_fields]
     for index, reference in enumerate(references):
         try:
@@ -450,10 +450,10 @@ def _encode_one_by_one(
         except ValueError as error:
             reject(reference, _make_rejection(reference, str(error)))
             continue
-        encoded.append(index)
+        encoded_indices.append(index)
         for column, ids in zip(ids_of_fields, document, strict=True):
             column.append(ids)
-    return encoded, ids_of_fields
+    return encoded_indices, ids_of_fields
 
 
 def _make_rejection(reference: Reference, reason: str, offset: int | None = None) -> BadRecordError:
