@@ -122,7 +122,7 @@ class ImageAnnotation(NamedTuple):
     source_id: str = ""
 
     def join(self, parts: Iterable[ImageAnnotation]) -> ImageAnnotation:
-        """Return this annotation merged with later parts about the same picture: lists grow, the first of other values stays."""
+        """Return this annotation merged with later parts: lists are concatenated, of other values the first one set is kept."""
         all_parts = [self, *parts]
         return self._replace(
             width=next((part.width for part in all_parts if part.width), 0),

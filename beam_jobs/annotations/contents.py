@@ -108,7 +108,7 @@ class Contents:
 
     @property
     def class_names(self) -> tuple[str, ...]:
-        """Names of the classes of pictures, chosen in the same way."""
+        """Names of the classes of pictures, chosen like those of objects."""
         return self.names.pictures or _order_names(self.classes)
 
     @property
@@ -160,7 +160,11 @@ class Contents:
 
 
 def _order_names(names: Iterable[str]) -> tuple[str, ...]:
-    """Return class names in sorted order. If all are whole numbers, these are labels, and all up to the largest are classes."""
+    """Return class names in sorted order. If all are whole numbers, these are labels, and all up to the largest are classes.
+
+    Raises:
+        SourceError: the largest number is so large that almost all classes would be empty.
+    """
     unordered = set(names)
     if unordered and all(is_integer_label(name) and len(name) <= _MOST_DIGITS for name in unordered):
         fix = "Correct it, or pass --labels FILE with a name for each class."

@@ -88,9 +88,10 @@ class AnnotationForm(abc.ABC):
 
         Args:
             part: one of `parts()`.
-            names: gets the names that the part lists; complete when the iteration has ended.
+            names: filled with the names that the part lists; complete when the iteration has ended.
 
         Raises:
-            SourceError: the file itself is damaged, so that none of its annotations can be trusted; names the file and the place.
+            SourceError: the file itself is damaged, so that none of its annotations can be trusted; the message names the file
+                and the place.
             CorruptionError: the compressed file is truncated or damaged.
         """

@@ -28,16 +28,17 @@ def read_objects(value: Any, names: Sequence[str] | None = None) -> tuple[Object
     Raises:
         ValueError: it has another form; the message has the value and the expected form.
     """
+    columns = value
     if isinstance(value, list) and all(isinstance(object_fields, Mapping) for object_fields in value):
         # An empty list has no keys, and is a picture without objects.
         keys = {key for object_fields in value for key in object_fields} or {"bbox"}
-        value = {key: [object_fields.get(key) for object_fields in value] for key in keys}
-    if not isinstance(value, Mapping):
+        columns = {key: [object_fields.get(key) for object_fields in value] for key in keys}
+    if not isinstance(columns, Mapping):
         raise ValueError(f"'objects' is not a dict of lists: {abbreviate_json(value)}")
-    boxes = value.get("bbox")
+    boxes = columns.get("bbox")
     if not isinstance(boxes, list) or not all(isinstance(box, list) and len(box) == 4 for box in boxes):
         raise ValueError(f"'bbox' of objects is not a list of [x, y, width, height]: {abbreviate_json(boxes)}")
-    classes, areas, crowds = (_read_column(value, keys, len(boxes)) for keys in (CATEGORIES, ("area",), CROWDS))
+    classes, areas, crowds = (_read_column(columns, keys, len(boxes)) for keys in (CATEGORIES, ("area",), CROWDS))
     objects = []
     for index, box in enumerate(boxes):
         x, y, width, height = (convert_json_number(number, "bbox") for number in box)

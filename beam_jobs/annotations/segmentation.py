@@ -43,7 +43,7 @@ class Segmentation(Protocol):
 
         Raises:
             ValueError: the segmentation does not fit the picture, or is damaged; the message completes `rejected: `.
-            MissingExtraError: polygons are drawn by an extra that is not installed.
+            MissingExtraError: drawing polygons needs an extra that is not installed.
         """
 
 
@@ -160,7 +160,7 @@ def _unpack_counts(text: bytes) -> npt.NDArray[np.int64]:
     digits = np.frombuffer(text, np.uint8).astype(np.int64) - ord("0")
     if not digits.size or digits.min() < 0 or digits.max() >= 2 * _MORE or digits[-1] & _MORE:
         raise ValueError("a mask whose run lengths are not COCO text, or are truncated")
-    ends = np.flatnonzero(digits & _MORE == 0)
+    ends = np.flatnonzero((digits & _MORE) == 0)
     starts = np.concatenate(([0], ends[:-1] + 1))
     lengths = ends - starts + 1
     if lengths.max() > _MOST_DIGITS:

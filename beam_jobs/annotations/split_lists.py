@@ -88,9 +88,10 @@ def _read_lists(files: tuple[tuple[str, str], ...], run: str) -> Mapping[str, st
                     f"{path} line {place.line}: not a picture with its split, 0, 1 or 2: {text[:80]!r}. Fix it."
                 )
             name = _find_stem(name)
-            if splits.setdefault(name, split) != split:
+            first_split = splits.setdefault(name, split)
+            if first_split != split:
                 raise SourceError(
-                    f"{path} line {place.line}: {name!r} is in {first_paths[splits[name]]}, too. Remove it from one of the two."
+                    f"{path} line {place.line}: {name!r} is in {first_paths[first_split]}, too. Remove it from one of the two."
                 )
             first_paths.setdefault(split, path)
     return splits

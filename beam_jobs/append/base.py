@@ -57,7 +57,7 @@ class Base:
             layout: the feature layout that new records would have.
 
         Raises:
-            OutputError: it has another layout, was made with other options, or by a job that keeps no keys; says which.
+            OutputError: it has another layout, was made with other options, or by a job that keeps no keys; the message says which.
         """
         dataset = open_dataset(output)
         manifest = dataset.manifest
@@ -171,6 +171,7 @@ class Base:
             fingerprint=join_fingerprints(old.source.fingerprint, new.source.fingerprint),
             ignored_files=new.source.ignored_files,
         )
+        # The labels and the files of rejects of the new manifest are those of the whole dataset already.
         return dataclasses.replace(
             old,
             splits=splits,
@@ -183,6 +184,7 @@ class Base:
             converted=_add_counts(old.converted, new.converted),
             appends=self.number,
             counts=_add_counts(old.counts, new.counts),
+            # Without records there are no maxima, which would remove those of the other manifest.
             maxima=join_maxima(manifest for manifest in (old, new) if manifest.splits),
             warnings={**old.warnings, **new.warnings},
         )
@@ -222,7 +224,8 @@ class AppendResult:
 def plan_append(tally: Tally, ratios: Mapping[str, float], options: ConvertOptions, overhead: int) -> Plan:
     """Return the plan of the new shards. Unlike in `make_plan`, there may be no inputs, and none for some of the splits."""
     if not tally.splits:
-        return Plan({}, 0, 0, tally.fingerprint)
+        return Plan(splits={}, files=0, bytes=0, fingerprint=tally.fingerprint)
+    # With shares, `make_plan` would require a record in each of their splits.
     return make_plan(tally, ratios, dataclasses.replace(options, split=None), overhead)
 
 

@@ -59,6 +59,7 @@ def make_entries(packs: Sequence[Pack], digests: Sequence[Digests] | None = None
         rows[:, 1] = _hash_state(descriptions, pack.sizes.astype(np.uint64))
         first += len(rows)
     entries = words.view(np.uint8)
+    # An entry holds all but the last byte of the hash, as in `make_entry`.
     entries[:, -1] = RECORD[0]
     return entries.reshape(-1).view(ENTRY)
 
@@ -71,9 +72,8 @@ def mark_rejected(entries: Entries, rows: Sequence[int]) -> None:
 def make_line_entry(line: bytes) -> bytes:
     """Return the entry of a line in rejects/: a hash of its key and reason if it has a key, as files may move, else of the line."""
     value = json.loads(line)
-    if "key" in value:
-        line = repr((value["key"], value["reason"])).encode()
-    return hashlib.blake2b(line, digest_size=_HASH_BYTES).digest() + REJECTED
+    identity = repr((value["key"], value["reason"])).encode() if "key" in value else line
+    return hashlib.blake2b(identity, digest_size=_HASH_BYTES).digest() + REJECTED
 
 
 def make_lookup_words(inputs: Sequence[Reference | BadRecordError]) -> npt.NDArray[np.uint64]:
@@ -110,7 +110,7 @@ def find_single_standings(sought: npt.NDArray[np.uint64], stored: npt.NDArray[np
         stored: second words of the dataset's entries of the same keys, uint64 [n].
     """
     kind_mask = np.uint64(_LAST_BYTE)
-    is_same, is_record = sought | kind_mask == stored | kind_mask, stored & kind_mask == RECORD[0]
+    is_same, is_record = (sought | kind_mask) == (stored | kind_mask), (stored & kind_mask) == RECORD[0]
     same_state = np.where(is_record, Standing.RECORD, Standing.REJECTED)
     other_state = np.where(is_record, Standing.CHANGED, Standing.NEW)
     return np.where(is_same, same_state, other_state).astype(np.uint8)
@@ -127,16 +127,16 @@ def find_standing(sought: int, stored: Sequence[int], *, is_error: bool) -> Stan
     if is_error:
         return Standing.REJECTED if sought in stored else Standing.NEW
     for word in stored:
-        if word | _LAST_BYTE == sought | _LAST_BYTE:
-            return Standing.RECORD if word & _LAST_BYTE == RECORD[0] else Standing.REJECTED
+        if (word | _LAST_BYTE) == (sought | _LAST_BYTE):
+            return Standing.RECORD if (word & _LAST_BYTE) == RECORD[0] else Standing.REJECTED
     # An input that was rejected in another state may be tried again: the dataset has no record of it.
-    return Standing.CHANGED if any(word & _LAST_BYTE == RECORD[0] for word in stored) else Standing.NEW
+    return Standing.CHANGED if any((word & _LAST_BYTE) == RECORD[0] for word in stored) else Standing.NEW
 
 
 def _hash_state(description: Any, size: Any) -> Any:
     """Return a 64-bit hash of the hashed description and the size of an input: an int for ints, uint64 [n] for arrays."""
-    state = (description + size) * _GOLDEN & _WORD
-    return (state ^ state >> 32) * _GOLDEN & _WORD
+    state = ((description + size) * _GOLDEN) & _WORD
+    return ((state ^ (state >> 32)) * _GOLDEN) & _WORD
 
 
 @functools.lru_cache(maxsize=4096)

@@ -155,6 +155,7 @@ class EntryFile:
         with translate_errors("read", path):
             self._file = _open_unlinked_file(self) if self._is_copy else os.open(local_path(path), os.O_RDONLY)
         if not self._is_copy:
+            # Objects in a store are always whole; a local file may have been truncated.
             weakref.finalize(self, os.close, self._file)
             expected_size = self._start + int(self._firsts[-1]) * ENTRY_BYTES
             with translate_errors("read", path):
@@ -257,6 +258,7 @@ def _open_unlinked_file(owner: EntryFile) -> int:
 def _count_bits(entries: int, group_entries: int) -> int:
     """Return the bits that number groups of entries, which have at most `group_entries` on average."""
     groups = -(-entries // group_entries)
+    # Without entries there are no groups, and no bits either.
     return max(0, groups - 1).bit_length()
 
 

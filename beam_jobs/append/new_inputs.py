@@ -95,7 +95,7 @@ class NewInputs(Source):
 
         Args:
             part: one of `parts()`.
-            ignored: gets the path of each file that is skipped by its name.
+            ignored: extended with the path of each file that is skipped by its name.
         """
         return ((self.base.number, unit) for unit in list_units(self.source, part, ignored))
 
@@ -104,7 +104,7 @@ class NewInputs(Source):
 
         Args:
             unit: one of `units`.
-            ignored: gets the path of each file that is skipped by its name.
+            ignored: extended with the path of each file that is skipped by its name.
             reject: called with a new rejection.
 
         Raises:
@@ -166,7 +166,7 @@ class NewPacks(NewInputs, PackSource):
         yield from self._select_packs(batch, reject)
 
     def references(self, unit: Any, ignored: list[str], reject: Reject = raise_rejection) -> Iterator[Reference]:
-        """Yield the same references one by one."""
+        """Yield the references in `packs` one by one."""
         return PackSource.references(self, unit, ignored, reject)
 
     def _select_packs(self, inputs: Sequence[ListedPack | BadRecordError], reject: Reject) -> Iterator[ListedPack]:

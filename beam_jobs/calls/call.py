@@ -68,6 +68,7 @@ def call_job(
     keywords = ["input", "output", *option_names]
     with translate_errors(name, keywords, parser.options):
         conversion_options = {keyword: value for keyword, value in options.items() if keyword not in _RUN_KEYWORDS}
+        # No words are left to Beam: each keyword has a flag of the command.
         flags, _ = parse_own_flags(parser, [*paths, *make_command_words(conversion_options, parser.options)])
         run = read_options(RunOptions, flags)
         beam_options = _read_beam_options(options, run.workers)

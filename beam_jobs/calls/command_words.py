@@ -65,6 +65,7 @@ def translate_flags(text: str, name: str, keywords: Iterable[str], options: Mapp
         """Return the keyword for a flag in the text, with its value; an unknown flag is returned as it is."""
         flag, value = f"--{match[1]}", match[2]
         switch = f"--{match[1].removeprefix('no-')}"
+        # --no-x turns the switch --x off.
         if flag not in keywords_by_flag and switch in switches:
             flag, value = switch, "false"
         if flag not in keywords_by_flag:
@@ -83,7 +84,7 @@ def translate_flags(text: str, name: str, keywords: Iterable[str], options: Mapp
 
 
 def _list_texts(option: Option, value: Any) -> list[str]:
-    """Return the values of a keyword's flag as texts, one for each time that the flag is passed; UsageError if there are none."""
+    """Return the values of a keyword's flag as texts, one for each time that it is passed; UsageError if no flag can have them."""
     if option.translates_booleans and not isinstance(value, bool):
         raise UsageError(f"{option.name}: neither True nor False (got {value!r})")
     if isinstance(value, Mapping):
@@ -96,6 +97,7 @@ def _list_texts(option: Option, value: Any) -> list[str]:
     else:
         return [option.format_value(value)]
     if option.collect is not None:
+        # Such a flag is passed once for each item; others take all items in one text.
         return texts
     for text in texts:
         if "," in text:

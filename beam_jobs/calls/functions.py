@@ -190,7 +190,7 @@ def _call(
         except ModuleNotFoundError as error:
             if str(error.name).partition(".")[0] != "apache_beam":
                 raise
-            raise MissingExtraError(f"tpudata.{name}", "") from error
+            raise MissingExtraError(f"tpudata.{name}", extra="") from error
         outcome: Outcome = call.call_job(
             f"tpudata.{name}", job, paths, names, {**options, "dry_run": dry_run, "detach": detach}
         )

@@ -32,7 +32,7 @@ def encode_chat(row: Mapping[str, Any], columns: Sequence[str]) -> str:
         columns: the column of messages; or columns of a question, and last that of the assistant's answer.
 
     Raises:
-        ValueError: there are no messages, or one is invalid; names it.
+        ValueError: there are no messages, or one is invalid; the message names it.
     """
     messages = _parse_messages(row, columns[0]) if len(columns) == 1 else _join_question_and_answer(row, columns)
     text = _JSON.encode(messages)

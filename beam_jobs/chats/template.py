@@ -99,6 +99,7 @@ class ChatTemplate:
         for index, message in enumerate(messages):
             if message["role"] != ASSISTANT:
                 continue
+            # Some templates fail without any message, and nothing is before the first one.
             text_before = self._render(messages[:index], add_generation_prompt=True) if index else ""
             text_through = self._render(messages[: index + 1])
             if not text_through.startswith(text_before):

@@ -53,6 +53,7 @@ def _read_flag_value(option: Option, entries: Mapping[str, Any]) -> Any:
     if option.stored is None or option.stored.schema is None:
         return None
     name = option.stored.name or option.name
+    # If None is the default, an entry of None means that the flag was not passed; otherwise it is checked like any value.
     if name not in entries or (entries[name] is None and option.default is None):
         return None
     option.stored.schema.check(f"options.{name}", entries[name])

@@ -40,16 +40,17 @@ def read_plain_chunks(path: str, start: int, stop: int, sizes: ReadSizes = READ_
         SourceError: the file ends before `stop`: it was truncated after it was listed.
     """
     storage = storage_for(path)
+    offset = start
     while True:
-        length = min(sizes.inside, stop - start) if start < stop else sizes.after
-        chunk = storage.read_range(path, start, length)
+        length = min(sizes.inside, stop - offset) if offset < stop else sizes.after
+        chunk = storage.read_range(path, offset, length)
         if chunk:
             yield chunk
         if len(chunk) < length:
-            size = start + len(chunk)
+            size = offset + len(chunk)
             if size < stop:
                 raise SourceError(
                     f"{path} was cut during the run (got {size} bytes, expected {stop} at least). Run again when it is complete."
                 )
             return
-        start += length
+        offset += length

@@ -85,6 +85,7 @@ class SpoolExamples(LimitedStep):
             self._spool.finish()
             self._spool = None
         references, self._held = self._held, []
+        # Beam requires a window for elements that come after the last one of a bundle.
         yield from put_in_global_window([*self._pack(references), TaggedOutput(SCHEMA, self._summary)])
 
     def teardown(self) -> None:
@@ -95,6 +96,7 @@ class SpoolExamples(LimitedStep):
             self._spool = None
 
     def _pack(self, references: list[Reference]) -> Iterator[Any]:
+        # The order is shuffled, so positions do not depend on the unit.
         for pack, digests in pack_references(references, self._options.order, unit=0):
             yield pack.to_bytes()
             yield TaggedOutput(TALLY, TallyPart.from_pack(pack, digests, shuffled=True))
@@ -146,12 +148,14 @@ class SpoolExamples(LimitedStep):
         if self._rules.key is not None:
             key = self._rules.key(example)
         elif example is element:
+            # Neither a pair nor a function gives a key.
             return "", example
         return _format_key(key), example
 
     def _choose_split(self, example: Mapping[str, Any], key: str) -> str:
         if self._rules.split_of is not None:
             split = self._rules.split_of(example)
+            # Names in shares were checked when the shares were parsed.
             SplitShares.check_name(split)
             return split
         return self._options.split.assign_split(key_digest(key)) if self._options.split else DEFAULT_SPLIT

@@ -82,7 +82,9 @@ class ExampleRules:
             pairs = {name: infer(name, value) for name, value in values.items()}
         else:
             schema_features = {feature.name: feature for feature in self.schema}
-            for name in sorted(schema_features.keys() ^ values.keys()):
+            unmatched_names = sorted(schema_features.keys() ^ values.keys())
+            if unmatched_names:
+                name = unmatched_names[0]
                 problem = (
                     "is in the schema but not in the example" if name in schema_features else "is not in the schema"
                 )
@@ -90,6 +92,7 @@ class ExampleRules:
                     f"Feature {name!r}: it {problem}. Give every example the features of the schema, or pass defaults=."
                 )
             pairs = {name: fit(schema_features[name], value) for name, value in values.items()}
+        # A schema that was passed has the number of classes already.
         if self.classes is not None and self.schema is None:
             label_feature, label = pairs[self.label]
             pairs[self.label] = dataclasses.replace(label_feature, num_classes=len(self.classes)), label

@@ -89,7 +89,9 @@ class ExampleSummary:
         if not self.features:
             self.features = dict(other)
             return
-        for name in sorted(self.features.keys() ^ other.keys()):
+        unshared_names = sorted(self.features.keys() ^ other.keys())
+        if unshared_names:
+            name = unshared_names[0]
             having, lacking = (self.features, other) if name in self.features else (other, self.features)
             _, key_with = having[name]
             key_without = next((key for _, key in lacking.values()), "")

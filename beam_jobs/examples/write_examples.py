@@ -99,8 +99,8 @@ class WriteTFRecordShards(beam.PTransform):  # type: ignore[misc]
         UsageError: the PCollection is unbounded, or there are too few examples for the requested shards.
         OutputError: the output folder is not empty.
         SourceError: there are no examples, an element is not one, a key is repeated, or a label is unknown (BadRecordError).
-        FeatureError: a value is of an unsupported kind, does not fit `features`, or two records do not fit each other; names the
-            feature.
+        FeatureError: a value is of an unsupported kind, does not fit `features`, or two records do not fit each other; the
+            message names the feature.
     """
 
     def __init__(
@@ -189,8 +189,8 @@ class WriteTFRecordShards(beam.PTransform):  # type: ignore[misc]
             options,
             converter,
             LAYOUT,
-            self._rules.classes is not None,
-            options.deciding_options(),
+            has_classes=self._rules.classes is not None,
+            deciding_options=options.deciding_options(),
             claim=claim,
         )
         return spooled.packs | WriteDataset(spec, plan, context, counts)
@@ -234,7 +234,9 @@ def _make_plan(
         for part in parts:
             summary.merge(part)
         features = converter.features(summary, labels)
-        plan = dataclasses.replace(make_plan(tally, {}, options, 0), suffix=choose_suffix(options))
+        plan = dataclasses.replace(
+            make_plan(tally, ratios={}, options=options, overhead=0), suffix=choose_suffix(options)
+        )
         storage = storage_for(options.output)
         if storage.stat(storage.join(options.output, MANIFEST_NAME)) is not None:
             if options.overwrite:

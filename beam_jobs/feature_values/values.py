@@ -53,6 +53,7 @@ def infer(name: str, value: Any) -> tuple[Feature, Any]:
         FeatureError: the value is of an unsupported type.
     """
     value = _unwrap(name, value)
+    # Scalars of numpy.bytes_ and numpy.str_ are bytes and str as well, and are taken as these.
     if isinstance(value, (np.ndarray, np.generic)) and not isinstance(value, (bytes, str)):
         check_unmasked(name, value)
         array = np.asarray(value)
@@ -95,6 +96,7 @@ def fit(feature: Feature, value: Any) -> tuple[Feature, Any]:
     if feature.kind == "float" and not isinstance(value, (bytes, str)):
         value = _convert_to_kind(feature, value, np.float32, "biuf")
     elif isinstance(value, np.ndarray) and value.dtype == np.uint8 and feature.kind == "int64":
+        # `infer` would take arrays of uint8 for raw bytes.
         value = value.astype(np.int64)
     inferred, stored = infer(feature.name, value)
     # An empty list fits every kind.
@@ -106,6 +108,7 @@ def fit(feature: Feature, value: Any) -> tuple[Feature, Any]:
         )
     shape = inferred.shape if nested_shape is None else nested_shape
     _check_shape(feature, shape)
+    # An empty text of a scalar feature is a value.
     is_empty_list = isinstance(stored, Sequence) and not stored and feature.shape
     return dataclasses.replace(feature, shape=shape), make_empty_list(feature) if is_empty_list else stored
 

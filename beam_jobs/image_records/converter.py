@@ -79,6 +79,7 @@ class ImageConverter(InputConverter):
         """Return the approximate bytes of names and extra features in each record of a pack: int64 [n]."""
         sizes = np.zeros(len(pack.keys), np.int64)
         if pack.features:
+            # The JSON of all features, which has digests in place of bytes; these are added below.
             sizes += np.array([len(text.encode(errors="replace")) for *_, text in pack.entry_texts()], np.int64)
         for column in pack.features.values():
             sizes += np.array(list(map(count_bytes, column)), np.int64)
@@ -112,7 +113,8 @@ class ImageConverter(InputConverter):
             summary: counter of images.
 
         Raises:
-            BadRecordError: the bytes are not a supported image, or its label or an extra value is invalid; names the file.
+            BadRecordError: the bytes are not a supported image, or its label or an extra value is invalid; the message names the
+                file.
             SourceError: the layout is raw, and the size differs from that of earlier images.
         """
         maps = self._select_maps(reference) if self._map_features else {}

@@ -62,6 +62,7 @@ def make_stored_image(data: bytes, payload: Payload, options: ImageOptions) -> S
     if header is not None:
         reason = _find_encoding_reason(header, options)
         if not reason:
+            # Decoders may reject a JPEG whose markers are irregular.
             if options.check == DECODE or not header.is_regular:
                 check_decodes(data, format_name, header)
             return StoredImage(data, format_name, header.height, header.width, header.components)
@@ -159,6 +160,7 @@ def _find_encoding_reason(header: ImageHeader, options: ImageOptions) -> str:
 
 
 def _decode(data: bytes, format_name: str, header: ImageHeader | None, options: ImageOptions) -> DecodedImage:
+    # A draft does not decode a whole JPEG, as --check=decode requires.
     return decode_image(data, format_name, header, options.resize_shorter, draft=options.check != DECODE)
 
 

@@ -53,7 +53,7 @@ def look_at_output(output: str, *, resume: bool, overwrite: bool, append: bool |
         append: whether to require a complete dataset, with any other files; None for a job that cannot append.
 
     Raises:
-        OutputError: the folder holds something else; says what, and what to do.
+        OutputError: the folder holds something else; the message says what, and what to do.
     """
     storage = storage_for(output)
     folder = storage.stat(output)
@@ -99,6 +99,7 @@ def choose_suffix(options: ConvertOptions, base: Manifest | None = None) -> str:
     if base is not None:
         return shard_suffix(options.compression, base.shard_names())
     storage = storage_for(options.output)
+    # Only a resumed run joins shards that may be of an earlier version, and only compressed ones had another suffix.
     if options.compression is None or not options.resume or storage.stat(options.output) is None:
         return shard_suffix(options.compression)
     names = (entry.name for entry in storage.list(options.output) if _is_compressed_shard(entry))
@@ -133,7 +134,7 @@ def check_has_dali_index(options: ConvertOptions) -> None:
 
 
 def reject_other_options(output: str, before: Mapping[str, Any], now: Mapping[str, Any], flag: str) -> None:
-    """Raise OutputError, naming each difference, if the dataset in a folder was made with options other than those of now."""
+    """Raise OutputError, naming each difference, if the dataset in a folder was made with other options than the present ones."""
     changed_names = [name for name in sorted({*before, *now}) if before.get(name) != now.get(name)]
     if changed_names:
         differences = "; ".join(
@@ -201,6 +202,7 @@ def reject_another_run(output: str, manifest: Manifest) -> None:
     if storage.stat(storage.join(output, MANIFEST_NAME)) is None:
         return
     stored = read_manifest(output)
+    # These two fields are set when the metadata are written, so `manifest` lacks them.
     if dataclasses.replace(stored, labels_crc32c=manifest.labels_crc32c, tfds=manifest.tfds) != manifest:
         raise OutputError(
             f"{output}: another run has completed a dataset there since this one began, from another input or with other options."

@@ -58,6 +58,7 @@ def remove_dataset(output: str) -> None:
                 paths.append(storage.join(output, keys_name(shard.name)))
             if manifest.dali_index:
                 paths.append(storage.join(output, dali_index_name(shard.name)))
+            # The manifest does not say which shards have rejects; a missing file is no error.
             paths.append(storage.join(output, rejects_name(shard.name)))
             paths.append(storage.join(output, shard.name))
     paths += [storage.join(output, REJECTS_FOLDER, name) for name in manifest.rejects]

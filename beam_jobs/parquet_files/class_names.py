@@ -14,7 +14,7 @@ def describe_columns(schema: Any, *, with_lists: bool = False) -> dict[str, dict
 
     Args:
         schema: a schema of pyarrow.
-        with_lists: whether to include columns of lists that are described as `[description of the items]`, by that of the items.
+        with_lists: whether to include columns of lists, described as `[description of the items]`; theirs is the one of the items.
     """
     try:
         columns = parse_input_json((schema.metadata or {}).get(_METADATA, b"{}"))["info"]["features"]

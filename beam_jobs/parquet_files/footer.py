@@ -35,7 +35,7 @@ class ColumnChunk(NamedTuple):
     """One column of a row group.
 
     Attributes:
-        column: name of the top-level column in the schema; that of the struct for a field of one.
+        column: name of the column in the schema; for a field of a struct, the name of the struct.
         start: offset of its first page in the file.
         size: bytes of its pages.
         values: number of its values, including nulls.
@@ -116,7 +116,7 @@ def read_footer(path: str, size: int) -> Footer:
 
 def make_damage_error(path: str, reason: str) -> CorruptionError:
     """Return the error of a damaged file."""
-    return CorruptionError(path, 0, f"the Parquet file is cut or damaged: {reason}")
+    return CorruptionError(path, offset=0, reason=f"the Parquet file is cut or damaged: {reason}")
 
 
 def make_encryption_error(path: str, name: str) -> SourceError:
@@ -159,7 +159,7 @@ def _parse_chunk(chunk: Any, leaf: Mapping[int, Any], size: int) -> ColumnChunk:
         # With a separate key the metadata are encrypted, too; with the key of a footer in plain text they are not.
         path = column_key.get(_KEY_PATH_IN_SCHEMA) if isinstance(column_key, dict) else None
         path = path or (metadata.get(_PATH_IN_SCHEMA) if isinstance(metadata, dict) else None) or [leaf.get(_NAME, b"")]
-        return ColumnChunk(_decode_name(path), 0, 0, 0, kind, width, is_encrypted=True)
+        return ColumnChunk(_decode_name(path), start=0, size=0, values=0, kind=kind, width=width, is_encrypted=True)
     path, values = _get_field(metadata, _PATH_IN_SCHEMA, list), _get_field(metadata, _NUM_VALUES, int)
     start, length = _get_field(metadata, _DATA_PAGE_OFFSET, int), _get_field(metadata, _TOTAL_COMPRESSED_SIZE, int)
     dictionary_start = metadata.get(_DICTIONARY_PAGE_OFFSET) if isinstance(metadata, dict) else None

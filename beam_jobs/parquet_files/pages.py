@@ -48,6 +48,7 @@ def estimate_value_bytes(path: str, chunk: ColumnChunk) -> int:
     fixed_bytes = _find_fixed_bytes(chunk)
     largest, dictionary_bytes, values_read = fixed_bytes, 0, 0
     headers = _HeaderReader(path, chunk)
+    # The headers are read even if the width is fixed, since each page's size is checked.
     position, end = chunk.start, chunk.start + chunk.size
     while position < end and values_read < chunk.values:
         header, page_start = headers.read(position)
@@ -81,7 +82,7 @@ def _find_fixed_bytes(chunk: ColumnChunk) -> int:
 
 
 def _estimate_bytes(size: int, values: int, encoding: Any, dictionary_bytes: int) -> int:
-    """Return the bytes of a value of varying length in a data page of `size` bytes: the average, or at most."""
+    """Return the bytes of a value of varying length in a data page of `size` bytes: the average, or else a bound."""
     if encoding in _DICTIONARY_ENCODINGS:
         # All values may be the longest of the dictionary.
         return dictionary_bytes

@@ -48,7 +48,8 @@ class ParquetReader:
             most_rows: most rows of a batch.
 
         Raises:
-            CorruptionError: a column is truncated or damaged (names it if it is known), or the number of rows is wrong.
+            CorruptionError: a column is truncated or damaged, or the number of rows is wrong; the message names the column if it is
+                known.
             SourceError: a column is encrypted, or a page is too large.
         """
         batch_rows = self._count_batch_rows(group, names, most_rows)
@@ -68,7 +69,7 @@ class ParquetReader:
             pass
 
     def _count_batch_rows(self, group: int, names: Sequence[str], most_rows: int) -> int:
-        """Return the rows of a batch: `most_rows`, or as many as fit into 64 MB; SourceError if a column is encrypted."""
+        """Return the rows of a batch, 1 or more: `most_rows`, or as many as 64 MB hold; SourceError if a column is encrypted."""
         row_bytes = 0
         structs = {name.partition(".")[0] for name in names}
         for chunk in self.footer.groups[group].chunks:
@@ -114,6 +115,7 @@ def open_parquet(path: str, size: int) -> Iterator[ParquetReader]:
             groups, rows = file.metadata.num_row_groups, file.metadata.num_rows
             reader = ParquetReader(path, footer, file)
         except MemoryError:
+            # As in `ParquetReader._read`.
             raise
         except UnicodeDecodeError:
             raise SourceError(f"{path}: the name of a column is not UTF-8. Rename the column.") from None

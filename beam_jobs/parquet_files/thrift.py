@@ -103,6 +103,7 @@ class _ThriftReader:
         """Return a map; ThriftError if its keys are containers or structs, or it is nested too deep."""
         count = self._check_count(self._read_varint())
         if not count:
+            # The byte of the types is omitted for an empty map.
             return {}
         kinds = self._take(1)[0]
         key_kind, value_kind = kinds >> 4, kinds & 15
@@ -140,4 +141,4 @@ class _ThriftReader:
     def _read_integer(self) -> int:
         """Return a signed integer in zigzag encoding: 0, -1, 1, -2 and so on are 0, 1, 2, 3."""
         zigzag = self._read_varint()
-        return zigzag >> 1 ^ -(zigzag & 1)
+        return (zigzag >> 1) ^ -(zigzag & 1)

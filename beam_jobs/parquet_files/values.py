@@ -150,6 +150,7 @@ def _decode_texts(column: Any, replace_invalid: bool) -> list[Any]:
     try:
         values = list(column.to_pylist())
     except UnicodeDecodeError:
+        # pyarrow fails at the first invalid text; as bytes, each value is decoded by itself.
         is_large = types.is_large_string(column.type)
         values = column.cast(pyarrow.large_binary() if is_large else pyarrow.binary()).to_pylist()
     return [_decode_text(value, replace_invalid) if isinstance(value, bytes) else value for value in values]
@@ -175,6 +176,7 @@ def _format_times(column: Any) -> list[Any]:
         # The count is in UTC; the zone is only for display.
         column = column.cast(pyarrow.timestamp(column.type.unit, "UTC"))
     if types.is_date64(column.type):
+        # date64 counts milliseconds, of which only the day is shown.
         column = column.cast(pyarrow.timestamp("ms")).cast(pyarrow.date32())
     return [None if text is None else _format_time(text) for text in column.cast(pyarrow.string()).to_pylist()]
 

@@ -62,7 +62,7 @@ class SplitPlan:
 
     @property
     def group_width(self) -> int:
-        """Number of neighbouring shards in a group: as many as hold about 64,000 references, but at most 64."""
+        """Number of neighbouring shards in a group: as many as hold about 64,000 references, from 1 to 64."""
         return max(1, min(_GROUP_SHARDS, _GROUP_REFERENCES * self.count // self.records))
 
     def find_shards(self, positions: Positions) -> npt.NDArray[np.intp]:
@@ -199,7 +199,7 @@ def _divide_buckets(
         UsageError: shards would have so few records that one could be empty.
     """
     # Each bucket is divided into 2**bits parts.
-    bits = (count * _SHARD_BUCKETS - 1 >> BUCKET_BITS).bit_length()
+    bits = ((count * _SHARD_BUCKETS - 1) >> BUCKET_BITS).bit_length()
     # Records if all buckets had as few as the emptiest; a bucket without any is not listed.
     fewest_records = int(buckets.records.min()) * _BUCKETS if len(buckets.starts) == _BUCKETS else 0
     if fewest_records < count * _EVEN_RECORDS:
@@ -212,7 +212,7 @@ def _divide_buckets(
     starts = (buckets.starts[:, None] + steps).ravel()
     # The remainder of the division is added to the first part.
     divided = np.repeat((sizes >> bits)[:, None], 1 << bits, axis=1)
-    divided[:, 0] += sizes & (1 << bits) - 1
+    divided[:, 0] += sizes & ((1 << bits) - 1)
     return starts, divided.ravel()
 
 

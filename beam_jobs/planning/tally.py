@@ -55,6 +55,7 @@ class Buckets:
         equal_parts = bool(len(self.starts)) and not (self.starts & _INSIDE_BUCKET).any()
         starts = narrow(self.starts >> _BUCKET_SHIFT) if equal_parts else self.starts
         columns = (self.bytes, self.records, self.texts)
+        # `narrow` takes at least one number.
         return _unpickle, (equal_parts, starts, *(narrow(column) if len(column) else column for column in columns))
 
     @classmethod
@@ -168,7 +169,7 @@ class Tally:
         self.bytes += size
         high, low = self._fingerprint
         other_high, other_low = fingerprint
-        self._fingerprint = high + other_high & _HASH_MASK, low + other_low & _HASH_MASK
+        self._fingerprint = (high + other_high) & _HASH_MASK, (low + other_low) & _HASH_MASK
 
 
 def is_fingerprint(text: str) -> bool:
@@ -178,8 +179,8 @@ def is_fingerprint(text: str) -> bool:
 
 def join_fingerprints(fingerprint: str, other: str) -> str:
     """Return the fingerprint of the union of two sets of inputs, from those of each: it is a sum over the inputs."""
-    high = int(fingerprint[:16], 16) + int(other[:16], 16) & _HASH_MASK
-    low = int(fingerprint[16:], 16) + int(other[16:], 16) & _HASH_MASK
+    high = (int(fingerprint[:16], 16) + int(other[:16], 16)) & _HASH_MASK
+    low = (int(fingerprint[16:], 16) + int(other[16:], 16)) & _HASH_MASK
     return f"{high:016x}{low:016x}"
 
 

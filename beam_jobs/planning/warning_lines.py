@@ -71,6 +71,7 @@ class InputFacts:
             () if source.labels is None else source.labels.names,
             has_folders=source.has_classes and source.folder_classes,
             is_ordered=options.labels_file is not None or options.label_type is not None,
+            # For annotated and scanned sources, their annotations or the scan decide whether there are classes.
             needs_classes=source.has_classes and source.annotations is None and not isinstance(source, ScannedSource),
         )
 

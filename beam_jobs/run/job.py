@@ -71,7 +71,7 @@ def check_job_server(options: PipelineOptions, report: Callable[[str], None]) ->
 
     Args:
         options: options of the pipeline; without an endpoint nothing is checked.
-        report: gets a line if the server has to be waited for.
+        report: called with a line if the server has to be waited for.
 
     Raises:
         TpudataError: the server did not answer within `--job_server_timeout`.

@@ -33,9 +33,9 @@ class Launch:
     """Settings for starting and watching a job.
 
     Attributes:
-        report: gets lines about a job that may outlive this process: its name, and whether it goes on or was cancelled.
+        report: called with lines about a job that may outlive this process: its name, and whether it goes on or was cancelled.
         draws_bar: whether a bar on stderr shows the job's progress.
-        reports_counters: whether `report` gets the counters of such a job, too, if there is no bar.
+        reports_counters: whether `report` is called with the counters of such a job, too, if there is no bar.
         detach: whether to leave the job once it is submitted.
         runner: runner of a program's pipeline; None makes the one that the options name.
         every_seconds: seconds between two readings of the counters; None for 2 with a bar, and 60 for lines.
@@ -55,7 +55,7 @@ class JobRun:
     Args:
         options: options of the pipeline.
         launch: settings for starting and watching it.
-        save_identity: gets the identity of a job that may outlive this process.
+        save_identity: called with the identity of a job that may outlive this process.
 
     Attributes:
         launch: settings for starting and watching it.
@@ -94,7 +94,7 @@ class JobRun:
                 raise
 
     def _watch(self, result: PipelineResult, runner: str, identity: Mapping[str, str]) -> PipelineResult | None:
-        """Wait until a submitted job ends, and return its result; return None at once if it is detached."""
+        """Report a submitted job, save its identity, and wait until it ends; return its result, None at once if it is detached."""
         launch, job = self.launch, job_text(identity)
         launch.report(f"{job} is submitted{', and goes on without this process' if launch.detach else ''}")
         # The job runs even if its identity cannot be saved.
@@ -148,20 +148,20 @@ class JobRun:
 
 
 @contextlib.contextmanager
-def _translate_failures(runner: str, job: str = "", is_over: Callable[[], bool] = lambda: True) -> Iterator[None]:
+def _translate_failures(runner: str, job: str = "", has_ended: Callable[[], bool] = lambda: True) -> Iterator[None]:
     """Translate errors of Beam as `translate_failure` does, and raise an interrupt that it wrapped.
 
     Args:
         runner: class name of the runner.
         job: name of the submitted job, from `job_text`; empty before it is submitted.
-        is_over: returns whether the job has ended. An error before its end is a lost connection.
+        has_ended: returns whether the job has ended. An error before its end is a lost connection.
     """
     try:
         yield
     except Exception as error:
         if is_interrupt(error):
             raise KeyboardInterrupt from error
-        if not is_over():
+        if not has_ended():
             # Beam asserts that its thread that polls Dataflow did not fail, and that text explains nothing.
             cause = "" if isinstance(error, AssertionError) else one_line(error)
             reason = f" ({cause})" if cause else ""

@@ -60,6 +60,7 @@ def describe_network_problem(options: PipelineOptions) -> str:
     Args:
         options: options of the pipeline.
     """
+    # None without a flag: then workers have public addresses.
     has_public_ips = options.view_as(WorkerOptions).use_public_ips
     # A prebuilt image is installed by a builder with other addresses.
     is_installed = _has_image(options) or bool(options.view_as(SetupOptions).prebuild_sdk_container_engine)

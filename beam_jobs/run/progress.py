@@ -62,6 +62,7 @@ class ProgressReport:
 
     def flush_listed(self) -> None:
         """Report the listed inputs now, without waiting for the next interval."""
+        # Most processes list nothing, and need no file.
         if self._listed:
             self._write(f"{_LISTED}-{os.getpid()}-{id(self)}", self._listed, self._listed_bytes)
         self._listed_flush_time = time.monotonic()
@@ -95,7 +96,7 @@ def progress_bar(is_shown: bool, delay: float = 0) -> Iterator[ProgressReport]:
         delay: seconds before it is shown.
     """
     if not is_shown:
-        yield ProgressReport(None)
+        yield ProgressReport(folder=None)
         return
     with tempfile.TemporaryDirectory(prefix="tpudata-progress-") as folder:
         stop = threading.Event()
@@ -151,7 +152,7 @@ def job_progress(
     Args:
         result: result of submitting the job.
         draws_bar: whether to draw a bar.
-        report: without a bar, gets the lines; None shows none.
+        report: without a bar, called with the lines; None shows none.
         every_seconds: seconds between two readings of the counters; None for 2 with a bar, and 60 for lines.
     """
     stop = threading.Event()
@@ -189,6 +190,7 @@ def _report_job_lines(
     """Report a line of a job's counters whenever they change, until `stop` is set."""
     last_line = ""
     while not stop.wait(every_seconds):
+        # An engine that does not answer gives no line.
         with contextlib.suppress(Exception):
             counts = job_counts(result)
             line = (

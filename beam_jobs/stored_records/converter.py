@@ -221,6 +221,7 @@ class ForeignConverter(FrameConverter):
             name: declared.get(name) or statistics.feature(name, summary.records)
             for name, statistics in sorted(summary.features.items())
         }
+        # As in other layouts, a list of labels has no number of classes.
         if self.label in schema and labels.names and schema[self.label].shape == ():
             schema[self.label] = dataclasses.replace(
                 schema[self.label], num_classes=len(labels.names), label_offset=self.label_offset

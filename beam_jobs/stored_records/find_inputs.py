@@ -62,6 +62,7 @@ def find_inputs(paths: Sequence[str], take: Sequence[str] | None) -> StoredInput
         )
     files = list_stored_files(paths, datasets, take)
     first_files = tuple(itertools.islice(files, _FIRST_FILES))
+    # The iterator `files` goes on after the first files.
     splits = frozenset(file.split for file in itertools.chain(first_files, files))
     for split in take or ():
         if split not in splits:

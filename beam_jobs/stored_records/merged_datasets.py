@@ -45,7 +45,7 @@ class MergedDatasets:
 
         Raises:
             DatasetError: their layouts, tokenizers or classes do not fit each other.
-            FeatureError: their features do not fit each other; names the feature.
+            FeatureError: their features do not fit each other; the message names the feature.
             UsageError: their class names differ, and the options do not merge them.
         """
         first = datasets[0]

@@ -109,7 +109,7 @@ class StoredRecordSource(PackSource):
 
         Args:
             unit: the file.
-            ignored: gets the path of an ignored file without TFRecords.
+            ignored: extended with the path of a file without TFRecords that is skipped.
             reject: called with the error of a damaged file or record. If it returns, the records that can be found are listed.
         """
         if unit.shard is not None:
@@ -117,7 +117,8 @@ class StoredRecordSource(PackSource):
             return
         kind = detect_record_file(unit.path, unit.size)
         if kind is None:
-            # A folder may also hold other files, whose names and content are not those of TFRecords.
+            # A folder may also hold other files, whose names and content are not those of TFRecords. An empty file has no records,
+            # so it is never rejected.
             may_be_other = self.skips_foreign and not has_record_name(unit.name)
             if not unit.size or (may_be_other and not describe_unread_records(unit.path, unit.size)):
                 ignored.append(unit.path)
@@ -204,7 +205,8 @@ class StoredRecordSource(PackSource):
                 if isinstance(frame, Exception):
                     raise BadRecordError(origin, getattr(frame, "reason", str(frame)))
                 if self.splitter.reads_records:
-                    key = self.splitter.read_key(remove_frame(frame, unit.path, 0), origin, 0)
+                    # Records of compressed files have no offset.
+                    key = self.splitter.read_key(remove_frame(frame, unit.path, offset=0), origin, offset=0)
                     splits.append(self.splitter.assign_split(unit.split, key))
             except BadRecordError as error:
                 reject(error)
@@ -269,6 +271,7 @@ def detect_record_file(path: str, size: int) -> str | None:
             head = file.read(HEADER_BYTES)
         except (EOFError, zlib.error, gzip.BadGzipFile):
             return GZIP
+    # A compressed file of no bytes is a file of no records.
     return GZIP if not head or is_header(head) else None
 
 
@@ -281,13 +284,13 @@ def _make_file_error(unit: StoredFile) -> BadRecordError:
     """Return the error of a file that does not begin with an intact record."""
     problem = describe_unread_records(unit.path, unit.size)
     if problem:
-        return BadRecordError(unit.path, problem, 0)
+        return BadRecordError(unit.path, problem, offset=0)
     if unit.size < HEADER_BYTES:
         got = f"it has {unit.size} bytes, and the header of a record has {HEADER_BYTES}"
     else:
         got = "the checksum of the first record's length does not fit"
     return BadRecordError(
-        unit.path, f"not a TFRecord file; {got}; restore it, or name the files to read by a pattern", 0
+        unit.path, f"not a TFRecord file; {got}; restore it, or name the files to read by a pattern", offset=0
     )
 
 
@@ -295,7 +298,7 @@ def _find_offsets(unit: StoredFile, reject: Reject) -> npt.NDArray[np.int64]:
     """Return the offsets of the records of a foreign file, and the end of the last one before any damage: int64 [records + 1]."""
     starts = array("q")
     try:
-        end = scan_frames(Entry(unit.path, unit.name, unit.size, False), starts)
+        end = scan_frames(Entry(unit.path, unit.name, unit.size, is_folder=False), starts)
     except CorruptionError as error:
         reject(BadRecordError(unit.path, error.reason, error.offset))
         end = error.offset

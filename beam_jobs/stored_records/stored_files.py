@@ -90,6 +90,7 @@ def list_stored_files(
             [file for file in _list_foreign(path) if take is None or file.split in take] for path in paths
         ]
         for path, files in zip(paths, files_of_inputs, strict=True):
+            # With `take`, an input may have none of the splits; `find_inputs` checks that some input has each.
             if not files and take is None:
                 raise SourceError(f"{path} has no files. {FIX}")
     return _make_names_unique(paths, files_of_inputs)

@@ -42,14 +42,14 @@ def text_parts(files: Iterable[TextFile], options: TextOptions, range_bytes: int
     """
     for file in files:
         if file.size <= range_bytes:
-            yield TextPart(file, None, 0, file.size)
+            yield TextPart(file, form=None, start=0, stop=file.size)
             continue
         try:
             form = detect_form(file.path, options)
             groups = read_row_groups(file.path, file.size, options) if form.kind == PARQUET else None
         except (SourceError, CorruptionError):
             # The worker that lists its documents meets the error, and may reject the file.
-            yield TextPart(file, None, 0, file.size)
+            yield TextPart(file, form=None, start=0, stop=file.size)
             continue
         if groups is not None:
             yield from (TextPart(file, form, start, stop) for start, stop in _cut_runs(groups.bytes, range_bytes))
@@ -58,7 +58,7 @@ def text_parts(files: Iterable[TextFile], options: TextOptions, range_bytes: int
             cuts = [file.size * index // count for index in range(count + 1)]
             yield from (TextPart(file, form, start, stop) for start, stop in itertools.pairwise(cuts))
         else:
-            yield TextPart(file, form, 0, file.size)
+            yield TextPart(file, form, start=0, stop=file.size)
 
 
 def document_blocks(
@@ -71,7 +71,7 @@ def document_blocks(
         options: options of the form.
         reject: called with the error of a document that is too large or not valid, or of a file of an unsupported format. If it
             returns, the listing continues.
-        note: gets the columns that no field names, and with `--form auto` whether files have rows or lines.
+        note: called with the columns that no field names, and with `--form auto` with whether files have rows or lines.
         skips: whether damaged files and row groups of Parquet are rejected. They are then read once more, before their documents
             are yielded: documents before the damage may be wrong, too.
 
@@ -105,7 +105,8 @@ def document_blocks(
         _note_columns(form.columns, options, note)
     for index, spans in enumerate(_read_blocks(part, form, targets, options, reject, note, skips)):
         if not index and text_format.row == JSON_ROW and form.kind != PARQUET:
-            # Only of the first row: reading the keys of each row would take as long as converting it.
+            # Only of the first row: reading the keys of each row would take as long as converting it. The columns of Parquet are in
+            # its footer, see `_read_rows`.
             _note_columns(_read_first_keys(spans), options, note)
         block = _reject_large(DocumentBlock(file, row_form, spans, is_read_in_place), form, options, reject)
         if len(block.spans.sizes):
@@ -123,7 +124,7 @@ def _read_blocks(
         targets: path of the file of targets; empty without one.
         options: options of the form.
         reject: called with the error of a document that is not valid.
-        note: gets the columns of Parquet that no field names.
+        note: called with the columns of Parquet that no field names.
         skips: whether damaged row groups of Parquet are rejected.
     """
     file = part.file
@@ -206,7 +207,7 @@ def _find_spans(part: TextPart, form: TextForm, limit: int) -> Iterator[SpanBloc
     if text_format.is_lines:
         if not form.compression:
             return line_blocks_in_range(path, part.start, part.stop, limit)
-        return line_blocks(decompress_file(path, form.compression), 0, limit)
+        return line_blocks(decompress_file(path, form.compression), offset=0, limit=limit)
     if form.has_ranges and text_format.in_range is not None:
         return gather_spans(text_format.in_range(path, part.start, part.stop, form.delimiter, limit))
     assert text_format.in_stream is not None, f"{form.kind} has a separate reader"
@@ -215,7 +216,10 @@ def _find_spans(part: TextPart, form: TextForm, limit: int) -> Iterator[SpanBloc
 
 
 def _read_whole(file: TextFile, form: TextForm, limit: int) -> Iterator[Span]:
-    """Yield the span of a file that is one document, with its content if it is compressed; none if the file is empty."""
+    """Yield the span of a file that is one document, none if the file is empty.
+
+    The span has the content of a compressed file, unless it is larger than `limit`.
+    """
     if not form.compression:
         # A byte order mark alone is not a document.
         if file.size and not (file.size == len(BOM) and has_mark(file.path)):

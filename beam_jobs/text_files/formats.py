@@ -76,7 +76,7 @@ class TextFormat(NamedTuple):
 
 
 def _split_paragraphs(chunks: Iterable[bytes], _delimiter: str, limit: int, _path: str) -> Iterator[Span]:
-    return join_paragraphs(line_spans(chunks, 0, limit), limit)
+    return join_paragraphs(line_spans(chunks, offset=0, limit=limit), limit)
 
 
 def _split_paragraphs_in_range(path: str, start: int, stop: int, _delimiter: str, limit: int) -> Iterator[Span]:
@@ -84,7 +84,7 @@ def _split_paragraphs_in_range(path: str, start: int, stop: int, _delimiter: str
 
 
 def _split_sentences(chunks: Iterable[bytes], _delimiter: str, limit: int, _path: str) -> Iterator[Span]:
-    return keep_sentences(join_paragraphs(line_spans(chunks, 0, limit), limit))
+    return keep_sentences(join_paragraphs(line_spans(chunks, offset=0, limit=limit), limit))
 
 
 def _split_sentences_in_range(path: str, start: int, stop: int, _delimiter: str, limit: int) -> Iterator[Span]:
@@ -92,7 +92,7 @@ def _split_sentences_in_range(path: str, start: int, stop: int, _delimiter: str,
 
 
 def _split_annotated(chunks: Iterable[bytes], _delimiter: str, limit: int, _path: str) -> Iterator[Span]:
-    return drop_comments(join_paragraphs(line_spans(chunks, 0, limit), limit))
+    return drop_comments(join_paragraphs(line_spans(chunks, offset=0, limit=limit), limit))
 
 
 def _split_annotated_in_range(path: str, start: int, stop: int, _delimiter: str, limit: int) -> Iterator[Span]:
@@ -104,7 +104,7 @@ def _split_documents(chunks: Iterable[bytes], delimiter: str, limit: int, _path:
 
 
 def _split_csv_rows(chunks: Iterable[bytes], delimiter: str, limit: int, path: str) -> Iterator[Span]:
-    return row_spans(line_spans(chunks, 0, limit), delimiter, limit, path)
+    return row_spans(line_spans(chunks, offset=0, limit=limit), delimiter, limit, path)
 
 
 def _split_array_items(chunks: Iterable[bytes], _delimiter: str, limit: int, path: str) -> Iterator[Span]:
@@ -117,17 +117,27 @@ TEXT_FORMATS: Mapping[str, TextFormat] = MappingProxyType(
         PARAGRAPHS: TextFormat(PLAIN, in_range=_split_paragraphs_in_range, in_stream=_split_paragraphs),
         SEPARATED: TextFormat(PLAIN, in_range=split_documents_in_range, in_stream=_split_documents),
         FILES: TextFormat(FILE),
-        JSONL: TextFormat(JSON_ROW, True, (".jsonl", ".ndjson", ".json"), is_lines=True),
-        JSON_ARRAY: TextFormat(JSON_ROW, True, in_stream=_split_array_items),
-        CSV: TextFormat(CSV_ROW, True, (".csv",), in_stream=_split_csv_rows),
-        TSV: TextFormat(TSV_ROW, True, (".tsv",), in_stream=_split_csv_rows),
-        RAW_TSV: TextFormat(RAW_ROW, True, is_lines=True),
-        CONLL: TextFormat(CONLL_ROW, True, (".conll",), in_range=_split_sentences_in_range, in_stream=_split_sentences),
-        CONLLU: TextFormat(
-            CONLLU_ROW, True, (".conllu",), in_range=_split_annotated_in_range, in_stream=_split_annotated
+        JSONL: TextFormat(JSON_ROW, has_fields=True, suffixes=(".jsonl", ".ndjson", ".json"), is_lines=True),
+        JSON_ARRAY: TextFormat(JSON_ROW, has_fields=True, in_stream=_split_array_items),
+        CSV: TextFormat(CSV_ROW, has_fields=True, suffixes=(".csv",), in_stream=_split_csv_rows),
+        TSV: TextFormat(TSV_ROW, has_fields=True, suffixes=(".tsv",), in_stream=_split_csv_rows),
+        RAW_TSV: TextFormat(RAW_ROW, has_fields=True, is_lines=True),
+        CONLL: TextFormat(
+            CONLL_ROW,
+            has_fields=True,
+            suffixes=(".conll",),
+            in_range=_split_sentences_in_range,
+            in_stream=_split_sentences,
         ),
-        PARQUET: TextFormat(JSON_ROW, True, (".parquet",), has_bytes=False),
-        PARALLEL: TextFormat(JSON_ROW, True, has_bytes=False),
-        SQUAD: TextFormat(JSON_ROW, True, has_bytes=False),
+        CONLLU: TextFormat(
+            CONLLU_ROW,
+            has_fields=True,
+            suffixes=(".conllu",),
+            in_range=_split_annotated_in_range,
+            in_stream=_split_annotated,
+        ),
+        PARQUET: TextFormat(JSON_ROW, has_fields=True, suffixes=(".parquet",), has_bytes=False),
+        PARALLEL: TextFormat(JSON_ROW, has_fields=True, has_bytes=False),
+        SQUAD: TextFormat(JSON_ROW, has_fields=True, has_bytes=False),
     }
 )

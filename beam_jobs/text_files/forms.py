@@ -164,8 +164,8 @@ def _make_column_form(path: str, kind: str, compression: str, head: bytes, optio
     names = [field.name for field in options.columns]
     delimiter, columns = find_columns(
         ("\t",) if kind in (TSV, RAW_TSV) else (",", ";", "\t"),
-        lambda delimiter: _name_columns(_read_first_row(path, kind, head, delimiter), options),
-        lambda columns: all(name in columns for name in names),
+        read_columns=lambda delimiter: _name_columns(_read_first_row(path, kind, head, delimiter), options),
+        are_right=lambda columns: all(name in columns for name in names),
     )
     if not delimiter:
         missing = next(name for name in names if name not in columns)
@@ -186,7 +186,7 @@ def _name_columns(first_row: tuple[str, ...], options: TextOptions) -> tuple[str
 
 def _read_first_row(path: str, kind: str, head: bytes, delimiter: str) -> tuple[str, ...]:
     """Return the cells of the first row of CSV or TSV, stripped; none for an empty file, SourceError if it cannot be read."""
-    spans = line_spans([head], 0, _HEAD_BYTES)
+    spans = line_spans([head], offset=0, limit=_HEAD_BYTES)
     row = next(row_spans(spans, delimiter, _HEAD_BYTES, path) if kind != RAW_TSV else drop_blank_lines(spans), None)
     if row is None:
         return ()

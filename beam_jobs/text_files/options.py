@@ -124,6 +124,7 @@ class TextOptions:
         "pairs: a file of as many lines as the input, the targets; * in it is the name of each input file without its last"
         " ending",
         Value("FILE"),
+        # Not the path, which does not decide the content of records.
         stored=Stored(is_optional=True, write=lambda _: True),
     )
     chat: tuple[str, ...] = option(
@@ -246,6 +247,7 @@ class TextOptions:
         if not self.text_fields and (needs_text or not any(field.kind in LIST_KINDS for field in self.fields)):
             raise UsageError(f"--field: none of {', '.join(names)} is text. Pass one without a kind")
         has_fields = len(names) > 1 or bool(self.chat)
+        # The two fields of --targets-file are lines, not fields of rows.
         if self.form in _PLAIN_FORMS and has_fields and self.targets_file is None:
             flags = self.fields_flag if self.sides else f"--field {' --field '.join(names)}"
             raise UsageError(f"{flags}: documents of --form {self.form} have no fields. Omit {self.fields_flag}")
@@ -278,6 +280,7 @@ class TextOptions:
         # Of several inputs, only the first must be present.
         optional_names = self.sides[1:-1] if self.has_pairs else ()
         sides = tuple(TextField(name, missing="" if name in optional_names else None) for name in self.sides)
+        # A field `text` is the default of --field, which a pair or a chat replaces.
         others = tuple(field for field in self.fields if field not in (*sides, TextField("text")))
         for field in others:
             if field.kind == TEXT or field.name in (*self.sides, INPUTS, TARGETS, MESSAGES):
@@ -322,8 +325,9 @@ class TextOptions:
                 raise UsageError(f"{flag} {name}: documents of {form} have no fields. Omit the flag")
         # A source shows whether there are labels only once it is opened.
         has_labels = self.labels.are_stored and not self.labels.are_from_source
-        added_features = [(LABEL, "class", has_labels), (KEY, "key", self.keep_key)]
-        for added, meaning in ((name, meaning) for name, meaning, is_stored in added_features if is_stored):
+        for added, meaning, is_stored in ((LABEL, "class", has_labels), (KEY, "key", self.keep_key)):
+            if not is_stored:
+                continue
             if self.row_lengths:
                 flag = "--sequence-length" if self.inputs_length is None else "--inputs-length"
                 raise UsageError(

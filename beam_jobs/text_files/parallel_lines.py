@@ -103,7 +103,9 @@ def _decode_line(line: Span, path: str, replace_invalid: bool) -> str:
 def _read_lines(path: str, limit: int) -> Iterator[Span]:
     """Yield every line of a file, which may be compressed; lines longer than `limit` have no data."""
     compression, entry = read_compression(path), storage_for(path).stat(path)
-    chunks = (
-        decompress_file(path, compression) if compression else read_plain_chunks(path, 0, entry.size if entry else 0)
-    )
-    return line_spans(chunks, 0, limit)
+    if compression:
+        chunks = decompress_file(path, compression)
+    else:
+        # With its size, a file that is truncated meanwhile is an error.
+        chunks = read_plain_chunks(path, start=0, stop=entry.size if entry else 0)
+    return line_spans(chunks, offset=0, limit=limit)

@@ -82,10 +82,11 @@ def read_group_rows(
         reject: called with a row that has a value which cannot be read. If it returns, the row is omitted.
 
     Raises:
-        CorruptionError: the file is truncated or damaged; names the column, if known.
+        CorruptionError: the file is truncated or damaged; the message names the column, if known.
         SourceError: a column cannot be read at all.
     """
     names = [field.name for field in options.columns]
+    batch_first_row = first_row
     with open_parquet(path, size) as file:
         for batch in file.read_batches(group, names, _BATCH_ROWS):
             columns = [
@@ -96,12 +97,12 @@ def read_group_rows(
                 )
                 for field in options.columns
             ]
-            for row, values in enumerate(zip(*columns, strict=True), first_row):
+            for row, values in enumerate(zip(*columns, strict=True), batch_first_row):
                 if UnreadableValue in map(type, values):
                     reject(row, _describe_problem(names, values))
                 else:
                     yield _encode_row(row, dict(zip(names, values, strict=True)), options.document_bytes)
-            first_row += batch.num_rows
+            batch_first_row += batch.num_rows
 
 
 def check_group(path: str, size: int, group: int, options: TextOptions) -> None:
@@ -132,6 +133,7 @@ def _check_fields(file: ParquetReader, path: str, options: TextOptions) -> None:
             raise SourceError(f"{path}: column {field.name!r} appears twice. Rename one.")
         takes_lists = field.kind in LIST_KINDS or field.name == options.labels.label_field
         is_read = is_supported_type(arrow_type) or (takes_lists and is_list(arrow_type))
+        # The messages of a chat may have any type; each is checked when it is read.
         if not is_read and field.name not in options.chat:
             raise SourceError(
                 f"{path}: column {field.name!r} has an unsupported type (got {arrow_type}, expected text, numbers, dates or times)."

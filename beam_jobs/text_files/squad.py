@@ -40,7 +40,7 @@ def question_spans(path: str, compression: str, limit: int, reject: Callable[[in
         reject: called with the number and the fault of a question that is not valid. If it returns, the question is omitted.
 
     Raises:
-        SourceError: the file is not SQuAD's JSON, or is truncated; names the byte.
+        SourceError: the file is not SQuAD's JSON, or is truncated; the message names the byte.
         CorruptionError: the file is compressed and damaged.
     """
     number = 0

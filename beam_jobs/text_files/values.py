@@ -71,6 +71,7 @@ def parse_document(data: bytes, form: Payload, options: TextOptions) -> list[Val
         row = parse_row(data, form, options)
     else:
         document = _read_with_payload(data, form, options)
+        # A text is the value of the only field, whatever its name.
         if isinstance(document, str) and not options.chat and [field.kind for field in options.fields] == [TEXT]:
             return [document]
         row = {TEXT: document} if isinstance(document, str) else document
@@ -103,7 +104,7 @@ def _read_with_payload(data: bytes, form: Payload, options: TextOptions) -> str 
         if _SURROGATE.search(document):
             raise DocumentError("the text has half of a surrogate pair, which is not a character")
         return document
-    return _decode(document, 0, options.replace_invalid)
+    return _decode(document, start=0, replace_invalid=options.replace_invalid)
 
 
 def parse_row(data: bytes, form: RowForm, options: TextOptions) -> dict[str, Any]:

@@ -160,7 +160,7 @@ class TextConverter(Converter):
         if not self.options.row_lengths:
             return _record_bytes(self.options) + estimate_overhead(self.extra)
         # The plan adds a frame to each document, but only sequences have frames.
-        return round(self._estimate_token_bytes(1.0) if self.options.end_documents else 0) - FRAME_BYTES
+        return round(self._estimate_token_bytes(id_bytes=1.0) if self.options.end_documents else 0) - FRAME_BYTES
 
     def estimate_ratio(self, references: Iterable[Reference]) -> float:
         """Return the estimated ratio of shard bytes, besides `record_overhead`, to document bytes; 1.0 if no document can be read.
@@ -214,7 +214,7 @@ class TextConverter(Converter):
     def _open_sample_tokenizer(self, documents: Iterable[tuple[Reference, bytes]]) -> Tokenizer | None:
         """Return the tokenizer, or one of the documents' characters if its vocabulary is not collected yet; None without either."""
         if self.options.tokenizer is None or not self.options.tokenizer.collects_characters:
-            return self._open_tokenizer(None)
+            return self._open_tokenizer(characters=None)
         characters = CharacterSet()
         for texts in readable_texts(documents, self.options):
             for text in texts or ():

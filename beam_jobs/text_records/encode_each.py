@@ -42,4 +42,5 @@ def _check_ids(ids: Any, method_name: str) -> Ids:
         raise UsageError(
             f"{method_name}: no ids of a text (got {got}, expected an int32 array [tokens]). Change its package."
         )
+    # numpy makes an empty list an array of floats.
     return array if array.size else array.astype(np.int32)

@@ -106,7 +106,7 @@ def encode_varints(values: npt.NDArray[np.integer], ends: Sequence[int]) -> list
     if largest < 0x80 and int(values.min()) >= 0:
         data = values.astype(np.uint8).tobytes()
         return [data[start:end] for start, end in itertools.pairwise(ends)]
-    unsigned = np.uint32 if values.min() >= 0 and largest < 1 << 32 else np.uint64
+    unsigned = np.uint32 if values.min() >= 0 and largest < (1 << 32) else np.uint64
     parts: list[bytes] = []
     # After a 0, the bytes of each value; their cumulative sums are the offsets of the values.
     starts = np.ones(len(values) + 1, np.int64)
@@ -120,7 +120,7 @@ def encode_varints(values: npt.NDArray[np.integer], ends: Sequence[int]) -> list
         octets[:, 0] = block & 0x7F
         for byte_index in range(1, width):
             # A byte is present if it or a later one has bits; then the byte before has the continuation flag.
-            np.greater_equal(block, unsigned(1 << 7 * byte_index), out=present[:, byte_index])
+            np.greater_equal(block, unsigned(1 << (7 * byte_index)), out=present[:, byte_index])
             octets[:, byte_index] = (block >> unsigned(7 * byte_index)) & unsigned(0x7F)
             octets[:, byte_index - 1] |= present[:, byte_index].view(np.uint8) << 7
             starts[start + 1 : start + 1 + len(block)] += present[:, byte_index]

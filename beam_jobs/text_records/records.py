@@ -31,7 +31,7 @@ from beam_jobs.references.input_values import convert_value
 from beam_jobs.references.labels import NO_LABELS, Labels
 from beam_jobs.references.packs.columns import spread
 from beam_jobs.references.packs.pack import Pack
-from beam_jobs.references.reference import WHOLE_FILE, Reference, key_bytes
+from beam_jobs.references.reference import Reference, key_bytes
 from beam_jobs.references.rejection import RejectInput
 from beam_jobs.text_files.document_form import PLAIN_TEXT
 from beam_jobs.text_files.fields import TEXT
@@ -138,7 +138,7 @@ class TextRecords:
         # Padding has weight 0, which a complement holds.
         pad_id = ~self.tokenizer.pad_id if self.options.has_weights else self.tokenizer.pad_id
         if len(lengths) == 2:
-            return self._encode_pairs(pack_pairs(split_windows(documents), *lengths, self.tokenizer.pad_id), summary)
+            return self._encode_pairs(pack_pairs(split_windows(documents), *lengths, pad_id), summary)
         (length,) = lengths
         if self.options.pack:
             rows = pack_rows(split_windows(documents), length, pad_id, self.options.long_documents)
@@ -179,7 +179,7 @@ class TextRecords:
 
         Args:
             block: documents.
-            summary: gets the number of negative labels and the lengths of lists.
+            summary: counts the negative labels, and the entries of the longest lists.
             reject: called with a document that cannot be read and its error.
         """
         pack, _ = block
@@ -261,6 +261,7 @@ class TextRecords:
             if batch is None:
                 continue
             for documents in batch.tokens:
+                # Tokens of chats hold their loss weights already.
                 ids = split_weights(documents.tokens)[0] if self.options.chat else documents.tokens
                 check_ids(ids, tokenizer.identity)
                 if tokenizer.unknown_id is not None:
@@ -294,11 +295,11 @@ class TextRecords:
         except ValueError:
             # Encode one by one to find the documents that cannot be encoded.
             references = list(map(pack.reference, rows))
-            encoded, ids_of_fields = _encode_one_by_one(references, texts_of_fields, encoder, reject)
-            if not encoded:
+            encoded_indices, ids_of_fields = _encode_one_by_one(references, texts_of_fields, encoder, reject)
+            if not encoded_indices:
                 return None
-            rows = [rows[index] for index in encoded]
-            columns = [[column[index] for index in encoded] for column in columns]
+            rows = [rows[index] for index in encoded_indices]
+            columns = [[column[index] for index in encoded_indices] for column in columns]
         tokens = list(map(Documents.of, ids_of_fields))
         batch = _Batch(len(rows), columns, tokens, self._list_labels_and_keys(pack, rows))
         if self.options.long_documents != REJECT:
@@ -441,7 +442,7 @@ def _encode_one_by_one(
     reject: RejectInput,
 ) -> tuple[list[int], list[list[Ids]]]:
     """Return the indices of the documents that can be encoded, and for each text field their ids; reject the others."""
-    encoded: list[int] = []
+    encoded_indices: list[int] = []
     ids_of_fields: list[list[Ids]] = [[] for _ in texts_of_fields]
     for index, reference in enumerate(references):
         try:
@@ -449,10 +450,10 @@ def _encode_one_by_one(
         except ValueError as error:
             reject(reference, _make_rejection(reference, str(error)))
             continue
-        encoded.append(index)
+        encoded_indices.append(index)
         for column, ids in zip(ids_of_fields, document, strict=True):
             column.append(ids)
-    return encoded, ids_of_fields
+    return encoded_indices, ids_of_fields
 
 
 def _make_rejection(reference: Reference, reason: str, offset: int | None = None) -> BadRecordError:
@@ -467,5 +468,6 @@ def _make_rejection(reference: Reference, reason: str, offset: int | None = None
         return BadRecordError(
             reference.origin, reason if offset is None else f"{reason} (byte {offset} of the document)"
         )
-    start = max(0, reference.offset) if reference.offset != WHOLE_FILE else 0
+    # The offset of a whole file, WHOLE_FILE, is negative.
+    start = max(0, reference.offset)
     return BadRecordError(reference.path, reason, start + (offset or 0))

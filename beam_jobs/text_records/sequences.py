@@ -97,11 +97,17 @@ def stream_rows(windows: Iterable[Documents], length: int, pad_id: int) -> Itera
         # A copy, so that the tokens of the window are freed.
         unwritten = tokens[full_rows_end:].copy()
         if full_rows_end:
-            yield TokenRows(tokens[:full_rows_end].reshape(-1, length), None, None, real=full_rows_end, dropped=0)
+            yield TokenRows(
+                tokens[:full_rows_end].reshape(-1, length),
+                segment_ids=None,
+                positions=None,
+                real=full_rows_end,
+                dropped=0,
+            )
     if len(unwritten):
         row = np.full((1, length), pad_id, np.int32)
         row[0, : len(unwritten)] = unwritten
-        yield TokenRows(row, None, None, real=len(unwritten), dropped=0)
+        yield TokenRows(row, segment_ids=None, positions=None, real=len(unwritten), dropped=0)
 
 
 def pack_rows(

@@ -49,7 +49,7 @@ def array_elements(
 
     Raises:
         SourceError: the file is not a JSON object, is cut, has more after its end, or the value of one of `keys` is not an array;
-            names the byte.
+            the message names the byte.
     """
     text = _Text(file, path, piece_bytes)
     text.expect("{", "a JSON object")
@@ -106,6 +106,7 @@ class _Text:
     @property
     def offset(self) -> int:
         """Byte offset of the position in the file."""
+        # Counted from the mark on, so that each character is counted once.
         self._mark_offset += _count_bytes(self._text[self._mark : self._position])
         self._mark = self._position
         return self._mark_offset

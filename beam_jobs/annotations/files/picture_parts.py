@@ -48,7 +48,7 @@ class PictureParts:
         self._ends.append(self._ends[-1] + len(data))
 
     def assign_index(self, picture: Hashable) -> int:
-        """Return the index of a picture, a new one if neither `add` nor this method has had the picture before."""
+        """Return the index of a picture; a new picture gets the next index."""
         return self._indices.setdefault(picture, len(self._indices))
 
     def read_groups(self) -> Iterator[tuple[int, list[Annotated]]]:

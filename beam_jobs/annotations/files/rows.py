@@ -63,7 +63,7 @@ def decode_lines(path: str) -> Iterator[str]:
     """Yield the lines of a file with their ends, without byte order mark.
 
     Raises:
-        SourceError: a line is not UTF-8, or longer than 64 MiB; names it.
+        SourceError: a line is not UTF-8, or longer than 64 MiB; the message names it.
     """
     with open_annotations(path) as file:
         number = 0
@@ -100,7 +100,7 @@ def read_table_cells(path: str, delimiter: str = ",", *, has_quotes: bool = True
         has_quotes: whether cells may be quoted as in CSV; otherwise quotes are ordinary characters.
 
     Raises:
-        SourceError: the file cannot be read as a table; names the line.
+        SourceError: the file cannot be read as a table; the message names the line.
     """
     lines = decode_lines(path)
     if has_quotes:
@@ -125,7 +125,7 @@ def read_table_rows(path: str, delimiter: str = ",", *, has_quotes: bool = True)
         has_quotes: whether cells may be quoted as in CSV; otherwise quotes are ordinary characters.
 
     Raises:
-        SourceError: the file cannot be read as a table; names the line.
+        SourceError: the file cannot be read as a table; the message names the line.
     """
     columns: list[str] | None = None
     for place, cells in read_table_cells(path, delimiter, has_quotes=has_quotes):

@@ -61,6 +61,7 @@ class BoxTableForm(AnnotationForm):
         """Yield (picture, annotation with one box) for each row, or its error."""
         for row in read_table_rows(path):
             if isinstance(row, BadRecordError):
+                # The message names the line, so no other row has this key.
                 yield str(row), row
                 continue
             picture = row.cells[self.picture_column]
@@ -72,10 +73,10 @@ class BoxTableForm(AnnotationForm):
     def _parse_part(self, row: TableRow) -> ImageAnnotation:
         """Return the annotation of a row; ValueError if it is invalid."""
         width, height = (int(row.read_number(side)) if row.cells.get(side) else 0 for side in ("width", "height"))
-        picture = ImageAnnotation(row.cells[self.picture_column], row.place, width, height)
+        annotation = ImageAnnotation(row.cells[self.picture_column], row.place, width, height)
         if not any(row.cells[column] for column in (self.class_column, *_EDGES)):
-            return picture
+            return annotation
         if not row.cells[self.class_column]:
             raise ValueError("a box without class")
         ymin, xmin, ymax, xmax = map(row.read_number, _EDGES)
-        return picture._replace(objects=(ObjectAnnotation((ymin, xmin, ymax, xmax), row.cells[self.class_column]),))
+        return annotation._replace(objects=(ObjectAnnotation((ymin, xmin, ymax, xmax), row.cells[self.class_column]),))

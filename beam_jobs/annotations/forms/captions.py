@@ -59,6 +59,7 @@ class CaptionsForm(AnnotationForm):
         for delimiter in _DELIMITERS:
             columns = parse_table_columns(head, delimiter)
             if delimiter == "|" and columns == _NUMBERED_COLUMNS:
+                # Not read as a table: one row of Flickr30k's file lacks a delimiter.
                 return cls(path, is_numbered=True)
             picture_column = next((column for column in _PICTURES if column in columns), "")
             caption_column = next((column for column in _CAPTIONS if column in columns), "")
@@ -81,6 +82,7 @@ class CaptionsForm(AnnotationForm):
         """Yield (picture, annotation with one caption) for each row, or its error."""
         for row in read_table_rows(path, self.delimiter, has_quotes=self.delimiter == ","):
             if isinstance(row, BadRecordError):
+                # The message names the line, so no other row has this key.
                 yield str(row), row
                 continue
             picture, caption = row.cells[self.picture_column], row.cells[self.caption_column]

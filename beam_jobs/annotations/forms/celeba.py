@@ -81,6 +81,7 @@ class CelebaForm(AnnotationForm):
             if count > 1:
                 files = ", ".join(file for file, kind in kinds.items() if kind == repeated_kind)
                 raise SourceError(f"{path} has several lists of {repeated_kind}: {files}. Keep one.")
+        # The list of partitions may be next to the other lists; `find_form` looks for it in the folder above, too.
         return cls(tuple(kinds)).add_folder_facts(entries) if kinds else None
 
     def add_folder_facts(self, entries: Sequence[Entry]) -> CelebaForm:
@@ -110,7 +111,8 @@ class CelebaForm(AnnotationForm):
                 names.pictures = tuple(column for column in columns if column != _PICTURE)
             else:
                 names.objects = (FACE,)
-                names.keypoints = _POINTS if kind == _LANDMARKS_KIND else names.keypoints
+                if kind == _LANDMARKS_KIND:
+                    names.keypoints = _POINTS
         for annotated in group_parts(pair for path in self.paths for pair in _read_parts(path)):
             yield annotated if isinstance(annotated, BadRecordError) else _join_face(annotated)
 
@@ -139,6 +141,7 @@ def _read_parts(path: str) -> Iterator[tuple[str, Annotated]]:
     seen_pictures: set[str] = set()
     for row in _read_rows(path):
         if isinstance(row, BadRecordError):
+            # The message names the line, so no other row has this key.
             yield str(row), row
             continue
         picture = row.cells[_PICTURE]
@@ -152,7 +155,7 @@ def _read_parts(path: str) -> Iterator[tuple[str, Annotated]]:
 
 
 def _read_rows(path: str) -> Iterator[TableRow | BadRecordError]:
-    """Yield the rows of a CSV, or of a text file that begins with its number of pictures; SourceError if that is wrong."""
+    """Yield the rows of a CSV, or of a text file that begins with its number of rows; SourceError if that number is wrong."""
     if _COUNT_AND_COLUMNS.match(read_start(path)) is None:
         yield from read_table_rows(path)
         return

@@ -106,9 +106,10 @@ class _Categories:
             raise SourceError(
                 f"{place.path} at byte {place.offset}: a category without id or name: {abbreviate_json(row)}. Fix it."
             )
-        if self._names.setdefault(category_id, name) != name:
+        first_name = self._names.setdefault(category_id, name)
+        if first_name != name:
             raise SourceError(
-                f"{place.path} at byte {place.offset}: two categories have the id {category_id!r}: {self._names[category_id]!r} and"
+                f"{place.path} at byte {place.offset}: two categories have the id {category_id!r}: {first_name!r} and"
                 f" {name!r}. Give each its own."
             )
         self._names_by_key[format_category_key(category_id)] = name

@@ -111,6 +111,7 @@ def parse_annotation_row(row: Any, place: Place, segments: SegmentFolder) -> Ann
                 "", place, objects=objects, map_file=MapFile(segments.find_path(name), holds_segments=True)
             )
         caption = row.get("caption")
+        # A row with a category is an object, even if it also has a caption.
         if caption is not None and "category_id" not in row:
             if not isinstance(caption, str):
                 raise ValueError(f"'caption' is not a text: {abbreviate_json(caption)}")

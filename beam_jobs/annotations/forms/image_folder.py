@@ -158,12 +158,15 @@ def _parse_annotation(row: Mapping[str, Any], place: Place) -> ImageAnnotation:
         if row.get(key) is not None:
             captions += _parse_texts(row[key], key)
     label = row.get(_LABEL)
+    labels = label if isinstance(label, list) else [label]
+    # A CSV has no objects: a text in their column is ignored.
+    has_objects = isinstance(row.get(_OBJECTS), dict | list)
     return ImageAnnotation(
         name,
         place,
-        objects=read_objects(row[_OBJECTS]) if isinstance(row.get(_OBJECTS), dict | list) else (),
+        objects=read_objects(row[_OBJECTS]) if has_objects else (),
         captions=captions,
-        classes=() if label is None else tuple(map(find_class_name, label if isinstance(label, list) else [label])),
+        classes=() if label is None else tuple(map(find_class_name, labels)),
         values=tuple((key, value) for key, value in row.items() if key not in _USED_COLUMNS),
     )
 

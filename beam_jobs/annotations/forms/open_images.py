@@ -56,8 +56,8 @@ class OpenImagesForm(AnnotationForm):
         """Return the form of a folder with such files; of the files with boxes only, if there are both kinds."""
         del path
         heads = {entry.path: read_start(entry.path) for entry in entries if entry.name.endswith(".csv")}
-        files = [path for path, head in heads.items() if _is_open_images(head)]
-        box_files = [path for path in files if _has_boxes(heads[path])]
+        files = [file for file, head in heads.items() if _is_open_images(head)]
+        box_files = [file for file in files if _has_boxes(heads[file])]
         return cls(tuple(box_files or files), _find_descriptions(entries, has_boxes=bool(box_files))) if files else None
 
     def parts(self) -> Iterable[str]:
@@ -79,6 +79,7 @@ def _read_parts(path: str, class_names: dict[str, str], *, has_boxes: bool) -> I
     """Yield (picture, annotation with one box or class) for each row, or its error."""
     for row in read_table_rows(path):
         if isinstance(row, BadRecordError):
+            # The message names the line, so no other row has this key.
             yield str(row), row
             continue
         picture = row.cells["ImageID"]
@@ -126,14 +127,15 @@ def _find_descriptions(entries: Iterable[Entry], *, has_boxes: bool) -> str:
 
 
 def _read_class_names(path: str) -> dict[str, str]:
-    """Return {LabelName: class name}, in the order of the file; labels that share a name are names themselves."""
+    """Return {LabelName: class name}, in the order of the file; a label whose name another label has keeps itself as name."""
     names: dict[str, str] = {}
     for place, cells in read_table_cells(path):
         if cells[0] == "LabelName":
             continue
-        if len(cells) != 2 or names.setdefault(cells[0], cells[1]) != cells[1]:
+        if len(cells) != 2 or names.get(cells[0], cells[1]) != cells[1]:
             raise SourceError(
                 f"{path} line {place.line}: no label and name, or the label comes twice: {', '.join(cells)}. Fix the row."
             )
+        names[cells[0]] = cells[1]
     counts = Counter(names.values())
     return {label: name if counts[name] == 1 else label for label, name in names.items()}

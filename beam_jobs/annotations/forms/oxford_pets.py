@@ -77,7 +77,7 @@ class OxfordPetsForm(AnnotationForm):
         return (self.path,)
 
     def read(self, part: str, names: ListedNames) -> Iterator[Annotated]:
-        """Yield breed, species and trimap of each picture; list the breeds in the order of their numbers."""
+        """Yield breed, species and trimap of each picture; at the end, `names` has the breeds in the order of their numbers."""
         breeds: dict[int, str] = {}
         seen_pictures: set[str] = set()
         for place, text in read_text_lines(part):
@@ -88,9 +88,10 @@ class OxfordPetsForm(AnnotationForm):
                 yield place.make_error(f"not a row of NAME_NUMBER CLASS-ID SPECIES BREED-ID: {text[:80]!r}")
                 continue
             picture, breed, number = row["picture"], row["breed"], int(row["number"])
-            if breeds.setdefault(number, breed) != breed:
+            first_breed = breeds.setdefault(number, breed)
+            if first_breed != breed:
                 raise SourceError(
-                    f"{part} line {place.line}: class {number} is {breed!r} here, and {breeds[number]!r} above. Fix the list."
+                    f"{part} line {place.line}: class {number} is {breed!r} here, and {first_breed!r} above. Fix the list."
                 )
             if picture in seen_pictures:
                 yield place.make_error("listed twice", picture)

@@ -92,6 +92,7 @@ class AnnotatedConverter(ImageConverter):
             labels: classes of pictures, or of objects if pictures have none.
         """
         if self.schema is None:
+            # Before the scan, neither classes nor features of annotations are known.
             return super().features(summary, Labels(()))
         schema = self._set_labels(labels).schema
         assert schema is not None
@@ -109,7 +110,7 @@ class AnnotatedConverter(ImageConverter):
         """Return the record of one picture, as ImageConverter does.
 
         Raises:
-            BadRecordError: the bytes are not a supported image, or the annotation does not fit them; names the file.
+            BadRecordError: the bytes are not a supported image, or the annotation does not fit them; the message names the file.
         """
         del labels
         assert self.schema is not None
@@ -117,7 +118,8 @@ class AnnotatedConverter(ImageConverter):
         # Added to `summary` last, since a rejected image must not count.
         image_summary = self.new_summary()
         try:
-            values = self._layout.values(reference, None, data, self.options, image_summary)
+            # Without a label: the classes are among the values of the annotation.
+            values = self._layout.values(reference, label=None, data=data, options=self.options, summary=image_summary)
             frame = make_frame(data, values["image/width"], values["image/height"])
         except ValueError as error:
             raise BadRecordError(reference.origin, str(error)) from None
@@ -154,6 +156,7 @@ class AnnotatedConverter(ImageConverter):
 
     def text_bytes(self, pack: Pack) -> npt.NDArray[np.int64]:
         """Return the approximate bytes of names and annotations in each record of a pack, without maps: int64 [n]."""
+        # The annotation, the only feature of the references, is not a feature of records, so it is estimated separately.
         sizes = super().text_bytes(dataclasses.replace(pack, features={}))
         carried = pack.features[ANNOTATION]
         return sizes + np.array([_estimate_text_bytes(payload.annotation) for payload in carried], np.int64)

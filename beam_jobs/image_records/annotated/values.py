@@ -40,7 +40,7 @@ def list_annotation_values(
         map_data: bytes of `annotation.map_file`, if there is one.
 
     Raises:
-        BadRecordError: a value does not fit the picture or the schema; names the annotation.
+        BadRecordError: a value does not fit the picture or the schema; the message names the annotation.
     """
     try:
         view = make_view(frame, annotation.width, annotation.height, is_upright=schema.is_upright)
@@ -124,6 +124,7 @@ def _compute_area(annotated_object: ObjectAnnotation, view: View, is_normalised:
     if annotated_object.area is None:
         ymin, xmin, ymax, xmax = view.convert_box(annotated_object.box, is_normalised=is_normalised)
         return (ymax - ymin) * (xmax - xmin) * view.stored_width * view.stored_height
+    # Not `area < 0`: NaN is rejected, too.
     if not annotated_object.area >= 0 or float32_problem(annotated_object.area, rounds=True):
         raise ValueError(f"an area of {annotated_object.area}")
     return annotated_object.area * view.area_scale

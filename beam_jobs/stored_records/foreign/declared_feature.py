@@ -50,11 +50,12 @@ class DeclaredFeature:
         name, equals, declaration = text.rpartition("=")
         kind, colon, sizes = declaration.partition(":")
         is_list = kind in LIST_KINDS
+        # A kind of lists, such as floats, stands for any number of values, so it takes no shape.
         if not name or not equals or (is_list and colon) or (colon and not _SHAPE.fullmatch(sizes)):
             raise _make_declaration_error(text)
-        shape: list[int | None] = (
-            [None if size == _ANY_SIZE else int(size) for size in sizes.split("x")] if colon else []
-        )
+        shape: list[int | None] = []
+        if colon:
+            shape = [None if size == _ANY_SIZE else int(size) for size in sizes.split("x")]
         try:
             example_list, dtype, encoding = _KINDS[LIST_KINDS.get(kind, kind)]
             feature = Feature(name, example_list, dtype, (None,) if is_list else tuple(shape), encoding)

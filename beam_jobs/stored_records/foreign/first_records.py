@@ -52,7 +52,7 @@ class FirstRecords(NamedTuple):
         for file in files:
             compression = detect_record_file(file.path, file.size)
             if compression is None and (problem := describe_unread_records(file.path, file.size)):
-                damage.append(CorruptionError(file.path, 0, problem))
+                damage.append(CorruptionError(file.path, offset=0, reason=problem))
             examples = [] if compression is None else list(_read_examples(file.path, compression, damage))
             if examples:
                 names = frozenset(name for example in examples for name in example)
@@ -106,6 +106,7 @@ def _read_examples(path: str, compression: str, damage: list[CorruptionError]) -
             try:
                 yield decode_example(data, path=path, offset=offset)
             except CorruptionError as error:
+                # The run rejects later records that are not Examples.
                 if index == 0:
                     raise SourceError(
                         f"{path} at byte {offset}: {error.reason}. A dataset holds Examples; write the records as such."

@@ -79,6 +79,7 @@ class ValueStatistics:
                 f"Feature {name!r}: record {other.key} has a label map of {other.dtype}, record {self.key} of {self.dtype}. Write"
                 " all maps with the same bits a pixel."
             )
+        # Statistics without a value, whose kind is empty, have no sizes to compare.
         if kind in (IMAGE, LABEL_MAP) and self.kind == other.kind:
             self.heights = min(self.heights[0], other.heights[0]), max(self.heights[1], other.heights[1])
             self.widths = min(self.widths[0], other.widths[0]), max(self.widths[1], other.widths[1])
@@ -141,7 +142,8 @@ class InferredSummary:
 
         Raises:
             FeatureError: a feature has values of a different kind than in the records before.
-            ValueError: a feature does not hold its image, label map or array, or one of `raw` or `label_maps` is missing; names it.
+            ValueError: a feature does not hold its image, label map or array, or one of `raw` or `label_maps` is missing; the
+                message names it.
         """
         statistics_by_name: dict[str, tuple[ValueStatistics, int]] = {}
         for name, values in example.items():
@@ -155,6 +157,7 @@ class InferredSummary:
             for name in names:
                 if not example.get(name):
                     raise ValueError(f"no feature {name!r}, which {flag} describes")
+        # Added last: a record that was rejected above must not count.
         for name, (statistics, size) in statistics_by_name.items():
             self.decoded_bytes += size
             self.features.setdefault(name, ValueStatistics()).merge(name, statistics)
@@ -191,7 +194,7 @@ def holds_image(values: Value) -> bool:
 
 
 def _measure_image(name: str, values: Value, key: str) -> tuple[ValueStatistics, int]:
-    """Return the statistics of an image in one record, and its bytes as a tensor; ValueError if the values are no image."""
+    """Return the statistics of an image in one record, and its bytes as a tensor; ValueError if the values are not one image."""
     if not values:
         return ValueStatistics(key=key, records=1), 0
     data = values[0]
@@ -219,7 +222,7 @@ def _measure_image(name: str, values: Value, key: str) -> tuple[ValueStatistics,
 
 
 def _measure_label_map(name: str, values: Value, key: str) -> tuple[ValueStatistics, int]:
-    """Return the statistics of a label map in one record, and its bytes as a tensor; ValueError if the values are none."""
+    """Return the statistics of a label map in one record, and its bytes as a tensor; ValueError if the values are not one map."""
     statistics, _ = _measure_image(name, values, key)
     kind = png_kind(values[0]) if values and isinstance(values[0], bytes) else None
     dtype = next((dtype for dtype, bits in MAP_BITS.items() if kind == (bits, GREY)), None)

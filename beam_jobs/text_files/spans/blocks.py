@@ -76,11 +76,13 @@ def line_blocks(
         stop: offset from which on no line begins; None takes all.
         inside: whether the bytes up to the first LF belong to a line that began earlier, and are skipped.
     """
+    # Offset of the line that is to be yielded next.
+    line_offset = offset
     remaining = iter(chunks)
     if inside:
         for chunk in remaining:
             end = chunk.find(b"\n") + 1
-            offset += end or len(chunk)
+            line_offset += end or len(chunk)
             if end:
                 remaining = itertools.chain([chunk[end:]], remaining)
                 break
@@ -88,28 +90,28 @@ def line_blocks(
     pieces: list[bytes] = []
     size = 0
     for chunk in remaining:
-        if stop is not None and offset >= stop:
+        if stop is not None and line_offset >= stop:
             return
         first_end = chunk.find(b"\n")
         if first_end >= 0 and size + first_end > limit:
-            yield _make_block_without_data(offset, size + first_end)
-            offset += size + first_end + 1
+            yield _make_block_without_data(line_offset, size + first_end)
+            line_offset += size + first_end + 1
             chunk, pieces, size = chunk[first_end + 1 :], [], 0
         end = chunk.rfind(b"\n") + 1
         if end:
             data = b"".join([*pieces, chunk[:end]])
-            yield from _cut_lines(data, offset, limit, stop)
-            offset += len(data)
+            yield from _cut_lines(data, line_offset, limit, stop)
+            line_offset += len(data)
             pieces, size = [], 0
         size += len(chunk) - end
         if size <= limit:
             pieces.append(chunk[end:])
         else:
             pieces.clear()
-    if size > limit and (stop is None or offset < stop):
-        yield _make_block_without_data(offset, size)
+    if size > limit and (stop is None or line_offset < stop):
+        yield _make_block_without_data(line_offset, size)
     elif size:
-        yield from _cut_lines(b"".join([*pieces, b"\n"]), offset, limit, stop)
+        yield from _cut_lines(b"".join([*pieces, b"\n"]), line_offset, limit, stop)
 
 
 def line_blocks_in_range(
@@ -117,7 +119,7 @@ def line_blocks_in_range(
 ) -> Iterator[SpanBlock]:
     """Yield the lines of a file that begin in the range from byte `start` to before `stop`, as `line_blocks` does."""
     if start <= 0:
-        return line_blocks(read_plain_chunks(path, 0, stop, sizes), 0, limit, stop)
+        return line_blocks(read_plain_chunks(path, 0, stop, sizes), offset=0, limit=limit, stop=stop)
     # One byte earlier, so that a line that begins at `start` follows an LF.
     return line_blocks(read_plain_chunks(path, start - 1, stop, sizes), start - 1, limit, stop, inside=True)
 

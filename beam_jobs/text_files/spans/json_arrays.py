@@ -33,7 +33,8 @@ def array_spans(chunks: Iterable[bytes], limit: int, path: str) -> Iterator[Span
         path: path of the file, for messages.
 
     Raises:
-        SourceError: the array has no end, has something after its end, or lacks an element next to a comma; names the byte.
+        SourceError: the array has no end, has something after its end, or lacks an element next to a comma; the message
+            names the byte.
     """
     element = _Element(limit, path)
     offset = depth = 0
@@ -55,9 +56,10 @@ def array_spans(chunks: Iterable[bytes], limit: int, path: str) -> Iterator[Span
                 after_backslash = True
             elif token in b"{[":
                 depth += 1
-                if depth == 1 and not element.is_first:
-                    raise _make_trailing_data_error(path, offset + token_start)
-                element_start = position if depth == 1 else element_start
+                if depth == 1:
+                    if not element.is_first:
+                        raise _make_trailing_data_error(path, offset + token_start)
+                    element_start = position
             elif token in b"}]":
                 depth -= 1
                 if depth < 0 or (depth == 0 and token == b"}"):
@@ -115,7 +117,7 @@ class _Element:
             self._pieces.clear()
 
     def end_element(self, offset: int, *, is_last: bool = False) -> Iterator[Span]:
-        """Yield the element, which ends before byte `offset`, and begin the next one.
+        """Yield the element, which ends before byte `offset`, and begin the next one; nothing in an empty array.
 
         Raises:
             SourceError: the element is missing, and the array is not empty.

@@ -47,7 +47,7 @@ def line_spans(chunks: Iterable[bytes], offset: int, limit: int) -> Iterator[Spa
     """
     # Pieces of an unfinished line, which are dropped once it is too long.
     pieces: list[bytes] = []
-    size = 0
+    line_offset, size = offset, 0
     for chunk in chunks:
         end_of_line, *later_pieces = chunk.split(b"\n")
         size += len(end_of_line)
@@ -57,15 +57,15 @@ def line_spans(chunks: Iterable[bytes], offset: int, limit: int) -> Iterator[Spa
             pieces = []
         if not later_pieces:
             continue
-        yield Span(offset, size, b"".join(pieces))
-        offset += size + 1
+        yield Span(line_offset, size, b"".join(pieces))
+        line_offset += size + 1
         *whole_lines, start_of_line = later_pieces
         for line in whole_lines:
-            yield Span(offset, len(line), line if len(line) <= limit else b"")
-            offset += len(line) + 1
+            yield Span(line_offset, len(line), line if len(line) <= limit else b"")
+            line_offset += len(line) + 1
         pieces, size = [start_of_line] if len(start_of_line) <= limit else [], len(start_of_line)
     if size:
-        yield Span(offset, size, b"".join(pieces))
+        yield Span(line_offset, size, b"".join(pieces))
 
 
 def drop_blank_lines(spans: Iterable[Span], stop: int | None = None) -> Iterator[Span]:
@@ -121,7 +121,8 @@ def paragraphs_in_range(path: str, start: int, stop: int, limit: int, sizes: Rea
     """Yield the paragraphs of a file that begin in the range from byte `start` to before `stop`, read in pieces of `sizes`."""
     if start <= len(BOM):
         # Read from the start of the file, so as not to begin inside a byte order mark.
-        for span in join_paragraphs(line_spans(read_plain_chunks(path, 0, stop, sizes), 0, limit), limit, stop):
+        spans_from_start = line_spans(read_plain_chunks(path, 0, stop, sizes), offset=0, limit=limit)
+        for span in join_paragraphs(spans_from_start, limit, stop):
             # The first paragraph begins with the file, before its mark.
             begin = 0 if span.offset == len(BOM) and has_mark(path) else span.offset
             if begin >= start:

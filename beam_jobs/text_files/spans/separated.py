@@ -74,7 +74,7 @@ def _cut_document(buffer: bytes, buffer_start: int, begin: int, end: int, limit:
     if not begin and data.startswith(BOM):
         data, begin = data[len(BOM) :], len(BOM)
     text = data.lstrip(_LINE_ENDS)
-    begin += len(data) - len(text)
+    text_begin = begin + len(data) - len(text)
     text = text.rstrip(_LINE_ENDS)
     if text and not text.isspace():
-        yield Span(begin, len(text), text)
+        yield Span(text_begin, len(text), text)
