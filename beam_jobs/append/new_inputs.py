@@ -162,7 +162,9 @@ class NewPacks(NewInputs, PackSource):
             size += pack.held_bytes
             if count >= _HELD_INPUTS or size >= _HELD_BYTES:
                 yield from self._select_packs(batch, reject)
-                batch, count, size = [], 0, 0
+                # The source goes on to append rejections to this list.
+                batch.clear()
+                count = size = 0
         yield from self._select_packs(batch, reject)
 
     def references(self, unit: Any, ignored: list[str], reject: Reject = raise_rejection) -> Iterator[Reference]:

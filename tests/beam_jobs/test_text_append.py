@@ -118,3 +118,15 @@ def test_appends_with_fields_in_another_order(tmp_path: Path) -> None:
     convert(source, out, *reversed(fields), "--append")
     assert open_dataset(str(out)).manifest.features == before
     assert sorted(record["n"] for record in records(out)) == [[1], [2]]
+
+
+def test_rejects_a_bad_document_after_many_new_ones(tmp_path: Path) -> None:
+    source = tmp_path / "in"
+    source.mkdir()
+    rows = [json.dumps({"text": f"text {number}", "label": number % 2}) for number in range(200_000)]
+    (source / "a.jsonl").write_text("\n".join(rows[:2]))
+    convert(source, tmp_path / "out", "--label-field", "label")
+    # Inputs are compared with those of the dataset in batches of tens of thousands.
+    (source / "b.jsonl").write_text("\n".join([*rows, json.dumps({"text": "without a label"})]))
+    with pytest.raises(BadRecordError, match="label"):
+        convert(source, tmp_path / "out", "--label-field", "label", "--append")
