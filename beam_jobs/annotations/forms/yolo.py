@@ -102,7 +102,7 @@ class YoloForm(AnnotationForm):
     def parts(self) -> Iterable[str]:
         """Yield the text files."""
         for path, relative_path in list_paths_below(self.path, _SUFFIXES):
-            if relative_path not in _OTHER_FILES:
+            if relative_path.rpartition("/")[2] not in _OTHER_FILES:
                 yield path
 
     def read(self, part: str, names: ListedNames) -> Iterator[Annotated]:
@@ -158,8 +158,9 @@ def _parse_object(cells: list[str], names: _Names) -> ObjectAnnotation:
 
 def _find_names(folder: str) -> _Names:
     """Return the names in a folder, or in the nearest of the two above it; SourceError if none of them has names."""
+    searched_folder = folder
     for level in range(_LEVELS):
-        for entry in list_first_entries(folder):
+        for entry in list_first_entries(searched_folder):
             if entry.is_folder:
                 continue
             if entry.name in _NAME_FILES:
@@ -168,10 +169,10 @@ def _find_names(folder: str) -> _Names:
                 names = _read_yaml_names(entry.path)
                 if names is not None:
                     return names
-        above = find_parent(folder)
+        above = find_parent(searched_folder)
         if not above or level == _LEVELS - 1:
             break
-        folder = above
+        searched_folder = above
     raise SourceError(
         f"{folder}: YOLO text files without names of classes. Add classes.txt with a name in each line, or data.yaml with names."
     )

@@ -90,6 +90,13 @@ class TestYolo:
         assert found.boxes("a.png") == [("traffic light", (0, 0, 1, 1))]
         assert found.classes == ["person", "traffic light"]
 
+    def test_skips_files_of_names_in_the_folders_of_splits(self, tmp_path: Path) -> None:
+        names = "person\ntraffic light\n"
+        files = {"labels/train/a.txt": "1 0.5 0.5 1 1\n", "labels/train/classes.txt": names, "classes.txt": names}
+        found = convert_annotated(tmp_path, files, ["train/a.png"], "labels")
+        assert [*found.records] == ["train/a.png"]
+        assert not found.rejects
+
     @pytest.mark.parametrize(("numbers", "points"), [(3, "0.5 0.25 2 0 0 0"), (2, "0.5 0.25 0 0")])
     def test_reads_keypoints_with_and_without_visibility(self, tmp_path: Path, numbers: int, points: str) -> None:
         files = {
