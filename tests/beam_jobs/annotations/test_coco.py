@@ -300,7 +300,7 @@ def test_reads_any_json_value_or_raises_source_error(
 def test_rejects_rows_that_are_not_objects(tmp_path: Path) -> None:
     content = instances()
     content["images"].append("a.jpg")
-    assert "no JSON object" in str(read(write_json(tmp_path / "a.json", content)).one_error())
+    assert "not a JSON object" in str(read(write_json(tmp_path / "a.json", content)).one_error())
 
 
 @pytest.mark.parametrize(

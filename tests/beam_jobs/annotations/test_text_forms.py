@@ -369,7 +369,7 @@ def test_boxes_of_tiny_imagenet_include_the_pixels_of_their_edges(tmp_path: Path
     found = convert_annotated(tmp_path, files, pictures, "images", size=(64, 64))
     assert found.boxes("images/val_0.JPEG") == [("n03444034", of_pixels(32, 0, 63, 45, (64, 64)))]
     assert found.texts("images/val_0.JPEG", "class/text") == ["n03444034"]
-    assert_rejects(found.rejects, "images/val_annotations.txt", {3: "no row", 4: "listed twice"})
+    assert_rejects(found.rejects, "images/val_annotations.txt", {3: "not a row", 4: "listed twice"})
 
 
 class TestOxfordPets:
@@ -397,7 +397,7 @@ class TestOxfordPets:
         text = self.LIST + "Bombay_2 2 3 2\nBombay_1 2 1 2\n"
         pictures = [f"{name}.png" for name in self.NAMES]
         found = convert_annotated(tmp_path, {"list.txt": text}, pictures, "list.txt")
-        assert_rejects(found.rejects, "list.txt", {6: "no row", 7: "listed twice"})
+        assert_rejects(found.rejects, "list.txt", {6: "not a row", 7: "listed twice"})
         with pytest.raises(SourceError, match="class 2 is 'Birman' here"):
             convert_annotated(tmp_path / "other", {"list.txt": self.LIST + "Birman_1 2 1 2\n"}, pictures, "list.txt")
 
