@@ -81,7 +81,7 @@ SECTIONS = {
     "Commands and installation": ("tpudata/",),
 }
 # Texts of fewer literal words are parts of other messages.
-LEAST_WORDS = 3
+MIN_WORDS = 3
 # Place at the beginning of a message that is only a value; it does not count for the order.
 _PLACE = re.compile(r"^(?:(?:…|[A-Z_]+): )+")
 
@@ -224,7 +224,7 @@ def _find_messages(path: Path, public_constants: Mapping[str, str]) -> Iterator[
 
 def _has_words(text: str) -> bool:
     """Return whether a text has enough literal words for a message; names of values, in capitals, do not count."""
-    return len(re.findall(r"[a-z]{2,}", re.sub(r"[A-Z_]{2,}", "", text))) >= LEAST_WORDS
+    return len(re.findall(r"[a-z]{2,}", re.sub(r"[A-Z_]{2,}", "", text))) >= MIN_WORDS
 
 
 def _find_local_texts(function: ast.FunctionDef, constants: Mapping[str, str]) -> dict[str, str]:

@@ -27,7 +27,7 @@ from tpudata.format import open_dataset
 from tpudata.storage import storage_for
 
 ROOT = Path(__file__).resolve().parent.parent
-LEAST_ACCURACY = 0.97
+MIN_ACCURACY = 0.97
 TRAIN_STEPS = 600
 PREDICTIONS = 8
 # Seconds that a command may take to end after Ctrl-C before it is killed.
@@ -143,8 +143,8 @@ def run_steps_at(digits: str, dataset: str, model: str, lock: int) -> int:
     print("\nThe three commands that did the work; for your own pictures, change --input and the folders:\n")
     for command in commands.values():
         print(f"  {shlex.join(command)}")
-    if accuracy < LEAST_ACCURACY:
-        print(f"\nquickstart: held-out accuracy {accuracy:.2%} is below {LEAST_ACCURACY:.0%}.", file=sys.stderr)
+    if accuracy < MIN_ACCURACY:
+        print(f"\nquickstart: held-out accuracy {accuracy:.2%} is below {MIN_ACCURACY:.0%}.", file=sys.stderr)
         return 1
     return 0
 

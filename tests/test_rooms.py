@@ -64,7 +64,7 @@ WITHOUT_TENSORFLOW = (
     "migrate",
     "report",
 )
-MOST_MODULES = 12
+MAX_MODULES = 12
 TENSORFLOW = {"tensorflow", "tf_keras", "keras"}
 MODULES = modules_of("tpudata") | modules_of("beam_jobs")
 Graph: TypeAlias = "dict[str, set[str]]"
@@ -119,4 +119,4 @@ def test_conversion_imports_no_tensorflow(graph: Graph) -> None:
 
 def test_rooms_have_at_most_twelve_modules() -> None:
     counts = Counter(path.parent for path in modules_of("tpudata").values() if path.stem != "__init__")
-    assert {folder: count for folder, count in counts.items() if count > MOST_MODULES} == {}
+    assert {folder: count for folder, count in counts.items() if count > MAX_MODULES} == {}

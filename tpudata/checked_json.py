@@ -18,7 +18,7 @@ from tpudata.checks import format_bound
 NULL = type(None)
 INT64_MAX = 2**63 - 1
 # Levels of a value without a schema: far fewer than Python's recursion limit, since such values are printed and encoded again.
-_MOST_LEVELS = 32
+_MAX_LEVELS = 32
 _SHOWN_CHARACTERS = 60
 _NAMES = {
     str: "a string",
@@ -191,8 +191,8 @@ class Anything:
         """Raise ValueError if a value is nested more deeply, or a number in it is not finite."""
         values, level = [value], 0
         while values:
-            if level > _MOST_LEVELS:
-                raise ValueError(f"{where} is nested too deeply (more than {_MOST_LEVELS} levels)")
+            if level > _MAX_LEVELS:
+                raise ValueError(f"{where} is nested too deeply (more than {_MAX_LEVELS} levels)")
             for element in values:
                 if isinstance(element, float) and not math.isfinite(element):
                     raise ValueError(f"{where} has the number {element}, not a finite one")

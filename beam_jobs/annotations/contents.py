@@ -21,7 +21,7 @@ MAPS, WIDE_MAPS, SEGMENT_MAPS = "maps", "wide maps", "segment maps"
 TARGETS, SOURCE_IDS = "targets", "source ids"
 CAPTIONS, CLASSES, SEVERAL_CLASSES, NO_CLASS = "captions", "classes", "several classes", "no class"
 # Most digits of a whole number that is a label, so that it fits int64; longer ones are names.
-_MOST_DIGITS = 18
+_MAX_DIGITS = 18
 _INT, _FLOAT, _TEXT, _OTHER = "int64", "float", "bytes", ""
 _DTYPES = {_INT: ("int64", None), _FLOAT: ("float32", None), _TEXT: ("string", "utf8")}
 
@@ -166,7 +166,7 @@ def _order_names(names: Iterable[str]) -> tuple[str, ...]:
         SourceError: the largest number is so large that almost all classes would be empty.
     """
     unordered = set(names)
-    if unordered and all(is_integer_label(name) and len(name) <= _MOST_DIGITS for name in unordered):
+    if unordered and all(is_integer_label(name) and len(name) <= _MAX_DIGITS for name in unordered):
         fix = "Correct it, or pass --labels FILE with a name for each class."
         check_classes(max(map(int, unordered)), len(unordered), "the annotations", fix)
         return make_integer_labels(unordered).names

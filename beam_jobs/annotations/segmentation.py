@@ -21,11 +21,11 @@ Mask: TypeAlias = npt.NDArray[np.bool_]
 # Ids of the segments of a picture, [height, width].
 Segments: TypeAlias = npt.NDArray[np.uint32]
 # Pixels by which a point may lie outside of its picture, as rounding moves it.
-MOST_OUTSIDE = 1.0
+MAX_OUTSIDE = 1.0
 # x and y of 3 points.
-_LEAST_NUMBERS = 6
+_MIN_NUMBERS = 6
 # A run length of 32 bits has 7 digits of 5 bits.
-_MOST_DIGITS = 7
+_MAX_DIGITS = 7
 # Bits of a digit of COCO's text: the digit itself, its sign if it is a number's last, and whether another digit follows.
 _DIGIT, _SIGN, _MORE = 31, 16, 32
 
@@ -74,7 +74,7 @@ class Polygons(NamedTuple):
         for data in self.points:
             points = np.frombuffer(data, np.float64).reshape(-1, 2) * (sides if self.is_normalised else 1.0)
             # Also rejects NaN. An edge to a point far outside would take memory for each of its pixels.
-            if not ((points >= -MOST_OUTSIDE) & (points <= sides + MOST_OUTSIDE)).all():
+            if not ((points >= -MAX_OUTSIDE) & (points <= sides + MAX_OUTSIDE)).all():
                 raise ValueError(
                     f"a polygon with a point outside of its picture: x {points[:, 0].min():g} to {points[:, 0].max():g}, y"
                     f" {points[:, 1].min():g} to {points[:, 1].max():g}; the picture has {width} x {height} pixels"
@@ -141,7 +141,7 @@ def load_pycocotools() -> Any:
 def pack_polygon(numbers: Iterable[float]) -> bytes:
     """Return x and y of each point of a polygon as bytes; ValueError if it has fewer than 3 points."""
     packed = array.array("d", numbers)
-    if len(packed) < _LEAST_NUMBERS or len(packed) % 2:
+    if len(packed) < _MIN_NUMBERS or len(packed) % 2:
         raise ValueError(f"a polygon of {len(packed)} numbers (expected x and y of 3 points or more)")
     return packed.tobytes()
 
@@ -163,7 +163,7 @@ def _unpack_counts(text: bytes) -> npt.NDArray[np.int64]:
     ends = np.flatnonzero((digits & _MORE) == 0)
     starts = np.concatenate(([0], ends[:-1] + 1))
     lengths = ends - starts + 1
-    if lengths.max() > _MOST_DIGITS:
+    if lengths.max() > _MAX_DIGITS:
         raise ValueError("a mask with a run length of more than 32 bits")
     powers = 5 * (np.arange(len(digits)) - np.repeat(starts, lengths))
     numbers = np.add.reduceat((digits & _DIGIT) << powers, starts)

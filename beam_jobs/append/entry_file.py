@@ -58,7 +58,7 @@ _KEYS_SUFFIX = ".keys"
 # Approximate bytes of a line about a rejected input.
 _LINE_BYTES = 200
 # Entries that are sorted at a time (16 MB), and the most temporary files that hold the others meanwhile.
-_SORTED_ENTRIES, _MOST_FILES = 1 << 20, 256
+_SORTED_ENTRIES, _MAX_FILES = 1 << 20, 256
 # Files of keys that are read at the same time, since each request to an object store is slow.
 _READERS = 16
 # Locks of groups of buckets: one thread fetches a group, while others fetch other groups.
@@ -105,7 +105,7 @@ def write_entries(
         StorageError: the file could not be written.
     """
     bits = max(1, _count_bits(expected, bucket_entries))
-    file_bits = min(_count_bits(expected, sorted_entries), _MOST_FILES.bit_length() - 1)
+    file_bits = min(_count_bits(expected, sorted_entries), _MAX_FILES.bit_length() - 1)
     counts = np.zeros(1 << bits, np.int64)
     with ExitStack() as stack:
         files = [stack.enter_context(tempfile.TemporaryFile()) for _ in range(1 << file_bits)]

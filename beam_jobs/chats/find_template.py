@@ -14,7 +14,7 @@ from tpudata.tokenizers.open_tokenizer import TokenizerSpec
 _CONFIG, _TEMPLATE = "tokenizer_config.json", "chat_template.jinja"
 _TOKEN_NAMES = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 # Far more than any template or config: another file would be read to memory whole.
-_MOST_BYTES = 1 << 24
+_MAX_BYTES = 1 << 24
 # Name of the template that is used if a config has several.
 _DEFAULT = "default"
 
@@ -62,8 +62,8 @@ def _read_text(path: str) -> str | None:
     entry = storage.stat(path)
     if entry is None or entry.is_folder:
         return None
-    if entry.size > _MOST_BYTES:
-        raise SourceError(f"{path}: too large (got {entry.size:,} bytes, expected at most {_MOST_BYTES:,}). Check it.")
+    if entry.size > _MAX_BYTES:
+        raise SourceError(f"{path}: too large (got {entry.size:,} bytes, expected at most {_MAX_BYTES:,}). Check it.")
     try:
         return storage.read(path).decode()
     except UnicodeDecodeError:

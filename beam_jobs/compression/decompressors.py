@@ -23,7 +23,7 @@ PIECE_BYTES = 1 << 20
 # zstandard's decompressor cannot stop within its input, where a block of 4 bytes may unpack to 128 kB: 256 bytes to 8 MB at most.
 _ZSTD_STEP = 1 << 8
 # xz -9 takes 65 MiB; a header may ask for 4 GiB. zstandard itself has such a limit, 128 MiB.
-MOST_DICTIONARY_BYTES = 1 << 28
+MAX_DICTIONARY_BYTES = 1 << 28
 # Raised by decompressors for damaged input; bz2 raises OSError, which reading never does: storage raises StorageError.
 DECOMPRESSION_ERRORS = (zlib.error, zstandard.ZstdError, lzma.LZMAError, OSError, EOFError)
 # Start of a zip member in LZMA (APPNOTE.TXT, 5.8): version of the SDK (skipped), size of the properties, which are a byte of bit
@@ -175,7 +175,7 @@ def _open_stream(compression: str) -> Decompressor:
         # By zlib's rules 16 stands for a header of gzip, and a negative number for no header.
         return _Zlib(zlib.MAX_WBITS | 16)
     if compression == XZ:
-        return _LimitedStream(lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=MOST_DICTIONARY_BYTES))
+        return _LimitedStream(lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=MAX_DICTIONARY_BYTES))
     return _LimitedStream(bz2.BZ2Decompressor()) if compression == BZIP2 else _Zstd()
 
 
@@ -197,7 +197,7 @@ def _open_member(data: bytes, method: int) -> tuple[Decompressor, bytes]:
     size, properties, dictionary = _ZIP_LZMA.unpack_from(data)
     if size != 5 or properties >= 9 * 5 * 5:
         raise lzma.LZMAError("invalid properties")
-    if dictionary > MOST_DICTIONARY_BYTES:
+    if dictionary > MAX_DICTIONARY_BYTES:
         raise lzma.LZMAError(f"its dictionary is too large (got {dictionary:,} bytes)")
     # The byte is (pb * 5 + lp) * 9 + lc.
     position_bits, literal_context_bits = divmod(properties, 9)

@@ -33,7 +33,7 @@ from tpudata.storage.local.local_storage import TEMPORARY_PREFIX
 TALLY, SCHEMA = "tally", "schema"
 _DIGEST_BYTES = 16
 # Characters of a value in a message.
-_MOST_CHARACTERS = 80
+_MAX_CHARACTERS = 80
 
 
 class SpoolExamples(LimitedStep):
@@ -186,4 +186,4 @@ def _format_key(key: Any) -> str:
 
 def _shorten(value: Any) -> str:
     text = repr(value)
-    return text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]}..."
+    return text if len(text) <= _MAX_CHARACTERS else f"{text[:_MAX_CHARACTERS]}..."

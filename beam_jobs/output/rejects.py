@@ -31,7 +31,7 @@ from tpudata.storage import storage_for
 # A reason is "KIND", "KIND: particulars", "KIND (particulars)" or "KIND; advice"; quoted names in KIND may hold any of these.
 _KIND = re.compile(r"""(?:(?<!\w)'[^']*'|(?<!\w)"[^"]*"|(?!: | \(|; ).)*""", re.DOTALL)
 # Kinds that one shard counts by name, so that a library's message with particulars in its kind cannot fill the manifest.
-_MOST_KINDS, _OTHER_KINDS = 100, "other reasons"
+_MAX_KINDS, _OTHER_KINDS = 100, "other reasons"
 
 
 class Rejects:
@@ -55,7 +55,7 @@ class Rejects:
         """List one rejected input."""
         self._lines.append(format_reject_line(error))
         kind = find_reason_kind(error.reason)
-        has_room = kind in self._counts or len(self._counts) < _MOST_KINDS
+        has_room = kind in self._counts or len(self._counts) < _MAX_KINDS
         self._counts[kind if has_room else _OTHER_KINDS] += 1
 
     def counts(self) -> dict[str, int]:

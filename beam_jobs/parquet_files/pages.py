@@ -10,14 +10,14 @@ from typing import Any
 
 from beam_jobs.parquet_files.footer import ColumnChunk, make_damage_error
 from beam_jobs.parquet_files.thrift import CutError, Struct, ThriftError, read_struct
-from beam_jobs.references.reading import MOST_INPUT_BYTES
+from beam_jobs.references.reading import MAX_INPUT_BYTES
 from tpudata.errors import CorruptionError, SourceError
 from tpudata.storage import is_remote, storage_for
 
 # Bytes that are read for a header. A request to an object store takes as long as some MB, so these include some pages.
 _HEADER_BYTES, _REMOTE_HEADER_BYTES = 1 << 13, 1 << 22
 # Headers may contain a smallest and a largest value. pyarrow has this limit, too.
-_MOST_HEADER_BYTES = 1 << 24
+_MAX_HEADER_BYTES = 1 << 24
 # Kinds of pages, and physical types.
 _DATA, _DICTIONARY, _DATA_V2 = 0, 2, 3
 _BYTE_ARRAY, _FIXED = 6, 7
@@ -31,7 +31,7 @@ _DICTIONARY_ENCODINGS = (2, 8)
 # Bytes in memory of a number or a boolean, at most.
 _NUMBER_BYTES = 16
 # Bytes of a large page, and its largest plausible compression ratio: text reaches 10, and snappy and LZ4 at most 255.
-_LARGE_PAGE_BYTES, _MOST_RATIO = 1 << 26, 256
+_LARGE_PAGE_BYTES, _MAX_RATIO = 1 << 26, 256
 
 
 def estimate_value_bytes(path: str, chunk: ColumnChunk) -> int:
@@ -57,10 +57,10 @@ def estimate_value_bytes(path: str, chunk: ColumnChunk) -> int:
             raise make_damage_error(
                 path, f"column {chunk.column!r}: the header of the page at byte {position} has no sizes"
             )
-        if size > MOST_INPUT_BYTES or (size > _LARGE_PAGE_BYTES and size > packed * _MOST_RATIO):
+        if size > MAX_INPUT_BYTES or (size > _LARGE_PAGE_BYTES and size > packed * _MAX_RATIO):
             raise SourceError(
                 f"{path}: a page of column {chunk.column!r} is too large (got {size:,} bytes packed to {packed:,}, expected at"
-                f" most {MOST_INPUT_BYTES:,}, and {_LARGE_PAGE_BYTES:,} of what is packed to less than 1/{_MOST_RATIO})."
+                f" most {MAX_INPUT_BYTES:,}, and {_LARGE_PAGE_BYTES:,} of what is packed to less than 1/{_MAX_RATIO})."
                 " Write the file with smaller pages or row groups."
             )
         if kind == _DICTIONARY:
@@ -122,7 +122,7 @@ class _HeaderReader:
             except CutError as error:
                 # The data end inside the header: read again from its start, and if they began there, read more.
                 if self._start == position:
-                    if len(self._data) < length or length >= _MOST_HEADER_BYTES:
+                    if len(self._data) < length or length >= _MAX_HEADER_BYTES:
                         raise self._make_error(position, error) from None
                     length *= 16
                 self._data = b""

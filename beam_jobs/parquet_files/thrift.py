@@ -14,7 +14,7 @@ _TRUE, _FALSE, _BYTE, _DOUBLE, _BINARY, _LIST, _SET, _MAP, _STRUCT, _UUID = 1, 2
 _INTEGERS = (4, 5, 6)
 # Bytes of values of fixed size.
 _FIXED = {_BYTE: 1, _DOUBLE: 8, _UUID: 16}
-_MOST_DEPTH = 16
+_MAX_DEPTH = 16
 _VARINT_BITS = 64
 
 
@@ -58,7 +58,7 @@ class _ThriftReader:
         A field's header has the difference of its number from the one before, or 0 if the number follows, and the type of its
         value; a boolean is its type. A header of 0 ends the struct.
         """
-        if depth > _MOST_DEPTH:
+        if depth > _MAX_DEPTH:
             raise ThriftError("it is nested too deep")
         values: Struct = {}
         number = 0
@@ -95,7 +95,7 @@ class _ThriftReader:
         short_count, kind = header >> 4, header & 15
         # 15 stands for a count that follows.
         count = self._check_count(short_count if short_count < 15 else self._read_varint())
-        if depth > _MOST_DEPTH:
+        if depth > _MAX_DEPTH:
             raise ThriftError("it is nested too deep")
         return [self._read_value(kind, depth + 1) for _ in range(count)]
 
@@ -107,7 +107,7 @@ class _ThriftReader:
             return {}
         kinds = self._take(1)[0]
         key_kind, value_kind = kinds >> 4, kinds & 15
-        if depth > _MOST_DEPTH or key_kind in (_LIST, _SET, _MAP, _STRUCT):
+        if depth > _MAX_DEPTH or key_kind in (_LIST, _SET, _MAP, _STRUCT):
             raise ThriftError("a map, which no structure of Parquet has")
         return {self._read_value(key_kind, depth + 1): self._read_value(value_kind, depth + 1) for _ in range(count)}
 

@@ -29,7 +29,7 @@ _INSIDE_BUCKET = (np.uint64(1) << _BUCKET_SHIFT) - np.uint64(1)
 _FEW_RECORDS, _RUN_RECORDS = 256, 16
 _RUN_BYTES_SHIFT = 20
 # Buckets that are collected before they are added up.
-_MOST_PENDING = 1 << 18
+_MAX_PENDING = 1 << 18
 _HASH_MASK = (1 << HASH_BITS) - 1
 _FINGERPRINT = re.compile(r"[0-9a-f]{32}")
 
@@ -162,7 +162,7 @@ class Tally:
     def _add(self, split: str, parts: list[Buckets]) -> None:
         self._parts.setdefault(split, []).extend(parts)
         self._pending[split] = self._pending.get(split, 0) + sum(len(part.starts) for part in parts)
-        if self._pending[split] >= _MOST_PENDING:
+        if self._pending[split] >= _MAX_PENDING:
             self.add_up_buckets(split)
 
     def _add_sums(self, size: int, fingerprint: tuple[int, int]) -> None:

@@ -42,7 +42,7 @@ _LIKE_A_SPLIT = re.compile(r"(train(ing)?|val(id(ation)?)?|dev|test(ing)?)([^a-z
 # Classes look like captions if they are more than half as many as the records, and there are this many records, or blanks in at
 # least half of the classes.
 _MANY_SAMPLES = 100
-_MOST_SHOWN = notes.MOST_EXAMPLES - 1
+_MAX_SHOWN = notes.MAX_EXAMPLES - 1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -251,4 +251,4 @@ def _warn_of_splits(facts: InputFacts, classes: Mapping[str, set[str]], records:
 def _join_names(names: Iterable[str]) -> str:
     """Return the first names as a text, with "..." for more of them; bytes in file names that are not UTF-8 are escaped."""
     all_names = [name.encode(errors="backslashreplace").decode() for name in names]
-    return ", ".join(all_names[:_MOST_SHOWN]) + (", ..." if len(all_names) > _MOST_SHOWN else "")
+    return ", ".join(all_names[:_MAX_SHOWN]) + (", ..." if len(all_names) > _MAX_SHOWN else "")

@@ -19,7 +19,7 @@ ANNOTATION_VALUES = "annotation_values"
 LABEL_BLANKS, IDX_SETS = "label_blanks", "idx_sets"
 
 # Examples of a kind that are kept: the first in sorted order, so that the order of adding does not matter.
-MOST_EXAMPLES = 9
+MAX_EXAMPLES = 9
 
 
 class Note(Protocol):
@@ -39,7 +39,7 @@ class NotesOfKind(NamedTuple):
 
     Attributes:
         inputs: number of inputs.
-        examples: distinct examples, the first `MOST_EXAMPLES` in sorted order.
+        examples: distinct examples, the first `MAX_EXAMPLES` in sorted order.
     """
 
     inputs: int
@@ -77,5 +77,5 @@ class Notes:
         previous = self.kinds.get(kind, NotesOfKind(0, ()))
         examples = previous.examples
         if not {*notes.examples} <= {*examples}:
-            examples = tuple(sorted({*examples, *notes.examples})[:MOST_EXAMPLES])
+            examples = tuple(sorted({*examples, *notes.examples})[:MAX_EXAMPLES])
         self.kinds[kind] = NotesOfKind(previous.inputs + notes.inputs, examples)

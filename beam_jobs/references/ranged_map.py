@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from beam_jobs.references.reading import MOST_INPUT_BYTES
+from beam_jobs.references.reading import MAX_INPUT_BYTES
 from tpudata.errors import StorageError, StorageUnavailableError
 from tpudata.storage import storage_for
 
@@ -34,7 +34,7 @@ class RangedMap:
             ValueError: they cannot be read, are too many, or end early.
             StorageUnavailableError: the store does not answer.
         """
-        if self.size > MOST_INPUT_BYTES:
+        if self.size > MAX_INPUT_BYTES:
             raise ValueError(f"its label map is too large: {self.size} bytes")
         try:
             data = storage_for(self.path).read_range(self.path, self.offset, self.size)

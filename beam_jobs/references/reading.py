@@ -14,7 +14,7 @@ from tpudata.errors import BadRecordError, StorageError, StorageUnavailableError
 from tpudata.storage import is_remote, request_limits, storage_for
 
 # A worker holds an input and its record at the same time, and readers reject records of 2 GiB.
-MOST_INPUT_BYTES = 1 << 30
+MAX_INPUT_BYTES = 1 << 30
 
 
 def read_reference(reference: Reference) -> bytes:
@@ -30,7 +30,7 @@ def read_reference(reference: Reference) -> bytes:
     if reference.payload.is_fetched and not reference.spool:
         return _fetch(reference)
     # The listing held spooled bytes in memory already.
-    if reference.size > MOST_INPUT_BYTES and not reference.spool:
+    if reference.size > MAX_INPUT_BYTES and not reference.spool:
         raise make_too_large_error(
             reference.origin, reference.size, None if reference.offset == WHOLE_FILE else reference.offset
         )
@@ -73,8 +73,8 @@ def _fetch(reference: Reference) -> bytes:
 
 
 def make_too_large_error(source: str, size: int, offset: int | None = None) -> BadRecordError:
-    """Return the error of an input of more than `MOST_INPUT_BYTES`."""
-    return BadRecordError(source, f"too large: {size} bytes; an input has {MOST_INPUT_BYTES} at most", offset)
+    """Return the error of an input of more than `MAX_INPUT_BYTES`."""
+    return BadRecordError(source, f"too large: {size} bytes; an input has {MAX_INPUT_BYTES} at most", offset)
 
 
 def _check_crc32(reference: Reference, data: bytes, expected: int) -> None:

@@ -47,7 +47,7 @@ from tpudata.errors import SourceError, UsageError
 from tpudata.storage import Entry, expand, is_pattern, lazy_entries, split_pattern, storage_for
 
 # Names that decide the form of a folder or a pattern, which may have millions.
-_MOST_NAMES = 10_000
+_MAX_NAMES = 10_000
 _WILDCARD_END = re.compile(r"[*?\]]")
 
 
@@ -116,7 +116,7 @@ def _open(options: ConvertOptions, source_options: SourceOptions) -> Source:
 
 def _open_folder(options: ConvertOptions, source_options: SourceOptions) -> Source:
     """Open the source of a folder, by its first names and the content of its files."""
-    first_entries = itertools.islice(lazy_entries(options.input), _MOST_NAMES)
+    first_entries = itertools.islice(lazy_entries(options.input), _MAX_NAMES)
     entries = [entry for entry in first_entries if not is_left_behind(entry.name)]
     files = [entry for entry in entries if not entry.is_folder]
     has_only_files = len(files) == len(entries)
@@ -196,12 +196,12 @@ def _match_files(pattern: str) -> Iterator[Entry]:
 
 
 def _find_form(pattern: str) -> str:
-    """Return the form of the files that a pattern matches, by the names of the first `_MOST_NAMES`; SourceError if they differ."""
+    """Return the form of the files that a pattern matches, by the names of the first `_MAX_NAMES`; SourceError if they differ."""
     name_pattern = split_pattern(pattern)[1][-1]
     # All matches of `*.jpg` have one form, so the first decides.
     fixes_ending = find_form_of_ending(_WILDCARD_END.split(name_pattern)[-1]) is not None
     paths: dict[str, str] = {}
-    for entry in itertools.islice(_match_files(pattern), _MOST_NAMES):
+    for entry in itertools.islice(_match_files(pattern), _MAX_NAMES):
         form = _find_form_of_name(entry.name)
         paths.setdefault(form, entry.path)
         if fixes_ending:

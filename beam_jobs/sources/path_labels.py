@@ -24,9 +24,9 @@ from tpudata.format import Feature
 
 _LABEL = "label"
 # Number of paths that decide the kinds of columns and classes.
-_MOST_PATHS = 10_000
+_MAX_PATHS = 10_000
 # Digits of the largest int64; int() may reject a text that is much longer.
-_MOST_DIGITS = 19
+_MAX_DIGITS = 19
 _INT = re.compile(r"0|-?[1-9][0-9]*")
 _DECLARED_INT = re.compile(r"[+-]?[0-9]+")
 
@@ -83,7 +83,7 @@ class PathLabels:
         labels: set[str] = set()
         # Columns whose values so far are all whole numbers.
         integer_columns = set(columns)
-        for path in itertools.islice(paths, _MOST_PATHS):
+        for path in itertools.islice(paths, _MAX_PATHS):
             first_path = first_path or path
             match = pattern.search(path)
             if match is None:
@@ -153,7 +153,7 @@ def _is_whole(text: str | None) -> bool:
 
 
 def _fits(text: str) -> bool:
-    return len(text.lstrip("+-")) <= _MOST_DIGITS and fits_int64(int(text))
+    return len(text.lstrip("+-")) <= _MAX_DIGITS and fits_int64(int(text))
 
 
 def _find_problem(text: str, kind: ColumnKind) -> str:

@@ -21,7 +21,7 @@ from beam_jobs.file_kinds import ZIP_MAGIC
 from beam_jobs.file_names import is_path_left_behind, resolve_member_path
 from beam_jobs.options import ConvertOptions
 from beam_jobs.references.ranged_file import file_size, open_ranged
-from beam_jobs.references.reading import MOST_INPUT_BYTES, make_too_large_error
+from beam_jobs.references.reading import MAX_INPUT_BYTES, make_too_large_error
 from beam_jobs.references.reference import NO_FEATURES, Reference
 from beam_jobs.references.rejection import Reject, add_key, raise_rejection
 from beam_jobs.sources.classes import Classes, ClassifiedSource
@@ -163,7 +163,7 @@ class Zips(ClassifiedSource):
         origin = f"{unit.path}/{member.filename}"
         if member.flag_bits & _ENCRYPTED:
             raise BadRecordError(origin, "encrypted; pack the archive again without a password")
-        if member.file_size > MOST_INPUT_BYTES:
+        if member.file_size > MAX_INPUT_BYTES:
             raise make_too_large_error(origin, member.file_size)
         if not member.file_size:
             raise BadRecordError(origin, "the file is empty")

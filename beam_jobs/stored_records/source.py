@@ -40,7 +40,7 @@ from tpudata.storage import Entry, storage_for
 # `train.tfrecord.idx`, end otherwise.
 _RECORDS_NAME = re.compile(r"(?:-\d+-of-\d+|\.(?:tfrecords?|tfrec|records?)[-_.\d]*)(?:\.gz)?$", re.IGNORECASE)
 # Most names of ignored files that are printed, and most files that are examined to find them.
-_MOST_NAMES, _MOST_EXAMINED = 5, 100
+_MAX_NAMES, _MAX_EXAMINED = 5, 100
 # Bytes of records that are unpacked and held at once, or one larger record.
 _PACK_BYTES = 1 << 24
 # (first, stop) of consecutive records of a file.
@@ -83,12 +83,12 @@ class StoredRecordSource(PackSource):
         candidates = (file for file in self.parts() if not file.size or not has_record_name(file.name))
         ignored_names = (
             file.name
-            for file in itertools.islice(candidates, _MOST_EXAMINED)
+            for file in itertools.islice(candidates, _MAX_EXAMINED)
             if detect_record_file(file.path, file.size) is None
         )
-        names = list(itertools.islice(ignored_names, _MOST_NAMES + 1))
-        ellipsis = ", ..." if len(names) > _MOST_NAMES else ""
-        return f"without TFRecords{': ' if names else ''}{', '.join(names[:_MOST_NAMES])}{ellipsis}"
+        names = list(itertools.islice(ignored_names, _MAX_NAMES + 1))
+        ellipsis = ", ..." if len(names) > _MAX_NAMES else ""
+        return f"without TFRecords{': ' if names else ''}{', '.join(names[:_MAX_NAMES])}{ellipsis}"
 
     def parts(self) -> Iterator[StoredFile]:
         """Yield the files; errors as from `list_stored_files`."""

@@ -10,7 +10,7 @@ from beam_jobs.options import parse_size
 from beam_jobs.options.groups import FlagGroup
 from beam_jobs.options.labels import LABEL, TextLabelOptions
 from beam_jobs.options.tokenizers import TokenizerOptions
-from beam_jobs.references.reading import MOST_INPUT_BYTES
+from beam_jobs.references.reading import MAX_INPUT_BYTES
 from beam_jobs.text_files.fields import TEXT, TextField, fields_from_json, fields_to_json
 from beam_jobs.values.column_kinds import INT, LIST_KINDS, STR
 from tpudata.checked_json import FLAG, WHOLE, Entries, Plain
@@ -36,7 +36,7 @@ SQUAD = "squad"
 # Names of fields that are labels, if they are whole numbers.
 _LABEL_NAMES = ("label", "labels", "class", "classes", "target", "targets")
 # A longer row, and the tables for packing it, would be as large as a shard.
-MOST_SEQUENCE_TOKENS = 1 << 20
+MAX_SEQUENCE_TOKENS = 1 << 20
 INPUT_IDS = "input_ids"
 # The feature of a chat that is stored as text.
 MESSAGES = "messages"
@@ -147,7 +147,7 @@ class TextOptions:
         DEFAULT_DOCUMENT_BYTES,
         FlagGroup.TEXT,
         "reject longer documents (default 64MiB)",
-        Value("SIZE", parse_size, Bounds(1, MOST_INPUT_BYTES, "1 to 1 GiB")),
+        Value("SIZE", parse_size, Bounds(1, MAX_INPUT_BYTES, "1 to 1 GiB")),
         stored=Stored(Plain((int,), low=1)),
     )
     key_field: str | None = option(
@@ -171,7 +171,7 @@ class TextOptions:
         None,
         FlagGroup.TOKENS,
         "records of N tokens, cut from the documents in order (default: a record of each document)",
-        Value("N", positive_int, Bounds(1, MOST_SEQUENCE_TOKENS)),
+        Value("N", positive_int, Bounds(1, MAX_SEQUENCE_TOKENS)),
         stored=Stored(WHOLE),
     )
     inputs_length: int | None = option(
@@ -179,14 +179,14 @@ class TextOptions:
         FlagGroup.TOKENS,
         "with --pack, pairs for models with an encoder and a decoder: rows of N tokens of inputs, and --targets-length of"
         " targets",
-        Value("N", positive_int, Bounds(1, MOST_SEQUENCE_TOKENS)),
+        Value("N", positive_int, Bounds(1, MAX_SEQUENCE_TOKENS)),
         stored=Stored(WHOLE, is_optional=True),
     )
     targets_length: int | None = option(
         None,
         FlagGroup.TOKENS,
         "tokens of the targets in a row, see --inputs-length",
-        Value("N", positive_int, Bounds(1, MOST_SEQUENCE_TOKENS)),
+        Value("N", positive_int, Bounds(1, MAX_SEQUENCE_TOKENS)),
         stored=Stored(WHOLE, is_optional=True),
     )
     pack: bool = option(

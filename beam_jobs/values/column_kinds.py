@@ -29,7 +29,7 @@ _INT = re.compile(r"[+-]?[0-9]+")
 _PLAIN_INT = re.compile(r"0|-?[1-9][0-9]*")
 _PLAIN_FLOAT = re.compile(r"[+-]?((0|[1-9][0-9]*)(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
 # Characters of the smallest int64, with its sign.
-_MOST_INT64_CHARACTERS = 20
+_MAX_INT64_CHARACTERS = 20
 
 
 class ColumnKind(NamedTuple):
@@ -71,7 +71,7 @@ def find_kind_of_text(text: str) -> str:
     A whole number with leading zeros is `str`, and so is one beyond int64: as a float it would lose its last digits.
     """
     if _PLAIN_INT.fullmatch(text):
-        return INT if len(text) <= _MOST_INT64_CHARACTERS and fits_int64(int(text)) else STR
+        return INT if len(text) <= _MAX_INT64_CHARACTERS and fits_int64(int(text)) else STR
     return FLOAT if _PLAIN_FLOAT.fullmatch(text) else STR
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from scripts.fake_gcs import FakeGcs, environment
-from scripts.fake_gcs.api import MOST_LISTED
+from scripts.fake_gcs.api import MAX_LISTED
 
 
 def main() -> int:
@@ -88,7 +88,7 @@ def amount(text: str) -> float:
 def open_store(port: int) -> FakeGcs:
     """Return a store on a port, 0 for any that is free; OSError if the port cannot be used."""
     try:
-        return FakeGcs(MOST_LISTED, port)
+        return FakeGcs(MAX_LISTED, port)
     except OSError as error:
         raise OSError(f"port {port} of 127.0.0.1: {error.strerror}. Omit --port for a free one.") from error
 

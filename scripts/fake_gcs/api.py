@@ -20,7 +20,7 @@ Action: TypeAlias = "Callable[[Objects, Request], Answer]"
 _RANGE = re.compile(r"bytes=(\d*)-(\d*)")
 _JSON = "(?:/download)?/storage/v1"
 # Default number of objects in a page of a listing.
-MOST_LISTED = 1000
+MAX_LISTED = 1000
 
 
 def route(request: Request) -> Action:
@@ -119,7 +119,7 @@ def _change(store: Objects, request: Request) -> Answer:
 
 
 def _list(store: Objects, request: Request) -> Answer:
-    page = store.list_page(request.bucket, request.query, getattr(store, "page", MOST_LISTED))
+    page = store.list_page(request.bucket, request.query, getattr(store, "page", MAX_LISTED))
     answer: dict[str, Any] = {
         "kind": "storage#objects",
         "items": [stored.resource(request.bucket, name) for name, stored in page.objects.items()],

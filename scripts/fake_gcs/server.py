@@ -21,7 +21,7 @@ from scripts.fake_gcs.requests import Answer
 # Default number of entries in a page of a listing, few so that tests have several pages.
 PAGE = 5
 # Number of requests for bytes that `reads` keeps.
-_MOST_READS = 100_000
+_MAX_READS = 100_000
 
 
 class Read(NamedTuple):
@@ -74,7 +74,7 @@ class FakeGcs(Objects):
         self.requests: Counter[str] = Counter()
         self.sent: Counter[str] = Counter()
         self.connections = 0
-        self.reads: deque[Read] = deque(maxlen=_MOST_READS)
+        self.reads: deque[Read] = deque(maxlen=_MAX_READS)
         self.seen_authorization: set[str] = set()
         self.seen_projects: set[tuple[str | None, str | None]] = set()
         self.latency = 0.0

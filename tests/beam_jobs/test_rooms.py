@@ -13,7 +13,7 @@ import beam_jobs
 from tests.helpers.rooms import imports
 
 ROOT = Path(beam_jobs.__file__).parent
-MOST_MODULES = 12
+MAX_MODULES = 12
 # A folder or a module of beam_jobs, the lowest first.
 ROOMS = (
     "file_kinds",
@@ -68,7 +68,7 @@ def test_order_lists_every_room() -> None:
 
 def test_rooms_have_at_most_12_modules() -> None:
     counts = collections.Counter(path.parent for path in MODULES if path.parent != ROOT and path.stem != "__init__")
-    assert {folder: count for folder, count in counts.items() if count > MOST_MODULES} == {}
+    assert {folder: count for folder, count in counts.items() if count > MAX_MODULES} == {}
 
 
 @pytest.mark.parametrize(

@@ -18,10 +18,10 @@ from tpudata.console.quiet import quiet_beam_loading
 from tpudata.errors import MissingExtraError, UsageError
 
 # Pages that are listed for a word; more do not help to choose.
-_MOST_PAGES = 8
+_MAX_PAGES = 8
 # Score of a section for a word: its mentions, of which at most 5 count, since a table of many names is no better than a page about
 # one; and 10 if the heading has the word.
-_MOST_MENTIONS = 5
+_MAX_MENTIONS = 5
 _HEADING_SCORE = 10
 
 
@@ -95,7 +95,7 @@ def _list_mentions(word: str, pages: list[Page], names: dict[str, str]) -> str:
     scored_lines: list[tuple[int, str]] = []
     for page in pages:
         scores = {
-            heading: min(len(pattern.findall(text)), _MOST_MENTIONS) + _HEADING_SCORE * bool(pattern.search(heading))
+            heading: min(len(pattern.findall(text)), _MAX_MENTIONS) + _HEADING_SCORE * bool(pattern.search(heading))
             for heading, text in page.sections()
         }
         best = max(scores, key=lambda heading: scores[heading])
@@ -106,8 +106,8 @@ def _list_mentions(word: str, pages: list[Page], names: dict[str, str]) -> str:
         return ""
     # Pages with the same score stay in the order of the site.
     scored_lines.sort(key=lambda scored: -scored[0])
-    count = f"{len(scored_lines)} pages, such as" if len(scored_lines) > _MOST_PAGES else "these pages"
-    return "\n".join([f"{word!r} is on {count}:", *(line for _, line in scored_lines[:_MOST_PAGES])])
+    count = f"{len(scored_lines)} pages, such as" if len(scored_lines) > _MAX_PAGES else "these pages"
+    return "\n".join([f"{word!r} is on {count}:", *(line for _, line in scored_lines[:_MAX_PAGES])])
 
 
 def _make_unknown_name_error(name: str, names: dict[str, str]) -> UsageError:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 
 # A word with more edits is another name.
-_MOST_EDITS = 4
+_MAX_EDITS = 4
 # Distance of a part from its whole, in edits: --resize stands for --resize-shorter, not for --resume.
 _PART_DISTANCE = 1.5
 # Characters of the shortest part that counts: a shorter beginning fits too many names.
@@ -27,7 +27,7 @@ def nearest_name(got: str, names: Iterable[str]) -> str | None:
     for name in names:
         other = name.lower().strip("-")
         edits = _count_edits(word, other)
-        if edits <= min(_MOST_EDITS, max(1, len(word) // 3)):
+        if edits <= min(_MAX_EDITS, max(1, len(word) // 3)):
             candidates.append((edits, edits, name))
         if _is_part(word, other) or _is_part(other, word):
             candidates.append((_PART_DISTANCE, edits, name))

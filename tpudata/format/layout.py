@@ -30,7 +30,7 @@ SHARD_SUFFIXES = (PLAIN_SUFFIX, GZIP_SUFFIX)
 # No separator and no leading dot or dash: a name is never a path, a hidden file or a flag.
 _SPLIT = r"[A-Za-z0-9_][A-Za-z0-9_.-]*"
 # Shards are numbered with seven digits at most, so that a loop over the numbers of a damaged name ends soon.
-MOST_SHARDS = 10_000_000
+MAX_SHARDS = 10_000_000
 _SHARD = re.compile(rf"{_SPLIT}-([0-9]{{5,7}})-of-([0-9]{{5,7}})(\.tfrecord(?:\.gz)?)")
 # A conversion allows no dash in the name of a split, so this is never part of one.
 _APPEND = re.compile(r"-a([0-9]{3,})$")

@@ -32,7 +32,7 @@ from tpudata.storage.local.errors import storage_error
 # Message of a check in the reader's graph: the records of a file have another size than those of its index.
 OTHER_RECORDS = "A file has other records than its index says."
 # TensorFlow's message contains the name of the dataset, and a longer name would hide the rest.
-_MOST_NAME_CHARACTERS = 1000
+_MAX_NAME_CHARACTERS = 1000
 # Seconds that a search for a record unlike the others may take.
 _SEARCH_SECONDS = 60.0
 _PLAIN = " For files without a manifest, tpudata.format.read_records(FILE) yields (offset, record), to try one by one."
@@ -65,7 +65,7 @@ def name_of_split(folder: str, split: str) -> str:
 def name_of_files(paths: Sequence[str]) -> str:
     """Return the name of datasets that read files without a manifest; it omits them if there are too many."""
     name = _mangle([*paths, ""])
-    return name if len(name) <= _MOST_NAME_CHARACTERS else _mangle([""])
+    return name if len(name) <= _MAX_NAME_CHARACTERS else _mangle([""])
 
 
 def translate_reader_error(error: BaseException, *, may_be_plain: bool = False) -> TpudataError | None:

@@ -43,7 +43,7 @@ _NUMBER = r"(?:0|[1-9][0-9]*)"
 _VERSION = rf"{_NUMBER}\.{_NUMBER}\.{_NUMBER}"
 _FOLDER = re.compile(rf".*/([a-zA-Z][a-zA-Z0-9_]*)/({_VERSION})")
 # Labels before the offset get a line each, too. Readers that reserve labels reserve one; a huge offset would make a huge file.
-_MOST_UNUSED_LABELS = 1000
+_MAX_UNUSED_LABELS = 1000
 _FILE_TEMPLATE = "{SPLIT}-{SHARD_X_OF_Y}.{FILEFORMAT}"
 _PACKAGE = "tensorflow_datasets.core.features"
 
@@ -146,7 +146,7 @@ def _find_supervised_keys(schema: Sequence[Feature]) -> tuple[str, str] | None:
 def _make_label_names(label: Feature, labels: Sequence[str]) -> list[str] | None:
     """Return a name for each label from 0, or None if TFDS cannot hold them: it strips white space and requires distinct names."""
     offset = label.label_offset
-    if offset > _MOST_UNUSED_LABELS:
+    if offset > _MAX_UNUSED_LABELS:
         return None
     unused = ["background" if offset == 1 else f"background_{number}" for number in range(offset)]
     while {*unused} & {*labels}:

@@ -9,7 +9,7 @@ from PIL import Image
 _SIDE = 16
 # Number of the 256 bits that may differ. Photographs at half or twice their size, or as a JPEG of quality 50, differ in 12 bits or
 # fewer in 95 % of cases; different photographs in 97 or more.
-_MOST_DIFFERENT = 15
+_MAX_DIFFERENT = 15
 # Parts of an outline: two outlines that differ in at most 15 bits share at least one of 16 parts, so few pairs have to be compared.
 _PARTS = 16
 
@@ -26,7 +26,7 @@ class Outlines:
         width = _SIDE * _SIDE // _PARTS
         parts = [(number, outline >> number * width & (1 << width) - 1) for number in range(_PARTS)]
         is_near = any(
-            (outline ^ other).bit_count() <= _MOST_DIFFERENT for part in parts for other in self._by_part.get(part, ())
+            (outline ^ other).bit_count() <= _MAX_DIFFERENT for part in parts for other in self._by_part.get(part, ())
         )
         if not is_near:
             for part in parts:

@@ -19,7 +19,7 @@ from tpudata.storage import storage_for
 _Key = TypeVar("_Key", str, int)
 _SHOWN_CLASSES, _SHOWN_REJECTS, _SHOWN_TOKENS = 30, 5, 20
 # Classes up to which each has a row of pictures; more are shown as a grid.
-_MOST_ROWS = 20
+_MAX_ROWS = 20
 _STYLE = """
 :root { --ink: #1c2733; --soft: #5b6b7b; --line: #dde4ea; --bar: #2f7ed8; --paper: #fff; }
 body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: #f4f7f9; margin: 0; }
@@ -241,7 +241,7 @@ def _list_lengths(sample: SplitSample) -> Iterator[_Measurement]:
 
 def _format_pictures(sample: SplitSample) -> Iterator[str]:
     """Yield the HTML of the sample pictures by class."""
-    is_grid = len(sample.pictures) > _MOST_ROWS
+    is_grid = len(sample.pictures) > _MAX_ROWS
     if is_grid:
         yield '<div class="grid">'
     for name, pictures in sorted(sample.pictures.items(), key=lambda item: _make_sort_key(item[0])):

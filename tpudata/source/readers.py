@@ -11,7 +11,7 @@ from typing import TypeVar
 
 T = TypeVar("T")
 # Requests in flight at most; a store that answers 429 gets fewer, by the pace of its session.
-MOST_READERS = 64
+MAX_READERS = 64
 
 
 class Readers:
@@ -41,7 +41,7 @@ class Readers:
             self._lock, self._pool, self._owner = threading.Lock(), None, os.getpid()
         with self._lock:
             if self._pool is None:
-                self._pool = ThreadPoolExecutor(MOST_READERS, thread_name_prefix="tpudata-source")
+                self._pool = ThreadPoolExecutor(MAX_READERS, thread_name_prefix="tpudata-source")
                 weakref.finalize(self, self._pool.shutdown, wait=False, cancel_futures=True)
             return self._pool
 

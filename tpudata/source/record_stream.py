@@ -16,7 +16,7 @@ from tpudata.source.shard_records import ShardRecords
 # Indexes that are read ahead, so that chunks do not wait for them: as many shards of a few MB are read at the same time.
 _INDEXES_AHEAD = 32
 # Fewest chunks that share the memory of `read_ahead`.
-_LEAST_CHUNKS = 4
+_MIN_CHUNKS = 4
 
 
 class _SizedChunk(NamedTuple):
@@ -47,7 +47,7 @@ def stream_records(records: ShardRecords, read_ahead: int, first: int = 0) -> It
         StorageError: a file cannot be read.
     """
     readers, owner, next_record = Readers(), os.getpid(), first
-    chunks = _iterate_chunks(records, readers, first, min(CHUNK_BYTES, max(1, read_ahead // _LEAST_CHUNKS)))
+    chunks = _iterate_chunks(records, readers, first, min(CHUNK_BYTES, max(1, read_ahead // _MIN_CHUNKS)))
     # Chunks that are being read, each with its records to come.
     reads: deque[tuple[_SizedChunk, Future[LoadedChunk]]] = deque()
     used_bytes, next_chunk = 0, next(chunks, None)

@@ -21,10 +21,10 @@ from tpudata.source.readers import Readers
 from tpudata.source.shard_records import ShardRecords
 
 # Fewest chunks of a window, which are read at the same time.
-_LEAST_CHUNKS = 32
+_MIN_CHUNKS = 32
 # Records of dropped windows that are read one by one, since threads may be late; the next such record makes its window be read
 # again, with a warning.
-_MOST_LATE = 64
+_MAX_LATE = 64
 _log = logging.getLogger("tpudata")
 
 
@@ -68,7 +68,7 @@ class ShuffledRecords:
             )
         self._records = records
         self._decode = decode
-        table = _cut_table(records, min(CHUNK_BYTES, max(1, window_bytes // _LEAST_CHUNKS)))
+        table = _cut_table(records, min(CHUNK_BYTES, max(1, window_bytes // _MIN_CHUNKS)))
         chunk_bytes = sum(shard.bytes for shard in records.shards) / len(table.counts)
         self._order = ChunkOrder(
             table,
@@ -187,7 +187,7 @@ class ShuffledRecords:
         if not lane or key >= next(iter(lane)) or index == 0:
             return False
         self._late_records += 1
-        if self._late_records % (_MOST_LATE + 1):
+        if self._late_records % (_MAX_LATE + 1):
             return True
         if not self._is_warned:
             self._is_warned = True

@@ -11,7 +11,7 @@ from tpudata.storage.select import is_remote
 
 T = TypeVar("T")
 # Enough to hide the latency of requests for the small files next to shards.
-_MOST_THREADS = 32
+_MAX_THREADS = 32
 
 
 def for_each(folder: str, action: Callable[[T], None], items: Iterable[T]) -> None:
@@ -26,7 +26,7 @@ def for_each(folder: str, action: Callable[[T], None], items: Iterable[T]) -> No
         for item in items:
             action(item)
         return
-    threads = min(_MOST_THREADS, request_limits().read_threads)
+    threads = min(_MAX_THREADS, request_limits().read_threads)
     with ThreadPoolExecutor(threads, thread_name_prefix="tpudata-each") as pool:
         # Taking the results raises the errors.
         for _ in pool.map(action, items):

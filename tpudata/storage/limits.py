@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 from tpudata.errors import UsageError
 
-MOST_READ_THREADS = 1024
+MAX_READ_THREADS = 1024
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,9 +33,9 @@ class RequestLimits:
     retry_seconds: float = 180.0
 
     def __post_init__(self) -> None:
-        if not 1 <= self.read_threads <= MOST_READ_THREADS:
+        if not 1 <= self.read_threads <= MAX_READ_THREADS:
             raise UsageError(
-                f"--read-threads: out of range (got {self.read_threads}, expected 1 to {MOST_READ_THREADS})."
+                f"--read-threads: out of range (got {self.read_threads}, expected 1 to {MAX_READ_THREADS})."
                 " Choose another value."
             )
         if not 0 < self.retry_seconds < float("inf"):

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from tpudata.error_text.lines import one_line
 from tpudata.errors import FeatureError, MissingExtraError, SourceError, UsageError
 from tpudata.json_values import parse_input_json
-from tpudata.tokenizers.tokenizer import COPY_AGAIN, MOST_IDS, PLAIN, Ids, TokenizerIdentity, content_ids, sha256
+from tpudata.tokenizers.tokenizer import COPY_AGAIN, MAX_IDS, PLAIN, Ids, TokenizerIdentity, content_ids, sha256
 
 NAME = "hf"
 FILE = "tokenizer.json"
@@ -51,8 +51,8 @@ class HuggingFaceTokenizer:
         size = 1 + max(self._tokenizer.get_vocab(with_added_tokens=True).values(), default=-1)
         if size == 0:
             raise SourceError(f"{path} has no tokens. Pass a trained tokenizer.")
-        if size > MOST_IDS:
-            raise SourceError(f"{path} has the id {size - 1:,} (expected at most {MOST_IDS - 1:,}). {COPY_AGAIN}")
+        if size > MAX_IDS:
+            raise SourceError(f"{path} has the id {size - 1:,} (expected at most {MAX_IDS - 1:,}). {COPY_AGAIN}")
         eos_id = self._find_eos_id(eos, path)
         pad_id = next(iter(self._list_ids(_USUAL_PAD)), eos_id)
         # Otherwise padding is 0, the id of an ordinary token.

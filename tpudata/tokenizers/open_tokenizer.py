@@ -18,7 +18,7 @@ from tpudata.format.tokenizer_file import is_tokenizer_name
 from tpudata.storage import storage_for
 from tpudata.tokenizers import bytes as byte_tokens
 from tpudata.tokenizers import chars, hugging_face, sentencepiece
-from tpudata.tokenizers.tokenizer import MOST_FILE_BYTES, TOKEN, Tokenizer, TokenizerIdentity, reject_eos
+from tpudata.tokenizers.tokenizer import MAX_FILE_BYTES, TOKEN, Tokenizer, TokenizerIdentity, reject_eos
 
 # Installed packages add tokenizers by entry points of this group, each of which names a TokenizerKind.
 ENTRY_POINTS = "tpudata.tokenizers"
@@ -201,10 +201,10 @@ def _open(spec: TokenizerSpec, characters: str) -> Tokenizer:
     entry = storage.stat(spec.path)
     if entry is None or entry.is_folder:
         raise SourceError(f"--tokenizer {spec.kind}:{spec.path}: no such file. Check the path.")
-    if entry.size > MOST_FILE_BYTES:
+    if entry.size > MAX_FILE_BYTES:
         raise SourceError(
             f"--tokenizer {spec.kind}:{spec.path}: the file is too large (got {entry.size:,} bytes, expected at most"
-            f" {MOST_FILE_BYTES:,}). Check the path."
+            f" {MAX_FILE_BYTES:,}). Check the path."
         )
     return kind.open(spec, storage.read(spec.path), characters)
 

@@ -17,9 +17,9 @@ EOS = "<eos>"
 # Treatment of a special token's name in a text: it becomes this token, or is split like any other text.
 TOKEN, PLAIN = "token", "text"
 # Ids are stored as int32.
-MOST_IDS = 1 << 31
+MAX_IDS = 1 << 31
 # Bytes of the largest tokenizer file, which is read whole; the largest known files have some tens of MB.
-MOST_FILE_BYTES = 1 << 28
+MAX_FILE_BYTES = 1 << 28
 COPY_AGAIN = "Copy it again from its source."
 
 

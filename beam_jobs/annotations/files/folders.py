@@ -11,9 +11,9 @@ from tpudata.storage import Entry, files_below, folder_ranges, lazy_entries, sto
 # First bytes of a file by which its form is recognised.
 HEAD_BYTES = 1 << 16
 # First entries of a folder by which its form is recognised.
-MOST_ENTRIES = 10_000
+MAX_ENTRIES = 10_000
 # First subfolders of a folder that `find_first_file` searches.
-_MOST_FOLDERS = 4
+_MAX_FOLDERS = 4
 
 
 def list_paths_below(folder: str, suffixes: Sequence[str]) -> Iterator[tuple[str, str]]:
@@ -35,7 +35,7 @@ def list_paths_below(folder: str, suffixes: Sequence[str]) -> Iterator[tuple[str
 
 def list_first_entries(folder: str) -> list[Entry]:
     """Return the first 10,000 entries of a folder, by name, without those that are hidden or left by operating systems."""
-    entries = itertools.islice(lazy_entries(folder, checked=False), MOST_ENTRIES)
+    entries = itertools.islice(lazy_entries(folder, checked=False), MAX_ENTRIES)
     return [entry for entry in entries if not is_left_behind(entry.name)]
 
 
@@ -52,7 +52,7 @@ def find_first_file(folder: str, suffixes: Sequence[str], skipped: Iterable[str]
     for entry in entries:
         if not entry.is_folder and entry.name not in skipped and entry.name.lower().endswith(tuple(suffixes)):
             return entry.path
-    subfolders = [entry.path for entry in entries if entry.is_folder][:_MOST_FOLDERS] if depth > 1 else []
+    subfolders = [entry.path for entry in entries if entry.is_folder][:_MAX_FOLDERS] if depth > 1 else []
     return next(filter(None, (find_first_file(path, suffixes, skipped, depth - 1) for path in subfolders)), "")
 
 

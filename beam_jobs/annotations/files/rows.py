@@ -15,7 +15,7 @@ from tpudata.errors import BadRecordError, SourceError
 from tpudata.storage import storage_for
 
 # A file of other line ends, or without any, would be read to memory as one line.
-MOST_LINE_BYTES = 1 << 26
+MAX_LINE_BYTES = 1 << 26
 _BOM = "\ufeff"
 
 
@@ -67,11 +67,11 @@ def decode_lines(path: str) -> Iterator[str]:
     """
     with open_annotations(path) as file:
         number = 0
-        while data := file.readline(MOST_LINE_BYTES + 1):
+        while data := file.readline(MAX_LINE_BYTES + 1):
             number += 1
-            if len(data) > MOST_LINE_BYTES:
+            if len(data) > MAX_LINE_BYTES:
                 raise SourceError(
-                    f"{path} line {number}: too long (expected at most {MOST_LINE_BYTES:,} bytes). Check its line ends."
+                    f"{path} line {number}: too long (expected at most {MAX_LINE_BYTES:,} bytes). Check its line ends."
                 )
             if number == 1 and data.startswith(UTF16_BOMS):
                 raise SourceError(f"{path}: it is UTF-16. Save it as UTF-8.")

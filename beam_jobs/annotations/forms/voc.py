@@ -43,7 +43,7 @@ from tpudata.storage import Entry, storage_for
 _SUFFIXES = (".xml",)
 _HEAD = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:<\?xml.*?\?>\s*)?(?:<!.*>\s*)*<annotation[\s>]", re.DOTALL)
 # An annotation of a picture has a few KB; a far larger file would be read to memory whole.
-_MOST_BYTES = 1 << 24
+_MAX_BYTES = 1 << 24
 # Splits by the file in ImageSets/Main.
 _LISTS = {"train.txt": "train", "val.txt": "validation", "test.txt": "test"}
 _TRAIN_AND_VALIDATION = "trainval.txt"
@@ -114,9 +114,9 @@ class VocForm(AnnotationForm):
         """Yield the annotation of a file's picture."""
         del names
         place = Place(part)
-        data = storage_for(part).read_range(part, 0, _MOST_BYTES + 1)
-        if len(data) > _MOST_BYTES:
-            reason = f"too large for the annotation of a picture (expected at most {_MOST_BYTES:,} bytes)"
+        data = storage_for(part).read_range(part, 0, _MAX_BYTES + 1)
+        if len(data) > _MAX_BYTES:
+            reason = f"too large for the annotation of a picture (expected at most {_MAX_BYTES:,} bytes)"
             yield place.make_error(reason, _find_picture_name(part))
             return
         try:

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from beam_jobs.annotations.annotation import Box
-from beam_jobs.annotations.segmentation import MOST_OUTSIDE
+from beam_jobs.annotations.segmentation import MAX_OUTSIDE
 from beam_jobs.feature_values.label_maps import decode_label_map, encode_label_map
 from tpudata.format import Feature
 from tpudata.images.header import UPRIGHT, read_header
@@ -142,7 +142,7 @@ class View(NamedTuple):
 
     def _is_inside(self, x: float, y: float) -> bool:
         """Return whether a point, in fractions of the sides, is inside of the picture or outside by at most a pixel."""
-        margin_x, margin_y = MOST_OUTSIDE / self.width, MOST_OUTSIDE / self.height
+        margin_x, margin_y = MAX_OUTSIDE / self.width, MAX_OUTSIDE / self.height
         return -margin_x <= x <= 1 + margin_x and -margin_y <= y <= 1 + margin_y
 
 

@@ -31,7 +31,7 @@ from tpudata.format import Feature
 
 SOURCE_ID = Feature("image/source_id", "bytes", "string", encoding="utf8")
 # Classes of a label map of uint8, whose number 255 is that of pixels in no segment.
-_MOST_SMALL_CLASSES = 255
+_MAX_SMALL_CLASSES = 255
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,7 +69,7 @@ class AnnotationSchema:
         if kinds.POLYGONS in self.kinds:
             load_pycocotools()
         if kinds.SEGMENT_MAPS in self.kinds and kinds.MAPS not in self.kinds:
-            is_wide = len(self.object_labels.names) + self.label_offset > _MOST_SMALL_CLASSES
+            is_wide = len(self.object_labels.names) + self.label_offset > _MAX_SMALL_CLASSES
             object.__setattr__(self, "map_dtype", "uint16" if is_wide else "uint8")
         elif kinds.WIDE_MAPS in self.kinds:
             object.__setattr__(self, "map_dtype", "uint16")

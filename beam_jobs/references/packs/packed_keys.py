@@ -20,7 +20,7 @@ from beam_jobs.references.packs.columns import collapse, join_columns, narrow, s
 from beam_jobs.references.reference import DIGEST_BYTES, Digests, key_bytes, key_digests, parse_digests
 
 # A number of more digits may not fit int64.
-_MOST_DIGITS = 18
+_MAX_DIGITS = 18
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -44,7 +44,7 @@ class PackedKeys:
         except ValueError:
             return cls(list(keys), numbers=None)
         # int accepts more than str writes: " 7", "007", "1_000".
-        if list(map(str, numbers)) != tails or max(map(len, tails)) > _MOST_DIGITS:
+        if list(map(str, numbers)) != tails or max(map(len, tails)) > _MAX_DIGITS:
             return cls(list(keys), numbers=None)
         # Equal heads share one string.
         shared: dict[str, str] = {}

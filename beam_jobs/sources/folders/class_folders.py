@@ -28,7 +28,7 @@ from tpudata.errors import BadRecordError, SourceError
 from tpudata.storage import Entry, Range, files_below, folder_ranges, lazy_entries
 
 # Number of names among which a folder must be if the input has files, too.
-_MOST_NAMES = 10_000
+_MAX_NAMES = 10_000
 # Endings of files that hold many images and can be named by a pattern.
 _READ_BY_PATTERN = ("parquet", "tar", "zip")
 
@@ -223,7 +223,7 @@ def _list_subfolders(folder: str) -> list[Entry]:
         else:
             file = file or entry
         # An error either way; a folder among the first names improves its message.
-        if file is not None and (subfolders or index >= _MOST_NAMES):
+        if file is not None and (subfolders or index >= _MAX_NAMES):
             break
     if file is not None:
         raise SourceError(_describe_loose_files(folder, file, subfolders))

@@ -44,7 +44,7 @@ _VALIDATION_NAME = re.compile(r"ILSVRC2012_val_(\d{8})\.[A-Za-z]+")
 _IMAGE_NAME = re.compile(r"(n\d{8}|ILSVRC2012_val)_\d+\.[A-Za-z]+")
 _EXTRA = "image/class/synset"
 # A folder with more entries is not ImageNet's.
-_MOST_ENTRIES = 10_000
+_MAX_ENTRIES = 10_000
 
 
 class ImageNetUnit(NamedTuple):
@@ -96,8 +96,8 @@ class ImageNet(Source):
             SourceError: validation images without a file of synsets, or synsets that the training images do not have.
             UsageError: the options assign splits.
         """
-        first_entries = list(itertools.islice(lazy_entries(options.input), _MOST_ENTRIES + 1))
-        if len(first_entries) > _MOST_ENTRIES:
+        first_entries = list(itertools.islice(lazy_entries(options.input), _MAX_ENTRIES + 1))
+        if len(first_entries) > _MAX_ENTRIES:
             return None
         entries = {entry.name: entry for entry in first_entries}
         train = entries.get(TRAIN_TAR) or _find_folder(entries, (TRAIN,), _are_synset_folders)
@@ -205,7 +205,7 @@ def _list_visible(folder: str) -> Iterator[Entry]:
 
 def _have_validation_image(entries: Iterator[Entry]) -> bool:
     """Return whether one of the first entries is named like a validation image."""
-    return any(_VALIDATION_NAME.fullmatch(entry.name) for entry in itertools.islice(entries, _MOST_ENTRIES))
+    return any(_VALIDATION_NAME.fullmatch(entry.name) for entry in itertools.islice(entries, _MAX_ENTRIES))
 
 
 def _are_synset_folders(entries: Iterator[Entry]) -> bool:

@@ -27,7 +27,7 @@ from tpudata.format import Feature
 from tpudata.storage import Entry, Range, expand_below, files_below, folder_ranges, matches, storage_for
 
 # Number of matches that are searched for split folders before the job begins.
-_MOST_MATCHES = 10_000
+_MAX_MATCHES = 10_000
 
 
 class MatchedFolder(NamedTuple):
@@ -118,7 +118,7 @@ class MatchedImages(ClassifiedSource):
             )
         if options.split:
             # The first files fail early; all others are checked when they are listed.
-            first_matches = itertools.islice(expand_below(fixed, parts), _MOST_MATCHES)
+            first_matches = itertools.islice(expand_below(fixed, parts), _MAX_MATCHES)
             source._reject_splits({key for entry, key in first_matches if not entry.is_folder})
         return source
 

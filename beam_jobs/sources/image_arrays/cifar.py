@@ -44,7 +44,7 @@ _NAME_FILES = {
 OTHER_FILES = (*_NAME_FILES, "coarse_label_names.txt", "readme.html", "readme.txt", "file.txt~")
 # Number of records that are read together.
 _RECORDS_PER_READ = 1000
-_MOST_NAMES_BYTES = 1 << 16
+_MAX_NAMES_BYTES = 1 << 16
 
 
 def is_cifar_name(name: str) -> bool:
@@ -75,7 +75,7 @@ def read_cifar_names(folder: str) -> tuple[tuple[str, ...], str] | None:
         if entry is None or entry.is_folder:
             continue
         if key is None:
-            lines = storage.read_range(path, 0, _MOST_NAMES_BYTES).decode(errors="replace").split("\n")
+            lines = storage.read_range(path, 0, _MAX_NAMES_BYTES).decode(errors="replace").split("\n")
             return tuple(line.strip() for line in lines if line.strip()), path
         values = _decode_keys(read_pickle(path), path)
         names = values.get(key.decode())

@@ -36,7 +36,7 @@ _UINT8_CLASS = 9
 # Format of `struct`, by type of the numbers.
 _STRUCT_FORMATS = {1: "b", 2: "B", 3: "h", 4: "H", 5: "i", 6: "I", 7: "f", 9: "d", 12: "q", 13: "Q"}
 # Most bytes of flags, sizes and name of a variable.
-_MOST_HEADER_BYTES = 1 << 12
+_MAX_HEADER_BYTES = 1 << 12
 _EXTRA = "extra"
 _LABEL_OF_ZERO = 10
 
@@ -173,7 +173,7 @@ def _read_variable(path: str, offset: int, size: int, order: str, *, is_compress
         order: byte order, in the notation of `struct`.
         is_compressed: whether that content is a stream of zlib with the variable's element.
     """
-    pieces = read_pieces(path, offset, size if is_compressed else min(size, _MOST_HEADER_BYTES))
+    pieces = read_pieces(path, offset, size if is_compressed else min(size, _MAX_HEADER_BYTES))
     reader = _ElementReader(PieceReader(decompress_zlib(pieces) if is_compressed else pieces, path, offset), order)
     if is_compressed:
         element_type, _ = reader.read_tag()
@@ -222,7 +222,7 @@ class _ElementReader:
         """Return the content of the next element; CorruptionError if it is too large for the header of a variable."""
         begin = self.position
         _, size = self.read_tag()
-        if size > _MOST_HEADER_BYTES:
+        if size > _MAX_HEADER_BYTES:
             raise self._reader.error("a variable of a MATLAB file with a large header")
         is_small = self.position - begin == 4
         content = self._take(4 if is_small else _padded_size(size))

@@ -33,7 +33,7 @@ from tpudata.errors import CorruptionError, SourceError
 
 _IMAGES, _LABELS = ("x", "images", "image", "imgs", "data"), ("y", "labels", "label", "targets", "target")
 _ENDING = ".npy"
-_MOST_HEADER_BYTES = 10_000
+_MAX_HEADER_BYTES = 10_000
 _PIECE_BYTES = 1 << 20
 _HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 
@@ -193,7 +193,7 @@ def _list_arrays(path: str) -> list[_Array]:
                 continue
             offset = find_content(file, member, path)
             with archive.open(member) as content:
-                start = io.BytesIO(_read(content, _MOST_HEADER_BYTES, path))
+                start = io.BytesIO(_read(content, _MAX_HEADER_BYTES, path))
             try:
                 shape, is_fortran, dtype = _HEADERS[np.lib.format.read_magic(start)](start)
             except (ValueError, KeyError) as error:

@@ -15,10 +15,10 @@ from beam_jobs.references.ranged_file import file_size, open_ranged
 from tpudata.errors import CorruptionError, SourceError
 
 # Longer bytes and texts stay in the file: the pixels of even a single image, but not names of classes and files.
-_MOST_READ = 1 << 10
+_MAX_READ = 1 << 10
 _BUFFER_BYTES = 1 << 18
 # Longest name of a module or function.
-_MOST_LINE = 256
+_MAX_LINE = 256
 # Functions and types that make an array, by module and name; `_core` is NumPy 2's.
 _RECONSTRUCT, _FROM_BUFFER, _DTYPE, _NDARRAY = "_reconstruct", "_frombuffer", "dtype", "ndarray"
 _KNOWN_NAMES = {
@@ -125,7 +125,7 @@ class _PickleReader:
         return number
 
     def _read_line(self) -> str:
-        line = self._file.readline(_MOST_LINE)
+        line = self._file.readline(_MAX_LINE)
         if not line.endswith(b"\n"):
             raise ValueError("a name without end")
         return line[:-1].decode()
@@ -139,7 +139,7 @@ class _PickleReader:
         start = self._file.tell()
         if not 0 <= size <= self._size - start:
             raise ValueError("the file ends inside a text")
-        if size > _MOST_READ:
+        if size > _MAX_READ:
             self._file.seek(start + size)
             self._push(BytesPlace(start, size))
             return

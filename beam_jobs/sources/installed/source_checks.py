@@ -19,7 +19,7 @@ from tpudata.format import Feature
 
 _FIX = "Change the source."
 # Number of checked combinations of classes that are remembered.
-_MOST_LABELS = 1 << 12
+_MAX_LABELS = 1 << 12
 _BOOLEAN_ATTRIBUTES = (
     "has_classes",
     "several_labels",
@@ -160,7 +160,7 @@ class _ReferenceCheck:
         invalid_name = next((name for name in labels if not is_class_name(name)), None)
         if invalid_name is not None and self._stores_classes:
             return f"its class name is {NO_CLASS_NAME}: {invalid_name!r}; rename it"
-        if len(self._labels) >= _MOST_LABELS:
+        if len(self._labels) >= _MAX_LABELS:
             self._labels.clear()
         self._labels.add(labels)
         # Annotations are features that no schema of the source has, so each reference with some is checked in full.

@@ -44,7 +44,7 @@ _INT_RANK, _FLOAT_RANK, _STR_RANK = range(len(_KINDS))
 # Kinds of lists of these, in the same order.
 _KINDS_OF_LISTS = tuple(LIST_KINDS)
 # An integer of more digits is no float32 either: the largest has 39.
-_MOST_EXACT_DIGITS = 40
+_MAX_EXACT_DIGITS = 40
 # kind, dtype and encoding of a feature, by the kind of its column or of the items of its lists.
 _FEATURE_TYPES: Mapping[str, tuple[str, str, str | None]] = {
     INT: ("int64", "int64", None),
@@ -305,7 +305,7 @@ def _check_declared(value: Any, declared: ColumnKind, name: str, place: RowPlace
         number = parse_float(text) if _DECLARED_FLOAT.fullmatch(text) else None
         fits = number is not None
         # A large integer is compared itself: its float may be rounded already.
-        is_integer = _DECLARED_INT.fullmatch(text) is not None and len(text) <= _MOST_EXACT_DIGITS
+        is_integer = _DECLARED_INT.fullmatch(text) is not None and len(text) <= _MAX_EXACT_DIGITS
         exact = int(text) if is_integer else number
         problem = "" if exact is None else float32_problem(exact, rounds=declared.kind == FLOAT32)
     if not fits:

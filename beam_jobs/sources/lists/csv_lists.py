@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from beam_jobs.file_kinds import UTF16_BOMS
-from beam_jobs.sources.lists.rows import MOST_ROW_BYTES, ListRow
+from beam_jobs.sources.lists.rows import MAX_ROW_BYTES, ListRow
 from beam_jobs.text_files.spans.csv_rows import cells as csv_cells
 from beam_jobs.text_files.spans.csv_rows import locate_rows
 from beam_jobs.text_files.spans.lines import BOM, line_spans
@@ -109,7 +109,7 @@ def _split_in_bulk(data: bytes, form: CsvForm, start: int) -> list[list[str]] | 
         form: rules for reading the rows.
         start: offset of `data` in the file.
     """
-    if not data.endswith(b"\n") or len(data) > MOST_ROW_BYTES or (start == 0 and data.startswith(BOM)):
+    if not data.endswith(b"\n") or len(data) > MAX_ROW_BYTES or (start == 0 and data.startswith(BOM)):
         return None
     # The csv module accepts some CRs outside of quotes, which is an error by our rules.
     if data.count(b"\r") != data.count(b"\r\n"):
@@ -145,14 +145,14 @@ def _locate_bulk_rows(rows: list[list[str]], data: bytes, start: int, line: int)
 
 def _split_one_by_one(pieces: Iterable[bytes], form: CsvForm, offset: int, line: int) -> Iterator[_LocatedCells]:
     """Split pieces row by row; SourceError for an invalid row, with its line."""
-    spans = line_spans(pieces, offset, MOST_ROW_BYTES)
-    rows = locate_rows(spans, form.delimiter, MOST_ROW_BYTES, form.path, is_raw=form.is_raw, fix="Check its line ends.")
+    spans = line_spans(pieces, offset, MAX_ROW_BYTES)
+    rows = locate_rows(spans, form.delimiter, MAX_ROW_BYTES, form.path, is_raw=form.is_raw, fix="Check its line ends.")
     for span, last_line, end in rows:
         row_line = line + last_line
         origin = f"{form.path} line {row_line}"
         if not span.data:
             raise SourceError(
-                f"{origin}: a row of {span.size:,} bytes (expected at most {MOST_ROW_BYTES:,}). Shorten it, or close its quotes."
+                f"{origin}: a row of {span.size:,} bytes (expected at most {MAX_ROW_BYTES:,}). Shorten it, or close its quotes."
             )
         if row_line == 1 and span.data.startswith(UTF16_BOMS):
             raise SourceError(f"{origin}: it is UTF-16; save it as UTF-8.")
@@ -197,7 +197,7 @@ class _LineAlignedPieces:
                 return self._join_held(piece[:lines_end], piece[lines_end:])
             self._held.append(piece)
             self._held_bytes += len(piece)
-            if self._held_bytes > MOST_ROW_BYTES:
+            if self._held_bytes > MAX_ROW_BYTES:
                 return self._join_held()
         if not self._held_bytes:
             raise StopIteration

@@ -17,7 +17,7 @@ from beam_jobs.text_files.spans.lines import BOM
 from tpudata.errors import SourceError
 from tpudata.json_values import parse_input_json
 
-MOST_ROW_BYTES = 1 << 26
+MAX_ROW_BYTES = 1 << 26
 
 
 class ListRow(NamedTuple):
@@ -111,7 +111,7 @@ def array_rows(pieces: Iterable[bytes], path: str, *, offset: int, line: int) ->
             yield data
 
     line_number = line + 1
-    for span in array_spans(record_line_ends(), MOST_ROW_BYTES, path):
+    for span in array_spans(record_line_ends(), MAX_ROW_BYTES, path):
         end = offset + span.offset + span.size
         while line_ends and line_ends[0] <= end:
             line_ends.popleft()
@@ -119,7 +119,7 @@ def array_rows(pieces: Iterable[bytes], path: str, *, offset: int, line: int) ->
         row_origin = f"{path} line {line_number}"
         if not span.data:
             raise SourceError(
-                f"{row_origin}: an element of {span.size:,} bytes (expected at most {MOST_ROW_BYTES:,}). Shorten it."
+                f"{row_origin}: an element of {span.size:,} bytes (expected at most {MAX_ROW_BYTES:,}). Shorten it."
             )
         try:
             element = parse_input_json(span.data.decode())

@@ -10,7 +10,7 @@ from typing import BinaryIO, NamedTuple, cast
 
 from beam_jobs.compression.files import read_compression
 from beam_jobs.file_kinds import find_compression
-from beam_jobs.references.reading import MOST_INPUT_BYTES
+from beam_jobs.references.reading import MAX_INPUT_BYTES
 from beam_jobs.sources.tars.file import open_tar
 from beam_jobs.sources.tars.json_columns import NO_COLUMNS, JsonColumns
 from beam_jobs.sources.tars.members import BLOCK, Member, is_tar_header, tar_members
@@ -34,11 +34,11 @@ CLASSES, TARS, PAIRS = "classes", "tars", "pairs"
 # Descriptions of the forms, for messages.
 FORMS = {CLASSES: "a tar of images in folders", TARS: "a tar of tars", PAIRS: "a tar of samples"}
 # Bytes of a compressed tar in which its form is looked for; unpacking them takes a second or two.
-MOST_LOOKED_AT = 1 << 29
+MAX_LOOKED_AT = 1 << 29
 # Number of samples that are searched for a label.
-_MOST_SAMPLES = 1000
+_MAX_SAMPLES = 1000
 # Number of members that are searched for the rest of a sample, which only an error needs.
-_MOST_NAMES = 100_000
+_MAX_NAMES = 100_000
 # Number of samples whose JSON decides the columns.
 _COLUMN_SAMPLES = 100
 
@@ -68,7 +68,7 @@ def detect_tar_form(
     *,
     labelled: bool,
     column_kinds: Mapping[str, ColumnKind] = MappingProxyType({}),
-    most_looked_at: int = MOST_LOOKED_AT,
+    most_looked_at: int = MAX_LOOKED_AT,
 ) -> TarForm:
     """Return the form of a tar, by its first members.
 
@@ -107,7 +107,7 @@ def detect_tar_form(
     if not labelled:
         return form
     with _open_start(unit.path, compression, most_looked_at) as (file, size):
-        for _, sample in itertools.islice(_read_samples(file, unit, size), _MOST_SAMPLES):
+        for _, sample in itertools.islice(_read_samples(file, unit, size), _MAX_SAMPLES):
             field = find_label_field(sample)
             # A sample without a valid label is a bad record, and does not decide.
             with contextlib.suppress(BadRecordError):
@@ -121,7 +121,7 @@ def _read_samples(file: BinaryIO, unit: TarUnit, size: int | None) -> Iterator[t
     """Yield the samples of a tar without the content of images, see `read_samples`."""
     members = tar_members(file, unit.path, start=0, end=size)
     # The listing rejects a member that is too large.
-    files = (member for member in members if is_record(member) and member.size <= MOST_INPUT_BYTES)
+    files = (member for member in members if is_record(member) and member.size <= MAX_INPUT_BYTES)
     return read_samples(file, unit.path, files, reads_images=False)
 
 
@@ -154,7 +154,7 @@ def list_member_paths(units: Iterable[TarUnit]) -> Iterator[str]:
             for member in tar_members(file, unit.path, start=0, end=size):
                 if is_record(member):
                     yield member.name
-                if compression and member.offset + member.size > MOST_LOOKED_AT:
+                if compression and member.offset + member.size > MAX_LOOKED_AT:
                     break
 
 
@@ -170,7 +170,7 @@ def check_is_no_sample(unit: TarUnit, name: str) -> None:
         return
     with open_tar(unit.path, read_compression(unit.path)) as (file, size):
         members = itertools.islice(
-            tar_members(file, unit.path, unit.start, size if unit.end < 0 else unit.end), _MOST_NAMES
+            tar_members(file, unit.path, unit.start, size if unit.end < 0 else unit.end), _MAX_NAMES
         )
         names = [member.name for member in members if is_record(member)]
     partner = next((other for other in names if other != name and other.rpartition(".")[0] == stem), None)

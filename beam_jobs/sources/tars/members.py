@@ -51,9 +51,9 @@ _CHUNK = 1 << 16
 # Reason to reject a member whose path leads out of the archive.
 OUTSIDE = "outside the archive by its path; pack the archive again from the folder that holds it"
 # Size of the largest long name or pax header; operating systems allow names of 4096 bytes.
-_MOST_NAME_BYTES = 1 << 20
+_MAX_NAME_BYTES = 1 << 20
 # Largest offset in a file, an int64; a header can claim up to 2^95 bytes.
-_MOST_BYTES = (1 << 63) - 1
+_MAX_BYTES = (1 << 63) - 1
 
 
 class Member(NamedTuple):
@@ -117,7 +117,7 @@ def tar_members(file: BinaryIO, path: str, start: int = 0, end: int | None = Non
         kind = header[156:157]
         content = offset + BLOCK
         size = int(pax["size"]) if pax.get("size") else _parse_number(header[124:136], path, offset)
-        if not 0 <= size <= _MOST_BYTES - content:
+        if not 0 <= size <= _MAX_BYTES - content:
             raise CorruptionError(path, offset, f"a tar header with the size {size}")
         stated_size = size
         if kind in _DATALESS_TYPES:
@@ -125,9 +125,9 @@ def tar_members(file: BinaryIO, path: str, start: int = 0, end: int | None = Non
         if end is not None and content + size > end:
             raise CorruptionError(path, offset, f"the tar is cut inside a member of {size} bytes")
         if kind in _HEADER_TYPES:
-            if size > _MOST_NAME_BYTES:
+            if size > _MAX_NAME_BYTES:
                 raise CorruptionError(
-                    path, offset, f"a tar header of {size} bytes, where {_MOST_NAME_BYTES} are the most"
+                    path, offset, f"a tar header of {size} bytes, where {_MAX_NAME_BYTES} are the most"
                 )
             body = _read(file, path, content, size, end, "inside a long name")
             if kind == b"L":

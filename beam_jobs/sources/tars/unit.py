@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import BinaryIO, NamedTuple
 
 from beam_jobs.file_names import is_path_left_behind
-from beam_jobs.references.reading import MOST_INPUT_BYTES, make_too_large_error
+from beam_jobs.references.reading import MAX_INPUT_BYTES, make_too_large_error
 from beam_jobs.references.rejection import Reject, add_key
 from beam_jobs.sources.tars.members import Member, tar_members
 from tpudata.errors import BadRecordError
@@ -47,7 +47,7 @@ def tar_files(
     ignored: list[str],
     reject: Reject,
     *,
-    most_bytes: int = MOST_INPUT_BYTES,
+    most_bytes: int = MAX_INPUT_BYTES,
 ) -> Iterator[Member]:
     """Yield the files of a tar that may be records or belong to some.
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 # The size doubles after this many batches, up to the second number of items.
-_EQUAL_BATCHES, _MOST_ITEMS = 128, 64
+_EQUAL_BATCHES, _MAX_ITEMS = 128, 64
 
 
 def batch_growing(items: Iterable[Any], size: int) -> Iterator[list[Any]]:
@@ -17,7 +17,7 @@ def batch_growing(items: Iterable[Any], size: int) -> Iterator[list[Any]]:
         if len(batch) >= size:
             yield batch
             batch, batches = [], batches + 1
-            if batches == _EQUAL_BATCHES and size < _MOST_ITEMS:
+            if batches == _EQUAL_BATCHES and size < _MAX_ITEMS:
                 size, batches = 2 * size, 0
     if batch:
         yield batch

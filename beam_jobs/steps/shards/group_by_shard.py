@@ -24,7 +24,7 @@ ShardKey = tuple[str, int]
 # (split, number) of a run of neighbouring shards.
 _RunKey = tuple[str, int]
 # References that a worker holds back: a number for each run of shards, so that packs are worth their overhead, between two bounds.
-_RUN_REFERENCES, _FEWEST_HELD, _MOST_HELD = 256, 1 << 16, 1 << 18
+_RUN_REFERENCES, _FEWEST_HELD, _MAX_HELD = 256, 1 << 16, 1 << 18
 
 
 class GroupByShard(beam.PTransform):  # type: ignore[misc]
@@ -65,7 +65,7 @@ class ByRun(beam.DoFn):  # type: ignore[misc]
             self._held[split].append(part)
             self._count += len(part.keys)
         runs = sum(split.count // split.group_width for split in plan.splits.values())
-        if self._count >= min(_MOST_HELD, max(_FEWEST_HELD, _RUN_REFERENCES * runs)):
+        if self._count >= min(_MAX_HELD, max(_FEWEST_HELD, _RUN_REFERENCES * runs)):
             yield from self._release(plan)
 
     def finish_bundle(self) -> Iterator[Any]:

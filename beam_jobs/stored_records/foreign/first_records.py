@@ -20,7 +20,7 @@ from tpudata.format.tfrecord.framing import FRAME_BYTES, HEADER_BYTES, check_fra
 from tpudata.storage import storage_for
 
 # Records of a file that are decoded.
-_MOST_RECORDS = 100
+_MAX_RECORDS = 100
 # Layout of records that have the features of no other layout.
 _EXAMPLES = "examples"
 
@@ -102,7 +102,7 @@ def _read_examples(path: str, compression: str, damage: list[CorruptionError]) -
     """
     try:
         records = read_records(path, compression) if compression else _read_sound_records(path, damage)
-        for index, (offset, data) in enumerate(itertools.islice(records, _MOST_RECORDS)):
+        for index, (offset, data) in enumerate(itertools.islice(records, _MAX_RECORDS)):
             try:
                 yield decode_example(data, path=path, offset=offset)
             except CorruptionError as error:

@@ -16,7 +16,7 @@ from tpudata.errors import SourceError
 from tpudata.format.tfds import DATASET_INFO_NAME, FEATURES_NAME, labels_file_name
 from tpudata.storage import storage_for
 
-_MOST_CLASSES = 1 << 20
+_MAX_CLASSES = 1 << 20
 
 
 class TfdsFacts(NamedTuple):
@@ -82,7 +82,7 @@ def read_tfds(folder: str) -> TfdsFacts | None:
             " pass --labels and --raw."
         ) from None
     maps = tuple(name for name, feature in features.items() if feature["pythonClassName"].endswith(".LabeledImage"))
-    names = None if label is None or count > _MOST_CLASSES else _read_class_names(folder, label, count)
+    names = None if label is None or count > _MAX_CLASSES else _read_class_names(folder, label, count)
     return TfdsFacts(label if names else None, names, raw, maps)
 
 

@@ -13,7 +13,7 @@ from tpudata.errors import TpudataError
 # Rows of the square matrices, approximate seconds of a measurement, and most multiplications in it.
 _ROWS = 4096
 _SECONDS = 0.5
-_MOST_TIMES = 10_000
+_MAX_TIMES = 10_000
 
 
 class NoTPUError(TpudataError):
@@ -81,7 +81,7 @@ def measure_multiplication_rate(
         return time.monotonic() - started
 
     measure_seconds(1)  # The first call compiles.
-    times = max(1, min(_MOST_TIMES, round(duration / measure_seconds(1))))
+    times = max(1, min(_MAX_TIMES, round(duration / measure_seconds(1))))
     # Each value of a product takes `rows` multiplications and as many additions.
     return 2 * rows**3 * times * len(devices) / measure_seconds(times)
 

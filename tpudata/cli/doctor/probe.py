@@ -31,7 +31,7 @@ from tpudata.format import open_dataset
 # Rows of the square matrices by device, approximate seconds of a measurement, and most multiplications in it.
 _ROWS = {"CPU": 1024, "GPU": 4096}
 _SECONDS = 0.5
-_MOST_TIMES = 10_000
+_MAX_TIMES = 10_000
 # Seconds for which each stage of feeding is measured.
 _FEEDING_SECONDS = 1
 
@@ -211,7 +211,7 @@ def _measure_speed(tf: Any, kind: str, device: str) -> str:
         return time.monotonic() - started
 
     measure_seconds(1)  # The first call traces.
-    times = max(1, min(_MOST_TIMES, round(_SECONDS / measure_seconds(1))))
+    times = max(1, min(_MAX_TIMES, round(_SECONDS / measure_seconds(1))))
     # Each value of a product takes `rows` multiplications and as many additions.
     rate = 2 * rows**3 * times / measure_seconds(times)
     return f"{rate / 1e9:,.0f} GFLOP/s ({dtype.name})"

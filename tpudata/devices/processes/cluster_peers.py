@@ -38,7 +38,7 @@ _log = logging.getLogger("tpudata")
 # Kinds of messages.
 _SUM, _MIN, _BYTES = b"s", b"m", b"b"
 # Largest message that the first process gets, which has numbers, and that the others get, which may have values of variables.
-_MOST_BYTES_OF_NUMBERS, _MOST_BYTES_OF_VALUES = 1 << 20, 1 << 36
+_MAX_BYTES_OF_NUMBERS, _MAX_BYTES_OF_VALUES = 1 << 20, 1 << 36
 # The devices may notice the end of a process earlier than the connections, by up to this time.
 _NOTICE_SECONDS = 3.0
 STUCK_SECONDS = 5.0
@@ -64,7 +64,7 @@ class ClusterPeers(Peers):
         self._peer_ended = threading.Event()
         self._end_description = ""
         self._wait_start: float | None = None
-        most_bytes = _MOST_BYTES_OF_NUMBERS if self.is_chief else _MOST_BYTES_OF_VALUES
+        most_bytes = _MAX_BYTES_OF_NUMBERS if self.is_chief else _MAX_BYTES_OF_VALUES
         self._links = {
             number: Link(connection, most_bytes, self._record_end, functools.partial(self._handle_end, number))
             for number, connection in connections.items()

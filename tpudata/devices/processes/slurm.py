@@ -14,7 +14,7 @@ _PORT_RANGES = 20000 // _PORTS_OF_A_STEP
 _STEPS_OF_A_JOB = 8
 _NODES = "Slurm: got the list of nodes {!r} (expected one such as gpu[01-03,7]). Set SLURM_STEP_NODELIST."
 # More than Slurm starts in one step.
-_MOST_TASKS = 1 << 20
+_MAX_TASKS = 1 << 20
 
 
 def cluster_from_slurm(*, evaluator: bool = False, port: int | None = None) -> dict[str, Any]:
@@ -122,7 +122,7 @@ def _expand_range(piece: str, text: str) -> list[str]:
     match = re.fullmatch(r"([0-9]{1,9})(?:-([0-9]{1,9}))?", piece)
     if match is not None:
         first, last = match[1], match[2] or match[1]
-        if int(last) - int(first) < _MOST_TASKS:
+        if int(last) - int(first) < _MAX_TASKS:
             return [str(number).zfill(len(first)) for number in range(int(first), int(last) + 1)]
     raise UsageError(_NODES.format(text[:80]))
 
@@ -132,7 +132,7 @@ def _parse_tasks_per_node(text: str) -> list[int]:
     tasks: list[int] = []
     for piece in text.split(","):
         match = re.fullmatch(r"([0-9]{1,9})(?:\(x([0-9]{1,9})\))?", piece)
-        if match is None or int(match[1]) * int(match[2] or 1) > _MOST_TASKS:
+        if match is None or int(match[1]) * int(match[2] or 1) > _MAX_TASKS:
             raise UsageError(
                 f"Slurm: got {text!r} as tasks per node (expected a list such as 2(x3),1). Start the program with srun."
             )

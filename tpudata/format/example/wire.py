@@ -27,7 +27,7 @@ LIST_VALUE = 1
 MAX_EXAMPLE_BYTES = 2**31 - 1
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 _START_GROUP, _END_GROUP = 3, 4
-_MOST_FIELDS = 2**29 - 1
+_MAX_FIELDS = 2**29 - 1
 
 
 def iterate_fields(data: memoryview, begin: int = 0, end: int | None = None) -> Iterator[tuple[int, int, int, int]]:
@@ -56,7 +56,7 @@ def iterate_fields(data: memoryview, begin: int = 0, end: int | None = None) -> 
             if not data[position - 1]:
                 raise ValueError("a tag that is longer than needed")
         number, wire = tag >> 3, tag & 7
-        if not 0 < number <= _MOST_FIELDS:
+        if not 0 < number <= _MAX_FIELDS:
             raise ValueError(f"field number {number}")
         if wire == LENGTH:
             size = data[position]

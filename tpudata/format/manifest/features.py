@@ -21,7 +21,7 @@ _DTYPES: dict[str | None, dict[str, tuple[str, ...]]] = {
     "utf8": {"bytes": ("string",)},
 }
 # numpy before 2.0 allows 32 dimensions. Image files are compressed, so they may hold more values than a record has bytes.
-_MOST_DIMENSIONS, _MOST_PIXELS = 32, 2**40
+_MAX_DIMENSIONS, _MAX_PIXELS = 32, 2**40
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,12 +89,12 @@ class Feature:
             self.name.encode()
         except UnicodeEncodeError:
             raise FeatureError(f"Feature {self.name!r}: its name is not UTF-8. Rename it.") from None
-        if len(self.shape) > _MOST_DIMENSIONS:
+        if len(self.shape) > _MAX_DIMENSIONS:
             raise FeatureError(
-                f"Feature {self.name!r}: too many dimensions (got {len(self.shape)}, expected at most {_MOST_DIMENSIONS})."
+                f"Feature {self.name!r}: too many dimensions (got {len(self.shape)}, expected at most {_MAX_DIMENSIONS})."
                 " Flatten it."
             )
-        limit = _MOST_PIXELS if self.is_image_file else MAX_EXAMPLE_BYTES
+        limit = _MAX_PIXELS if self.is_image_file else MAX_EXAMPLE_BYTES
         values = math.prod(size for size in self.shape if size)
         if values > limit:
             raise FeatureError(

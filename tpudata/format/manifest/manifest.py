@@ -42,12 +42,12 @@ from tpudata.checked_json import INT64_MAX, parse_json
 from tpudata.console.tables import count_text
 from tpudata.errors import DatasetError
 from tpudata.format.checksums import NO_CHECKSUM, insert_checksum
-from tpudata.format.layout import MOST_SHARDS, is_listing_rejects, is_split_name, parse_place, parse_prefix, shard_stem
+from tpudata.format.layout import MAX_SHARDS, is_listing_rejects, is_split_name, parse_place, parse_prefix, shard_stem
 from tpudata.format.manifest.features import Feature
 from tpudata.format.manifest.json_check import check_manifest_json
 from tpudata.format.manifest.parts import RESTORE, Shard, Source, Split
 from tpudata.format.tfrecord.framing import FRAME_BYTES
-from tpudata.format.tfrecord.gzip_blocks import GZIP, MOST_RATIO
+from tpudata.format.tfrecord.gzip_blocks import GZIP, MAX_RATIO
 
 __all__ = ["FORMAT_VERSION", "MANIFEST_NAME", "Manifest", "Shard", "Source", "Split", "join_maxima", "list_shards"]
 
@@ -258,7 +258,7 @@ def _check_shards(manifest: Manifest) -> None:
     Raises:
         DatasetError: a shard has more records than fit its bytes, or names count more shards than a dataset may have.
     """
-    largest_ratio = 1 if manifest.compression is None else MOST_RATIO
+    largest_ratio = 1 if manifest.compression is None else MAX_RATIO
     planned_shards: dict[str, int] = {}
     for shard in list_shards(manifest):
         if shard.records * FRAME_BYTES > shard.bytes * largest_ratio:
@@ -270,9 +270,9 @@ def _check_shards(manifest: Manifest) -> None:
         # All names of a prefix have one count, except in a damaged manifest.
         planned_shards[prefix] = max(planned_shards.get(prefix, 0), count)
     total = sum(planned_shards.values())
-    if total > MOST_SHARDS:
+    if total > MAX_SHARDS:
         raise DatasetError(
-            f"The names of shards count too many shards (got {total}, expected at most {MOST_SHARDS}). {RESTORE}"
+            f"The names of shards count too many shards (got {total}, expected at most {MAX_SHARDS}). {RESTORE}"
         )
 
 

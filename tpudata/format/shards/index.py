@@ -39,7 +39,7 @@ from tpudata.console.tables import count_text
 from tpudata.errors import CorruptionError
 from tpudata.format.checksums import CHECKSUM_BYTES, append_checksum, split_checksum
 from tpudata.format.tfrecord.framing import FRAME_BYTES
-from tpudata.format.tfrecord.gzip_blocks import GZIP, MOST_RATIO
+from tpudata.format.tfrecord.gzip_blocks import GZIP, MAX_RATIO
 from tpudata.format.tfrecord.record_writer import Written
 
 MAGIC = b"TPUDIDX2"
@@ -209,5 +209,5 @@ def _check_offsets(
         raise ValueError(f"the blocks do not ascend from byte 0 to {shard_bytes}")
     # A reader allocates the unpacked size of a block, so an index must not claim more than gzip can pack.
     unpacked_sizes = np.diff(np.append(record_bounds[:-1:block_records], record_bounds[-1]))
-    if (unpacked_sizes // MOST_RATIO > np.diff(block_bounds)).any():
+    if (unpacked_sizes // MAX_RATIO > np.diff(block_bounds)).any():
         raise ValueError("a block is smaller than gzip can make it")

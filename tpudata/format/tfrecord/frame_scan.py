@@ -26,7 +26,7 @@ READ_BYTES = 4 << 20
 _LARGE_BYTES = 16 << 10
 _LARGE_REMOTE_BYTES = 4 << 20
 # Fewest records in the rest of a piece that are compared at once, with numpy: below, a loop takes no longer.
-_LEAST_RUN = 8
+_MIN_RUN = 8
 
 
 def is_zlib(data: bytes) -> bool:
@@ -133,7 +133,7 @@ def _count_equal_records(data: bytes, position: int, size: int, header: bytes) -
         header: the header.
     """
     most = (len(data) - position) // size
-    if most < _LEAST_RUN:
+    if most < _MIN_RUN:
         return 0
     frames = np.frombuffer(data, np.uint8, most * size, position).reshape(most, size)
     is_equal = (frames[:, :HEADER_BYTES] == np.frombuffer(header, np.uint8)).all(axis=1)

@@ -40,7 +40,7 @@ _HEADER = struct.Struct("<QI")
 # If the size of the file is unknown, a record is read in pieces of this size: a damaged length must not allocate memory.
 _READ_BYTES = 1 << 24
 # The limit of a protocol buffer, and so of every reader. A compressed file of 3 MB may hold a record of 3 GB.
-MOST_RECORD_BYTES = (1 << 31) - 1
+MAX_RECORD_BYTES = (1 << 31) - 1
 
 
 def pack_header(size: int) -> bytes:
@@ -153,9 +153,9 @@ def _read_open_records(path: str, file: BinaryIO | gzip.GzipFile, size: int | No
             raise CorruptionError(path, offset, "the checksum of a record's length does not fit")
         if size is not None and length > size - offset - FRAME_BYTES:
             raise CorruptionError(path, offset, f"the file ends inside a record of {length} bytes")
-        if size is None and length > MOST_RECORD_BYTES:
+        if size is None and length > MAX_RECORD_BYTES:
             raise CorruptionError(
-                path, offset, f"a record of {length:,} bytes is too large (expected at most {MOST_RECORD_BYTES:,})"
+                path, offset, f"a record of {length:,} bytes is too large (expected at most {MAX_RECORD_BYTES:,})"
             )
         data = file.read(length) if length <= _READ_BYTES else b"".join(_read_in_pieces(file, length))
         footer = file.read(FOOTER_BYTES)

@@ -25,7 +25,7 @@ from tpudata.errors import UsageError
 
 GZIP = "gzip"
 # Deflate packs at most 258 bytes into 2 bits.
-MOST_RATIO = 1032
+MAX_RATIO = 1032
 # The fastest level: JPEGs and pixels have the same size at any level; English text is a sixth larger than at level 6, in a fifth
 # of the time.
 _LEVEL = 1

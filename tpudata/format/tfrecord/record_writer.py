@@ -21,7 +21,7 @@ from tpudata.format.tfrecord.gzip_blocks import GZIP, GzipBlockWriter, check_com
 # From this length on, a copy costs more than a separate part.
 _LARGE = 1 << 14
 # Bytes that are collected for one write. More saves no time; with less, small records would not share a call.
-_MOST_HELD_BYTES = 1 << 19
+_MAX_HELD_BYTES = 1 << 19
 # Records whose blocks get their checksums together.
 _STEP_RECORDS = 1 << 16
 
@@ -93,7 +93,7 @@ class RecordWriter:
         self._sizes.append(size)
         self._crcs.append(crc)
         self._held_bytes += size + FRAME_BYTES
-        if self._held_bytes >= _MOST_HELD_BYTES:
+        if self._held_bytes >= _MAX_HELD_BYTES:
             self._write_held()
         if self._gzip_writer is not None and len(self._sizes) % self._block_records == 0:
             self._end_block(self._gzip_writer)

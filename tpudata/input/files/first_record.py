@@ -22,7 +22,7 @@ from tpudata.input.dataset.fields import Field, Fields
 from tpudata.storage import storage_for
 
 # Number of the record's features that a message names.
-_MOST_NAMES = 20
+_MAX_NAMES = 20
 # Number of records in which a sequence is looked for.
 _SEARCHED_RECORDS = 1000
 
@@ -122,8 +122,8 @@ def _find_kind(values: Value) -> str:
 def _describe(example: dict[str, Value]) -> str:
     """Return the features of a record, in words."""
     names = sorted(example)
-    parts = [f"{name} ({_describe_values(example[name])})" for name in names[:_MOST_NAMES]]
-    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+    parts = [f"{name} ({_describe_values(example[name])})" for name in names[:_MAX_NAMES]]
+    more = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
     return f"The record has {', '.join(parts) or 'no features'}{more}"
 
 

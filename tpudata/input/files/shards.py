@@ -23,7 +23,7 @@ from tpudata.input.files.split_files import Decode, Run, SplitFiles
 from tpudata.storage import storage_for
 
 # Least and most bytes of one read of a local file.
-_LEAST_BYTES, _MOST_BYTES = 64 << 10, 8 << 20
+_MIN_BYTES, _MAX_BYTES = 64 << 10, 8 << 20
 # Most bytes of one read of an object store: reads of this size fill blocks of its client, which have 4 MiB or more.
 _REMOTE_BYTES = 4 << 20
 
@@ -135,7 +135,7 @@ def check_shards(dataset: Dataset, split: str) -> None:
 def _pick_buffer_bytes(run: Run) -> tf.Tensor:
     """Return the bytes that are read at a time of a run of TFRecords, int64 scalar."""
     if not run.is_remote:
-        return tf.clip_by_value(run.size, _LEAST_BYTES, _MOST_BYTES)
+        return tf.clip_by_value(run.size, _MIN_BYTES, _MAX_BYTES)
     # Before a run inside a file, TensorFlow reads the byte before it. Equal reads of at most _REMOTE_BYTES follow: the last one
     # ends with the run, so that no block after it is fetched.
     reads = (run.size + _REMOTE_BYTES - 1) // _REMOTE_BYTES

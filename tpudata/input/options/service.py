@@ -8,7 +8,7 @@ import re
 from tpudata.checks import check, check_flag, check_integer, is_number
 
 # 11 days: `limit_waits` counts the ticks of its clock, 20 a second, in int32.
-_MOST_SECONDS = 1_000_000
+_MAX_SECONDS = 1_000_000
 _ADDRESS = re.compile(r"grpc://[^\s/]+:\d+")
 
 
@@ -43,7 +43,7 @@ class DataService:
         check(
             "DataService.timeout_seconds",
             self.timeout_seconds,
-            is_number(self.timeout_seconds) and 0 < self.timeout_seconds < _MOST_SECONDS,
-            f"a positive number of seconds, less than {_MOST_SECONDS:,}",
+            is_number(self.timeout_seconds) and 0 < self.timeout_seconds < _MAX_SECONDS,
+            f"a positive number of seconds, less than {_MAX_SECONDS:,}",
             "Pass the time after which a worker counts as lost.",
         )

@@ -20,7 +20,7 @@ from tpudata.input.dataset_ops import without_autograph
 from tpudata.tensor_types import Tensors
 
 # More pieces mix each batch better; fewer, larger pieces cost less.
-_MOST_PIECES = 16
+_MAX_PIECES = 16
 # Weights are held as integers of about this sum.
 _WEIGHT_SUM = 2**30
 
@@ -48,7 +48,7 @@ class MixtureOrder:
     @property
     def pieces(self) -> int:
         """Pieces of a batch, G: the largest divisor of the batch size that is at most 16."""
-        return max(count for count in range(1, min(self.batch_size, _MOST_PIECES) + 1) if self.batch_size % count == 0)
+        return max(count for count in range(1, min(self.batch_size, _MAX_PIECES) + 1) if self.batch_size % count == 0)
 
     def count_given(self, step: int) -> list[int]:
         """Return the number of pieces that each input has given before a step."""

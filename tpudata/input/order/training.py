@@ -30,7 +30,7 @@ from tpudata.input.order.order import HostPart, Ranges
 from tpudata.tensor_types import Tensors
 
 # 32 lanes mix well and divide evenly among hosts.
-MOST_LANES = 32
+MAX_LANES = 32
 
 
 class PermutedChunks(NamedTuple):
@@ -70,7 +70,7 @@ class TrainingOrder:
     @classmethod
     def make(cls, chunks: Chunks, batch_size: int, window: int, seed: int) -> TrainingOrder:
         """Return the order with a shuffle window of about `window` records over all lanes."""
-        lanes = largest_divisor(batch_size, MOST_LANES)
+        lanes = largest_divisor(batch_size, MAX_LANES)
         stride = batch_size // lanes
         turns_of_window = window_turns(window, lanes, stride)
         # Whole windows and steps: one of the two divides the other.

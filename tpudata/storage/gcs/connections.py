@@ -14,7 +14,7 @@ from urllib3.connection import HTTPConnection
 from urllib3.util import create_urllib3_context, make_headers, parse_url
 
 from tpudata.errors import StorageUnavailableError
-from tpudata.storage.limits import MOST_READ_THREADS
+from tpudata.storage.limits import MAX_READ_THREADS
 
 # Header in which the query of a URL travels through urllib3, which logs URLs; it is not sent.
 HIDDEN_QUERY = "X-Tpudata-Query"
@@ -39,7 +39,7 @@ def new_pools(server: str) -> urllib3.PoolManager:
         ) from error
     options: dict[str, Any] = {
         "num_pools": 1,
-        "maxsize": 2 * MOST_READ_THREADS,
+        "maxsize": 2 * MAX_READ_THREADS,
         # One for all connections: loading a system's certificates takes 10 to 40 ms of CPU.
         "ssl_context": context,
         # TCP_NODELAY by way of a proxy, too: otherwise a part waits 40 ms for an acknowledgement of its header.

@@ -46,7 +46,7 @@ _TRANSIENT = (
 _LOGIN = "Run `gcloud auth application-default login`, or set GOOGLE_APPLICATION_CREDENTIALS to a service account's key file."
 _AGAIN = "Run again, a conversion with --resume."
 _ABSENT, _CHANGED = 404, 412
-_MOST_CHARACTERS = 400
+_MAX_CHARACTERS = 400
 # Marks of messages of answers 403 that no role would change, in small letters, and their fixes.
 _FORBIDDEN = (
     (
@@ -221,4 +221,4 @@ def _read_message(error: BaseException) -> str:
 
 def _shorten(text: str) -> str:
     """Return a text on one line, shortened, and without the queries of URLs."""
-    return textwrap.shorten(_URL_WITH_QUERY.sub(r"\1", text), _MOST_CHARACTERS, placeholder=" ...")
+    return textwrap.shorten(_URL_WITH_QUERY.sub(r"\1", text), _MAX_CHARACTERS, placeholder=" ...")

@@ -24,7 +24,7 @@ from tpudata.storage.gcs.transport import Transport
 # Ranges of fewer names are not divided: listing them takes 16 requests.
 RANGE_NAMES = 1 << 14
 # Cutting ends at this number of ranges, or after this number of rounds; one round may exceed the number.
-_ENOUGH_RANGES, _MOST_ROUNDS = 256, 8
+_ENOUGH_RANGES, _MAX_ROUNDS = 256, 8
 # Number of ranges of one character each; later ranges take 2, 4, ... characters, since some scripts have thousands.
 _SINGLE_CHARACTERS = 16
 _PARALLEL_REQUESTS = 16
@@ -129,7 +129,7 @@ def cut_names(transport: Transport, folder: str, *, deep: bool, range_names: int
     # Starts of the ranges that may be large: all parts of those that were cut in the last round.
     uncut = {""}
     with ThreadPoolExecutor(_PARALLEL_REQUESTS, thread_name_prefix="tpudata-cut") as pool:
-        for _ in range(_MOST_ROUNDS):
+        for _ in range(_MAX_ROUNDS):
             ranges = [(start, stop) for start, stop in zip(starts, [*starts[1:], None], strict=True) if start in uncut]
             if not ranges or len(starts) >= _ENOUGH_RANGES:
                 break
@@ -150,7 +150,7 @@ def _find_cuts(find_first: _FindFirst, start: str, stop: str | None, doubling: i
         doubling: number of cuts after which each part takes twice as many characters, after the first `_SINGLE_CHARACTERS`.
     """
     first_name, depth = find_first(start, stop), 0
-    for _ in range(_MOST_ROUNDS):
+    for _ in range(_MAX_ROUNDS):
         if first_name is None:
             return
         # The smallest depth at which names follow those with the prefix of the first one.

@@ -50,7 +50,7 @@ _CONNECTIONS = 128
 _ERROR, _DENIED, _TOO_MANY, _UNAVAILABLE = 400, 401, 429, 503
 _ERRORS = {404: AbsentError, 412: ConflictError, 416: RangeError}
 # Most tokens that a request is sent with, one after the other: a token may expire in flight.
-_MOST_TOKENS = 3
+_MAX_TOKENS = 3
 _PORTS = {"http": 80, "https": 443}
 
 
@@ -173,14 +173,14 @@ class _Client:
 
         `seconds` is the time that the server may be silent.
         """
-        for number in range(1, _MOST_TOKENS + 1):
+        for number in range(1, _MAX_TOKENS + 1):
             all_headers = {"User-Agent": "tpudata", **headers}
             with self._renewing:
                 # Adds the token, which is renewed first if it is about to expire.
                 self._credentials.before_request(self._tokens, method, url, all_headers)  # type: ignore[no-untyped-call]
                 token = self._credentials.token
             answer = self._send_once(method, url, all_headers, data, seconds)
-            if answer.status != _DENIED or number == _MOST_TOKENS:
+            if answer.status != _DENIED or number == _MAX_TOKENS:
                 break
             with self._renewing:
                 # Another thread may have renewed it.

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from tpudata.storage.local.errors import translate_errors
 
 # Least number of names in a range, and most ranges: each is a pass over the whole folder, so there are few.
-RANGE_NAMES, _MOST_RANGES = 1 << 16, 32
+RANGE_NAMES, _MAX_RANGES = 1 << 16, 32
 # Number of names that the cuts are chosen from: those with the smallest checksums, so they do not depend on the disk's order.
 SAMPLED_NAMES = 1 << 12
 
@@ -58,7 +58,7 @@ def cut_names(folder: str, *, range_names: int = RANGE_NAMES, sampled_names: int
         ranked_name = _rank(name)
         if ranked_name > sample[0]:
             heapq.heapreplace(sample, ranked_name)
-    ranges = min(_MOST_RANGES, -(-count // range_names))
+    ranges = min(_MAX_RANGES, -(-count // range_names))
     sampled = sorted({name.rstrip("/") for _, name in sample})
     return tuple(sampled[len(sampled) * number // ranges] for number in range(1, ranges))
 

@@ -11,7 +11,7 @@ from tpudata.input.graph.reading.pieces import Pieces
 from tpudata.input.graph.reading.record_sizes import RecordSizes
 from tpudata.input.options.hosts import Rows
 from tpudata.input.order.chunks import Chunks, Integers, chunk_records
-from tpudata.input.order.training import MOST_LANES, TrainingOrder, largest_divisor
+from tpudata.input.order.training import MAX_LANES, TrainingOrder, largest_divisor
 from tpudata.input.text.sequence import TOKEN_ROWS
 
 # Factor of the read size without a shuffle, and for rows of packed tokens, which conversion has mixed.
@@ -137,7 +137,7 @@ class ReadPlan:
 
     def lanes(self, batch_size: int) -> int:
         """Return the number of lanes: positions in the permuted chunks from which a batch takes its rows."""
-        return largest_divisor(batch_size, MOST_LANES)
+        return largest_divisor(batch_size, MAX_LANES)
 
     @property
     def default_window(self) -> tuple[int, int, int]:

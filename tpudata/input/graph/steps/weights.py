@@ -17,7 +17,7 @@ WEIGHTS = "weights"
 # Extra of a record: its weight.
 _RECORD_WEIGHT = "record_weight"
 # Least weight of a record in evaluation: the smallest float32 that no device takes for 0, which stands for padding.
-_LEAST_WEIGHT = 2.0**-126
+_MIN_WEIGHT = 2.0**-126
 
 
 def weigh_records(field: Field) -> Step:
@@ -116,4 +116,4 @@ def _compute_row_weights(extras: Extras, field: Field | None) -> tf.Tensor | Non
         return is_real
     if is_real is None:
         return extras[_RECORD_WEIGHT]
-    return is_real * tf.maximum(extras[_RECORD_WEIGHT], _LEAST_WEIGHT)
+    return is_real * tf.maximum(extras[_RECORD_WEIGHT], _MIN_WEIGHT)

@@ -30,7 +30,7 @@ _CALL_SECONDS = 5.0
 # Wait so long without a message: machines that are started together need no warning.
 _QUIET_SECONDS = 2.0
 # Number of workers that a message names.
-_MOST_NAMES = 8
+_MAX_NAMES = 8
 
 
 def wait_for_workers(service: DataService) -> None:
@@ -66,8 +66,8 @@ def _find_missing(service: DataService) -> str | None:
         return "the dispatcher does not answer"
     if not registered:
         return "no worker has registered"
-    more = " and more" if len(registered) > _MOST_NAMES else ""
-    names = f"registered: {', '.join(registered[:_MOST_NAMES])}{more}"
+    more = " and more" if len(registered) > _MAX_NAMES else ""
+    names = f"registered: {', '.join(registered[:_MAX_NAMES])}{more}"
     parts_of_workers = _list_parts_of_workers(service, _CALL_SECONDS)
     if parts_of_workers is None:
         return f"a worker does not answer ({names})"
@@ -77,7 +77,7 @@ def _find_missing(service: DataService) -> str | None:
     # Each worker of the list has the same number of parts: worker w of n has w, w + n, w + 2 n, ...
     listed_workers = round(MAX_WORKERS * len(registered) / len(parts_of_workers))
     missing = sorted({*range(listed_workers)} - {part % listed_workers for part in parts_of_workers})
-    numbers = ", ".join(map(str, missing[:_MOST_NAMES])) or "one"
+    numbers = ", ".join(map(str, missing[:_MAX_NAMES])) or "one"
     return f"worker {numbers} of {listed_workers} in the dispatcher's worker_addresses, from 0, has not registered ({names})"
 
 
