@@ -173,7 +173,9 @@ def _merge_feature(feature: Feature, datasets: Sequence[Dataset], class_names: S
     class without a name is identified by its number. It is None if a dataset does not state it.
     """
     counts = [dataset.manifest.feature(feature.name).num_classes for dataset in datasets]
-    if class_names is not None and counts == [dataset.manifest.labels for dataset in datasets]:
+    # `Manifest.labels` is the number of classes that have names.
+    named_counts = [dataset.manifest.labels for dataset in datasets]
+    if class_names is not None and counts == named_counts:
         return dataclasses.replace(feature, num_classes=len(class_names))
     stated_counts = [count for count in counts if count is not None]
     return dataclasses.replace(feature, num_classes=max(stated_counts) if len(stated_counts) == len(counts) else None)

@@ -180,10 +180,11 @@ class ShuffledRecords:
     def _accept_late_record(self, key: WindowKey, index: int) -> bool:
         """Return whether to read a record alone because its window was dropped, and count it; the caller holds the lock.
 
-        After too many such records it warns, and returns False so that the window is read again.
+        Each time that many records were late, it returns False so that the window is read again; the first time it also warns.
         """
         lane = self._lanes.get(key.lane)
-        # Windows from the oldest in memory on were not dropped. The first record of a window starts a new pass over the data.
+        # Only windows before the oldest in memory were dropped. A read of a dropped window's first record is a jump back, such as
+        # to a new pass: it loads the whole window.
         if not lane or key >= next(iter(lane)) or index == 0:
             return False
         self._late_records += 1

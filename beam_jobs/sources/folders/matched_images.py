@@ -85,7 +85,9 @@ class MatchedImages(ClassifiedSource):
     def find(
         cls, options: ConvertOptions, source_options: SourceOptions, fixed: str, parts: tuple[str, ...]
     ) -> MatchedImages:
-        """Look at the first files that a pattern matches.
+        """Return the source of a pattern.
+
+        It looks at the first files for `--label-from`, and to reject an assignment of splits to folders that are splits already.
 
         Args:
             options: options of the conversion.
@@ -94,7 +96,7 @@ class MatchedImages(ClassifiedSource):
             parts: parts of the pattern from there on; see `split_pattern`.
 
         Raises:
-            StorageError: the fixed folder does not exist.
+            StorageError: the fixed folder, in which it looks, does not exist.
             UsageError: the options assign splits, but the folders are splits already; or as `PathLabels.find`.
         """
         paths = (

@@ -134,7 +134,10 @@ class WriteShards(LimitedStep):
         return _Inputs(split, name, packs, entries, digest)
 
     def _keep_finished(self, inputs: _Inputs) -> ShardResult | None:
-        """Return the result of a shard that a killed run has finished; None if it has to be written."""
+        """Return the result of a shard that a killed run has finished; None if it has to be written.
+
+        Writes or removes its index for DALI, too.
+        """
         name, spec = inputs.name, self._spec
         finished = find_finished(
             self._output, name, inputs.digest, compression=spec.options.compression, needs_keys=spec.stores_keys
@@ -143,6 +146,7 @@ class WriteShards(LimitedStep):
         if finished is not None and finished.rejected and not self._skip:
             finished = None
         index = None if finished is None else finished.index
+        # Also if the shard is written again: a killed run may have left an index for DALI that this run does not write.
         match_dali_index(self._output, name, index, has_dali_index=spec.has_dali_index)
         if finished is None:
             return None

@@ -15,8 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tpudata
+from tests.helpers.datasets import write_dataset
 from tests.input.text.test_sequence import documents, write_tokens
 from tpudata import make_input_fn
+from tpudata.format import Feature
 from tpudata.input.order.buckets import BucketSteps, find_buckets
 
 LIMITS = (4, 8, 16)
@@ -171,4 +173,13 @@ def test_names_a_record_that_fits_no_bucket(tmp_path: Path) -> None:
     with pytest.raises(
         Exception, match=r"train-00002-of-00003.tfrecord at byte \d+: feature 'input_ids' has 17 values"
     ):
+        input_fn({"batch_size": 2})
+
+
+def test_names_all_sequences_of_a_record_that_fits_no_bucket(tmp_path: Path) -> None:
+    features = [Feature(name, "int64", "int64", (None,)) for name in ("inputs", "targets")]
+    records = [{"inputs": [1, 2], "targets": [3]}, {"inputs": [1], "targets": list(range(2, 19))}]
+    path = write_dataset(str(tmp_path / "pairs"), {"train": records}, features, layout="", shards=1)
+    input_fn = make_input_fn(path, "train", training=True, tokens=tpudata.Tokens(buckets=LIMITS))
+    with pytest.raises(Exception, match=r"the longest of the features 'inputs' and 'targets' has 17 values"):
         input_fn({"batch_size": 2})

@@ -90,11 +90,15 @@ class ReplicaStep:
 
 
 def make_replica_rewrite(traced: TracedModel) -> Callable[[tf.compat.v1.GraphDef], tf.compat.v1.GraphDef]:
-    """Return the function from a copied `GraphDef` to the one that a replica runs: its sums and random draws made for XLA."""
+    """Return the function from a copied `GraphDef` to the one that a replica runs.
+
+    Collectives are lowered, and random draws depend on the step. On devices, they are operations that XLA compiles.
+    """
 
     def rewrite(graph_def: tf.compat.v1.GraphDef) -> tf.compat.v1.GraphDef:
         replica_name = None if traced.num_replicas is None else traced.replica.op.name
-        compiled = graph_def if replica_name is None else prune_functions(graph_def)
-        return draw_by_step(lower_collectives(compiled, traced.num_replicas or 1), traced.step.op.name, replica_name)
+        # XLA would also run nodes that TensorFlow skips.
+        needed = graph_def if replica_name is None else prune_functions(graph_def)
+        return draw_by_step(lower_collectives(needed, traced.num_replicas or 1), traced.step.op.name, replica_name)
 
     return rewrite

@@ -32,13 +32,16 @@ def measure_records(records: Records) -> Integers:
         records,
         lambda stored: stored.map(without_autograph(lambda batch: measure_sequences(batch, padded)), **PARALLEL),
     )
-    for field in padded:
-        longest = int(lengths.argmax())
-        if not field.cuts and lengths[longest] > field.shape[0]:
-            raise FeatureError(
-                f"{records.stored.describe_location(longest)}: feature {field.feature.name!r} has {lengths[longest]} values, and "
-                f"the longest bucket has room for {field.shape[0]}. Pass a longer one, or truncate=True."
-            )
+    # All sequences have the length of the longest bucket, and all are cut or none.
+    max_length = padded[0].shape[0]
+    longest = int(lengths.argmax())
+    if not padded[0].cuts and lengths[longest] > max_length:
+        names = " and ".join(repr(field.feature.name) for field in padded)
+        sequence = f"feature {names}" if len(padded) == 1 else f"the longest of the features {names}"
+        raise FeatureError(
+            f"{records.stored.describe_location(longest)}: {sequence} has {lengths[longest]} values, and the longest bucket has"
+            f" room for {max_length}. Pass a longer one, or truncate=True."
+        )
     return lengths
 
 
