@@ -250,11 +250,12 @@ def _make_beam_parser() -> argparse.ArgumentParser:
 
 @contextmanager
 def quiet_beam() -> Iterator[None]:
-    """Keep Beam from logging tracebacks of errors that are shown anyway."""
+    """Mute all logging but CRITICAL, in a process of our own: Beam logs tracebacks of errors that are shown anyway."""
     # In a program, loggers belong to the program.
     if not owns_process():
         yield
         return
+    # Beam also logs by functions of `logging`, and so to the root logger.
     loggers = [logging.getLogger(name) for name in ("apache_beam.runners", "root")]
     levels = [logger.level for logger in loggers]
     for logger in loggers:

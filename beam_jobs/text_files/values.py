@@ -112,8 +112,8 @@ def parse_row(data: bytes, form: RowForm, options: TextOptions) -> dict[str, Any
 
     Args:
         data: bytes of one row.
-        form: rules for reading the bytes, not those of plain text.
-        options: the treatment of bytes that are not UTF-8.
+        form: kind of the row, which is not plain text, and its rules.
+        options: the columns, of which some may be nested, and the treatment of bytes that are not UTF-8.
 
     Raises:
         DocumentError: the bytes are not UTF-8, or not such a row.

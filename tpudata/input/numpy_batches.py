@@ -90,10 +90,11 @@ def translate_errors() -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        # Not `except tf.errors.OpError`: an iterator that lives until Python ends is closed when modules are gone, tf among them.
+        # `except tf.errors.OpError` would be evaluated for the GeneratorExit of an iterator that lives until Python ends, when the
+        # module tf may be gone; `except Exception` skips it.
         # UnicodeDecodeError: TensorFlow's message has the bytes of a record, which Python cannot decode.
-        may_be_readers = isinstance(error, (tf.errors.OpError, UnicodeDecodeError))
-        translated = translate_reader_error(error, may_be_plain=True) if may_be_readers else None
+        may_be_from_reader = isinstance(error, (tf.errors.OpError, UnicodeDecodeError))
+        translated = translate_reader_error(error, may_be_plain=True) if may_be_from_reader else None
         if translated is None:
             raise
         raise translated from None

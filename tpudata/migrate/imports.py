@@ -64,10 +64,10 @@ def _rewrite_statement(program: Rewriter, statement: _Import, new_lines: list[st
 
 
 def _format_imports(program: Rewriter, statement: _Import) -> list[str]:
-    """Return the import statements that replace one.
+    """Return the import statements that replace one; add a note if what it imports is gone.
 
     Names of a statement go different ways: TensorFlow itself becomes tensorflow.compat.v1 in a program of TensorFlow 1, parts that
-    only this has move there, names of renamed parts are dropped, since their uses are rewritten, and all others stay.
+    only compat.v1 has move there, names of renamed parts are dropped, since their uses are rewritten, and all others stay.
     """
     bindings = {name: binding for name, binding in program.plan.bindings.items() if binding.statement is statement}
     # Aliases of a statement like the old one, statements with TensorFlow itself, and aliases by the module of compat.v1.
@@ -89,7 +89,7 @@ def _format_imports(program: Rewriter, statement: _Import) -> list[str]:
                 root_imports.append(f"import {v1_root}")
         elif not binding.path:
             aliases.append(alias_text)
-        elif _has_rewritten_uses(binding):
+        elif _is_dropped(binding):
             continue
         elif not _must_move(program, binding):
             aliases.append(alias_text)
@@ -112,7 +112,7 @@ def _format_imports(program: Rewriter, statement: _Import) -> list[str]:
     return imports
 
 
-def _has_rewritten_uses(binding: Binding) -> bool:
+def _is_dropped(binding: Binding) -> bool:
     """Return whether an import is removed, because the uses of its part are rewritten or noted."""
     return binding.path[0] in ("contrib", "estimator") or find_target(binding.path, is_whole=True) is not None
 

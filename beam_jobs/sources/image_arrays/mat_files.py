@@ -185,9 +185,11 @@ def _read_variable(path: str, offset: int, size: int, order: str, *, is_compress
     (flag_bits,) = struct.unpack(f"{order}I", flags[:4])
     shape = struct.unpack(f"{order}{len(sizes) // 4}i", sizes)
     # A cell or a struct has other elements here; the type of the next one is then meaningless, and not used.
-    numbers, _ = reader.read_tag()
+    number_type, _ = reader.read_tag()
     kind = flag_bits & 0xFF
-    return _Variable(name.decode("latin-1"), shape, kind, numbers, reader.position, offset, size, is_compressed, order)
+    return _Variable(
+        name.decode("latin-1"), shape, kind, number_type, reader.position, offset, size, is_compressed, order
+    )
 
 
 def _padded_size(size: int) -> int:

@@ -47,7 +47,7 @@ class ModelSummaries:
         writes = train_step.host_summary_writes
         if self._tensors or writes:
             # On devices, the host runs the writes, with recording on.
-            feeds = {train_step.record_name: np.asarray(True)} if writes else {}
+            feeds = {train_step.summary_switch_name: np.asarray(True)} if writes else {}
             fetch_plan = plan_fetches(
                 [*self._tensors, *writes, *list_results(writes)], session.timing, frozenset(feeds)
             )

@@ -108,7 +108,7 @@ class Step:
         return self._traced.summary_writes if self._topology.devices else ()
 
     @property
-    def record_name(self) -> str:
+    def summary_switch_name(self) -> str:
         """Name of the bool placeholder that makes tf.summary write."""
         assert self._traced.records_summaries is not None  # Read only if there are summary writes, which need it.
         name: str = self._traced.records_summaries.name

@@ -64,8 +64,6 @@ def _make_loader(yaml: Any) -> Any:
         def construct_object(self, node: Any, deep: bool = False) -> object:
             try:
                 return super().construct_object(node, deep)
-            except yaml.YAMLError:
-                raise
             # What SafeLoader's constructors raise for a text that does not fit its tag, such as `!!timestamp x`.
             except (AttributeError, LookupError, ValueError, TypeError, ArithmeticError) as error:
                 kind = node.tag.rpartition(":")[2]

@@ -38,7 +38,9 @@ def check_splits(options: TrainOptions, dataset: Dataset) -> None:
 
 
 def check_places(options: TrainOptions) -> None:
-    """Check that a run can write its files, and does not write into the dataset's folder.
+    """Check that a run can write its files, and that the dataset's folder is not among their places.
+
+    A model_dir may be a folder below it, and an output may be in that model_dir.
 
     Raises:
         UsageError: TensorFlow has no file system for a path; the model's folder is a file or the dataset's folder; or the output is

@@ -56,7 +56,7 @@ class PieceCache(Cache):
         """Return a wrapper that reads ranges from the pieces in the folder, and saves the pieces that the host reads."""
         assert plan.pieces is not None
         files = PieceFiles.open(self._folder, self._name, plan.pieces, plan.sizes)
-        files = files.keep(plan.find_pieces(order.starts(rows)))
+        files = files.select_kept(plan.find_pieces(order.starts(rows)))
         # Folders on the disks of other processes cannot be prepared from here.
         if not self._is_elsewhere:
             files.prepare()
@@ -81,7 +81,7 @@ class PieceFiles:
 
     @classmethod
     def open(cls, folder: str, name: str, pieces: Pieces, sizes: RecordSizes) -> PieceFiles:
-        """Return the pieces in a user's folder; missing ones are only saved if `keep` selects them.
+        """Return the pieces in a user's folder; missing ones are only saved if `select_kept` selects them.
 
         Args:
             folder: the user's folder.
@@ -101,7 +101,7 @@ class PieceFiles:
         digest = hashlib.sha256(name.encode() + bounds.tobytes()).hexdigest()[:16]
         return cls(str(Path(folder, f"{name}-pieces-{digest}")), pieces, sizes, np.zeros(len(pieces.firsts), bool))
 
-    def keep(self, indices: Integers) -> PieceFiles:
+    def select_kept(self, indices: Integers) -> PieceFiles:
         """Return these files, with the pieces at `indices` saved once they are read."""
         return dataclasses.replace(self, kept=np.isin(np.arange(len(self.kept)), indices))
 
