@@ -116,7 +116,7 @@ def test_rewrites_damaged_pictures(tmp_path: Path) -> None:
 
 
 def test_rejects_a_folder_that_another_quickstart_uses(tmp_path: Path) -> None:
-    with _module().locked(tmp_path) as lock:
+    with _module().lock_folder(tmp_path) as lock:
         assert lock is not None
         done = subprocess.run([sys.executable, str(SCRIPT), str(tmp_path)], capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (1, "")

@@ -16,11 +16,11 @@ from tests.beam_jobs.golden import dataset_digest, one_pixel_png
 from tests.beam_jobs.sources.inputs import write_files
 from tpudata.errors import TpudataError
 
-# The first 16 digits of SHA-256 over the names and bytes of all files.
+# The first 16 digits of SHA-256 over the names and bytes of all files; those of "rejects" and "jsonl" include the words of reasons.
 GOLDEN = {
     "quoted": "7d53045de3acc0cd",
-    "rejects": "072165a8c2559f1e",
-    "jsonl": "34af7e897c049614",
+    "rejects": "e98d16054c10106a",
+    "jsonl": "38152b3e3e17bb9a",
     "array": "7e3171b4a37e8805",
     "several": "03cf9566a1d4e923",
     "in order": "3006cc5d3a6a2a8b",

@@ -156,7 +156,7 @@ def test_divides_a_split_that_split_made_only_by_content(pictures: Path, tmp_pat
     convert = ["convert", "images", f"--input={pictures}", f"--output={tmp_path}/made", "--split=train=0.8,test=0.2"]
     assert main(convert) == 0
     flags = ("--take-splits=train", "--split=train=0.5,validation=0.5")
-    with pytest.raises(UsageError, match=r"made the splits of .*from the file names.* Pass --key=content\."):
+    with pytest.raises(UsageError, match=r"were made by --split from hashes of file names.* Pass --key=content\."):
         reshard(tmp_path / "made", "--output", tmp_path / "out", *flags)
     assert reshard(tmp_path / "made", "--output", tmp_path / "out", *flags, "--key=content") == 0
     assert sorted(records_of(tmp_path / "out")) == sorted(records_of(tmp_path / "made", "train"))

@@ -54,19 +54,6 @@ def test_evaluation_feeds_each_record_once_in_order_with_weights(
     assert np.concatenate(labels)[:101].tolist() == data.labels["test"]
 
 
-def test_a_traced_function_calls_an_input_fn(raw_digits: Written) -> None:
-    input_fn = make_input_fn(raw_digits.path, "test", training=False)
-
-    def add_weights() -> tf.Tensor:
-        total = tf.zeros([])
-        # AutoGraph would convert the whole reader, which takes minutes.
-        for features, _ in input_fn({"batch_size": 64}):
-            total += tf.reduce_sum(features["weights"])
-        return total
-
-    assert tf.function(add_weights)().numpy() == 101
-
-
 def test_padding_repeats_the_last_record(raw_digits: Written) -> None:
     dataset = make_input_fn(raw_digits.path, "test", training=False)({"batch_size": 64})
     features, labels = list(dataset.as_numpy_iterator())[-1]

@@ -92,7 +92,6 @@ class InputFn:
         axis = self._row_axes.get(path, 0)
         return axis if axis < (spec.shape.rank or 0) else 0
 
-    @without_autograph
     def __call__(
         self,
         params: Mapping[str, Any],

@@ -139,6 +139,7 @@ class RunConfig:
         require("RunConfig", "tf_random_seed", seed, is_seed, "an int or None", ArgumentTypeError)
         hours = self.keep_checkpoint_every_n_hours
         require_seconds("RunConfig", "keep_checkpoint_every_n_hours", hours, above_zero=True)
+        require_positive_int("RunConfig", "session_creation_timeout_secs", self.session_creation_timeout_secs)
         for name in ("exit_on_sigterm", "checkpoint_save_graph_def"):
             require_flag("RunConfig", name, getattr(self, name))
         self._check_profile_steps()
