@@ -47,12 +47,12 @@ def conv(
     kernel_initializer: Callable[..., tf.Tensor] | None = None,
     use_bias: bool = True,
 ) -> tf.Tensor:
-    """Convolve images with a square kernel; the padding is (kernel_size - 1) / 2 on each side for every stride.
+    """Convolve images with a square kernel; the padding is kernel_size - 1, half on each side, for every stride.
 
     Args:
         inputs: floats [batch, height, width, channels].
         filters: number of output channels.
-        kernel_size: height and width of the kernel, an odd number.
+        kernel_size: height and width of the kernel; of an even one, the end has one more row of padding.
         name: name of the variable scope.
         strides: stride along height and width.
         kernel_initializer: function of a shape and a dtype that returns the initial kernel; None for Glorot's uniform one.
@@ -66,7 +66,7 @@ def conv(
         kernel = variable("kernel", shape, kernel_initializer or _v1.glorot_uniform_initializer())
         if strides > 1 and kernel_size > 1:
             # With a stride, SAME would pad by the size of the image, and more at its end than at its beginning.
-            margins = [kernel_size // 2, kernel_size // 2]
+            margins = [(kernel_size - 1) // 2, kernel_size // 2]
             inputs = tf.pad(inputs, [[0, 0], margins, margins, [0, 0]])
         padding = "SAME" if strides == 1 else "VALID"
         outputs = tf.nn.conv2d(inputs, tf.cast(kernel, inputs.dtype), strides=strides, padding=padding)
