@@ -147,6 +147,13 @@ def test_metadata_do_not_decide_whether_a_jpeg_2000_is_lossless(reversible: bool
             assert is_lossless(boxed(data, b"xml ", content, size), "JPEG 2000") == reversible
 
 
+@pytest.mark.parametrize("size", [2, 7, 20])
+def test_a_wrong_size_of_its_box_does_not_make_a_jpeg_2000_lossy(size: int) -> None:
+    data = encode(picture(24, 32), "JPEG2000", irreversible=False)
+    place = data.index(b"jp2c") - 4
+    assert is_lossless(data[:place] + size.to_bytes(4, "big") + data[place + 4 :], "JPEG 2000")
+
+
 @pytest.mark.parametrize("bare", [True, False])
 @pytest.mark.parametrize("reversible", [True, False])
 def test_a_comment_does_not_decide_whether_a_jpeg_2000_is_lossless(reversible: bool, bare: bool) -> None:

@@ -53,17 +53,17 @@ def is_reversible(data: bytes) -> bool:
 
     Such a file may still be truncated to a rate; its pixels are then those that a decoder returns.
     """
-    codestream = _find_codestream(data)
-    if not codestream.startswith(_START):
+    position = _find_codestream(data)
+    if data[position : position + len(_START)] != _START:
         return False
     # The first marker has no length; after it, each segment is a marker, and a length that counts itself.
-    position = 2
-    while position + 14 <= len(codestream) and (marker := codestream[position : position + 2]) != _TILE:
+    position += 2
+    while position + 14 <= len(data) and (marker := data[position : position + 2]) != _TILE:
         if marker == _COD:
             # Marker, length, style, progression, layers (2), component transform, levels, width, height, style of blocks,
             # transform.
-            return codestream[position + 13] == _REVERSIBLE
-        position += 2 + int.from_bytes(codestream[position + 2 : position + 4], "big")
+            return data[position + 13] == _REVERSIBLE
+        position += 2 + int.from_bytes(data[position + 2 : position + 4], "big")
     return False
 
 
@@ -107,12 +107,7 @@ def _iterate_boxes(data: bytes) -> Iterator[tuple[bytes, bytes]]:
     """Yield the kind and the content of each box (ISO/IEC 14496-12, 4.2), up to the first that is damaged."""
     position = 0
     while position + 8 <= len(data):
-        size, head_bytes = int.from_bytes(data[position : position + 4], "big"), 8
-        kind = data[position + 4 : position + 8]
-        if size == 1:
-            # The size is in the 8 bytes after the kind.
-            size, head_bytes = int.from_bytes(data[position + 8 : position + 16], "big"), 16
-        # A box of size 0 extends to the end.
+        kind, size, head_bytes = _parse_box_head(data, position)
         end = position + size if size else len(data)
         if end < position + head_bytes:
             return
@@ -120,6 +115,27 @@ def _iterate_boxes(data: bytes) -> Iterator[tuple[bytes, bytes]]:
         position = end
 
 
-def _find_codestream(data: bytes) -> bytes:
-    """Return the codestream of a JPEG 2000: all bytes without a container, else those in its box (ITU-T T.800, I.4)."""
-    return data if data.startswith(_START) else _find_box(data, _CODESTREAM_BOX)
+def _find_codestream(data: bytes) -> int:
+    """Return the offset of a JPEG 2000's codestream: 0 without a container, else after the head of its box (ITU-T T.800, I.4).
+
+    Decoders ignore the size of that box, so it is not checked.
+    """
+    position = 0
+    while not data.startswith(_START) and position + 8 <= len(data):
+        kind, size, head_bytes = _parse_box_head(data, position)
+        if kind == _CODESTREAM_BOX:
+            return position + head_bytes
+        if size < head_bytes:
+            # The box is damaged, or extends to the end.
+            break
+        position += size
+    return 0
+
+
+def _parse_box_head(data: bytes, position: int) -> tuple[bytes, int, int]:
+    """Return the kind of a box, its size, and the size of its head; a size of 0 extends to the end."""
+    size, kind = int.from_bytes(data[position : position + 4], "big"), data[position + 4 : position + 8]
+    if size == 1:
+        # The size is in the 8 bytes after the kind.
+        return kind, int.from_bytes(data[position + 8 : position + 16], "big"), 16
+    return kind, size, 8

@@ -157,5 +157,9 @@ def test_passes_the_tpu_and_the_parameters_to_the_rehearsal() -> None:
     assert rehearsal_flags(parse_flags(["--data=d", "--model=mnist_cnn", *passed])) == passed
 
 
+def test_the_rehearsal_takes_the_split_of_the_configuration_file() -> None:
+    assert rehearsal_flags(parse_flags(["--data=d", "--model=mnist_cnn", "--config=c.yaml"])) == ["--config=c.yaml"]
+
+
 def test_the_probe_ends_with_the_command(tmp_path: Path) -> None:
     assert ends_while_it_loads("tensorflow", tmp_path, "tpudata.cli.doctor.probe", "devices") == 1

@@ -129,7 +129,7 @@ def _check_dataset(flags: argparse.Namespace, report: _Report) -> None:
 
     dataset = open_dataset(flags.data)
     config = read_config(flags.config)
-    split = flags.train_split
+    split = flag_or_config(flags, config, "train-split") or "train"
     params = {**config.get(PARAMS, {}), **dict(map(parse_param, flags.param))}
     report.add(*check_files(dataset))
     if split not in dataset.manifest.splits:

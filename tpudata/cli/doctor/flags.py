@@ -63,7 +63,7 @@ def new_parser() -> FlagParser:
     parser.add_switch("--use-tpu", default=False, help="report a problem if this machine has no TPU to use")
     parser.add_argument("--data", metavar="DIR", help="a dataset to check, local or gs://")
     parser.add_argument("--model-dir", metavar="DIR", help="write, read and delete a small file in this folder")
-    parser.add_argument("--train-split", default="train", metavar="NAME", help="split to feed (default: %(default)s)")
+    parser.add_argument("--train-split", metavar="NAME", help="split to feed (default: that of --config, or train)")
     parser.add_argument("--model", metavar="NAME", help="list what a TPU would reject of this model; needs --data")
     parser.add_argument(
         "--tpu",
