@@ -95,14 +95,16 @@ def prepare(flags: argparse.Namespace, beam_options: PipelineOptions) -> Iterato
 
 
 def _resolve_annotations(options: SourceOptions, beam_options: PipelineOptions, *, dry_run: bool) -> SourceOptions:
-    """Make the paths of annotations, masks and targets absolute; raise UsageError if a path is not valid on the workers."""
-    if dry_run:  # The plan is made on this machine, so any path is valid.
-        return options
+    """Make the paths of annotations, masks and targets absolute; raise UsageError if a path is not valid on the workers.
+
+    A dry run makes the plan on this machine, so any path is valid.
+    """
     absolute: dict[str, Any] = {}
     for name in ("annotations", "masks", "targets"):
         path = getattr(options, name)
         if path is not None:
-            check_places(beam_options, {f"--{name}": path})
+            if not dry_run:
+                check_places(beam_options, {f"--{name}": path})
             absolute[name] = absolute_path(path, beam_options)
     return dataclasses.replace(options, **absolute)
 

@@ -215,7 +215,7 @@ def _find_messages(path: Path, public_constants: Mapping[str, str]) -> Iterator[
         # Outside of beam_jobs, `error` is a method of loggers and of other objects.
         if name == "error" and "beam_jobs" not in path.parts:
             continue
-        for argument in node.args:
+        for argument in (*node.args, *(keyword.value for keyword in node.keywords if keyword.arg == "reason")):
             text = " ".join(_format_literal(argument, constants).split())
             if _has_words(text):
                 problem, fix = _split_fix(text)

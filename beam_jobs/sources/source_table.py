@@ -86,9 +86,10 @@ def _open_containers(
 ) -> Source:
     """Open a source whose files hold many images each; every file of the input must be of the form that --source names.
 
-    Markdown is skipped, as without --source.
+    Markdown next to files of binary forms is skipped, as without --source.
     """
-    return source_class.find(options, source_options, InputFiles(options.input, skips_markdown=True))
+    files = InputFiles(options.input, skips_markdown=source_class is not Lists)
+    return source_class.find(options, source_options, files)
 
 
 def _open_idx(options: ConvertOptions, source_options: SourceOptions) -> Source:

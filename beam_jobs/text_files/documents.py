@@ -249,8 +249,9 @@ def _read_rows(part: TextPart, options: TextOptions, reject: Reject, note: Note,
         reject(make_file_rejection(file.path, error))
         return
     _note_columns(groups.names, options, note)
-    # The stop of a file whose form was unknown is its size, which exceeds the number of its row groups.
-    for group in range(part.start, min(part.stop, len(groups.rows))):
+    # A file whose form was unknown is one part, with all its row groups.
+    stop = part.stop if part.form else len(groups.rows)
+    for group in range(part.start, stop):
         if skips:
             try:
                 check_group(file.path, file.size, group, options)
