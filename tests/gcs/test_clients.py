@@ -269,6 +269,22 @@ def test_dataset_commands_work_on_gs(store: FakeGcs, child: Child, pictures: dic
     assert report["stages"][0]["records_per_second"] > 0
 
 
+@pytest.mark.parametrize("flag", ["masks", "targets"])
+def test_an_outage_does_not_reject_pictures_for_their_second_file(
+    store: FakeGcs, child: Child, pictures: dict[str, bytes], flag: str
+) -> None:
+    for name, data in pictures.items():
+        if name.startswith("in/"):
+            store.put("data", name, data)
+            store.put("data", name.replace("in", "second", 1), data)
+    store.faults.add(Fault("403", "read", "data/second/3/*", count=None))
+    convert = ("convert", "images", "--input", "gs://data/in", f"--{flag}", "gs://data/second", "--num-shards", "1")
+    code, words = child("command", *convert, "--output", "gs://data/out", "--on-bad-record", "skip")
+    assert code == 1
+    assert "permission" in words
+    assert "out/manifest.json" not in store.buckets["data"]
+
+
 def test_an_outage_is_not_a_defect_of_an_index_for_dali(
     store: FakeGcs, child: Child, pictures: dict[str, bytes]
 ) -> None:

@@ -25,7 +25,7 @@ from beam_jobs.references.packs.pack import Pack
 from beam_jobs.references.payload import SELF_DESCRIBING
 from beam_jobs.references.reference import Reference
 from beam_jobs.references.rejection import RejectInput
-from tpudata.errors import BadRecordError, StorageError, UsageError
+from tpudata.errors import BadRecordError, StorageError, StorageUnavailableError, UsageError
 from tpudata.format import Feature, encode_example_parts
 from tpudata.storage import storage_for
 
@@ -184,8 +184,12 @@ def _read_map(annotation: ImageAnnotation) -> bytes | None:
 
 
 def _read_file(path: str, annotation: ImageAnnotation, kind: str) -> bytes:
+    """Return a file that belongs to a picture; BadRecordError if it cannot be read, StorageUnavailableError in an outage."""
     try:
         return storage_for(path).read(path)
+    except StorageUnavailableError:
+        # An outage aborts the job; --on-bad-record=skip never counts it as a bad record.
+        raise
     except StorageError as error:
         raise annotation.place.make_error(f"its {kind} cannot be read: {error}", annotation.picture) from None
 

@@ -73,12 +73,12 @@ def find_columns(schema: Any, options: SourceOptions, path: str) -> ParquetColum
     types = {field.name: field.type for field in schema}
     repeated_names = {name for name in types if schema.names.count(name) > 1}
 
-    def find_described(feature_type: str) -> str | None:
+    def find_column(feature_type: str) -> str | None:
         """Return the first column that Hugging Face's metadata describe as of this type."""
         names = (name for name, feature in descriptions.items() if feature.get("_type") == feature_type)
         return next((name for name in names if name in types), None)
 
-    image = options.path_column or find_described("Image")
+    image = options.path_column or find_column("Image")
     image = image or next((name for name in _IMAGES if name in types and _holds_bytes(types[name])), None)
     listing = f"it has {', '.join(f'{name} ({column_type})' for name, column_type in types.items())}"
     if image is None or image not in types or not _holds_bytes(types[image]):
@@ -92,7 +92,7 @@ def find_columns(schema: Any, options: SourceOptions, path: str) -> ParquetColum
     unlabelled = ParquetColumns(image, label=None, names=None, integers=False, extra=extra, objects=objects)
     if options.unlabelled:
         return unlabelled
-    label = options.label_column or find_described("ClassLabel")
+    label = options.label_column or find_column("ClassLabel")
     label = label or next((name for name in _LABELS if name in types), None)
     # The classes may be those of objects.
     if label is None and objects is not None:
