@@ -92,11 +92,12 @@ def pair_lines(path: str, targets: str, options: TextOptions, reject: RejectPair
 
 def _decode_line(line: Span, path: str, replace_invalid: bool) -> str:
     """Return the text of a line without CR and byte order mark; DocumentError if it is not UTF-8, with the position in the file."""
-    data = (line.data if line.offset else line.data.removeprefix(BOM)).removesuffix(b"\r")
+    mark_bytes = len(BOM) if not line.offset and line.data.startswith(BOM) else 0
+    data = line.data[mark_bytes:].removesuffix(b"\r")
     try:
         return data.decode("utf-8", "replace" if replace_invalid else "strict")
     except UnicodeDecodeError as error:
-        offset = line.offset + error.start
+        offset = line.offset + mark_bytes + error.start
         raise DocumentError(f"not UTF-8: byte {data[error.start]:#04x} at byte {offset} of {path}") from None
 
 

@@ -296,6 +296,13 @@ def test_blank_lines_keep_parallel_files_aligned(tmp_path: Path) -> None:
         convert(tmp_path / "a.en", tmp_path / "bad", *flags)
 
 
+def test_names_the_byte_of_a_bad_character_after_a_byte_order_mark(tmp_path: Path) -> None:
+    (tmp_path / "a.en").write_text("one\n")
+    (tmp_path / "a.de").write_bytes(b"\xef\xbb\xbfa\xff\n")
+    with pytest.raises(BadRecordError, match=r"not UTF-8: byte 0xff at byte 4 of .*a\.de"):
+        convert(tmp_path / "a.en", tmp_path / "out", f"--targets-file={tmp_path}/a.de")
+
+
 def test_appends_new_lines_of_parallel_files(tmp_path: Path) -> None:
     (tmp_path / "a.en").write_text("one\n")
     (tmp_path / "a.de").write_text("eins\n")

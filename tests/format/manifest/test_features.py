@@ -19,6 +19,7 @@ from tpudata.format import Feature
         Feature("map", "bytes", "uint16", (None, 5, 1), "label_map"),
         Feature("label", "int64", "int64", num_classes=3, label_offset=1),
         Feature("label", "int64", "int64", num_classes=3),
+        Feature("rank", "int64", "int64", label_offset=1),
         Feature("ids", "int64", "int64", (16,)),
         Feature("text", "bytes", "string", encoding="utf8"),
         Feature("x", "bytes", "float16", (2, 2), "raw"),

@@ -143,6 +143,7 @@ class Feature:
             value["encoding"] = self.encoding
         if self.num_classes is not None:
             value["num_classes"] = self.num_classes
+        if self.num_classes is not None or self.label_offset:
             value["label_offset"] = self.label_offset
         return value
 
