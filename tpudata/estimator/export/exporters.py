@@ -130,7 +130,7 @@ class LatestExporter(_SavedModelExporter):
         eval_result: Mapping[str, Array],
         is_the_final_export: bool,
     ) -> bytes | None:
-        """Export the checkpoint, and delete the oldest exports beyond those to keep."""
+        """Export the checkpoint, and delete the oldest exports beyond those to keep; return the path of the new export."""
         del eval_result, is_the_final_export
         return self._export(estimator, export_path, checkpoint_path)
 
@@ -162,7 +162,7 @@ class FinalExporter(_SavedModelExporter):
         eval_result: Mapping[str, Array],
         is_the_final_export: bool,
     ) -> bytes | None:
-        """Export the checkpoint if it is the last one."""
+        """Export the checkpoint if it is the last one, and return the path of the export; otherwise return None."""
         del eval_result
         return self._export(estimator, export_path, checkpoint_path) if is_the_final_export else None
 
@@ -220,7 +220,7 @@ class BestExporter(_SavedModelExporter):
         eval_result: Mapping[str, Array],
         is_the_final_export: bool,
     ) -> bytes | None:
-        """Export the checkpoint if it is the best so far."""
+        """Export the checkpoint if it is the best so far, and return the path of the export; otherwise return None."""
         del is_the_final_export
         if self._model_dir != estimator.model_dir:
             self._model_dir = estimator.model_dir
@@ -245,6 +245,7 @@ class BestExporter(_SavedModelExporter):
                 metrics = {
                     value.tag: value.simple_value for value in event.summary.value if value.HasField("simple_value")
                 }
+                # Events without numbers are of no evaluation: the file's version, or a checkpoint's path.
                 if not metrics or event.step == step:
                     continue
                 metrics["global_step"] = event.step

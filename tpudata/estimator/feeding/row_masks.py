@@ -44,7 +44,7 @@ def add_row_masks(
     def prepare(*parts: Tensors) -> tuple[Tensors, tf.Tensor]:
         features = parts[0]
         tensors = tf.nest.flatten(features)
-        # `axes` ends with those of the labels, which are dropped.
+        # `map` ignores the last axes, those of the labels, which are dropped.
         leaves = list(map(_Leaf, tensors, list_roles(features), axes or [0] * len(tensors)))
         dense = [leaf for leaf in leaves if leaf.role == "dense" and leaf.tensor.shape.rank]
         sparse_shapes = [leaf.tensor for leaf in leaves if leaf.role == "dense_shape"]
@@ -54,7 +54,7 @@ def add_row_masks(
             rows = tf.cast(sparse_shapes[0][0], tf.int32)
         else:
             raise ValueError("predict: the features of input_fn have no batch dimension. Batch the dataset.")
-        size = rows
+        size = rows  # Of the batch that is returned.
         # Dense batches whose size is static are never short.
         if batch_size is not None and (sparse_shapes or any(leaf.tensor.shape[leaf.axis] is None for leaf in dense)):
             message = f"predict: a batch of input_fn has more rows than predict_batch_size={batch_size}"

@@ -54,7 +54,10 @@ class Profiler:
         self._end_profile: Callable[[], None] | None = None
 
     def find_loop_end(self, step: int) -> int | None:
-        """Return the step at which a loop that begins after `step` must end; None if it may end anywhere."""
+        """Return the step at which a loop that begins after `step` must end; None if it may end anywhere.
+
+        A loop ends before the first step of the range and after its last.
+        """
         if self._steps is None:
             return None
         first, last = self._steps
@@ -62,7 +65,7 @@ class Profiler:
 
     def before_loop(self, step: int) -> None:
         """Begin the profile, if the next step is in the range."""
-        if self._steps is None or self._first_step is not None:
+        if self._steps is None or self._first_step is not None:  # No profile, or it has begun already.
             return
         first, last = self._steps
         if not first - 1 <= step < last:
@@ -136,7 +139,7 @@ class ProfilerHook(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]  # 
         return counterpart
 
     def begin(self) -> None:
-        """Find the global step, and start counting."""
+        """Find the variable of the global step; the first step of the run, which is still unknown, is not profiled."""
         self._next_step = None
         self._global_step = _train.get_global_step()
 
@@ -155,7 +158,7 @@ class ProfilerHook(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]  # 
         """Write the profile, if one has begun."""
         del run_context
         step = int(run_values.results) + 1  # The global step was fetched before the step.
-        # As in the original, the first interval begins with the first step.
+        # As in the original, the first interval begins before the first step of the run.
         if self._next_step is None:
             self._timer.update_last_triggered_step(step - 1)
         if self._write():

@@ -157,7 +157,7 @@ class Runtime:
 
 
 def _make_host_copies(topology: Topology, variables: dict[str, tf.Variable]) -> HostCopies:
-    """Return the host's copies of the variables, which know whether jax's devices have newer values."""
+    """Return the host's copies of the variables; with jax's devices, they record which values are newer on the devices."""
     if not topology.devices:
         return OnlyOnHost()
     from tpudata.devices.spmd.mesh import make_mesh

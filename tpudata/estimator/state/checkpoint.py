@@ -123,6 +123,7 @@ class Checkpoint:
         reader = self.open_reader()
         shapes = reader.get_variable_to_shape_map()
         dtypes = reader.get_variable_to_dtype_map()
+        # By variable: its slice of a partitioned variable, if the checkpoint stores that as one; otherwise None.
         wholes = {name: find_whole_part(name, parts.get(name), shapes) for name in variables}
         for name, variable in variables.items():
             whole = wholes[name]

@@ -150,11 +150,11 @@ class Retention:
 
     def keep_if_due(self, model_dir: str, path: str) -> bool:
         """Return whether to keep an old checkpoint: the first one after the current interval, which begins the next interval."""
-        if math.isinf(self._next_time):
+        if math.isinf(self._next_time):  # every_hours is infinite.
             return False
         try:
             written_at = tf.io.gfile.stat(tf.io.gfile.join(model_dir, f"{path}.index")).mtime_nsec / 1e9
-        except tf.errors.OpError:
+        except tf.errors.OpError:  # Such as after another process has deleted it.
             return False
         if written_at <= self._next_time:
             return False
@@ -182,6 +182,7 @@ def save(model_dir: str, step: int, variables: Mapping[str, tf.Variable], retent
     name = f"model.ckpt-{step}"
     prefix = tf.io.gfile.join(model_dir, name)
     tensors = [variable.read_value() for variable in variables.values()]
+    # Without `name`, which the state file has if this step is saved again.
     recorded = [_make_relative(model_dir, path) for path in list_recorded(model_dir)]
     recorded = [path for path in recorded if path != name]
     last_path = tf.io.gfile.join(model_dir, recorded[-1]) if recorded else "none"

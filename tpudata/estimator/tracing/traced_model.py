@@ -10,7 +10,7 @@ from tpudata.devices.errors import ModelFnValueError
 from tpudata.devices.graphs.keras_state import fresh_keras_state
 from tpudata.devices.graphs.replica_context import replica_context
 from tpudata.estimator.api.spec import ModelSpec, check_spec
-from tpudata.estimator.state.blueprint import Blueprint, discover
+from tpudata.estimator.state.blueprint import Blueprint, trace_function
 from tpudata.estimator.tracing.effects import OWN_SCOPE, find_summary_writes
 from tpudata.tensor_types import Specs, Tensors
 from tpudata.tensorflow_internals import control_flow_ops
@@ -89,7 +89,7 @@ def trace_model(
     Raises:
         ModelFnError: model_fn did not return a spec of this mode.
     """
-    # Fields of the TracedModel that are made inside the scratch graph.
+    # Fields of the TracedModel that are made inside the scratch graph, set by `build`.
     graph_fields: dict[str, Any] = {}
 
     def build(features: Tensors, labels: Tensors) -> ModelSpec:
@@ -115,7 +115,7 @@ def trace_model(
         )
         return spec
 
-    blueprint = discover(build, specs, seed)
+    blueprint = trace_function(build, specs, seed)
     return TracedModel(call_model, mode, specs, seed, summaries_dir, num_replicas, blueprint, **graph_fields)
 
 

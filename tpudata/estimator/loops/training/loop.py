@@ -187,7 +187,7 @@ class _Training:
         )
         self._checkpointing.begin(self.step)
         self._monitor.after_create_session()
-        if not self._is_exact and infeed_sleep:
+        if not self._is_exact and infeed_sleep:  # As the original, which sleeps on a TPU alone.
             time.sleep(infeed_sleep)
 
     def _run_loops(self, iteration: StepIteration, end_step: int | None) -> float | None:
@@ -205,7 +205,7 @@ class _Training:
             with_summaries = self._progress.are_summaries_due(size)
             values = self._loops.run(iteration, size, fetches, self._monitor.model_feeds, with_summaries=with_summaries)
             self._profiler.after_loop(self.step)
-            self._size.measure(len(values.losses), time.monotonic() - started)
+            self._size.fit(len(values.losses), time.monotonic() - started)
             if values.losses:
                 last_loss = values.losses[-1]
                 self._progress.report(step_before, values.steps, values.losses, values.fetched)
@@ -224,7 +224,7 @@ class _Training:
 
     def _next_size(self, end_step: int | None) -> int:
         """Return the chief's number of steps for the next loop; 0 if SIGTERM or a hook ends training in a process."""
-        # Others add 0 to the chief's size.
+        # The processes sum their numbers; others add 0 to the chief's size.
         size = self._size.next(self.step, (end_step, *self._list_loop_ends())) if self._peers.is_chief else 0
         is_stopped = self._listener_stops or self._monitor.should_stop
         size, num_stopped, num_terminated = self._peers.sum_numbers(
@@ -241,7 +241,7 @@ class _Training:
         profile_end = self._profiler.find_loop_end(self.step)
         if not self._is_exact:
             return (profile_end,)
-        checkpoint_step = self._checkpointing.next_step(self.step, self._size.step_seconds)
+        checkpoint_step = self._checkpointing.find_next_step(self.step, self._size.step_seconds)
         return (profile_end, checkpoint_step, *self._progress.list_loop_ends(self.step))
 
     def _forget_checkpoint_after_writes(self) -> bool:
@@ -252,7 +252,7 @@ class _Training:
         return has_written
 
     def close(self) -> None:
-        """Write buffered profiles and summaries."""
+        """Write buffered profiles and summaries, also after an error."""
         self._forget_checkpoint_after_writes()
         self._profiler.close(self.step)
         self._events.close()
