@@ -122,7 +122,7 @@ class Engine:
             return evaluate(held_runtime, input_fn, steps, hooks, checkpoint_path, summaries_dir)
 
     def predict(self, input_fn: InputFunction, *options: *PredictOptions) -> Iterator[Arrays]:
-        """Return an iterator of predictions as described in `TPUEstimator.predict`, whose other arguments are `options`."""
+        """Return an iterator of predictions, as described in `TPUEstimator.predict`; `options` are its other arguments, in order."""
         if self.rehearses:
             self.rehearse_call({ModeKeys.PREDICT: input_fn})
             return iter(())
@@ -211,6 +211,7 @@ class Engine:
     def _hold_idle_runtime(self, runtime: Runtime) -> Iterator[Runtime]:
         """Yield an idle runtime for exclusive use: this one, or a clone with separate variables if it is busy."""
         clones = self._clones.setdefault(id(runtime), [])
+        # Lazy: `next` acquires the first one that is idle, and no other.
         acquired = (candidate for candidate in (runtime, *clones) if candidate.in_use.acquire(blocking=False))
         idle_runtime = next(acquired, None)
         if idle_runtime is None:

@@ -143,6 +143,7 @@ def _make_signatures(receiver: ServingInputReceiver, spec: ModelSpec) -> dict[st
     for prefix, tensors in (receiver.receiver_tensors_alternatives or {}).items():
         candidates |= {f"{prefix}:{name}": (tensors, output) for name, output in outputs.items()}
     signatures, skipped = {}, []
+    # Each set of inputs that a NamedReceiver has in addition serves the default output alone.
     named_tensors = receiver.named_receiver_tensors if isinstance(receiver, NamedReceiver) else {}
     for name, tensors in named_tensors.items():
         if DEFAULT_SIGNATURE in outputs:

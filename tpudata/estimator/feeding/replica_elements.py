@@ -138,9 +138,9 @@ class ReplicaElements:
             num_replicas: number of replicas that an element of it feeds.
             share: replicas among these, by their index.
         """
-        if self._deployment.has_replica_batches:
+        if self._deployment.has_replica_batches:  # Each element is one replica's already.
             return dataset
-        if self._deployment.pipeline is InputPipelineConfig.BROADCAST:
+        if self._deployment.pipeline is InputPipelineConfig.BROADCAST:  # Every replica gets the whole element.
             count = share.stop - share.start
             return dataset.flat_map(
                 lambda *element: tf.data.Dataset.from_tensors(repack_element(element)).repeat(count)

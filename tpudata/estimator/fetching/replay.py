@@ -1,7 +1,8 @@
 """Part of a scratch graph, computed on real data and real variables.
 
-A step needs no second trace of model_fn: the operations for its fetches are copied from the graph that `trace_function` made. As in a
-session, operations on which no fetch depends do not run, such as initializers, or the train_op that v1 programs make in all modes.
+A step needs no second trace of model_fn: the operations for its fetches are copied from the graph that `trace_function` made. As
+in a session, operations on which no fetch depends do not run, such as initializers, or the train_op that v1 programs make in all
+modes.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence

@@ -194,6 +194,7 @@ def read_tensor(reader: CheckpointReader, prefix: str, name: str) -> Array:
 
 
 def _make_damage_error(prefix: str, error: Exception) -> CheckpointError:
+    """Return the error about a checkpoint that TensorFlow cannot read."""
     return CheckpointError(
         f"{prefix} cannot be read: {first_line(error)}. Restore its files, or pass the path of an older checkpoint; to continue "
         "training from that one, name it in the file 'checkpoint' of its folder."

@@ -80,7 +80,7 @@ def find_chiefs_latest(model_dir: str, peers: Peers) -> Checkpoint | None:
 
 
 def find_requested_or_latest(model_dir: str, path: str | None) -> Checkpoint | None:
-    """Return the checkpoint at `path`, or if that is None the newest one of model_dir, or None if there is none yet.
+    """Return the checkpoint at `path`; without a path the newest one of model_dir, or None if it has no checkpoint yet.
 
     Raises:
         CheckpointError: there is no checkpoint at the path; or as in `find_latest`.

@@ -79,7 +79,8 @@ class DeviceTrainStep(TrainStep):
             layout: layout of the loop's variables.
             loop: the compiled loop.
             portion: stacks of batches, and the range of steps in them to run.
-            goes_on: bool on the devices: False if an earlier portion had a loss of NaN, so that no step runs; None for a single step.
+            goes_on: bool on the devices: False after a loss of NaN in an earlier portion, so that no step runs; None for a single
+                step.
             feed_values: values for the fed placeholders.
         """
         placed_portion = self._place_portion(portion.start, portion.count)

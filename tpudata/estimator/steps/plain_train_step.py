@@ -130,6 +130,7 @@ class PlainTrainStep(TrainStep):
         """Add a single step on endless data, without a test for its end; return the results of `_compile`'s function."""
         loss, *fetched = step(iterator.get_next(), records_summaries)
         steps = tf.reshape(self._read_step(), [1])
+        # Single steps check no variables; the host does at intervals.
         return *self._make_outputs(tf.constant(True), steps, tf.reshape(loss, [1]), checked=()), fetched
 
     def _add_step_if_data(
@@ -148,6 +149,7 @@ class PlainTrainStep(TrainStep):
         )
         num_done = tf.cast(has_data, tf.int32)  # 0 or 1, the length of the lists of steps and losses.
         steps = tf.reshape(self._read_step(), [1])[:num_done]
+        # Single steps check no variables; the host does at intervals.
         return *self._make_outputs(has_data, steps, tf.reshape(loss, [1])[:num_done], checked=()), fetched
 
     def _add_loop(
@@ -159,10 +161,13 @@ class PlainTrainStep(TrainStep):
         specs: Sequence[tf.TensorSpec],
         counts_every_step: bool,
     ) -> tuple[Tensors, ...]:
-        """Add a while_loop of up to `limit` steps, until the data ends or a loss is NaN; return the results of `_compile`'s function.
+        """Add a while_loop of up to `limit` steps, until the data ends or a loss is NaN.
 
-        Its loop variables are the number of steps done, whether there was data for all, the tensor lists of losses and, unless
-        `counts_every_step`, of global steps, the last loss, and the fetched tensors, whose specs are `specs`.
+        The variables of the while_loop are the number of steps done, whether there was data for all, the tensor lists of losses and,
+        unless `counts_every_step`, of global steps, the last loss, and the fetched tensors, whose specs are `specs`.
+
+        Returns:
+            The results of `_compile`'s function.
         """
 
         def can_continue(
@@ -233,7 +238,7 @@ class PlainTrainStep(TrainStep):
     def _make_outputs(
         self, has_data: tf.Tensor, steps: tf.Tensor, losses: tf.Tensor, checked: Sequence[str]
     ) -> tuple[tf.Tensor, ...]:
-        """Return the first five fields of a LoopResult, after the steps."""
+        """Return the first five fields of a LoopResult, with the global step and the variables read after the steps."""
         return self._read_step(), has_data, steps, losses, self._are_all_finite(checked)
 
     def _are_all_finite(self, checked: Sequence[str]) -> tf.Tensor:

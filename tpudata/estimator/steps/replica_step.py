@@ -85,6 +85,7 @@ class ReplicaStep:
         step = tf.cast(variables["global_step"].read_value(), tf.int64)
         cut_values = [step, replica, *([records_summaries] if self._takes_records_summaries else []), *feeds]
         loss, fetched, host_tensors, write_results = self._replay(batch, make_handle_getter(variables), cut_values)
+        # The writes of summaries, in a `tf.cond`, only run if something waits for their results.
         with tf.control_dependencies(write_results):
             return tf.identity(loss), fetched, host_tensors
 

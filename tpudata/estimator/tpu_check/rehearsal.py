@@ -196,7 +196,7 @@ class _ModeRehearsal:
             check_next_batches(cost, self._report)
 
     def _trace(self, specs: tuple[Specs, Specs]) -> TracedModel | None:
-        """Call model_fn in a scratch graph; None, with a finding, if it raises an error."""
+        """Call model_fn in a scratch graph, and return the traced model; report a finding and return None if it raises an error."""
 
         def call_model(features: Tensors, labels: Tensors) -> ModelSpec:
             tf.compat.v1.get_default_graph().add_to_collection(DENSE_GRADIENTS, True)
@@ -220,7 +220,7 @@ class _ModeRehearsal:
             pair: the field, (function, tensors), or None.
 
         Returns:
-            The function's result; None without a function, or, with a finding, if it raises an error.
+            The function's result; None without a function, or if it raises an error, which is reported.
         """
         if pair is None:
             return None

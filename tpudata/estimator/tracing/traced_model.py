@@ -84,7 +84,15 @@ def trace_model(
     summaries_dir: str | None = None,
     num_replicas: int | None = None,
 ) -> TracedModel:
-    """Call model_fn in a scratch graph; the arguments are attributes of a TracedModel.
+    """Call model_fn in a scratch graph, and return the traced model.
+
+    Args:
+        call_model: function of (features, labels) that calls model_fn.
+        mode: a value of ModeKeys.
+        specs: specs of (features, labels) of one replica.
+        seed: seed of the graph, or None.
+        summaries_dir: folder for the summaries of tf.summary; None if it writes nothing.
+        num_replicas: number of replicas on devices, one of which is traced; None for plain TensorFlow.
 
     Raises:
         ModelFnError: model_fn did not return a spec of this mode.

@@ -251,6 +251,7 @@ class _HookFollower(tf.compat.v1.train.CheckpointSaverListener):  # type: ignore
         self._start_step = start_step
 
     def after_save(self, session: tf.compat.v1.Session, global_step_value: int) -> None:
+        """Call the follower with the new checkpoint, unless it is the one at the start."""
         del session
         checkpoint = checkpoints.find_latest(self._model_dir)
         if checkpoint is not None and global_step_value != self._start_step:
@@ -258,6 +259,7 @@ class _HookFollower(tf.compat.v1.train.CheckpointSaverListener):  # type: ignore
                 self._checkpointing.call_follower(checkpoint)
 
     def end(self, session: tf.compat.v1.Session, global_step_value: int) -> None:
+        """Let the follower handle the last checkpoint."""
         del session, global_step_value
         with eager_mode():
             self._checkpointing.finish_follower()

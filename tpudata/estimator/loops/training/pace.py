@@ -34,7 +34,7 @@ class LoopSize:
     def fit(self, steps: int, seconds: float) -> None:
         """Fit the next loop to the last one, which took `seconds` for `steps` steps.
 
-        The first loop, which compiles, is ignored. Without a time per loop, the number of steps is fixed and only the step is timed.
+        The first loop, which compiles, is ignored. If iterations_per_loop is a number, only the time of a step is recorded.
         """
         if self._has_compiled and steps:
             self.step_seconds = seconds / steps
