@@ -74,7 +74,7 @@ class Engine:
         saving_listeners: Sequence[CheckpointSaverListener] | None = None,
         follower: CheckpointFollower | None = None,
     ) -> None:
-        """Train as described in `TPUEstimator.train`; `follower` follows the checkpoints."""
+        """Train as described in `TPUEstimator.train`; `follower` is called for each checkpoint."""
         if self.rehearses:
             check_steps(steps, max_steps)  # Otherwise the training loop checks them.
             self.rehearse_call({ModeKeys.TRAIN: input_fn}, has_limit=steps is not None or max_steps is not None)
@@ -122,7 +122,7 @@ class Engine:
             return evaluate(held_runtime, input_fn, steps, hooks, checkpoint_path, summaries_dir)
 
     def predict(self, input_fn: InputFunction, *options: *PredictOptions) -> Iterator[Arrays]:
-        """Return an iterator of predictions, as described in `TPUEstimator.predict`; `options` are its other arguments, in order."""
+        """Return an iterator of predictions, as described in `TPUEstimator.predict`; `options` are its other arguments."""
         if self.rehearses:
             self.rehearse_call({ModeKeys.PREDICT: input_fn})
             return iter(())
@@ -173,7 +173,7 @@ class Engine:
             return rehearse(self.training, tpu_input_fns, tpu, effort)
 
     def rehearse_call(self, input_fns: Mapping[str, InputFunction], *, has_limit: bool = True) -> dict[str, Array]:
-        """Rehearse instead of a call; return placeholders for the metrics.
+        """Rehearse a call instead of running it; return placeholders for the metrics.
 
         Args:
             input_fns: input_fn of each mode that the call would run.

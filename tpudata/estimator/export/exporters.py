@@ -245,7 +245,7 @@ class BestExporter(_SavedModelExporter):
                 metrics = {
                     value.tag: value.simple_value for value in event.summary.value if value.HasField("simple_value")
                 }
-                # Events without numbers are of no evaluation: the file's version, or a checkpoint's path.
+                # Skip events without numbers (the file's version, a checkpoint's path), and the current evaluation.
                 if not metrics or event.step == step:
                     continue
                 metrics["global_step"] = event.step

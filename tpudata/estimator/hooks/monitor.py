@@ -236,7 +236,12 @@ def list_training_hooks(spec: ModelSpec, hooks: Sequence[SessionRunHook]) -> tup
 
 
 def select_worker_hooks(spec: ModelSpec, hooks: Sequence[SessionRunHook]) -> tuple[SessionRunHook, ...]:
-    """Return the `list_training_hooks` that run in processes other than the chief, which write no files."""
+    """Return those of the training's hooks that run in processes other than the chief, which write no files.
+
+    Args:
+        spec: the spec, whose training_chief_hooks run in the chief alone.
+        hooks: the hooks, as `list_training_hooks` returns them.
+    """
     file_writers = (
         _train.CheckpointSaverHook,
         _train.SummarySaverHook,

@@ -32,7 +32,7 @@ def begin_profile(folder: str, *, on_devices: bool) -> Callable[[], None] | None
         jax.profiler.start_trace(folder)
         stop = jax.profiler.stop_trace
         return stop
-    except (tf.errors.AlreadyExistsError, RuntimeError):
+    except (tf.errors.AlreadyExistsError, RuntimeError):  # Of TensorFlow and of jax, if another profile is running.
         return None
 
 

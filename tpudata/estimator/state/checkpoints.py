@@ -120,7 +120,7 @@ def list_recorded(model_dir: str) -> list[str]:
     try:
         text_format.Parse(content, state)
     except (text_format.ParseError, UnicodeDecodeError):
-        state.Clear()
+        state.Clear()  # Names no checkpoint, which is an error below.
     if not state.model_checkpoint_path:
         raise CheckpointError(
             f"{path} is damaged (expected a line such as 'model_checkpoint_path: \"model.ckpt-100\"'). Write such a line with "
@@ -128,6 +128,7 @@ def list_recorded(model_dir: str) -> list[str]:
         )
     newest = state.model_checkpoint_path
     prefixes = [*(prefix for prefix in state.all_model_checkpoint_paths if prefix != newest), newest]
+    # gs:// paths are absolute, which `join` does not know.
     return [prefix if "://" in prefix else str(tf.io.gfile.join(model_dir, prefix)) for prefix in prefixes]
 
 
@@ -149,7 +150,10 @@ class Retention:
         return paths[: max(0, len(paths) + 1 - self.keep_max)] if self.keep_max else ()
 
     def keep_if_due(self, model_dir: str, path: str) -> bool:
-        """Return whether to keep an old checkpoint: the first one after the current interval, which begins the next interval."""
+        """Return whether to keep an old checkpoint for good: the first one written after the current interval.
+
+        If so, the next interval begins.
+        """
         if math.isinf(self._next_time):  # every_hours is infinite.
             return False
         try:

@@ -91,9 +91,8 @@ class WarmStartSettings(NamedTupleMethods):
             ValueError: var_name_to_prev_var_name names a variable that does not start from it.
         """
         renamed = dict(self.var_name_to_prev_var_name or {})
-        for info in (
-            infos
-        ):  # As in the original, a partitioned variable is renamed as a whole: its parts get the new name, too.
+        # As in the original, a partitioned variable is renamed as a whole: its parts get the new name, too.
+        for info in infos:
             if info.part is not None and info.part.full_name in renamed:
                 renamed[info.name] = renamed[info.part.full_name]
         patterns = self._list_patterns()

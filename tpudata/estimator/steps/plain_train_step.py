@@ -48,10 +48,9 @@ class PlainTrainStep(TrainStep):
             global_step, has_data, steps, losses, finite, fetched = loop(
                 *iteration.tensors, self._make_constant(limit), self._make_constant(records_summaries), *feed_values
             )
-        except tf.errors.OutOfRangeError:  # Endless data ends if it is repeat() of an empty dataset.
-            if not (
-                is_single_step and iteration.is_endless
-            ):  # Other steps test for the end of the data, so it is another error.
+        except tf.errors.OutOfRangeError:
+            # Only single steps on endless data do not test for its end; it ends if it is repeat() of an empty dataset.
+            if not (is_single_step and iteration.is_endless):
                 raise
             return LoopResult.make_empty(self.global_step, num_checked=0, has_data=False)
         fetched_by_name = dict(zip(self.fetches.names, fetched, strict=True))
@@ -163,8 +162,8 @@ class PlainTrainStep(TrainStep):
     ) -> tuple[Tensors, ...]:
         """Add a while_loop of up to `limit` steps, until the data ends or a loss is NaN.
 
-        The variables of the while_loop are the number of steps done, whether there was data for all, the tensor lists of losses and,
-        unless `counts_every_step`, of global steps, the last loss, and the fetched tensors, whose specs are `specs`.
+        The variables of the while_loop are the number of steps done, whether there was data for all, the tensor lists of losses
+        and, unless `counts_every_step`, of global steps, the last loss, and the fetched tensors, whose specs are `specs`.
 
         Returns:
             The results of `_compile`'s function.

@@ -67,7 +67,7 @@ class StepGraph:
         self.tensors = list(roots.tensors)
         self.updates = list(roots.updates)
         needed = Replay(blueprint, self.tensors, self.updates).operations
-        # In the order of creation: the operations of a graph have it.
+        # In the order of creation, which the set does not have.
         self.operations = [operation for operation in blueprint.graph.get_operations() if operation in needed]
 
     def iterate_nested(self, operation: tf.Operation) -> Iterator[tf.Operation]:
@@ -79,7 +79,7 @@ class StepGraph:
                 yield from self.iterate_nested(inner_operation)
 
     def iterate_all(self) -> Iterator[tuple[tf.Operation, tf.Operation]]:
-        """Yield pairs of an operation and the operation of the outermost graph that contains it."""
+        """Yield pairs of an operation, even in functions, and the operation of the outermost graph that is or contains it."""
         for operation in self.operations:
             yield operation, operation
             for nested in self.iterate_nested(operation):
@@ -129,7 +129,7 @@ def check_operations(graph: StepGraph, report: Report) -> set[tf.Operation]:
     missing_types: dict[tuple[str, str, str], list[str]] = {}
     for operation, outermost in graph.iterate_all():
         code_line = find_code_line(operation)
-        reason = _find_reason(operation)
+        reason = _find_rejection(operation)
         if reason is not None:
             lacking.add(outermost)
             missing_types.setdefault((code_line, *reason), []).append(operation.type)
@@ -156,8 +156,8 @@ def check_operations(graph: StepGraph, report: Report) -> set[tf.Operation]:
     return lacking
 
 
-def _find_reason(operation: tf.Operation) -> tuple[str, str] | None:
-    """Return the reason why an operation does not run on a TPU, and the fix; None if it runs there."""
+def _find_rejection(operation: tf.Operation) -> tuple[str, str] | None:
+    """Return the reason why a TPU rejects an operation, and the fix; None if it accepts it."""
     operation_type = operation.type
     if operation_type in _NOT_COMPUTED:
         return None

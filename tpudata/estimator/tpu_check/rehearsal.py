@@ -187,7 +187,7 @@ class _ModeRehearsal:
                 mode=self._mode,
                 tpu=tpu,
                 effort=self._effort,
-                batch_size=size or 0,
+                batch_size=size or 0,  # 0 if it is unknown.
                 loop_steps=loop.steps,
                 batch_bytes=loop.batch_bytes,
                 compiled=compiled,

@@ -71,7 +71,7 @@ class ReplicaValues:
 
 
 def concatenate_specs(tensors: Tensors, replicas: int) -> Specs:
-    """Return the specs of a replica's tensors once those of all replicas are concatenated along their first axis.
+    """Return the specs of the tensors of all replicas, concatenated along their first axis; scalars keep their spec.
 
     Args:
         tensors: a structure of tensors of one replica.

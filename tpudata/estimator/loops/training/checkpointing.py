@@ -121,6 +121,7 @@ class Checkpointing:
             return [*other_listeners, *self._listeners, follower]
 
         replace_listeners(saver_hook, add_listeners)
+        # A v1 Saver does not create its folder.
         tf.io.gfile.makedirs(self._runtime.model_dir)
         with self._session.record_additions():
             if not _v1.get_collection(_v1.GraphKeys.SAVERS):

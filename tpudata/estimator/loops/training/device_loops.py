@@ -73,14 +73,14 @@ class DeviceLoops:
         *,
         with_summaries: bool,
     ) -> LoopValues:
-        """Run a loop.
+        """Run a loop of steps, and return their losses and the values fetched from the last step.
 
         Args:
             iteration: the data.
             size: largest number of steps.
             fetches: tensors that the last step returns and operations that it runs.
             feeds: NumPy values for model_fn's placeholders with a default, by name.
-            with_summaries: whether to fetch the summaries of the last step, which then may run as a loop of its single step.
+            with_summaries: whether to fetch the summaries of the last step, which may then run separately, as a single step.
 
         Raises:
             ModelFnValueError: train_op never changes the global step.

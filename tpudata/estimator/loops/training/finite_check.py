@@ -46,7 +46,7 @@ class FiniteCheck:
         Raises:
             NonFiniteError: the loss is NaN, or a variable NaN or infinite.
         """
-        # A loop ends after a loss of NaN, so the last loss tells. Without steps, there is no loss to check.
+        # A loop ends after a loss of NaN, so the last one shows it. Without steps, there is no loss to check.
         loss = float(losses[-1]) if len(losses) else 0.0
         if not self._has_warned and np.isinf(losses).any():
             self._has_warned = True

@@ -148,7 +148,7 @@ class _Training:
         limit = None  # If a step or a hook may change the global step otherwise, the number of steps is unknown.
         if end_step is not None and self._step.counts_every_step and not self._has_hooks:
             limit = end_step - self.step
-        # Not before, as hooks may have initialised the iterators of input_fn.
+        # After `_begin`, in which hooks may initialise the iterators of input_fn.
         with contextlib.closing(feed.iterate(limit)) as iteration:
             last_loss = self._run_loops(iteration, end_step)
         if last_loss is not None:
@@ -174,7 +174,7 @@ class _Training:
         return self._loops.global_step
 
     def _begin(self, feed: Feed) -> None:
-        """Load the variables, and begin the work of hooks, listeners and the log."""
+        """Load the variables, and begin the work of hooks, listeners and the log, in the order of a MonitoredSession."""
         runtime, infeed_sleep = self._runtime, self._runtime.config.tpu_config.initial_infeed_sleep_secs
         self._checkpointing.prepare()
         self._monitor.begin()
@@ -230,7 +230,7 @@ class _Training:
         size, num_stopped, num_terminated = self._peers.sum_numbers(
             [size, int(is_stopped), int(self._termination.requested)]
         )
-        if num_terminated:
+        if num_terminated:  # Perhaps only in another process.
             self._termination.requested = True
         elif num_stopped:
             _log.info("A hook stopped training at step %d.", self.step)
@@ -239,7 +239,7 @@ class _Training:
     def _list_loop_ends(self) -> tuple[int | None, ...]:
         """Return the steps at which the next loop has to end; None for work that is not due at a known step."""
         profile_end = self._profiler.find_loop_end(self.step)
-        if not self._is_exact:
+        if not self._is_exact:  # On a TPU, loops have their full size; saving and logging wait for their end.
             return (profile_end,)
         checkpoint_step = self._checkpointing.find_next_step(self.step, self._size.step_seconds)
         return (profile_end, checkpoint_step, *self._progress.list_loop_ends(self.step))
@@ -253,7 +253,7 @@ class _Training:
 
     def close(self) -> None:
         """Write buffered profiles and summaries, also after an error."""
-        self._forget_checkpoint_after_writes()
+        self._forget_checkpoint_after_writes()  # Hooks may have assigned to variables in `end`.
         self._profiler.close(self.step)
         self._events.close()
         self._step.flush()
