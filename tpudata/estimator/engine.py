@@ -48,7 +48,7 @@ class Engine:
         self.training = training
         self.rehearses = rehearses
         self.last_loss: float | None = None
-        self._evaluating = evaluating
+        self._evaluating = evaluating  # None to evaluate on the runtime that predicts.
         # Clones that evaluate and predict while a runtime is in use, by its id.
         self._clones: dict[int, list[Runtime]] = {}
 

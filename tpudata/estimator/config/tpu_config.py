@@ -101,7 +101,9 @@ class TPUConfig(NamedTupleMethods):
         is_finite = seconds is None or seconds < math.inf
         require("TPUConfig", "initial_infeed_sleep_secs", seconds, is_finite, "a finite number", ValueError)
         pipeline = self.per_host_input_for_training
-        if isinstance(pipeline, bool):
+        if isinstance(
+            pipeline, bool
+        ):  # As in the original: whether there is a call for each host, not for each replica.
             pipeline = InputPipelineConfig.PER_HOST_V1 if pipeline else InputPipelineConfig.PER_SHARD_V1
         try:
             object.__setattr__(self, "per_host_input_for_training", InputPipelineConfig(pipeline))

@@ -200,7 +200,7 @@ class BestExporter(_SavedModelExporter):
         as_text: bool = False,
         exports_to_keep: int | None = 5,
     ) -> None:
-        if serving_input_receiver_fn is None:
+        if serving_input_receiver_fn is None:  # Its default only serves to keep the original's order of arguments.
             raise ValueError("BestExporter needs a serving_input_receiver_fn (got None). Pass one.")
         is_valid = callable(compare_fn) and {*inspect.signature(compare_fn).parameters} == _COMPARE_FN_ARGUMENTS
         allowed = "a function of best_eval_result and current_eval_result"

@@ -257,6 +257,7 @@ class HookSession(tf.compat.v1.Session):  # type: ignore[misc]  # TensorFlow is 
         def runs_outside_step(operation: tf.Operation) -> bool:
             return self.timing.find_time(operation) is not When.STEP
 
+        # Before or after a step, do not wait for operations that the step itself runs.
         waits_for = None if when is None else runs_outside_step
         replay = Replay(self._blueprint, list(tensors), operations, cuts, waits_for)
         self._check_independent_of_batch(replay, {*fed})

@@ -95,6 +95,7 @@ class Monitor:
         self.model_feeds: dict[str, Array] = {}
         self._feeds_model = feeds_model
         self._session = session
+        # Without hooks, a run fetches these.
         self._original_args = _train.SessionRunArgs(loop_fetches)
         self._context = _train.SessionRunContext(self._original_args, session)
         # Fetches of this step, by index of the hook.

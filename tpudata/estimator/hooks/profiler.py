@@ -121,7 +121,7 @@ class ProfilerHook(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]  # 
         show_dataflow: bool = True,
         show_memory: bool = False,
     ) -> None:
-        del show_dataflow, show_memory
+        del show_dataflow, show_memory  # A profile for TensorBoard has both.
         self._folder = str(output_dir) or "."
         self._timer = _train.SecondOrStepTimer(every_secs=save_secs, every_steps=save_steps)
         self._next_step: int | None = None
@@ -133,7 +133,7 @@ class ProfilerHook(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]  # 
     def from_original(cls, hook: tf.compat.v1.train.ProfilerHook) -> "ProfilerHook":
         """Return the counterpart of a `tf.compat.v1.train.ProfilerHook`, from its private attributes."""
         file, timer = profile_file_and_timer(hook)
-        # The interval is replaced with the timer.
+        # Any interval: the timer, which has the right one, is replaced.
         counterpart = cls(save_steps=1, output_dir=str(PurePosixPath(file).parent))
         counterpart._timer = timer
         return counterpart

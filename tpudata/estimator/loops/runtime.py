@@ -63,6 +63,7 @@ class Runtime:
         warm_start: WarmStartSettings | None = None,
     ) -> None:
         self.user_model = user_model
+        # `in_use` is held for a whole training or evaluation; `lock` for one batch and the loading of its variables, or to compile.
         self.in_use = threading.Lock()
         self.is_training = False
         self.lock = threading.RLock()

@@ -51,8 +51,8 @@ class ReplicaStep:
         self._replay = Replay(
             traced.blueprint,
             (loss, fetches.tensors, host_tensors, list_results(summary_writes)),
-            [*list_training_effects(traced.blueprint, summary_writes), *fetches.operations],
-            [
+            updates=[*list_training_effects(traced.blueprint, summary_writes), *fetches.operations],
+            cuts=[  # Placeholders whose values `__call__` passes.
                 traced.step,
                 traced.replica,
                 *([traced.records_summaries] if self._takes_records_summaries else []),

@@ -52,12 +52,13 @@ class Step:
         self.mode = traced.mode
         self.fetches = StepFetches(traced, list_always_run)
         self.replicas = ReplicaValues(topology, traced.specs, broadcast=broadcast)
-        self.local_copies: HostCopies = OnlyOnHost()
+        self.local_copies: HostCopies = OnlyOnHost()  # Steps on several devices replace it.
         self._traced = traced
         self._topology = topology
         self._copies = store.copies
         self._writes: frozenset[str] = frozenset()
         self._had_additions = False
+        # Local variables, such as the sums of metrics, belong to one run; the store shares the others between the modes.
         local_names = list_local_names(traced)
         infos = self.blueprint.variables
         self.saved = tuple(info for info in infos if info.name not in local_names)

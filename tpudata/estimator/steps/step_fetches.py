@@ -25,6 +25,7 @@ class StepFetches:
     """
 
     def __init__(self, traced: TracedModel, list_always_run: Callable[[TracedModel], list[tf.Operation]]) -> None:
+        # Fetched tensors without side effects, and tensors and operations with them.
         self.value_names: tuple[str, ...] = ()
         self.effect_names: tuple[str, ...] = ()
         self._list_always_run = list_always_run

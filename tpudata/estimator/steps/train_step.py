@@ -97,6 +97,7 @@ class TrainStep(Step, abc.ABC):
         if topology.is_sharded:
             require_cross_shard(self.blueprint)
         self.uses_tf_summary = bool(traced.summary_writes)
+        # Variables whose values must stay finite.
         self.checked = [
             info.name for info in self.saved if info.trainable and self.variables[info.name].dtype.is_floating
         ]

@@ -140,7 +140,7 @@ class StepParts:
             traced.blueprint,
             results,
             updates,
-            [traced.step, traced.replica, *cut_tensors],
+            cuts=[traced.step, traced.replica, *cut_tensors],
             waits_for=lambda operation: operation not in skipped,
             rewrite=make_replica_rewrite(traced),
         )

@@ -65,7 +65,7 @@ class HostCall:
         flush = Replay(blueprint, [], flushes)
         self._run_step = make_batch_function(lambda tensors: self._replay(self._update, tensors), (specs,))
         self._flush = tf.function(lambda: self._replay(flush), autograph=False)
-        run_on_host(create_writers, self._local.by_name)
+        run_on_host(create_writers, self._local.by_name)  # Opens the event files.
 
     def _call_host_fn(self, tensors: Tensors) -> object:
         return call_host_function(self._host_fn, tensors, self._seed)
