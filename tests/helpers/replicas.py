@@ -16,7 +16,7 @@ from tpudata.devices.graphs.keras_state import fresh_keras_state
 from tpudata.devices.graphs.replica_context import replica_context
 from tpudata.devices.spmd.lowering import ReplicaProgram, lower
 from tpudata.estimator.fetching.replay import Replay, make_handle_getter
-from tpudata.estimator.state.blueprint import Blueprint, discover
+from tpudata.estimator.state.blueprint import Blueprint, trace_function
 from tpudata.estimator.tracing.effects import list_training_effects
 
 Batch = Sequence[np.ndarray]
@@ -48,7 +48,7 @@ def trace(model: Callable[..., Any], specs: Sequence[Any], num_replicas: int, se
         with replica_context(num_replicas, replica), fresh_keras_state(seed):
             return model(*batch)
 
-    return discover(build, (tuple(specs), tf.TensorSpec([], tf.int32)), seed)
+    return trace_function(build, (tuple(specs), tf.TensorSpec([], tf.int32)), seed)
 
 
 def run_alone(model: Callable[..., Any], batches: Sequence[Batch]) -> Run:

@@ -168,9 +168,11 @@ def _make_regularizer(
 def _list_collections(
     collections: str | Sequence[str] | Mapping[str, Sequence[str]] | None, name: str
 ) -> list[str] | None:
-    """Return the collections of the variable `name`, with GLOBAL_VARIABLES; None for GLOBAL_VARIABLES alone.
+    """Return the collections for get_variable: those chosen and GLOBAL_VARIABLES; None, its default, for the latter alone.
 
-    `collections` are those of all variables, or a dict from a variable's name to its own.
+    Args:
+        collections: a name or a list of names of collections, the same for all variables; or a dict from a variable's name to them.
+        name: name of the variable, such as "beta".
     """
     if isinstance(collections, Mapping):
         collections = collections.get(name)

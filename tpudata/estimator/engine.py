@@ -48,7 +48,7 @@ class Engine:
         self.training = training
         self.rehearses = rehearses
         self.last_loss: float | None = None
-        self._evaluating = evaluating
+        self._evaluating = evaluating  # None to evaluate on the runtime that predicts.
         # Clones that evaluate and predict while a runtime is in use, by its id.
         self._clones: dict[int, list[Runtime]] = {}
 
@@ -74,7 +74,7 @@ class Engine:
         saving_listeners: Sequence[CheckpointSaverListener] | None = None,
         follower: CheckpointFollower | None = None,
     ) -> None:
-        """Train as described in `TPUEstimator.train`; `follower` follows the checkpoints."""
+        """Train as described in `TPUEstimator.train`; `follower` is called for each checkpoint."""
         if self.rehearses:
             check_steps(steps, max_steps)  # Otherwise the training loop checks them.
             self.rehearse_call({ModeKeys.TRAIN: input_fn}, has_limit=steps is not None or max_steps is not None)
@@ -122,7 +122,7 @@ class Engine:
             return evaluate(held_runtime, input_fn, steps, hooks, checkpoint_path, summaries_dir)
 
     def predict(self, input_fn: InputFunction, *options: *PredictOptions) -> Iterator[Arrays]:
-        """Return an iterator of predictions as described in `TPUEstimator.predict`, whose other arguments are `options`."""
+        """Return an iterator of predictions, as described in `TPUEstimator.predict`; `options` are its other arguments."""
         if self.rehearses:
             self.rehearse_call({ModeKeys.PREDICT: input_fn})
             return iter(())
@@ -173,7 +173,7 @@ class Engine:
             return rehearse(self.training, tpu_input_fns, tpu, effort)
 
     def rehearse_call(self, input_fns: Mapping[str, InputFunction], *, has_limit: bool = True) -> dict[str, Array]:
-        """Rehearse instead of a call; return placeholders for the metrics.
+        """Rehearse a call instead of running it; return placeholders for the metrics.
 
         Args:
             input_fns: input_fn of each mode that the call would run.
@@ -211,6 +211,7 @@ class Engine:
     def _hold_idle_runtime(self, runtime: Runtime) -> Iterator[Runtime]:
         """Yield an idle runtime for exclusive use: this one, or a clone with separate variables if it is busy."""
         clones = self._clones.setdefault(id(runtime), [])
+        # Lazy: `next` acquires the first one that is idle, and no other.
         acquired = (candidate for candidate in (runtime, *clones) if candidate.in_use.acquire(blocking=False))
         idle_runtime = next(acquired, None)
         if idle_runtime is None:

@@ -41,7 +41,7 @@ def evaluate_new_checkpoints(
         StorageError: the folder's list cannot be read.
     """
     find_next = _find_newest if newest_only else _find_oldest
-    # No longer than the caller's own times, which may be short.
+    # Wait no longer between two looks than the caller's times, which may be short.
     poll_seconds = min(_POLL_SECONDS, timeout, throttle_secs or _POLL_SECONDS)
     waiting_text = "Waiting" if math.isinf(timeout) else f"Waiting up to {timeout:g} seconds"
     evaluated_paths: set[str] = set()

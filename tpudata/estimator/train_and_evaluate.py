@@ -246,6 +246,6 @@ class _Evaluator:
                 eval_result=metrics,
                 is_the_final_export=is_final,
             )
-            for exporter in _check_exporters(spec.exporters)  # For the type: the spec has a tuple.
+            for exporter in _check_exporters(spec.exporters)  # Checked already; this gives the type checker a tuple.
         ]
         return is_final

@@ -110,6 +110,7 @@ def _require_tensor(label: str, tensor: object) -> None:
 
 
 def _require_floating(label: str, tensor: tf.Tensor | None) -> None:
+    """Raise ModelFnValueError unless a tensor is floating, or None."""
     if tensor is None:
         return
     _require_tensor(label, tensor)

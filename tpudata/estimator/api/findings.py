@@ -23,6 +23,7 @@ class Finding:
     is_rejected: bool = True
 
     def __str__(self) -> str:
+        """Return the line "MODE: WHERE: WHAT. Fix: FIX."."""
         fix = f" Fix: {self.fix}." if self.fix else ""
         what = self.what if self.what.endswith(".") else f"{self.what}."
         return f"{self.mode}: {self.where}: {what}{fix}"

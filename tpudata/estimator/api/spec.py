@@ -201,7 +201,7 @@ def _check_host_function(field: str, function_name: str, pair: object, *, is_use
         field: name of the field of TPUEstimatorSpec.
         function_name: name of the function in its documentation.
         pair: the field's value.
-        is_used: whether the spec's mode uses the field; only then its tensors must be dense.
+        is_used: whether the spec's mode uses the field; if not, its tensors need not be dense.
     """
     label = f"TPUEstimatorSpec({field}=...)"
     allowed = f"({function_name}, tensors) with a callable and a list, tuple or dict of tensors"

@@ -121,7 +121,7 @@ class RunConfig:
         for name in ("evaluation_master", "master", "tpu_name", "zone", "project"):
             name_or_none = getattr(self, name)
             require_type(f"RunConfig({name}=...)", name_or_none, isinstance(name_or_none, str | None), "a str or None")
-        object.__setattr__(self, "master", self.master or "")
+        object.__setattr__(self, "master", self.master or "")  # As in the original, "" stands for this machine.
         if self.evaluation_master is None:
             object.__setattr__(self, "evaluation_master", self.master)
         is_resolver = self.cluster is None or callable(getattr(self.cluster, "master", None))
@@ -132,7 +132,7 @@ class RunConfig:
                 raise ValueError("RunConfig(model_dir='') names no folder. Pass a path, or None for a temporary one.")
         for name in ("save_summary_steps", "save_checkpoints_steps", "log_step_count_steps"):
             require_positive_int("RunConfig", name, getattr(self, name), or_none=True)
-        if self.keep_checkpoint_max != 0:
+        if self.keep_checkpoint_max != 0:  # Keeps all, like None.
             require_positive_int("RunConfig", "keep_checkpoint_max", self.keep_checkpoint_max, or_none=True)
         seed: object = self.tf_random_seed
         is_seed = isinstance(seed, Integral | None) and not isinstance(seed, bool)

@@ -74,6 +74,7 @@ def apply_session_config(config: tf.compat.v1.ConfigProto | None) -> None:
 
 
 def _make_unsupported_error(name: str) -> ValueError:
+    """Return the error about a field of the ConfigProto that is not supported."""
     return ValueError(
         f"RunConfig(session_config=...): the field {name!r} has no counterpart outside a v1 session (expected {_APPLIED}). "
         "Remove it."
@@ -131,7 +132,8 @@ def _apply_graph_options(options: tf.compat.v1.GraphOptions) -> None:
             for option, level in setting.ListFields():
                 if option.name != "global_jit_level":
                     raise _make_unsupported_error(f"graph_options.optimizer_options.{option.name}")
-                tf.config.optimizer.set_jit("autoclustering" if level > 0 else False)  # ON_1 and ON_2; OFF is -1.
+                # The levels are OFF (-1), DEFAULT (0), ON_1 and ON_2.
+                tf.config.optimizer.set_jit("autoclustering" if level > 0 else False)
         else:
             raise _make_unsupported_error(f"graph_options.{field.name}")
 
@@ -150,7 +152,7 @@ def _read_rewrite_options(options: Message) -> dict[str, bool | int]:
 
 
 def _apply_before_start(setting: str, apply: Callable[[], object]) -> None:
-    """Call `apply`, which TensorFlow rejects once its devices have started; raise ValueError if it does."""
+    """Call `apply`, which applies `setting`; raise ValueError if TensorFlow's devices have started, so that it comes too late."""
     try:
         apply()
     except RuntimeError as error:

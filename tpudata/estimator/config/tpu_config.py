@@ -80,7 +80,7 @@ class TPUConfig(NamedTupleMethods):
     num_replicas: int | None = None
 
     def __post_init__(self) -> None:
-        if isinstance(self.iterations_per_loop, str):
+        if isinstance(self.iterations_per_loop, str):  # A time; raises an error if it is not valid.
             _parse_duration(self.iterations_per_loop)
         else:
             require_positive_int("TPUConfig", "iterations_per_loop", self.iterations_per_loop)
@@ -92,7 +92,7 @@ class TPUConfig(NamedTupleMethods):
         name = "experimental_allow_per_host_v2_parallel_get_next"
         require_flag("TPUConfig", name, getattr(self, name))
         cores = self.num_cores_per_replica
-        if cores is not None and cores & (cores - 1):
+        if cores is not None and cores & (cores - 1):  # Not a single bit.
             raise ValueError(f"TPUConfig(num_cores_per_replica=...) must be a power of 2, got {cores}.")
         if self.input_partition_dims is not None and cores is None:
             raise ValueError("TPUConfig(input_partition_dims=...) requires num_cores_per_replica. Pass it, too.")
@@ -101,7 +101,9 @@ class TPUConfig(NamedTupleMethods):
         is_finite = seconds is None or seconds < math.inf
         require("TPUConfig", "initial_infeed_sleep_secs", seconds, is_finite, "a finite number", ValueError)
         pipeline = self.per_host_input_for_training
-        if isinstance(pipeline, bool):
+        if isinstance(
+            pipeline, bool
+        ):  # As in the original: whether there is a call for each host, not for each replica.
             pipeline = InputPipelineConfig.PER_HOST_V1 if pipeline else InputPipelineConfig.PER_SHARD_V1
         try:
             object.__setattr__(self, "per_host_input_for_training", InputPipelineConfig(pipeline))
@@ -154,7 +156,7 @@ class TPUConfig(NamedTupleMethods):
 
 
 def _parse_duration(text: str) -> int:
-    """Return the seconds of a time such as "30s", "5m" or "1h"; ValueError if it is none."""
+    """Return the seconds of a positive time such as "30s", "5m" or "1h"; raise ValueError for other texts."""
     match = re.fullmatch(r"([0-9]+)([smh])", text)
     if match is None or int(match[1]) == 0:
         raise ValueError(

@@ -130,7 +130,7 @@ class LatestExporter(_SavedModelExporter):
         eval_result: Mapping[str, Array],
         is_the_final_export: bool,
     ) -> bytes | None:
-        """Export the checkpoint, and delete the oldest exports beyond those to keep."""
+        """Export the checkpoint, and delete the oldest exports beyond those to keep; return the path of the new export."""
         del eval_result, is_the_final_export
         return self._export(estimator, export_path, checkpoint_path)
 
@@ -162,7 +162,7 @@ class FinalExporter(_SavedModelExporter):
         eval_result: Mapping[str, Array],
         is_the_final_export: bool,
     ) -> bytes | None:
-        """Export the checkpoint if it is the last one."""
+        """Export the checkpoint if it is the last one, and return the path of the export; otherwise return None."""
         del eval_result
         return self._export(estimator, export_path, checkpoint_path) if is_the_final_export else None
 
@@ -200,7 +200,7 @@ class BestExporter(_SavedModelExporter):
         as_text: bool = False,
         exports_to_keep: int | None = 5,
     ) -> None:
-        if serving_input_receiver_fn is None:
+        if serving_input_receiver_fn is None:  # Its default only serves to keep the original's order of arguments.
             raise ValueError("BestExporter needs a serving_input_receiver_fn (got None). Pass one.")
         is_valid = callable(compare_fn) and {*inspect.signature(compare_fn).parameters} == _COMPARE_FN_ARGUMENTS
         allowed = "a function of best_eval_result and current_eval_result"
@@ -220,7 +220,7 @@ class BestExporter(_SavedModelExporter):
         eval_result: Mapping[str, Array],
         is_the_final_export: bool,
     ) -> bytes | None:
-        """Export the checkpoint if it is the best so far."""
+        """Export the checkpoint if it is the best so far, and return the path of the export; otherwise return None."""
         del is_the_final_export
         if self._model_dir != estimator.model_dir:
             self._model_dir = estimator.model_dir
@@ -245,6 +245,7 @@ class BestExporter(_SavedModelExporter):
                 metrics = {
                     value.tag: value.simple_value for value in event.summary.value if value.HasField("simple_value")
                 }
+                # Skip events without numbers (the file's version, a checkpoint's path), and the current evaluation.
                 if not metrics or event.step == step:
                     continue
                 metrics["global_step"] = event.step

@@ -70,7 +70,7 @@ def export_saved_model(
                 raise StorageError(
                     f"export_saved_model: {target} could not be written: {find_reason(error)}. {SPACE_AND_PERMISSION}"
                 ) from error
-            except BaseException:
+            except BaseException:  # Also Ctrl-C.
                 _remove(temporary)
                 raise
     _log.info("Exported %s to %s, signatures %s.", checkpoint.prefix, target, sorted(signatures))
@@ -78,7 +78,7 @@ def export_saved_model(
 
 
 def _remove(folder: str) -> None:
-    # Errors here are ignored, as the first error is the one to report.
+    """Remove the folder of a failed export, if it exists; ignore errors, as the first error is the one to report."""
     with contextlib.suppress(tf.errors.OpError):
         if tf.io.gfile.exists(folder):
             tf.io.gfile.rmtree(folder)
@@ -119,7 +119,8 @@ def _build_graph(
             "serving_input_receiver_fn must return a ServingInputReceiver or a TensorServingInputReceiver, got "
             f"{type(receiver).__name__}."
         )
-    params = {**copy.deepcopy(dict(runtime.user_model.params)), "use_tpu": False}
+    params = {**copy.deepcopy(dict(runtime.user_model.params)), "use_tpu": False}  # Exports are for CPUs and GPUs.
+    # Without AutoGraph, as in training.
     call = tf.autograph.experimental.do_not_convert(call_model_fn)
     with fresh_keras_state(seed):
         spec = call(
@@ -142,6 +143,7 @@ def _make_signatures(receiver: ServingInputReceiver, spec: ModelSpec) -> dict[st
     for prefix, tensors in (receiver.receiver_tensors_alternatives or {}).items():
         candidates |= {f"{prefix}:{name}": (tensors, output) for name, output in outputs.items()}
     signatures, skipped = {}, []
+    # Each set of inputs that a NamedReceiver has in addition serves the default output alone.
     named_tensors = receiver.named_receiver_tensors if isinstance(receiver, NamedReceiver) else {}
     for name, tensors in named_tensors.items():
         if DEFAULT_SIGNATURE in outputs:

@@ -78,7 +78,7 @@ def _name_tensors(tensors: Tensors, field: str, default: str) -> dict[str, Tenso
         raise ValueError(f"ServingInputReceiver has no {field} (got None). Pass a tensor or a dict of tensors.")
     tensors_by_name = dict(tensors) if isinstance(tensors, Mapping) else {default: tensors}
     for name, tensor in tensors_by_name.items():
-        # Some programs number their features; a fed tensor needs a name.
+        # Some programs number their features. A receiver's tensor needs a name, by which clients feed it.
         if not isinstance(name, str) and not (field == "features" and isinstance(name, int)):
             raise ValueError(f"ServingInputReceiver({field}=...): the names must be strings, got {name!r}.")
         label = f"ServingInputReceiver({field}=...): {name!r}"

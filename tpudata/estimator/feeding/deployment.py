@@ -35,7 +35,10 @@ class Call:
     replicas: int
 
     def make_input_context(self, batches: int) -> tf.distribute.InputContext:
-        """Return the `tf.distribute.InputContext` of this call, whose dataset yields `batches` batches for each step."""
+        """Return the `tf.distribute.InputContext` of this call, whose dataset yields `batches` batches for each step.
+
+        An input_fn computes its batch size from it: the global one, divided by num_replicas_in_sync.
+        """
         return tf.distribute.InputContext(
             num_input_pipelines=self.total, input_pipeline_id=self.index, num_replicas_in_sync=self.total * batches
         )
@@ -90,6 +93,7 @@ class TPUContext:
         return _HOST, call.index, call.total, call.replicas
 
     def _require_call(self, attribute: str) -> Call:
+        """Return the call of input_fn; raise RuntimeError in model_fn, where `attribute` was read."""
         if self._call is None:
             raise RuntimeError(
                 f"params['context'].{attribute} is for input_fn: model_fn is traced once for all replicas. Use num_hosts and "
@@ -118,7 +122,11 @@ def check_batch_size(mode: str, topology: Topology, config: TPUConfig, size: int
 
 
 def _choose_pipeline(mode: str, config: TPUConfig) -> InputPipelineConfig:
-    """Return the InputPipelineConfig by which `mode` is fed; evaluation and prediction do not support all of training's."""
+    """Return the InputPipelineConfig by which `mode` is fed.
+
+    Evaluation and prediction take training's, but SLICED if eval_training_input_configuration is SLICED, and PER_HOST_V1 instead of
+    PER_SHARD_V1, which they do not support.
+    """
     pipeline = config.per_host_input_for_training
     assert isinstance(pipeline, InputPipelineConfig)  # TPUConfig has converted it.
     if mode != ModeKeys.TRAIN:

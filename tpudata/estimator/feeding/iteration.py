@@ -45,7 +45,7 @@ class Iteration:
         self._closed = threading.Event()
         deleted = threading.Event()
         arguments = (self._references, self._closed, deleted)
-        thread = threading.Thread(target=_delete, args=arguments, name="tpudata-iteration-end", daemon=True)
+        thread = threading.Thread(target=_delete_when_closed, args=arguments, name="tpudata-iteration-end", daemon=True)
         thread.start()
         # Called after the thread has ended, or before the interpreter ends.
         weakref.finalize(thread, _wait_for_deletion, self._closed, deleted)
@@ -72,13 +72,15 @@ class Iteration:
 StepIteration: TypeAlias = Iteration | StackIteration
 
 
-def _delete(references: dict[str, object], closed: threading.Event, deleted: threading.Event) -> None:
+def _delete_when_closed(references: dict[str, object], closed: threading.Event, deleted: threading.Event) -> None:
+    """Wait until the iteration is closed, then drop the last references to the iterator, which deletes it; run in a thread."""
     closed.wait()
     references.clear()
     deleted.set()
 
 
 def _wait_for_deletion(closed: threading.Event, deleted: threading.Event) -> None:
+    """Close an iteration and wait until its iterator is deleted, at most two seconds."""
     closed.set()
     deleted.wait(_WAIT_SECONDS_AT_EXIT)
 

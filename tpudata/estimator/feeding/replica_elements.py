@@ -36,7 +36,7 @@ class ReplicaElements:
         self._call_input_fn = call_input_fn
         self._deployment = deployment
         self._batch_axis = batch_axis
-        self.is_endless = True
+        self.is_endless = True  # Until `make_dataset` finds a dataset that ends.
 
     def make_dataset(self, call: Call) -> tf.data.Dataset:
         """Return the checked dataset of one call; for predictions, of (features, mask of the real rows)."""
@@ -94,12 +94,12 @@ class ReplicaElements:
         return axes
 
     def _list_element_axes(self, element_spec: Specs) -> list[int]:
-        """Return the batch axis of each tensor of a checked element."""
+        """Return the axis of the rows for each tensor of an element; in prediction, of (features, mask of the real rows)."""
         count = len(tf.nest.flatten(element_spec))
         if self._batch_axis is None:
             return [0] * count
         axes = list(self._batch_axis)
-        # For predictions, the mask replaces the labels.
+        # The mask replaces the labels, and its axis is 0.
         return [*axes[: count - 1], 0] if self._deployment.mode == ModeKeys.PREDICT else axes
 
     def _check_static_shapes(self, dataset: tf.data.Dataset) -> None:
@@ -138,9 +138,9 @@ class ReplicaElements:
             num_replicas: number of replicas that an element of it feeds.
             share: replicas among these, by their index.
         """
-        if self._deployment.has_replica_batches:
+        if self._deployment.has_replica_batches:  # Each element is one replica's already.
             return dataset
-        if self._deployment.pipeline is InputPipelineConfig.BROADCAST:
+        if self._deployment.pipeline is InputPipelineConfig.BROADCAST:  # Every replica gets the whole element.
             count = share.stop - share.start
             return dataset.flat_map(
                 lambda *element: tf.data.Dataset.from_tensors(repack_element(element)).repeat(count)
@@ -165,7 +165,7 @@ class ReplicaElements:
             return tf.data.Dataset.choose_from_datasets(datasets, choice, stop_on_empty_dataset=True)
         if self._deployment.mode == ModeKeys.TRAIN:
             elements = tf.data.Dataset.choose_from_datasets(datasets, choice, stop_on_empty_dataset=True)
-            return elements.batch(len(turns), drop_remainder=True).unbatch()
+            return elements.batch(len(turns), drop_remainder=True).unbatch()  # Drops an incomplete step.
         return self._pad_last_step(datasets, choice, len(turns))
 
     def _pad_last_step(
@@ -179,6 +179,7 @@ class ReplicaElements:
             step_size: number of elements in a step.
         """
         spec = datasets[0].element_spec
+        # Endless datasets of (element, whether it is real): zeros follow the data.
         padded = [mark_elements(dataset) for dataset in datasets]
         steps = tf.data.Dataset.choose_from_datasets(padded, choice).batch(step_size, drop_remainder=True)
         steps = steps.take_while(lambda _, is_real: tf.reduce_any(is_real))

@@ -44,7 +44,7 @@ def add_row_masks(
     def prepare(*parts: Tensors) -> tuple[Tensors, tf.Tensor]:
         features = parts[0]
         tensors = tf.nest.flatten(features)
-        # `axes` ends with those of the labels, which are dropped.
+        # `axes` may be longer: it ends with those of the labels, which `map` skips.
         leaves = list(map(_Leaf, tensors, list_roles(features), axes or [0] * len(tensors)))
         dense = [leaf for leaf in leaves if leaf.role == "dense" and leaf.tensor.shape.rank]
         sparse_shapes = [leaf.tensor for leaf in leaves if leaf.role == "dense_shape"]
@@ -54,7 +54,7 @@ def add_row_masks(
             rows = tf.cast(sparse_shapes[0][0], tf.int32)
         else:
             raise ValueError("predict: the features of input_fn have no batch dimension. Batch the dataset.")
-        size = rows
+        size = rows  # Of the batch that is returned.
         # Dense batches whose size is static are never short.
         if batch_size is not None and (sparse_shapes or any(leaf.tensor.shape[leaf.axis] is None for leaf in dense)):
             message = f"predict: a batch of input_fn has more rows than predict_batch_size={batch_size}"
@@ -77,7 +77,7 @@ def _pad(leaf: _Leaf, num_missing: tf.Tensor, batch_size: int) -> tf.Tensor:
     tensor, role, axis = leaf
     if role == "dense_shape":  # Added rows of a sparse tensor are empty.
         return tf.concat([tensor[:1] + tf.cast(num_missing, tensor.dtype), tensor[1:]], 0)
-    if role != "dense" or not tensor.shape.rank:
+    if role != "dense" or not tensor.shape.rank:  # Indices or values of a sparse tensor, or a scalar.
         return tensor
     missing_shape = tf.tensor_scatter_nd_update(tf.shape(tensor), [[axis]], [num_missing])
     # Not tf.pad, which does not support strings; tf.zeros makes empty ones.

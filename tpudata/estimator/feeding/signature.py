@@ -126,6 +126,7 @@ def call_input_fn(
             f"input_fn must return a tf.data.Dataset of features or of (features, labels), got {type(dataset).__name__}.{fix}"
         )
     if any(isinstance(spec, tf.SparseTensorSpec) for spec in tf.nest.flatten(dataset.element_spec)):
+        # `map` passes the parts of a tuple one by one, and any other element as the only argument.
         dataset = dataset.map(lambda *element: split_sparse(element[0] if len(element) == 1 else element))
     _check_element(dataset.element_spec, takes_sparse=takes_sparse)
     return dataset
@@ -158,7 +159,7 @@ def _check_element(element_spec: Specs, *, takes_sparse: bool) -> None:
 
 
 def _call_eagerly(call: Callable[[], tf.data.Dataset | Tensors]) -> tf.data.Dataset | Tensors:
-    """Return the result of input_fn; None if it uses operations that only work in a graph."""
+    """Return the result of input_fn, called eagerly; None if it uses operations that only work in a graph."""
     try:
         return call()
     except RuntimeError as error:

@@ -37,10 +37,11 @@ def are_sparse_parts(leaf: object) -> bool:
 
 def split_sparse(structure: Tensors) -> Tensors:
     """Replace each `tf.SparseTensor` of a structure by its parts."""
-    return tf.nest.map_structure(_split, structure)
+    return tf.nest.map_structure(_split_leaf, structure)
 
 
-def _split(leaf: object) -> Tensors:
+def _split_leaf(leaf: object) -> Tensors:
+    """Return the parts of a sparse tensor, or any other leaf unchanged."""
     if not isinstance(leaf, tf.SparseTensor):
         return leaf
     shape = leaf.shape
@@ -50,10 +51,11 @@ def _split(leaf: object) -> Tensors:
 
 def join_sparse(structure: Tensors) -> Tensors:
     """Replace sparse parts in a structure by their `tf.SparseTensor`."""
-    return _map_structure(structure, _join, lambda leaf: leaf)
+    return _map_structure(structure, _join_parts, lambda leaf: leaf)
 
 
-def _join(parts: _Parts) -> tf.SparseTensor:
+def _join_parts(parts: _Parts) -> tf.SparseTensor:
+    """Return the sparse tensor of these parts, with its static shape."""
     tensor = tf.SparseTensor(*parts)
     if parts.static_shape is not None:
         tensor.set_shape(parts.static_shape)
@@ -66,7 +68,10 @@ def drop_sparse(structure: Tensors) -> Tensors:
 
 
 def list_roles(structure: Tensors) -> list[str]:
-    """Return the role of each tensor, in the order of `tf.nest.flatten`: "dense", or the name of its field in sparse parts."""
+    """Return the role of each tensor, in the order of `tf.nest.flatten`: "dense", or the name of its field in sparse parts.
+
+    The fields are "indices", "values" and "dense_shape".
+    """
     roles: list[str] = tf.nest.flatten(
         _map_structure(structure, lambda parts: type(parts)(*_Parts._fields), lambda _: "dense")
     )
@@ -87,5 +92,6 @@ def _map_structure(
         return copied
     if isinstance(structure, tuple | list):
         children = map(map_child, structure)
+        # The constructor of a namedtuple takes its fields one by one.
         return type(structure)(*children) if hasattr(structure, "_fields") else type(structure)(children)
     return map_leaf(structure)

@@ -40,7 +40,7 @@ class Timing:
     """
 
     def __init__(self, blueprint: Blueprint, host_writes: Collection[tf.Operation] | None = None) -> None:
-        self.is_on_devices = host_writes is not None
+        self.is_on_devices = host_writes is not None  # With plain TensorFlow, the step itself writes tf.summary's.
         self._write_names = {operation.name for operation in host_writes or ()}
         self._graph = blueprint.graph
         self._input_names = {placeholder.op.name for placeholder in blueprint.placeholders}
@@ -67,6 +67,7 @@ class Timing:
         input_times = {self._times.get(tensor.op.name, When.STEP) for tensor in operation.inputs}
         if operation.type == "NoOp":  # Made by tf.group, which runs its control inputs.
             input_times |= {self._times.get(control.name, When.STEP) for control in operation.control_inputs}
+        # The compiled step contains model_fn's operations alone, so the host runs those of hooks.
         if not self.is_made_by_model_fn(operation) or self._runs_on_host(operation) or When.AFTER in input_times:
             return When.AFTER if input_times & {When.STEP, When.AFTER} else When.BEFORE
         if When.STEP in input_times or operation.type == "Placeholder":
@@ -77,12 +78,14 @@ class Timing:
             # With a control dependency, it reads the value after an update of this step.
             waits_for_step = any(self._times.get(control.name) is When.STEP for control in operation.control_inputs)
             return When.STEP if waits_for_step else When.BEFORE
+        # The step itself must draw random numbers and assign variables; anything else is a function of variables and constants.
         return When.STEP if operation.op_def.is_stateful else When.BEFORE
 
     def _runs_on_host(self, operation: tf.Operation) -> bool:
-        """Return whether an operation of model_fn always runs on the host."""
+        """Return whether the host runs an operation of model_fn, rather than the step."""
         if operation.type in _SUMMARIES or operation.name in self._write_names:
             return True
+        # Devices have no strings.
         return self.is_on_devices and any(
             tensor.dtype == tf.string for tensor in (*operation.inputs, *operation.outputs)
         )
@@ -110,12 +113,14 @@ class FetchPlan:
 
 
 def plan_fetches(elements: Iterable[GraphElement], timing: Timing, fed: frozenset[str] = frozenset()) -> FetchPlan:
-    """Plan how to compute tensors and operations of the scratch graph.
+    """Plan when to compute requested tensors and operations of the scratch graph: before, in or after the step.
+
+    The plan also has the tensors from which the host computes the results after the step.
 
     Args:
-        elements: the tensors and operations.
+        elements: the requested tensors and operations.
         timing: timing of the graph.
-        fed: names of tensors whose values hooks provide.
+        fed: names of tensors whose values hooks provide, which are not computed.
     """
     # Elements by name, in the order of the request.
     tensors: dict[When, dict[str, tf.Tensor]] = {when: {} for when in When}
@@ -137,6 +142,7 @@ def plan_fetches(elements: Iterable[GraphElement], timing: Timing, fed: frozense
             else:
                 tensors[when][tensor.name] = tensor
 
+    # For its effect on `tensors`: the walk adds the inputs that the host needs.
     walk_graph(
         [*(tensor.op for tensor in tensors[When.AFTER].values()), *operations[When.AFTER].values()], list_host_inputs
     )

@@ -25,7 +25,7 @@ class Fetches:
     def __init__(self, find_element: Callable[[Fetch], GraphElement], structure: object) -> None:
         self._structure = structure
         self._leaves = [
-            [fetch.indices, fetch.values, fetch.dense_shape]
+            [fetch.indices, fetch.values, fetch.dense_shape]  # `pack` joins their values to one sparse value again.
             if isinstance(fetch, tf.SparseTensor)
             else find_element(fetch)
             for fetch in tf.nest.flatten(structure)

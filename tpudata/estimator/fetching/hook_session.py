@@ -91,7 +91,7 @@ class HookSession(tf.compat.v1.Session):  # type: ignore[misc]  # TensorFlow is 
 
     @contextlib.contextmanager
     def record_additions(self) -> Iterator[None]:
-        """Let hooks add operations and variables to the graph inside the context, and make the added variables."""
+        """Let hooks add operations and variables to the graph inside the context; at its end, make the real variables for them."""
         new_variables: list[VariableInfo] = []
         with self.as_default_graph(), record_variables(new_variables):
             yield
@@ -103,7 +103,7 @@ class HookSession(tf.compat.v1.Session):  # type: ignore[misc]  # TensorFlow is 
             for info, value in zip(new_variables, values, strict=True):
                 self._variables[info.name] = tf.Variable(value, trainable=False, name=info.name)
         self._blueprint = dataclasses.replace(self._blueprint, variables=(*self._blueprint.variables, *new_variables))
-        self._computations.clear()
+        self._computations.clear()  # They do not know the new variables.
 
     def find_element(self, fetch: Fetch) -> GraphElement:
         """Return the graph's tensor or operation for a fetch; for a variable, the tensor of its value.
@@ -112,7 +112,7 @@ class HookSession(tf.compat.v1.Session):  # type: ignore[misc]  # TensorFlow is 
             ValueError, KeyError, TypeError: the graph has no such element.
         """
         if tf.is_symbolic_tensor(fetch) and fetch.graph is self._graph and fetch.dtype != tf.resource:
-            return fetch
+            return fetch  # The usual case. A resource may be a variable's handle, see below.
         if isinstance(fetch, tf.Tensor) and not tf.is_symbolic_tensor(fetch):
             raise ValueError(
                 f"{fetch!r} is a value, not a tensor of the graph. Make it in begin(), or fetch it by its name."
@@ -123,7 +123,7 @@ class HookSession(tf.compat.v1.Session):  # type: ignore[misc]  # TensorFlow is 
                 return element
             if element.name not in self._reads:
                 dtype = element.op.get_attr("dtype")
-                with tf.control_dependencies(None):
+                with tf.control_dependencies(None):  # Without those that a hook's context sets: the read must not wait.
                     self._reads[element.name] = tf.raw_ops.ReadVariableOp(resource=element, dtype=dtype)
             return self._reads[element.name]
 
@@ -201,6 +201,7 @@ class HookSession(tf.compat.v1.Session):  # type: ignore[misc]  # TensorFlow is 
         """
         if not tensors and not operations:
             return []
+        # Compiled at the first call for these names; hooks mostly fetch the same at each step.
         key = tuple(element.name for element in [*tensors, *operations]), tuple(feeds), when
         if key not in self._computations:
             reads = None if operations or feeds else self._make_plain_reads(tensors)
@@ -215,7 +216,7 @@ class HookSession(tf.compat.v1.Session):  # type: ignore[misc]  # TensorFlow is 
                 self._copies.mark_changed_on_host(computation.writes)
 
     def pop_has_written(self) -> bool:
-        """Return whether variables were assigned to since the last call, and reset the flag."""
+        """Return whether this session has run operations that assign to variables since the last call of this method."""
         has_written, self._has_written = self._has_written, False
         return has_written
 
@@ -247,12 +248,16 @@ class HookSession(tf.compat.v1.Session):  # type: ignore[misc]  # TensorFlow is 
     def _make_computation(
         self, tensors: Sequence[tf.Tensor], operations: Sequence[tf.Operation], fed: Sequence[str], when: When | None
     ) -> _Computation:
-        """Return the compiled computation of tensors and operations; `fed` are the names of fed tensors."""
+        """Return the compiled computation of tensors and operations; `fed` are the names of fed tensors.
+
+        For `when`, see `evaluate`.
+        """
         cuts = [self._graph.get_tensor_by_name(name) for name in fed]
 
         def runs_outside_step(operation: tf.Operation) -> bool:
             return self.timing.find_time(operation) is not When.STEP
 
+        # Before or after a step, do not wait for operations that the step itself runs.
         waits_for = None if when is None else runs_outside_step
         replay = Replay(self._blueprint, list(tensors), operations, cuts, waits_for)
         self._check_independent_of_batch(replay, {*fed})

@@ -1,7 +1,8 @@
 """Part of a scratch graph, computed on real data and real variables.
 
-A step needs no second trace of model_fn: the operations for its fetches are copied from the graph that `discover` made. As in a
-session, operations on which no fetch depends do not run, such as initializers, or the train_op that v1 programs make in all modes.
+A step needs no second trace of model_fn: the operations for its fetches are copied from the graph that `trace_function` made. As
+in a session, operations on which no fetch depends do not run, such as initializers, or the train_op that v1 programs make in all
+modes.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -17,7 +18,7 @@ from tpudata.tensor_types import Tensors
 
 
 def _lower_for_one_replica(graph_def: tf.compat.v1.GraphDef) -> tf.compat.v1.GraphDef:
-    """Replace the sums over replicas by the value of the only one."""
+    """Return the graph with each sum over replicas replaced by the value of the only replica."""
     return lower_collectives(graph_def, 1)
 
 
@@ -53,6 +54,7 @@ class Replay:
         self._cuts = list(cuts)
         self._placeholders = blueprint.placeholders
         handles = {info.handle_name: info.name for info in blueprint.variables}
+        # Tensors that each call feeds; the search for needed operations stops at them.
         inputs = {*handles, *(tensor.name for tensor in [*self._placeholders, *self._cuts])}
         roots = [tensor.op for tensor in self._tensors if tensor.name not in inputs] + self._updates
         needed = find_needed_operations(roots, inputs, waits_for)
@@ -62,6 +64,7 @@ class Replay:
             handles[tensor.name] for operation in effects for tensor in operation.inputs if tensor.name in handles
         )
         self._graph_def = rewrite(_copy_subgraph(blueprint, needed))
+        # The rewritten graph may need fewer or other inputs than the operations.
         self._fed_names = list_input_tensors(self._graph_def) & inputs
         self._handles = {handle: name for handle, name in handles.items() if handle in self._fed_names}
         self.reads = frozenset(self._handles.values())
@@ -74,7 +77,7 @@ class Replay:
         Args:
             arguments: nested structures of tensors, like the first or all arguments of the blueprint's function.
             find_handle: function from a variable's name to the handle (scalar resource tensor) of the real variable.
-            values: tensors of the shapes and dtypes of the cuts, in their order.
+            values: values of the constructor's `cuts`, in their order: they replace these tensors of the scratch graph.
 
         Returns:
             The tensors, in the structure that the constructor got, with control dependencies on the updates.
@@ -89,10 +92,11 @@ class Replay:
             for placeholder, tensor in zip(self._placeholders, inputs, strict=False)
         }
         feeds |= {handle: find_handle(name) for handle, name in self._handles.items()}
-        # In the graph of a condition's branch, tensors from outside are captured first.
+        # `copy_graph` takes tensors of the current graph alone; tf.identity captures one from outside of a condition's branch.
         feeds |= {cut.name: tf.identity(tensor) for cut, tensor in zip(self._cuts, values, strict=True)}
         missing = self._fed_names - feeds.keys()
         if missing:
+            # Only the values of metrics are computed without a batch, so only they can lack one.
             raise ModelFnValueError(
                 "The value of a metric needs a batch (expected only the metric's variables). Compute it from these."
             )
@@ -102,11 +106,11 @@ class Replay:
 
 
 def _copy_subgraph(blueprint: Blueprint, operations: Collection[tf.Operation]) -> tf.compat.v1.GraphDef:
-    """Return the `GraphDef` of operations, which shares its tables and writers with other copies of the scratch graph."""
+    """Return the `GraphDef` of operations of a scratch graph, whose copies share their tables and summary writers."""
     graph_def = blueprint.extract_subgraph(operations)
     for node in graph_def.node:
-        # Resources that persist between runs are shared by this name. Another trace of the model has other tables, but its writers
-        # continue the open event file.
+        # TensorFlow shares resources of one name, such as tables, between graphs. `key` differs between traces of a model, as each
+        # has separate tables; `writer_key` stays the same, as their writers continue one event file.
         if node.op == "SummaryWriter":
             node.attr["shared_name"].s = f"{node.name}_{blueprint.writer_key}".encode()
         elif "shared_name" in node.attr and node.op != "VarHandleOp" and not node.attr["shared_name"].s:
@@ -115,7 +119,7 @@ def _copy_subgraph(blueprint: Blueprint, operations: Collection[tf.Operation]) -
 
 
 def run_on_host(replay: Replay, variables: Mapping[str, tf.Variable]) -> None:
-    """Run a replay without arguments now, outside of the steps."""
+    """Run the copied operations of a replay that needs no batch, once and now, on the CPU of this host."""
     with tf.device("CPU:0"):
         tf.function(lambda: replay((), make_handle_getter(variables)), autograph=False)()
 

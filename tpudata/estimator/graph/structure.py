@@ -21,7 +21,7 @@ class Structure:
         self.specs = [tf.TensorSpec(leaf.shape, leaf.dtype) for leaf in self._flat if leaf is not None]
 
     def flatten(self, arguments: tuple[Tensors, ...]) -> list[tf.Tensor]:
-        """Return the tensors of `arguments`, without the Nones."""
+        """Return the tensors of `arguments`, which have this nesting, without the Nones."""
         tf.nest.assert_same_structure(self._arguments, arguments)
         return [tf.convert_to_tensor(leaf) for leaf in tf.nest.flatten(arguments) if leaf is not None]
 

@@ -47,7 +47,7 @@ class EventWriter:
 
     def write_summary(self, step: int, serialized: bytes) -> None:
         """Write a serialised `tf.compat.v1.Summary` at `step`."""
-        if self._folder is None:
+        if self._folder is None:  # This process writes nothing.
             return
         with self._translate_errors():
             if self._writer is None:
@@ -70,6 +70,7 @@ class EventWriter:
 
     @contextlib.contextmanager
     def _translate_errors(self) -> Iterator[None]:
+        """Raise StorageError instead of TensorFlow's errors inside the context."""
         try:
             yield
         except tf.errors.OpError as error:

@@ -46,7 +46,7 @@ class ModelSummaries:
             self._tensors = list({tensor.name: tensor for tensor in tensors}.values())
         writes = train_step.host_summary_writes
         if self._tensors or writes:
-            # On devices, the host runs the writes, with recording on.
+            # On devices, the host runs tf.summary's writes, which a bool placeholder switches on.
             feeds = {train_step.summary_switch_name: np.asarray(True)} if writes else {}
             fetch_plan = plan_fetches(
                 [*self._tensors, *writes, *list_results(writes)], session.timing, frozenset(feeds)
@@ -74,7 +74,7 @@ class ModelSummaries:
         return self._request.needs_values_before or any(map(self._fetches.has_effect, self._request.step_fetches))
 
     def begin(self) -> None:
-        """Compute the values that summaries need from before the step."""
+        """Compute the values that the summaries take from before the step, such as those of variables."""
         if self._request is not None:
             self._request.begin()
 
@@ -86,7 +86,9 @@ class ModelSummaries:
             fetched: the step's values by name of the tensor.
             events: the event file.
         """
-        if self._request is None or any(tensor.name not in fetched for tensor in self._request.step_fetches):
+        if self._request is None:  # There are no summaries.
+            return
+        if any(tensor.name not in fetched for tensor in self._request.step_fetches):
             return
         values = self._request.finish(fetched)
         for tensor in self._tensors:

@@ -43,13 +43,13 @@ class Request:
         return bool(self._plan.before or self._plan.before_operations)
 
     def begin(self) -> None:
-        """Compute values before the step."""
+        """Compute the fetches that need no value of the step, such as those of variables, before the step changes these."""
         plan = self._plan
         values = self._session.evaluate(plan.before, plan.before_operations, self._feeds, When.BEFORE)
         self._before = dict(zip([tensor.name for tensor in plan.before], values, strict=True))
 
     def finish(self, step_values: Mapping[str, Array]) -> dict[str, Array]:
-        """Compute values after the step.
+        """Compute the fetches that the host derives from the step's values.
 
         Args:
             step_values: the step's values by name of the tensor.
@@ -60,8 +60,9 @@ class Request:
         plan = self._plan
         values = {**self._feeds, **self._before, **{tensor.name: step_values[tensor.name] for tensor in plan.step}}
         after_names = [tensor.name for tensor in plan.after]
-        cuts = {name: value for name, value in values.items() if name not in after_names}
-        after_values = self._session.evaluate(plan.after, plan.after_operations, cuts, When.AFTER)
+        # The computation takes these values instead of computing them again, except for tensors that it returns.
+        feeds = {name: value for name, value in values.items() if name not in after_names}
+        after_values = self._session.evaluate(plan.after, plan.after_operations, feeds, When.AFTER)
         return {**values, **dict(zip(after_names, after_values, strict=True))}
 
 
@@ -94,6 +95,7 @@ class Monitor:
         self.model_feeds: dict[str, Array] = {}
         self._feeds_model = feeds_model
         self._session = session
+        # Without hooks, a run fetches these.
         self._original_args = _train.SessionRunArgs(loop_fetches)
         self._context = _train.SessionRunContext(self._original_args, session)
         # Fetches of this step, by index of the hook.
@@ -125,11 +127,15 @@ class Monitor:
         try:
             return self._request_fetches()
         except _ENDS:
-            self._request, self.should_stop = None, True
+            self._request, self.should_stop = None, True  # No values for `after_run`.
             return ()
 
     def _request_fetches(self) -> tuple[GraphElement, ...]:
-        """Collect the fetches and feeds of all hooks, plan them, and compute the values from before the step."""
+        """Collect the fetches and feeds of all hooks, plan them, and compute the values from before the step.
+
+        Returns:
+            The tensors that the step must return, and the operations that it must run.
+        """
         self._request = None
         self.model_feeds = {}
         if not self.hooks:
@@ -190,7 +196,7 @@ class Monitor:
         """Return a hook's fetches, cached if they are a single tensor."""
         if not isinstance(structure, tf.Tensor):
             return Fetches(self._session.find_element, structure)
-        # Most hooks fetch the same tensor at each step.
+        # Most hooks fetch the same tensor at each step. Keeping it in the cache keeps its id unique.
         if id(structure) not in self._tensor_fetches:
             self._tensor_fetches[id(structure)] = structure, Fetches(self._session.find_element, structure)
         _, fetches = self._tensor_fetches[id(structure)]
@@ -231,7 +237,12 @@ def list_training_hooks(spec: ModelSpec, hooks: Sequence[SessionRunHook]) -> tup
 
 
 def select_worker_hooks(spec: ModelSpec, hooks: Sequence[SessionRunHook]) -> tuple[SessionRunHook, ...]:
-    """Return the `list_training_hooks` that run in processes other than the chief, which write no files."""
+    """Return those of the training's hooks that run in processes other than the chief, which write no files.
+
+    Args:
+        spec: the spec, whose training_chief_hooks run in the chief alone.
+        hooks: the hooks, as `list_training_hooks` returns them.
+    """
     file_writers = (
         _train.CheckpointSaverHook,
         _train.SummarySaverHook,

@@ -32,7 +32,7 @@ def begin_profile(folder: str, *, on_devices: bool) -> Callable[[], None] | None
         jax.profiler.start_trace(folder)
         stop = jax.profiler.stop_trace
         return stop
-    except (tf.errors.AlreadyExistsError, RuntimeError):
+    except (tf.errors.AlreadyExistsError, RuntimeError):  # Of TensorFlow and of jax, if another profile is running.
         return None
 
 
@@ -54,7 +54,10 @@ class Profiler:
         self._end_profile: Callable[[], None] | None = None
 
     def find_loop_end(self, step: int) -> int | None:
-        """Return the step at which a loop that begins after `step` must end; None if it may end anywhere."""
+        """Return the step at which a loop that begins after `step` must end; None if it may end anywhere.
+
+        A loop ends before the first step of the range and after its last.
+        """
         if self._steps is None:
             return None
         first, last = self._steps
@@ -62,7 +65,7 @@ class Profiler:
 
     def before_loop(self, step: int) -> None:
         """Begin the profile, if the next step is in the range."""
-        if self._steps is None or self._first_step is not None:
+        if self._steps is None or self._first_step is not None:  # No profile, or it has begun already.
             return
         first, last = self._steps
         if not first - 1 <= step < last:
@@ -118,7 +121,7 @@ class ProfilerHook(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]  # 
         show_dataflow: bool = True,
         show_memory: bool = False,
     ) -> None:
-        del show_dataflow, show_memory
+        del show_dataflow, show_memory  # A profile for TensorBoard has both.
         self._folder = str(output_dir) or "."
         self._timer = _train.SecondOrStepTimer(every_secs=save_secs, every_steps=save_steps)
         self._next_step: int | None = None
@@ -130,13 +133,13 @@ class ProfilerHook(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]  # 
     def from_original(cls, hook: tf.compat.v1.train.ProfilerHook) -> "ProfilerHook":
         """Return the counterpart of a `tf.compat.v1.train.ProfilerHook`, from its private attributes."""
         file, timer = profile_file_and_timer(hook)
-        # The interval is replaced with the timer.
+        # Any interval: the timer, which has the right one, is replaced.
         counterpart = cls(save_steps=1, output_dir=str(PurePosixPath(file).parent))
         counterpart._timer = timer
         return counterpart
 
     def begin(self) -> None:
-        """Find the global step, and start counting."""
+        """Find the variable of the global step; the first step of the run, which is still unknown, is not profiled."""
         self._next_step = None
         self._global_step = _train.get_global_step()
 
@@ -155,7 +158,7 @@ class ProfilerHook(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]  # 
         """Write the profile, if one has begun."""
         del run_context
         step = int(run_values.results) + 1  # The global step was fetched before the step.
-        # As in the original, the first interval begins with the first step.
+        # As in the original, the first interval begins before the first step of the run.
         if self._next_step is None:
             self._timer.update_last_triggered_step(step - 1)
         if self._write():

@@ -127,7 +127,7 @@ class ScaffoldLoader:
             if scaffold.local_init_op is not None:
                 session.run(scaffold.local_init_op, feed_dict=scaffold.local_init_feed_dict)
             if scaffold.ready_op is not None:
-                missing = session.run(scaffold.ready_op)
+                missing = session.run(scaffold.ready_op)  # Names of variables without a value.
                 if len(missing):
                     raise ModelFnValueError(
                         f"Scaffold(ready_op=...): variables have no value (got {list(missing)}, expected none). Initialize them."
@@ -137,17 +137,18 @@ class ScaffoldLoader:
             self._set_run_source()
 
     def note_writes(self) -> None:
-        """Record whether a step or a hook assigned to the variables, so that `reload` does not overwrite these values."""
+        """Record it if a step or a hook has assigned to the variables, so that `reload` does not overwrite these values."""
         if self._step.writes or self._session.pop_has_written():
             self._set_run_source()
 
     def _set_run_source(self) -> None:
-        """Record that the variables have values that this run has assigned."""
-        self._run_source = object()
+        """Record that the variables have values that this run has assigned, and that no file contains."""
+        self._run_source = object()  # Equal to no other source.
         self._store.set_source(self._names, self._run_source)
 
     def reload(self, checkpoint: Checkpoint | None) -> None:
         """Load again if another run has loaded other values in the meantime."""
+        # Unless this run has assigned values, `load` itself skips variables that still have theirs.
         if self._run_source is None or not self._store.has_source(self._names, self._run_source):
             self.load(checkpoint)
 

@@ -91,7 +91,7 @@ def evaluate(
 
 
 def _warn_of_padding(step: EvalStep, weights: Array) -> None:
-    """Warn if a batch has rows of weight 0, which the model counts like real ones; then, `step` needs no further warning."""
+    """Warn, once for `step`, if a batch has rows of weight 0, which the model counts like real ones."""
     padding = int(np.sum(weights == 0))
     if not padding:
         return

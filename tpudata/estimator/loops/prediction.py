@@ -65,7 +65,7 @@ def predict(
                         "predict: the estimator is training, and these predictions began before that. Consume them before, or use "
                         "another estimator."
                     )
-                # The caller may have trained between two batches; all predictions are of one checkpoint.
+                # All predictions are of one checkpoint, even if the caller has trained between two batches.
                 loader.reload(checkpoint)
                 step.fetches.request(requested)
                 predictions, fetched = step.run(features)
@@ -88,9 +88,9 @@ def predict(
 
 def _check_rows(predictions: Arrays, count: int) -> None:
     """Raise ModelFnValueError if a prediction does not have `count` rows."""
-    for path, array in list_leaves((predictions, None)):
+    for path, array in list_leaves((predictions, None)):  # Takes (features, labels).
         if np.ndim(array) == 0 or len(array) != count:
-            name = path.replace("features", "predictions", 1)  # The paths are those of an input's element.
+            name = path.replace("features", "predictions", 1)  # Its paths begin with "features".
             raise ModelFnValueError(
                 f"{name} has shape {np.shape(array)} (expected {count_text(count, 'row')}, as in the batch). Predict one for "
                 "each row."

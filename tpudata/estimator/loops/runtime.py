@@ -63,6 +63,7 @@ class Runtime:
         warm_start: WarmStartSettings | None = None,
     ) -> None:
         self.user_model = user_model
+        # `in_use` is held for a whole training or evaluation; `lock` for one batch and the loading of its variables, or to compile.
         self.in_use = threading.Lock()
         self.is_training = False
         self.lock = threading.RLock()
@@ -157,7 +158,7 @@ class Runtime:
 
 
 def _make_host_copies(topology: Topology, variables: dict[str, tf.Variable]) -> HostCopies:
-    """Return the host's copies of the variables, which know whether jax's devices have newer values."""
+    """Return the host's copies of the variables; with jax's devices, they record which values are newer on the devices."""
     if not topology.devices:
         return OnlyOnHost()
     from tpudata.devices.spmd.mesh import make_mesh

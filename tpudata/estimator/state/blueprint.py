@@ -1,8 +1,8 @@
 """Blueprints: the variables and the result of a function, found by one trace in a scratch graph.
 
-v1 code makes its variables while it builds a graph. `discover` traces it once in a scratch graph, which shows the variables that it
-makes and their initial values. The real variables are made once, outside any graph (`VariableStore`), and `reuse` hands them to
-later traces.
+v1 code makes its variables while it builds a graph. `trace_function` traces it once in a scratch graph, which shows the variables
+that it makes and their initial values. The real variables are made once, outside any graph (`VariableStore`), and copies of the
+scratch graph's operations use them (`Replay`).
 """
 
 import contextlib
@@ -55,7 +55,7 @@ class VariableInfo:
 
         `tf.train.init_from_checkpoint` changes it, in model_fn and later in scaffold_fn.
         """
-        with self.scratch.handle.graph.as_default():  # Variables hide it in eager execution.
+        with self.scratch.handle.graph.as_default():  # In eager execution, a variable does not give its initial value.
             name: str = self.scratch.initial_value.name
         return name
 
@@ -128,7 +128,7 @@ class Blueprint:
         if not variables:
             return {}
         tensors = [self.get_initial_value(info) for info in variables]
-        # Only needed operations are copied: others with side effects would run, too.
+        # Without the other operations: wrap_function would also run those with side effects.
         graph_def = self.extract_subgraph(find_needed_operations(tensor.op for tensor in tensors))
 
         def compute() -> Tensors:
@@ -140,13 +140,14 @@ class Blueprint:
         return {info.name: value for info, value in zip(variables, values, strict=True)}
 
     def extract_subgraph(self, operations: Collection[tf.Operation]) -> tf.compat.v1.GraphDef:
-        """Return the `GraphDef` of operations of the scratch graph, without references to others except inputs."""
+        """Return the `GraphDef` of operations of the scratch graph, whose only references to other operations are data inputs."""
         names = {operation.name for operation in operations}
         graph_def = self.graph.as_graph_def()
         nodes = [node for node in graph_def.node if node.name in names]
         del graph_def.node[:]
         graph_def.node.extend(nodes)
         for node in graph_def.node:
+            # "^NAME" is a control input.
             inputs = [name for name in node.input if not name.startswith("^") or name[1:] in names]
             del node.input[:]
             node.input.extend(inputs)
@@ -158,16 +159,13 @@ class _ScratchGraph(KerasConditions, tf.Graph):  # type: ignore[misc]  # TensorF
     """Scratch graph, which behaves as a graph of v1."""
 
 
-def discover(function: Callable[..., Any], specs: Sequence[Specs], seed: int | None) -> Blueprint:
-    """Trace `function` in a scratch graph.
+def trace_function(function: Callable[..., Any], specs: Sequence[Specs], seed: int | None) -> Blueprint:
+    """Call `function` with placeholders in a new scratch graph, and return the variables that it makes and its result.
 
     Args:
         function: function with an argument for each entry of `specs`.
-        specs: nested structures of `tf.TensorSpec`; None stays None.
+        specs: for each argument a nested structure of `tf.TensorSpec`; None stays None.
         seed: seed of the graph, or None.
-
-    Returns:
-        The variables and the result of the function.
     """
     infos: list[VariableInfo] = []
     graph = _ScratchGraph()

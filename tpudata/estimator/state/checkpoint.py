@@ -123,6 +123,7 @@ class Checkpoint:
         reader = self.open_reader()
         shapes = reader.get_variable_to_shape_map()
         dtypes = reader.get_variable_to_dtype_map()
+        # By variable: its slice of a partitioned variable, if the checkpoint stores that as one; otherwise None.
         wholes = {name: find_whole_part(name, parts.get(name), shapes) for name in variables}
         for name, variable in variables.items():
             whole = wholes[name]
@@ -193,6 +194,7 @@ def read_tensor(reader: CheckpointReader, prefix: str, name: str) -> Array:
 
 
 def _make_damage_error(prefix: str, error: Exception) -> CheckpointError:
+    """Return the error about a checkpoint that TensorFlow cannot read."""
     return CheckpointError(
         f"{prefix} cannot be read: {first_line(error)}. Restore its files, or pass the path of an older checkpoint; to continue "
         "training from that one, name it in the file 'checkpoint' of its folder."

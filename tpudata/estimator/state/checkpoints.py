@@ -80,7 +80,7 @@ def find_chiefs_latest(model_dir: str, peers: Peers) -> Checkpoint | None:
 
 
 def find_requested_or_latest(model_dir: str, path: str | None) -> Checkpoint | None:
-    """Return the checkpoint at `path`, or if that is None the newest one of model_dir, or None if there is none yet.
+    """Return the checkpoint at `path`; without a path the newest one of model_dir, or None if it has no checkpoint yet.
 
     Raises:
         CheckpointError: there is no checkpoint at the path; or as in `find_latest`.
@@ -120,7 +120,7 @@ def list_recorded(model_dir: str) -> list[str]:
     try:
         text_format.Parse(content, state)
     except (text_format.ParseError, UnicodeDecodeError):
-        state.Clear()
+        state.Clear()  # Names no checkpoint, which is an error below.
     if not state.model_checkpoint_path:
         raise CheckpointError(
             f"{path} is damaged (expected a line such as 'model_checkpoint_path: \"model.ckpt-100\"'). Write such a line with "
@@ -128,6 +128,7 @@ def list_recorded(model_dir: str) -> list[str]:
         )
     newest = state.model_checkpoint_path
     prefixes = [*(prefix for prefix in state.all_model_checkpoint_paths if prefix != newest), newest]
+    # gs:// paths are absolute, which `join` does not know.
     return [prefix if "://" in prefix else str(tf.io.gfile.join(model_dir, prefix)) for prefix in prefixes]
 
 
@@ -149,12 +150,15 @@ class Retention:
         return paths[: max(0, len(paths) + 1 - self.keep_max)] if self.keep_max else ()
 
     def keep_if_due(self, model_dir: str, path: str) -> bool:
-        """Return whether to keep an old checkpoint: the first one after the current interval, which begins the next interval."""
-        if math.isinf(self._next_time):
+        """Return whether to keep an old checkpoint for good: the first one written after the current interval.
+
+        If so, the next interval begins.
+        """
+        if math.isinf(self._next_time):  # every_hours is infinite.
             return False
         try:
             written_at = tf.io.gfile.stat(tf.io.gfile.join(model_dir, f"{path}.index")).mtime_nsec / 1e9
-        except tf.errors.OpError:
+        except tf.errors.OpError:  # Such as after another process has deleted it.
             return False
         if written_at <= self._next_time:
             return False
@@ -182,6 +186,7 @@ def save(model_dir: str, step: int, variables: Mapping[str, tf.Variable], retent
     name = f"model.ckpt-{step}"
     prefix = tf.io.gfile.join(model_dir, name)
     tensors = [variable.read_value() for variable in variables.values()]
+    # Without `name`, which the state file has if this step is saved again.
     recorded = [_make_relative(model_dir, path) for path in list_recorded(model_dir)]
     recorded = [path for path in recorded if path != name]
     last_path = tf.io.gfile.join(model_dir, recorded[-1]) if recorded else "none"

@@ -21,14 +21,14 @@ class LocalVariables:
 
     def __init__(self, blueprint: Blueprint, infos: Sequence[VariableInfo]) -> None:
         self._initial_values = blueprint.compute_initial_values(infos)
-        self.by_name = {info.name: self._make(info) for info in infos}
+        self.by_name = {info.name: self._make_variable(info) for info in infos}
 
-    def _make(self, info: VariableInfo) -> tf.Variable:
+    def _make_variable(self, info: VariableInfo) -> tf.Variable:
+        """Return a variable with its initial value, which replicas sum unless model_fn chose another aggregation."""
         initial_value = self._initial_values[info.name]
         is_number = initial_value.dtype.is_floating or initial_value.dtype.is_integer
         aggregation = info.aggregation
-        # Bools and strings have no sum.
-        if aggregation is _Aggregation.NONE:
+        if aggregation is _Aggregation.NONE:  # The default. Bools and strings have no sum.
             aggregation = _Aggregation.SUM if is_number else _Aggregation.ONLY_FIRST_REPLICA
         return tf.Variable(initial_value, trainable=False, name=info.name, aggregation=aggregation)
 

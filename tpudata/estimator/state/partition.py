@@ -31,7 +31,7 @@ class Part:
 
     @classmethod
     def find(cls, variable: tf.Variable) -> "Part | None":
-        """Return the slice that a v1 variable is; None if it is not part of a partitioned variable."""
+        """Return the slice that a v1 variable holds; None if the variable is not part of a partitioned variable."""
         slice_info = save_slice_info(variable)
         if slice_info is None:
             return None
@@ -55,7 +55,7 @@ def find_whole_part(name: str, part: Part | None, stored: Collection[str]) -> Pa
     Args:
         name: name of the variable that is the part.
         part: the part; None if the variable is not partitioned.
-        stored: names of the variables in the checkpoint.
+        stored: names of the variables in the checkpoint, which has either the parts or the whole.
     """
     is_whole = part is not None and name not in stored and part.full_name in stored
     return part if is_whole else None

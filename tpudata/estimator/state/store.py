@@ -57,7 +57,7 @@ class VariableStore:
         with tf.device(None if isinstance(self.copies, OnlyOnHost) else "CPU:0"):
             for info in missing:
                 self._variables[info.name] = tf.Variable(values[info.name], trainable=info.trainable, name=info.name)
-        # Records the sources, and that the host has the newest values.
+        # Assigning the same values again also records their sources, and that the host has the newest values.
         for info in missing:
             self._assign(info.name, values[info.name], blueprint.identify_initial_value(info))
         for info in infos:
@@ -89,14 +89,17 @@ class VariableStore:
         else:
             values = blueprint.compute_initial_values(stale)
             if self._warm_start is not None:
-                # Of all variables, as the settings are checked against them.
+                # `infos`, not `stale`: the settings are checked against all variables.
                 values |= read_warm_values(self._warm_start, infos, self._variables)
             values = self._peers.broadcast_values(values)
         for name in targets:
             self._assign(name, values[name], sources[name])
 
     def _find_source(self, blueprint: Blueprint, info: VariableInfo, checkpoint: Checkpoint | None) -> object:
-        """Return the source of the value that `load` gives a variable."""
+        """Return the source of the value that `load` gives a variable; `load` skips variables whose source is equal already.
+
+        It is the checkpoint, or the initial value's identity, with the warm start if there is one.
+        """
         if checkpoint is not None:
             return checkpoint
         initial_value = blueprint.identify_initial_value(info)
@@ -122,8 +125,8 @@ class VariableStore:
             self._sources[info.name] = source
 
     def _assign(self, name: str, value: tf.Tensor | Array, source: object) -> None:
-        """Assign a value and record its source; the source is None in between, in case of an error."""
-        self._sources[name] = None
+        """Assign a value and record its source."""
+        self._sources[name] = None  # After an error, the value is unknown.
         self._variables[name].assign(value)
         self.copies.mark_changed_on_host([name])
         self._sources[name] = source
@@ -133,6 +136,6 @@ class VariableStore:
         return all(self._sources.get(name) is source for name in names)
 
     def set_source(self, names: Sequence[str], source: object) -> None:
-        """Record the source of the variables' values, such as a checkpoint; None if they have none."""
+        """Record the source of the variables' values, such as a checkpoint; None if no source has them, as during training."""
         for name in names:
             self._sources[name] = source

@@ -18,7 +18,7 @@ VariableMaker: TypeAlias = Callable[..., tf.Variable]
 
 
 def make_key_counter() -> Callable[[str], Key]:
-    """Return a function from a requested name to the key of the request; it counts requests for equal names."""
+    """Return a function from a requested name to the request's key (name without numbers, n), which counts the requests."""
     requests: Counter[str] = Counter()
 
     def make_key(name: str) -> Key:
@@ -46,7 +46,7 @@ def make_variable_creator(
 
     def create_variable(create: VariableMaker, **kwargs: Any) -> tf.Variable:
         scope = tf.get_current_name_scope()
-        name = kwargs.get("name") or "Variable"
+        name = kwargs.get("name") or "Variable"  # TensorFlow's default.
         return make_variable(make_key(f"{scope}/{name}" if scope else name), create, kwargs)
 
     return create_variable

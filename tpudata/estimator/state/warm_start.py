@@ -65,6 +65,7 @@ class WarmStartSettings(NamedTupleMethods):
             _check_pattern(pattern)
 
     def _list_patterns(self) -> list[str]:
+        """Return the regular expressions of vars_to_warm_start; [] for None."""
         if self.vars_to_warm_start is None:
             return []
         return [self.vars_to_warm_start] if isinstance(self.vars_to_warm_start, str) else list(self.vars_to_warm_start)
@@ -79,25 +80,28 @@ class WarmStartSettings(NamedTupleMethods):
         saved_model = tf.io.gfile.join(path, *_SAVED_MODEL_VARIABLES)
         if tf.io.gfile.exists(f"{saved_model}.index"):
             return Checkpoint.open(saved_model)
-        return (find_latest(path) if tf.io.gfile.isdir(path) else None) or Checkpoint.open(path)
+        newest = find_latest(path) if tf.io.gfile.isdir(path) else None
+        # A checkpoint's path, or a folder without one, for which `open` raises the error.
+        return Checkpoint.open(path) if newest is None else newest
 
     def previous_names(self, infos: Sequence[VariableInfo]) -> dict[str, str]:
-        """Return the names in the checkpoint of the variables in `infos` that start from it, by name.
+        """Choose the variables in `infos` that start from the checkpoint; return their names there by their names in the model.
 
         Raises:
             ValueError: var_name_to_prev_var_name names a variable that does not start from it.
         """
         renamed = dict(self.var_name_to_prev_var_name or {})
-        for info in infos:  # The original takes the name of a partitioned variable.
+        # As in the original, a partitioned variable is renamed as a whole: its parts get the new name, too.
+        for info in infos:
             if info.part is not None and info.part.full_name in renamed:
                 renamed[info.name] = renamed[info.part.full_name]
         patterns = self._list_patterns()
+        # As in the original, a string chooses trainable variables, and a list chooses from all.
         only_trainable = isinstance(self.vars_to_warm_start, str)
         chosen_names = [
             info.name
             for info in infos
-            if (info.trainable or not only_trainable)
-            and any(re.match(pattern, f"{info.name}:0") for pattern in patterns)
+            if (info.trainable or not only_trainable) and any(_matches(pattern, info) for pattern in patterns)
         ]
         partitioned_names = {
             info.part.full_name for info in infos if info.name in chosen_names and info.part is not None
@@ -109,6 +113,11 @@ class WarmStartSettings(NamedTupleMethods):
                 f"{unused}, expected some of {sorted(chosen_names)}). Remove them, or choose them."
             )
         return {name: renamed.get(name, name) for name in chosen_names}
+
+
+def _matches(pattern: str, info: VariableInfo) -> bool:
+    """Return whether a regular expression matches the start of a variable's name, which ends in ":0" as in the original."""
+    return re.match(pattern, f"{info.name}:0") is not None
 
 
 def _check_pattern(pattern: object) -> None:
@@ -159,6 +168,7 @@ def read_warm_values(
     reader = checkpoint.open_reader()
     shapes = reader.get_variable_to_shape_map()
     dtypes = reader.get_variable_to_dtype_map()
+    # By variable: its slice of a partitioned variable, if the checkpoint stores that as one; otherwise None.
     wholes = {info.name: _find_whole(info, names[info.name], shapes) for info in infos if info.name in names}
     for name, previous in names.items():
         if wholes[name] is not None:
@@ -179,7 +189,7 @@ def read_warm_values(
     skipped = _find_skipped(settings, infos, variables, shapes)
     if skipped:
         _warn_of_skipped(settings, checkpoint.prefix, [*names], skipped)
-    log = _log.info if names else _log.warning
+    log = _log.info if names else _log.warning  # Settings that choose nothing are likely a mistake.
     log("Warm start from %s: %d of %d variables.", checkpoint.prefix, len(names), len(infos))
     return {name: read_value(reader, checkpoint.prefix, previous, wholes[name]) for name, previous in names.items()}
 
@@ -203,7 +213,7 @@ def _find_skipped(
         info.name
         for info in infos
         if not info.trainable
-        and re.match(pattern, f"{info.name}:0")
+        and _matches(pattern, info)
         and not info.name.startswith(slot_prefixes)
         and variables[info.name].shape.rank
         and shapes.get(info.name) == list(variables[info.name].shape)
@@ -211,9 +221,18 @@ def _find_skipped(
 
 
 def _warn_of_skipped(settings: WarmStartSettings, prefix: str, chosen: Sequence[str], skipped: Sequence[str]) -> None:
-    """Warn of variables that a pattern skips, and suggest a list of patterns that chooses them, but no optimizer's slots."""
+    """Warn of variables that a pattern skips, and suggest a pattern for a list, which chooses them but no optimizer's slots.
+
+    Args:
+        settings: the settings, whose vars_to_warm_start is a string.
+        prefix: path of the checkpoint.
+        chosen: names of the variables that the pattern chooses.
+        skipped: names of the variables that it skips, at least one.
+    """
+    # Slots are named VARIABLE/SLOT, so the last part of a name distinguishes them from variables.
     endings = sorted({re.escape(name.split("/")[-1]) for name in (*chosen, *skipped)})
     pattern = settings.vars_to_warm_start
+    # The lookahead keeps the condition of the pattern, which may match any part of the name.
     beginning = ".*" if pattern == ".*" else f"(?={pattern}).*"
     others_text = f" and {len(skipped) - 1} more" if len(skipped) > 1 else ""
     _log.warning(

@@ -131,7 +131,7 @@ class BatchStep(Step, abc.ABC):
         """Compute a batch.
 
         Args:
-            batch: arguments of model_fn.
+            batch: features and labels for model_fn, or the features alone.
 
         Returns:
             For each tensor that `_finish` returns, except the fetched ones, the values (NumPy) of the replicas; and the fetched
@@ -139,13 +139,13 @@ class BatchStep(Step, abc.ABC):
         """
         if self._built_key != self.fetches.key:
             self._outputs, updates = self.plan_outputs()
-            specs = self._traced.specs[: len(batch)]
+            specs = self._traced.specs[: len(batch)]  # Predictions pass no labels.
             outputs = tf.nest.flatten(self._outputs)
             self._call = self._builder.build(self._traced, specs, outputs, updates, self._finish)
             self._writes = self._call.writes
             self._built_key = self.fetches.key
         values = self._call.run(*batch)
-        num_results = len(values) - len(self.fetches.names)
+        num_results = len(values) - len(self.fetches.names)  # The fetched ones are last.
         fetched = map(self.replicas.join, values[num_results:])
         return values[:num_results], dict(zip(self.fetches.names, fetched, strict=True))
 

@@ -62,7 +62,7 @@ class DeviceCallBuilder:
             traced, compute, argument_specs, state.variables, state.per_replica_names, replay.writes
         )
         compiled = compile_call(program, layout, state.mesh)
-        call_indices = itertools.count()
+        call_indices = itertools.count()  # In place of the step, so that each call draws other random numbers.
 
         def run(*batch: Tensors) -> list[list[Array]]:
             stacks = tuple(stack for stack in tf.nest.flatten(batch) if stack is not None)
@@ -79,7 +79,7 @@ class DeviceCallBuilder:
 
 
 def make_device_state(step: Step, store: VariableStore) -> DeviceState:
-    """Put a step's variables on the devices, and set `step.local_copies`, by which it copies its local ones from there."""
+    """Put a step's variables on the devices and return their state; also let `step.local_copies` copy the local ones from there."""
     assert isinstance(store.copies, DeviceVariables)  # Stores of devices have these.
     state = DeviceState(store.copies, step.variables, step.local.by_name)
     step.local_copies = state.per_replica

@@ -52,7 +52,7 @@ class DeviceTrainStep(TrainStep):
         layout, loop = self._find_compiled(iteration.capacity, fed, request.is_single_step)
         feed_values = tuple(np.asarray(request.feeds[name]) for name in fed)
         outputs: list[LoopOutput] = []
-        # A single step runs whatever the last loss was.
+        # The devices carry on from portion to portion, without the host, until a loss is NaN. A single step always runs.
         goes_on = None if request.is_single_step else self._true_on_devices
         has_data, remaining = True, request.limit
         with jax.enable_x64(True), self._topology.peers.limit_wait():
@@ -73,7 +73,16 @@ class DeviceTrainStep(TrainStep):
         goes_on: jax.Array | None,
         feed_values: tuple[Array, ...],
     ) -> LoopOutput:
-        """Start the steps of a portion; on several CPU devices, wait for them."""
+        """Start the steps of a portion; on several CPU devices, wait for them.
+
+        Args:
+            layout: layout of the loop's variables.
+            loop: the compiled loop.
+            portion: stacks of batches, and the range of steps in them to run.
+            goes_on: bool on the devices: False after a loss of NaN in an earlier portion, so that no step runs; None for a single
+                step.
+            feed_values: values for the fed placeholders.
+        """
         placed_portion = self._place_portion(portion.start, portion.count)
         stacks = tuple(portion.arrays)
         return self._state.run(layout, lambda *arrays: loop(*arrays, goes_on, placed_portion, stacks, feed_values))
@@ -81,7 +90,7 @@ class DeviceTrainStep(TrainStep):
     def _collect_result(self, outputs: list[LoopOutput], has_data: bool) -> LoopResult:
         """Join the outputs of portions into the result of the loop, and run host_call for each step."""
         steps, losses, last_output = [], [], None
-        for output in outputs:
+        for output in outputs:  # Portions after a loss of NaN have no steps.
             portion_steps, portion_losses = output.read_report()
             if len(portion_steps):
                 steps.append(portion_steps)
@@ -123,9 +132,13 @@ class DeviceTrainStep(TrainStep):
             return np.asarray(first_copy(self._are_finite(self._state.shared.arrays(self.checked))))
 
     def _find_compiled(self, capacity: int, fed: tuple[str, ...], is_single_step: bool) -> tuple[Layout, LoopProgram]:
-        """Return the loop of up to `capacity` steps, or the single step from such stacks, and the layout of its variables.
+        """Return the loop of up to `capacity` steps, or the single step, and the layout of its variables; compiled at first use.
 
-        Single steps check no variables, which would take as long as a step; the host checks them at intervals, by `check_finite`.
+        Args:
+            capacity: number of steps in the stacks of batches from which it takes its steps.
+            fed: names of the placeholders that take values.
+            is_single_step: whether it is a single step. This checks no variables, which would take as long as the step; the host
+                checks them at intervals, by `check_finite`.
         """
         key = capacity, fed, is_single_step
         if is_single_step:
@@ -135,10 +148,10 @@ class DeviceTrainStep(TrainStep):
     def _compile(
         self, capacity: int | None, fed: tuple[str, ...], checked: Sequence[str]
     ) -> tuple[Layout, LoopProgram]:
-        """Compile a loop of up to `capacity` steps, or a single step if it is None; return it and its variables' layout.
+        """Compile a loop of steps, or a single step; return it and its variables' layout.
 
         Args:
-            capacity: number of steps in a stack.
+            capacity: largest number of steps, those in a stack of batches; None for a single step.
             fed: names of the placeholders that take values.
             checked: names of the variables whose values must be finite.
         """

@@ -48,8 +48,9 @@ class PlainTrainStep(TrainStep):
             global_step, has_data, steps, losses, finite, fetched = loop(
                 *iteration.tensors, self._make_constant(limit), self._make_constant(records_summaries), *feed_values
             )
-        except tf.errors.OutOfRangeError:  # Such as repeat() of an empty dataset.
-            if not (is_single_step and iteration.is_endless):  # Others test for the end of the data.
+        except tf.errors.OutOfRangeError:
+            # Only single steps on endless data do not test for its end; it ends if it is repeat() of an empty dataset.
+            if not (is_single_step and iteration.is_endless):
                 raise
             return LoopResult.make_empty(self.global_step, num_checked=0, has_data=False)
         fetched_by_name = dict(zip(self.fetches.names, fetched, strict=True))
@@ -57,7 +58,7 @@ class PlainTrainStep(TrainStep):
 
     def _make_constant(self, number: int | bool) -> tf.Tensor:
         """Return a number as a tensor, cached, as most loops have the same numbers."""
-        key = type(number), number
+        key = type(number), number  # True equals 1.
         if key not in self._constants:
             if len(self._constants) > _MAX_CONSTANTS:
                 self._constants.clear()
@@ -73,7 +74,13 @@ class PlainTrainStep(TrainStep):
         return finite
 
     def _find_compiled(self, iteration: Iteration, is_single_step: bool, fed: tuple[str, ...]) -> _Loop:
-        """Return the loop over such an iterator, or the single step, which is traced at the first call."""
+        """Return the loop over iterators like that of `iteration`, or the single step; traced at the first call.
+
+        Args:
+            iteration: the data.
+            is_single_step: whether it is a single step.
+            fed: names of the placeholders that take values.
+        """
         request_key = iteration, self.fetches.key, is_single_step, fed
         # Compared before the specs, whose comparison at each loop would cost time.
         if self._last_loop is not None:
@@ -104,33 +111,33 @@ class PlainTrainStep(TrainStep):
         def run(*arguments: tf.Tensor) -> tuple[Tensors, ...]:
             num_others = len(arguments) - len(placeholders)
             *iterator_tensors, limit, records_summaries = arguments[:num_others]
-            step = functools.partial(self._run_replica, replica_step, arguments[num_others:])
+            step = functools.partial(self._add_replica_step, replica_step, arguments[num_others:])
             iterator = pack_iterator(iteration.spec, iterator_tensors)
             if is_single_step and iteration.is_endless:
-                return self._run_unconditionally(step, iterator, records_summaries)
+                return self._add_step(step, iterator, records_summaries)
             if is_single_step:
-                return self._run_if_data(step, iterator, records_summaries, specs)
-            return self._run_loop(step, iterator, limit, records_summaries, specs, counts_every_step)
+                return self._add_step_if_data(step, iterator, records_summaries, specs)
+            return self._add_loop(step, iterator, limit, records_summaries, specs, counts_every_step)
 
+        # For their specs: 0 and False stand for the limit and records_summaries.
         arguments = [*iteration.tensors, tf.constant(0), tf.constant(False), *placeholders]
         signature = [tf.TensorSpec(argument.shape, argument.dtype) for argument in arguments]
         compiled: _Loop = tf.function(run, input_signature=signature, autograph=False)
         return compiled.get_concrete_function()  # type: ignore[attr-defined, no-any-return]  # TensorFlow is untyped
 
-    def _run_unconditionally(
-        self, step: _Step, iterator: tf.data.Iterator, records_summaries: tf.Tensor
-    ) -> tuple[Tensors, ...]:
-        """Add a single step on endless data, without a test for its end; return the results of the function."""
+    def _add_step(self, step: _Step, iterator: tf.data.Iterator, records_summaries: tf.Tensor) -> tuple[Tensors, ...]:
+        """Add a single step on endless data, without a test for its end; return the results of `_compile`'s function."""
         loss, *fetched = step(iterator.get_next(), records_summaries)
         steps = tf.reshape(self._read_step(), [1])
+        # Single steps check no variables; the host does at intervals.
         return *self._make_outputs(tf.constant(True), steps, tf.reshape(loss, [1]), checked=()), fetched
 
-    def _run_if_data(
+    def _add_step_if_data(
         self, step: _Step, iterator: tf.data.Iterator, records_summaries: tf.Tensor, specs: Sequence[tf.TensorSpec]
     ) -> tuple[Tensors, ...]:
-        """Add a single step that runs if there is data; return the results of the function.
+        """Add a single step that runs if there is data; return the results of `_compile`'s function.
 
-        `specs` are those of the fetched tensors.
+        `specs` are those of the fetched tensors, which are zeros without data.
         """
         element = iterator.get_next_as_optional()
         has_data = element.has_value()
@@ -139,11 +146,12 @@ class PlainTrainStep(TrainStep):
             lambda: step(element.get_value(), records_summaries),
             lambda: (tf.constant(0.0), *map(_make_zeros, specs)),
         )
-        num_done = tf.cast(has_data, tf.int32)
+        num_done = tf.cast(has_data, tf.int32)  # 0 or 1, the length of the lists of steps and losses.
         steps = tf.reshape(self._read_step(), [1])[:num_done]
+        # Single steps check no variables; the host does at intervals.
         return *self._make_outputs(has_data, steps, tf.reshape(loss, [1])[:num_done], checked=()), fetched
 
-    def _run_loop(
+    def _add_loop(
         self,
         step: _Step,
         iterator: tf.data.Iterator,
@@ -152,33 +160,36 @@ class PlainTrainStep(TrainStep):
         specs: Sequence[tf.TensorSpec],
         counts_every_step: bool,
     ) -> tuple[Tensors, ...]:
-        """Add a while_loop of up to `limit` steps, until the data ends or a loss is NaN; return the results of the function.
+        """Add a while_loop of up to `limit` steps, until the data ends or a loss is NaN.
 
-        Its variables are the number of steps done, whether there was data for all, the tensor lists of losses and, unless
-        `counts_every_step`, of global steps, the last loss, and the fetched tensors, whose specs are `specs`.
+        The variables of the while_loop are the number of steps done, whether there was data for all, the tensor lists of losses
+        and, unless `counts_every_step`, of global steps, the last loss, and the fetched tensors, whose specs are `specs`.
+
+        Returns:
+            The results of `_compile`'s function.
         """
 
-        def continues(
+        def can_continue(
             num_done: tf.Tensor, has_data: tf.Tensor, lists: tuple[tf.Tensor, ...], loss: tf.Tensor, *fetched: tf.Tensor
         ) -> tf.Tensor:
             del lists, fetched
             return (num_done < limit) & has_data & ~tf.math.is_nan(loss)
 
-        def next_step(
+        def run_step(
             element: Tensors, records_summaries_now: tf.Tensor, lists: tuple[tf.Tensor, ...]
         ) -> tuple[Tensors, ...]:
             loss, *fetched = step(element, records_summaries_now)
             values = (loss,) if counts_every_step else (loss, self._read_step())
             return tuple(map(_push, lists, values)), loss, *fetched
 
-        def body(
+        def try_step(
             num_done: tf.Tensor, has_data: tf.Tensor, lists: tuple[tf.Tensor, ...], *last: tf.Tensor
         ) -> tuple[Tensors, ...]:
             element = iterator.get_next_as_optional()
             has_data = element.has_value()
-            records_summaries_now = records_summaries & tf.equal(num_done + 1, limit)
+            records_summaries_now = records_summaries & tf.equal(num_done + 1, limit)  # In the last step alone.
             step_outputs = tf.cond(
-                has_data, lambda: next_step(element.get_value(), records_summaries_now, lists), lambda: (lists, *last)
+                has_data, lambda: run_step(element.get_value(), records_summaries_now, lists), lambda: (lists, *last)
             )
             return num_done + tf.cast(has_data, tf.int32), has_data, *step_outputs
 
@@ -191,8 +202,8 @@ class PlainTrainStep(TrainStep):
             for dtype in dtypes
         )
         _, has_data, lists, _, *fetched = tf.while_loop(
-            continues,
-            body,
+            can_continue,
+            try_step,
             (tf.constant(0), tf.constant(True), lists, tf.constant(0.0), *map(_make_zeros, specs)),
             shape_invariants=(scalar, scalar, (scalar,) * len(lists), scalar, *(spec.shape for spec in specs)),
         )
@@ -200,14 +211,14 @@ class PlainTrainStep(TrainStep):
             tf.raw_ops.TensorListStack(input_handle=tensor_list, element_shape=element_shape, element_dtype=dtype)
             for tensor_list, dtype in zip(lists, dtypes, strict=True)
         )
-        if counts_every_step:
+        if counts_every_step:  # The steps follow from the last one.
             count = tf.size(losses, tf.int64)
             steps = self._read_step() - count + tf.range(1, count + 1)
         else:
             (steps,) = listed_steps
         return *self._make_outputs(has_data, steps, losses, self.checked), fetched
 
-    def _run_replica(
+    def _add_replica_step(
         self, replica_step: ReplicaStep, feeds: Sequence[tf.Tensor], element: Tensors, records_summaries: tf.Tensor
     ) -> tuple[tf.Tensor, ...]:
         """Add a step of the only replica, with host_call; return the loss and the fetched tensors."""
@@ -226,7 +237,7 @@ class PlainTrainStep(TrainStep):
     def _make_outputs(
         self, has_data: tf.Tensor, steps: tf.Tensor, losses: tf.Tensor, checked: Sequence[str]
     ) -> tuple[tf.Tensor, ...]:
-        """Return the first five fields of a LoopResult, after the steps."""
+        """Return the first five fields of a LoopResult, with the global step and the variables read after the steps."""
         return self._read_step(), has_data, steps, losses, self._are_all_finite(checked)
 
     def _are_all_finite(self, checked: Sequence[str]) -> tf.Tensor:

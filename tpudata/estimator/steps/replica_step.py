@@ -51,8 +51,8 @@ class ReplicaStep:
         self._replay = Replay(
             traced.blueprint,
             (loss, fetches.tensors, host_tensors, list_results(summary_writes)),
-            [*list_training_effects(traced.blueprint, summary_writes), *fetches.operations],
-            [
+            updates=[*list_training_effects(traced.blueprint, summary_writes), *fetches.operations],
+            cuts=[  # Placeholders whose values `__call__` passes.
                 traced.step,
                 traced.replica,
                 *([traced.records_summaries] if self._takes_records_summaries else []),
@@ -85,6 +85,7 @@ class ReplicaStep:
         step = tf.cast(variables["global_step"].read_value(), tf.int64)
         cut_values = [step, replica, *([records_summaries] if self._takes_records_summaries else []), *feeds]
         loss, fetched, host_tensors, write_results = self._replay(batch, make_handle_getter(variables), cut_values)
+        # The writes of summaries, in a `tf.cond`, only run if something waits for their results.
         with tf.control_dependencies(write_results):
             return tf.identity(loss), fetched, host_tensors
 

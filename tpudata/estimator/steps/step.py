@@ -52,12 +52,13 @@ class Step:
         self.mode = traced.mode
         self.fetches = StepFetches(traced, list_always_run)
         self.replicas = ReplicaValues(topology, traced.specs, broadcast=broadcast)
-        self.local_copies: HostCopies = OnlyOnHost()
+        self.local_copies: HostCopies = OnlyOnHost()  # Steps on several devices replace it.
         self._traced = traced
         self._topology = topology
         self._copies = store.copies
         self._writes: frozenset[str] = frozenset()
         self._had_additions = False
+        # Local variables, such as the sums of metrics, belong to one run; the store shares the others between the modes.
         local_names = list_local_names(traced)
         infos = self.blueprint.variables
         self.saved = tuple(info for info in infos if info.name not in local_names)
@@ -79,7 +80,7 @@ class Step:
     @property
     def global_step(self) -> int:
         """The global step of the variables."""
-        self.copy_to_host(["global_step"])
+        self.copy_to_host(["global_step"])  # A device may have a newer value.
         return int(self.variables["global_step"].numpy())
 
     @property
@@ -94,10 +95,10 @@ class Step:
             has_additions: whether there are hooks or a scaffold, which add to the graph. From the second such run on, model_fn is
                 traced again.
         """
-        if has_additions and self._had_additions:
+        if has_additions and self._had_additions:  # The graph has the additions of an earlier run.
             self._traced = self._traced.trace_again()
             fill_tables(self.blueprint, self._variables_by_name)
-            self.fetches.follow(self._traced)
+            self.fetches.switch_to(self._traced)
         self._had_additions |= has_additions
         host_writes = self.host_summary_writes if self._topology.devices else None
         return HookSession(self.blueprint, self._variables_by_name, self, host_writes)

@@ -25,12 +25,13 @@ class StepFetches:
     """
 
     def __init__(self, traced: TracedModel, list_always_run: Callable[[TracedModel], list[tf.Operation]]) -> None:
+        # Fetched tensors without side effects, and tensors and operations with them.
         self.value_names: tuple[str, ...] = ()
         self.effect_names: tuple[str, ...] = ()
         self._list_always_run = list_always_run
-        self.follow(traced)
+        self.switch_to(traced)
 
-    def follow(self, traced: TracedModel) -> None:
+    def switch_to(self, traced: TracedModel) -> None:
         """Switch to the tensors and operations of another trace of the same model."""
         self._traced = traced
         # Operations that every step needs; None until they are searched.
@@ -38,7 +39,11 @@ class StepFetches:
         self._effect_cache: dict[str, bool] = {}
 
     def request(self, elements: Iterable[GraphElement]) -> None:
-        """Request tensors and operations of the scratch graph from the next step."""
+        """Request tensors and operations of the scratch graph from the next step.
+
+        Those with side effects replace earlier requests of such. Other tensors remain requested, as fetching them again costs less
+        than building the step without them.
+        """
         unique_elements = {element.name: element for element in elements}
         self.effect_names = tuple(
             name
@@ -57,9 +62,8 @@ class StepFetches:
     @property
     def names(self) -> tuple[str, ...]:
         """Names of the tensors that the next step returns."""
-        return *self.value_names, *(
-            name for name in self.effect_names if ":" in name
-        )  # Operations' names have no colon.
+        # Tensors are named OPERATION:OUTPUT; names of operations have no colon.
+        return *self.value_names, *(name for name in self.effect_names if ":" in name)
 
     @property
     def tensors(self) -> list[tf.Tensor]:
@@ -70,6 +74,7 @@ class StepFetches:
     def operations(self) -> list[tf.Operation]:
         """The operations of the scratch graph that the next step runs."""
         graph = self._traced.blueprint.graph
+        # Names with a colon are of tensors.
         return [graph.get_operation_by_name(name) for name in self.effect_names if ":" not in name]
 
     def has_effect(self, tensor: tf.Tensor) -> bool:

@@ -70,7 +70,7 @@ class LoopResult(NamedTuple):
         Args:
             global_step: the global step.
             num_checked: number of checked variables.
-            has_data: as the attribute.
+            has_data: whether there was data for all requested steps.
         """
         steps, losses = np.zeros(0, np.int64), np.zeros(0, np.float32)
         return cls(global_step, has_data, steps, losses, finite=np.ones(num_checked, bool), fetched={})
@@ -97,10 +97,12 @@ class TrainStep(Step, abc.ABC):
         if topology.is_sharded:
             require_cross_shard(self.blueprint)
         self.uses_tf_summary = bool(traced.summary_writes)
+        # Variables whose values must stay finite.
         self.checked = [
             info.name for info in self.saved if info.trainable and self.variables[info.name].dtype.is_floating
         ]
-        # Compiled loops by the subclass' key and the fetches with side effects, for the other fetches `_loops_value_names`.
+        # Cache of `_find_loop`: compiled loops by (key of the subclass, names of the fetches with side effects). All of them return
+        # the tensors `_loops_value_names`.
         self._loops: dict[object, Any] = {}
         self._loops_value_names: tuple[str, ...] = ()
         self._flush_writer: Replay | None = None
@@ -112,6 +114,7 @@ class TrainStep(Step, abc.ABC):
     def _open_writer(self) -> None:
         """Open the event file of model_fn's tf.summary, and build the operation that flushes it."""
         graph = self.blueprint.graph
+        # All writes use the one writer that was made for model_fn.
         (handle_name,) = {
             tensor.name
             for write in self._traced.summary_writes
@@ -140,7 +143,7 @@ class TrainStep(Step, abc.ABC):
         return bool(tf.get_static_value(increment) == 1)
 
     def _find_counting_operations(self) -> list[tf.Operation]:
-        """Return the operations of a step that can change the global step."""
+        """Return the operations of a step that can change the global step, a variable of every model."""
         (handle_name,) = (info.handle_name for info in self.saved if info.name == "global_step")
         needed = find_needed_operations(_list_always_run(self._traced))
         return [
@@ -175,7 +178,10 @@ class TrainStep(Step, abc.ABC):
         """
 
     def _find_loop(self, key: object, build: Callable[[], _T]) -> _T:
-        """Return the loop for the fetched tensors and a key of the other choices; call `build` for it at the first request."""
+        """Return the cached loop of `key` for the current fetches; call `build` to make it at the first request.
+
+        Loops for fewer fetched tensors are dropped, as tensors remain requested.
+        """
         if self._loops_value_names != self.fetches.value_names:
             self._loops, self._loops_value_names = {}, self.fetches.value_names
         loop_key = key, self.fetches.effect_names

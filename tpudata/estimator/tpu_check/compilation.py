@@ -71,6 +71,7 @@ class StepParts:
         self.graph = graph
         infos = graph.blueprint.variables
         initial_values = {info.name: graph.blueprint.get_initial_value(info) for info in infos}
+        # Only their shapes and dtypes matter to a compilation.
         self._variables = {
             name: tf.Variable(tf.zeros(tensor.shape, tensor.dtype), trainable=False)
             for name, tensor in initial_values.items()
@@ -84,6 +85,7 @@ class StepParts:
     def cut_out(self, cut: Iterable[tf.Operation]) -> StepPart:
         """Return the step without the operations `cut` and the operations that cannot run without them."""
         all_cut = self._strings.union(cut)
+        # Tensors that are passed in place of cut results, and operations that do not run.
         cut_tensors, skipped = _find_boundary(all_cut)
         missing_names = {tensor.name for operation in skipped for tensor in operation.outputs} - {
             tensor.name for tensor in cut_tensors
@@ -95,7 +97,7 @@ class StepParts:
         return self._make_part(results, updates, cut_tensors, skipped, all_cut, is_whole=all_cut == self._strings)
 
     def take_first(self, part: StepPart, count: int) -> StepPart:
-        """Return the first operations of a part; its results are the tensors that none of these operations uses.
+        """Return a part cut off after its first operations; it returns the tensors that none of these operations uses.
 
         Args:
             part: a part of the step.
@@ -138,7 +140,7 @@ class StepParts:
             traced.blueprint,
             results,
             updates,
-            [traced.step, traced.replica, *cut_tensors],
+            cuts=[traced.step, traced.replica, *cut_tensors],
             waits_for=lambda operation: operation not in skipped,
             rewrite=make_replica_rewrite(traced),
         )
@@ -146,7 +148,7 @@ class StepParts:
 
         def run_part(replica: tf.Tensor, *values: tf.Tensor) -> list[tf.Tensor]:
             remaining = iter(values)
-            # Nothing uses the string arguments.
+            # Operations that use the string arguments have been cut out, so any tensor can take their place.
             arguments = [
                 tf.constant(0) if placeholder.dtype == tf.string else next(remaining)
                 for placeholder in self._placeholders
@@ -173,11 +175,11 @@ class StepParts:
 
 
 def can_compile_here(graph: StepGraph, report: Report) -> bool:
-    """Return whether this machine has memory to compile a step, with its variables; report a finding if not."""
+    """Return whether this machine has memory to compile a step, whose variables are made here; report a finding if not."""
     blueprint = graph.blueprint
     variables_gib = sum(count_bytes(blueprint.get_initial_value(info)) for info in blueprint.variables) / GIB
     memory_gib = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / GIB
-    if variables_gib > memory_gib / 2:
+    if variables_gib > memory_gib / 2:  # The compilation takes memory, too.
         what = f"it is not compiled: its variables take {variables_gib:.1f} of this machine's {memory_gib:.1f} GiB"
         report("the step", what, "use a machine with twice the memory of the variables", is_rejected=False)
         return False
@@ -196,6 +198,7 @@ def compile_step(parts: StepParts, lacking: set[tf.Operation], report: Report, s
     Returns:
         The part that XLA compiles; None if an error names no operation, or there are too many.
     """
+    # XLA's errors may name an operation inside of a function; cut out the one that calls it.
     outermost = {operation.name: outer_operation for operation, outer_operation in parts.graph.iterate_all()}
     cut = set(lacking)
     start = time.monotonic()

@@ -51,7 +51,7 @@ def check_input(
 
 
 def _list_axes(element_spec: Specs, batch_axis: Sequence[int] | None) -> list[int]:
-    """Return the axis of the rows for each tensor of an element; 0 for those that batch_axis lacks."""
+    """Return the axis of the rows for each tensor of an element; 0 without batch_axis, or if it is too short."""
     count = len(tf.nest.flatten(element_spec))
     axes = [] if batch_axis is None else list(batch_axis)
     return [*axes, *[0] * count][:count]

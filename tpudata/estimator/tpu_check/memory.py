@@ -50,6 +50,7 @@ def check_memory(graph: StepGraph, specs: Specs, tpu: TPUSlice | None, report: R
     larger_chips = [
         f"{chip.name} has {memory_text(chip.device_hbm)}" for chip in chips if chip.device_hbm >= least_size
     ]
+    # Without a slice, report only what does not fit a device of common size.
     if least_size > _COMMON_MEMORY:
         alternatives = f"; a device of {', '.join(larger_chips)}" if larger_chips else ""
         report("memory of a device", f"{need}, and a TPU {', '.join(small_chips)} has less{alternatives}", MEMORY_FIX)

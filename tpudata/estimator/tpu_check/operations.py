@@ -67,6 +67,7 @@ class StepGraph:
         self.tensors = list(roots.tensors)
         self.updates = list(roots.updates)
         needed = Replay(blueprint, self.tensors, self.updates).operations
+        # In the order of creation, which the set does not have.
         self.operations = [operation for operation in blueprint.graph.get_operations() if operation in needed]
 
     def iterate_nested(self, operation: tf.Operation) -> Iterator[tf.Operation]:
@@ -78,7 +79,7 @@ class StepGraph:
                 yield from self.iterate_nested(inner_operation)
 
     def iterate_all(self) -> Iterator[tuple[tf.Operation, tf.Operation]]:
-        """Yield pairs of an operation and the operation of the outermost graph that contains it."""
+        """Yield pairs of an operation, even in functions, and the operation of the outermost graph that is or contains it."""
         for operation in self.operations:
             yield operation, operation
             for nested in self.iterate_nested(operation):
@@ -90,7 +91,7 @@ def _list_functions(operation: tf.Operation) -> list[str]:
     names = []
     for attribute in operation.op_def.attr:
         if attribute.type in ("func", "list(func)"):
-            functions = operation.get_attr(attribute.name)
+            functions = operation.get_attr(attribute.name)  # A function or a list of them.
             functions = functions if isinstance(functions, list) else [functions]
             names += [function.name for function in functions if function.name]
     return names
@@ -102,14 +103,15 @@ def find_code_line(operation: tf.Operation) -> str:
     if original is not None:
         return find_code_line(original)
     for frame in reversed(operation.traceback or ()):
-        if not frame.filename.startswith(("<", *_library_folders())):
+        # "<" begins the names of code without a file, such as "<string>".
+        if not frame.filename.startswith(("<", *_list_library_folders())):
             return f"{frame.filename}:{frame.lineno}"
     return f"operation {operation.name!r}"
 
 
 @functools.cache
-def _library_folders() -> tuple[str, ...]:
-    """Return the folders of code that does not belong to the program."""
+def _list_library_folders() -> tuple[str, ...]:
+    """Return the folders of code that does not belong to the program, each with a separator at its end."""
     specs = [importlib.util.find_spec(name) for name in _LIBRARIES]
     files = [spec.origin for spec in specs if spec is not None and spec.origin is not None]
     package = Path(__file__).parents[2]
@@ -127,7 +129,7 @@ def check_operations(graph: StepGraph, report: Report) -> set[tf.Operation]:
     missing_types: dict[tuple[str, str, str], list[str]] = {}
     for operation, outermost in graph.iterate_all():
         code_line = find_code_line(operation)
-        reason = _find_reason(operation)
+        reason = _find_rejection(operation)
         if reason is not None:
             lacking.add(outermost)
             missing_types.setdefault((code_line, *reason), []).append(operation.type)
@@ -141,7 +143,7 @@ def check_operations(graph: StepGraph, report: Report) -> set[tf.Operation]:
             )
         is_wide = any(tensor.dtype == tf.float64 for tensor in operation.outputs)
         has_wide_input = any(tensor.dtype == tf.float64 for tensor in operation.inputs)
-        # Only the operation that begins to compute so.
+        # Report only the operation at which float64 begins.
         if is_wide and not has_wide_input and operation.type != "Const":
             report(
                 code_line,
@@ -154,8 +156,8 @@ def check_operations(graph: StepGraph, report: Report) -> set[tf.Operation]:
     return lacking
 
 
-def _find_reason(operation: tf.Operation) -> tuple[str, str] | None:
-    """Return the reason why an operation does not run on a TPU, and the fix; None if it does."""
+def _find_rejection(operation: tf.Operation) -> tuple[str, str] | None:
+    """Return the reason why a TPU rejects an operation, and the fix; None if it accepts it."""
     operation_type = operation.type
     if operation_type in _NOT_COMPUTED:
         return None
@@ -210,9 +212,9 @@ def _start_xla() -> None:
 
 
 def _allows_dtypes(operation: tf.Operation, constraints: _Constraints) -> bool:
-    """Return whether the dtypes of an operation are those of a kernel."""
+    """Return whether a kernel with these constraints supports the dtypes of an operation."""
     for name, allowed in constraints:
-        dtypes = operation.get_attr(name)
+        dtypes = operation.get_attr(name)  # A dtype or a list of them.
         dtypes = dtypes if isinstance(dtypes, list) else [dtypes]
         if any(dtype.as_datatype_enum not in allowed for dtype in dtypes):
             return False
@@ -220,7 +222,10 @@ def _allows_dtypes(operation: tf.Operation, constraints: _Constraints) -> bool:
 
 
 def _find_dynamic_shape(operation: tf.Operation) -> str | None:
-    """Return an output's unknown shape if all inputs of the operation have known shapes; otherwise None."""
+    """Return the unknown shape of an operation's output, as text, if all its inputs have known shapes; otherwise None.
+
+    So a dynamic shape is found where it begins, and not in all the operations that follow.
+    """
     if operation.type in _IGNORED_SHAPES:
         return None
     if not all(is_known(tensor) for tensor in operation.inputs):
@@ -234,6 +239,7 @@ def is_known(tensor: tf.Tensor) -> bool:
 
 
 def _choose_shape_fix(operation: tf.Operation) -> str:
+    """Return advice on how to give a static shape to the results of an operation whose shape depends on the data."""
     if operation.type in _FILTERS:
         return "keep all rows and mask: tf.where(condition, x, 0), or weights of 0 in the loss and the metrics"
     if operation.type in _LOOPS:

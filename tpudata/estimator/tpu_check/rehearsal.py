@@ -39,7 +39,7 @@ from tpudata.estimator.api.user_functions import InputFunction
 from tpudata.estimator.config.tpu_config import InputPipelineConfig
 from tpudata.estimator.feeding.deployment import check_batch_size
 from tpudata.estimator.loops.runtime import Runtime
-from tpudata.estimator.state.blueprint import Blueprint, discover
+from tpudata.estimator.state.blueprint import Blueprint, trace_function
 from tpudata.estimator.tpu_check.compilation import StepParts, can_compile_here, compile_step
 from tpudata.estimator.tpu_check.input import check_input
 from tpudata.estimator.tpu_check.memory import check_memory, check_next_batches
@@ -114,6 +114,7 @@ class _ModeRehearsal:
             check_batch_size(mode, topology, runtime.config.tpu_config, size)
         except ValueError as error:
             self._report("batch size", str(error))
+            # Go on with the next size that can be split.
             size = math.ceil((size or 1) / cores) * cores
         sizes = {**user_model.batch_sizes, mode: size}
         self._runtime = Runtime(dataclasses.replace(user_model, batch_sizes=sizes), lambda: topology)
@@ -160,6 +161,7 @@ class _ModeRehearsal:
     def _compile(self, traced: TracedModel, graph: StepGraph, lacking: set[tf.Operation]) -> None:
         """Compile the step by XLA on this machine or, for a slice, by the TPU's compiler."""
         tpu = self._tpu
+        # Without libtpu, XLA on this machine takes its place.
         missing_reason = None if tpu is None else missing_compiler()
         if tpu is not None and missing_reason is not None:
             what = f"the step is not compiled for it: {missing_reason.rstrip('.')}"
@@ -185,7 +187,7 @@ class _ModeRehearsal:
                 mode=self._mode,
                 tpu=tpu,
                 effort=self._effort,
-                batch_size=size or 0,
+                batch_size=size or 0,  # 0 if it is unknown.
                 loop_steps=loop.steps,
                 batch_bytes=loop.batch_bytes,
                 compiled=compiled,
@@ -194,7 +196,7 @@ class _ModeRehearsal:
             check_next_batches(cost, self._report)
 
     def _trace(self, specs: tuple[Specs, Specs]) -> TracedModel | None:
-        """Call model_fn in a scratch graph; None, with a finding, if it raises an error."""
+        """Call model_fn in a scratch graph, and return the traced model; report a finding and return None if it raises an error."""
 
         def call_model(features: Tensors, labels: Tensors) -> ModelSpec:
             tf.compat.v1.get_default_graph().add_to_collection(DENSE_GRADIENTS, True)
@@ -210,7 +212,7 @@ class _ModeRehearsal:
     def _check_host_function(
         self, blueprint: Blueprint, field: str, pair: tuple[Callable[..., _T], HostTensors] | None
     ) -> _T | None:
-        """Call metric_fn or host_fn with the tensors of all cores.
+        """Call metric_fn or host_fn with the tensors of all cores, in a scratch graph, and report its errors.
 
         Args:
             blueprint: blueprint of model_fn.
@@ -218,12 +220,13 @@ class _ModeRehearsal:
             pair: the field, (function, tensors), or None.
 
         Returns:
-            The function's result; None without a function, or, with a finding, if it raises an error.
+            The function's result; None without a function, or if it raises an error, which is reported.
         """
         if pair is None:
             return None
         function, tensors = pair
         pipeline = self._runtime.make_deployment(self._mode).pipeline
+        # By BROADCAST, all cores get the same rows, and only one core's tensors are taken.
         cores = 1 if pipeline is InputPipelineConfig.BROADCAST else self._cores
         with blueprint.graph.as_default():
             tensors = tf.nest.map_structure(tf.convert_to_tensor, tensors)
@@ -237,7 +240,9 @@ class _ModeRehearsal:
         specs = concatenate_specs(tensors, cores)
         seed = self._runtime.config.tf_random_seed
         try:
-            host_blueprint = discover(lambda arguments: call_host_function(function, arguments, seed), (specs,), seed)
+            host_blueprint = trace_function(
+                lambda arguments: call_host_function(function, arguments, seed), (specs,), seed
+            )
         except Exception as error:  # Any error would stop a run.
             self._report(f"TPUEstimatorSpec({field}=...)", *_explain(error))
             return None
@@ -245,7 +250,7 @@ class _ModeRehearsal:
         return result
 
     def _find_roots(self, blueprint: Blueprint, spec: TPUEstimatorSpec | EstimatorSpec) -> Roots:
-        """Return the tensors and operations of a step on a core."""
+        """Return the results that a step computes on a core, and the operations that it runs for their effect."""
         updates: list[tf.Operation] = []
         if self._mode == ModeKeys.PREDICT:
             results = list(tf.nest.flatten(spec.predictions))

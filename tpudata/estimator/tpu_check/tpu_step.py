@@ -101,7 +101,10 @@ class TPUCompilation:
         report("memory of a device", f"{what}; the largest tensors are {describe_largest(parts.graph)}", MEMORY_FIX)
 
     def _find_culprit(self, parts: StepParts, part: StepPart) -> tf.Operation | None:
-        """Find by bisection the first operation that makes the compiler reject a part; None if it accepts all together."""
+        """Find by bisection the first operation that makes the compiler reject a part; None if it accepts all of them.
+
+        All of them may be accepted without the loop of steps and its results, which the rejected program had.
+        """
         low, high = 0, len(parts.graph.operations)
         if not self._rejects(parts, parts.take_first(part, high)):
             return None

@@ -154,7 +154,7 @@ def _has_diverging_input(operation: tf.Operation, diverging_ops: Collection[str]
 def _find_draws(graph: tf.Graph) -> set[str]:
     """Return the names of operations that draw random values, themselves or in a function that they call."""
     graph_def = graph.as_graph_def()
-    drawing = find_functions(graph_def, _is_draw)
+    drawing = find_functions(graph_def, _is_draw)  # Names of functions, such as the branches of a condition.
     return {
         node.name
         for node in graph_def.node

@@ -10,7 +10,7 @@ from tpudata.devices.processes.topology import Topology
 from tpudata.estimator.api.spec import call_with_tensors, get_host_call
 from tpudata.estimator.fetching.replay import Replay, make_handle_getter, run_on_host
 from tpudata.estimator.graph.structure import make_batch_function
-from tpudata.estimator.state.blueprint import discover
+from tpudata.estimator.state.blueprint import trace_function
 from tpudata.estimator.state.local_variables import LocalVariables
 from tpudata.estimator.tracing.effects import CREATE_WRITER, list_results
 from tpudata.estimator.tracing.replica_values import ReplicaValues, concatenate_specs
@@ -44,7 +44,7 @@ class HostCall:
     def __init__(self, host_fn: Callable[..., object], specs: Specs, seed: int | None) -> None:
         self._host_fn = host_fn
         self._seed = seed
-        blueprint = discover(self._call_host_fn, (specs,), seed)
+        blueprint = trace_function(self._call_host_fn, (specs,), seed)
         self._local = LocalVariables(blueprint, blueprint.variables)
         operations, initializer_names = blueprint.graph.get_operations(), blueprint.initializer_names
         updates = [
@@ -54,6 +54,7 @@ class HostCall:
             and operation.type not in _WITHOUT_EFFECT
             and operation.name not in initializer_names
         ]
+        # With the results of the updates: a `tf.cond` only runs what its fetched outputs need.
         self._update = Replay(blueprint, list_results(updates), updates)
         create_writers = Replay(
             blueprint, [], [operation for operation in operations if operation.type == CREATE_WRITER]
@@ -64,13 +65,13 @@ class HostCall:
         flush = Replay(blueprint, [], flushes)
         self._run_step = make_batch_function(lambda tensors: self._replay(self._update, tensors), (specs,))
         self._flush = tf.function(lambda: self._replay(flush), autograph=False)
-        run_on_host(create_writers, self._local.by_name)
+        run_on_host(create_writers, self._local.by_name)  # Opens the event files.
 
     def _call_host_fn(self, tensors: Tensors) -> object:
         return call_host_function(self._host_fn, tensors, self._seed)
 
     def _replay(self, replay: Replay, *arguments: Tensors) -> list[tf.Tensor]:
-        """Add a replay to the tf.function that is being built, on the CPU; return its results."""
+        """Add the operations of a replay to the tf.function that is being built, on the CPU; return its tensors."""
         with tf.device("CPU:0"):
             results: list[tf.Tensor] = replay(arguments, make_handle_getter(self._local.by_name))
         return results

@@ -7,7 +7,7 @@ import tensorflow as tf
 from tpudata.estimator.api.metrics import Metric, check_metrics
 from tpudata.estimator.fetching.replay import Replay, fill_tables, make_handle_getter
 from tpudata.estimator.graph.structure import make_batch_function
-from tpudata.estimator.state.blueprint import Blueprint, discover
+from tpudata.estimator.state.blueprint import Blueprint, trace_function
 from tpudata.estimator.state.local_variables import LocalVariables
 from tpudata.estimator.tracing.host_call import call_host_function
 from tpudata.estimator.tracing.replica_values import concatenate_specs
@@ -30,9 +30,10 @@ class HostMetrics:
         self._metric_fn = metric_fn
         self._seed = seed
         specs = concatenate_specs(tensors, replicas)
-        blueprint = discover(self._call_metric_fn, (specs,), seed)
+        blueprint = trace_function(self._call_metric_fn, (specs,), seed)
         self.local = LocalVariables(blueprint, blueprint.variables)
         self.reader = MetricReader(blueprint.result, blueprint, self.local, other_variables={})
+        # The result of metric_fn: the metrics by name.
         self._replay = Replay(blueprint, (), find_metric_updates(blueprint.result, blueprint))
         self._update_now = make_batch_function(self._add_update, (specs,))
         fill_tables(blueprint, self.local.by_name)
@@ -54,6 +55,7 @@ class HostMetrics:
         self._replay((tensors,), make_handle_getter(self.local.by_name))
 
     def _call_metric_fn(self, tensors: Tensors) -> Mapping[str, Metric]:
+        """Return the metrics that metric_fn makes of its tensors, checked."""
         metrics = call_host_function(self._metric_fn, tensors, self._seed)
         check_metrics(metrics, "The result of eval_metrics' metric_fn")
         return metrics
@@ -96,7 +98,7 @@ def find_metric_updates(metrics: Mapping[str, Metric], blueprint: Blueprint) -> 
     updates: list[tf.Operation] = []
     for metric in metrics.values():
         if isinstance(metric, tuple | list):
-            _, update = metric
+            _, update = metric  # An operation or a tensor.
             updates.append(getattr(update, "op", update))
         else:
             updates += _find_keras_updates(metric.variables, blueprint)
@@ -104,7 +106,10 @@ def find_metric_updates(metrics: Mapping[str, Metric], blueprint: Blueprint) -> 
 
 
 def _find_keras_updates(variables: Iterable[object], blueprint: Blueprint) -> Iterable[tf.Operation]:
-    """Yield the updates of a Keras metric's variables, which it does not name: all their operations but reads and initializers."""
+    """Yield the operations that update a Keras metric's variables: all that use them except reads and initializers.
+
+    Unlike a metric of v1, a Keras metric does not name its update.
+    """
     names = {get_raw_variable(variable).op.name for variable in variables}
     initializer_names = blueprint.initializer_names
     for info in blueprint.variables:

@@ -72,7 +72,7 @@ class CrossShardOptimizer(tf.compat.v1.train.Optimizer):  # type: ignore[misc]  
             kwargs["gate_gradients"] = self.GATE_NONE
         self._has_computed_gradients = True
         if self._is_keras:
-            # All v1 optimizers compute the same gradients.
+            # Any v1 optimizer computes these gradients; `_sum_over_replicas` multiplies them by the share.
             optimizer = tf.compat.v1.train.GradientDescentOptimizer(1.0)
         else:
             optimizer, loss = self._opt, loss * self._find_share()
@@ -112,7 +112,7 @@ class CrossShardOptimizer(tf.compat.v1.train.Optimizer):  # type: ignore[misc]  
         count, share = num_replicas(), self._find_share()
         if count > 1 or tf.compat.v1.get_default_graph().get_collection(DENSE_GRADIENTS):
             pairs = [(_make_dense(gradient), variable) for gradient, variable in pairs]
-        if self._is_keras and share != 1.0:
+        if self._is_keras and share != 1.0:  # For v1 optimizers, compute_gradients multiplies the loss by the share.
             pairs = [(None if gradient is None else gradient * share, variable) for gradient, variable in pairs]
         elif share != 1.0 and not self._has_computed_gradients:
             _log.warning(

@@ -38,16 +38,17 @@ class ReplicaValues:
             return parts[0]
         if self._has_rows(parts[0].shape):
             return np.concatenate(parts)
+        # By TensorFlow's types: to NumPy, bfloat16 is not a floating type.
         is_float = tf.as_dtype(parts[0].dtype).is_floating
         return (np.sum(parts, axis=0) / len(parts)).astype(parts[0].dtype) if is_float else parts[0]
 
     def _has_rows(self, shape: tuple[int, ...]) -> bool:
-        """Return whether a replica's value of this shape has as many rows as its batch."""
+        """Return whether a replica's value of this shape has as many rows as its batch, and thus likely a row for each."""
         batch_shapes = [spec.shape for spec in tf.nest.flatten(self._specs) if spec is not None and spec.shape.rank]
         return bool(shape and batch_shapes and shape[0] == batch_shapes[0][0])
 
     def convert_host_tensors(self, pair: tuple[Callable[..., object], HostTensors] | None, field: str) -> Tensors:
-        """Convert the arguments of a host function to tensors of one replica in their graph; () without a function.
+        """Convert the arguments of a host function to tensors of one replica, in the default graph; () without a function.
 
         Args:
             pair: a spec's `host_call` or `eval_metrics`, a function and its tensors; or None.
@@ -61,7 +62,7 @@ class ReplicaValues:
         _, host_tensors = pair
         tensors = tf.nest.map_structure(tf.convert_to_tensor, host_tensors)
         for tensor in tf.nest.flatten(tensors):
-            if self._topology.is_sharded and not tensor.shape.rank:
+            if self._topology.is_sharded and not tensor.shape.rank:  # 0, or unknown.
                 raise ModelFnValueError(
                     f"TPUEstimatorSpec({field}=...): tensors of all replicas are concatenated along their first axis (got the "
                     f"scalar {tensor.name!r}, expected a value for each row, or the shape [1]). Reshape it to [1]."
@@ -70,7 +71,7 @@ class ReplicaValues:
 
 
 def concatenate_specs(tensors: Tensors, replicas: int) -> Specs:
-    """Return the specs of a replica's tensors once those of all replicas are concatenated along their first axis.
+    """Return the specs of the tensors of all replicas, concatenated along their first axis; scalars keep their spec.
 
     Args:
         tensors: a structure of tensors of one replica.

@@ -10,7 +10,7 @@ from tpudata.devices.errors import ModelFnValueError
 from tpudata.devices.graphs.keras_state import fresh_keras_state
 from tpudata.devices.graphs.replica_context import replica_context
 from tpudata.estimator.api.spec import ModelSpec, check_spec
-from tpudata.estimator.state.blueprint import Blueprint, discover
+from tpudata.estimator.state.blueprint import Blueprint, trace_function
 from tpudata.estimator.tracing.effects import OWN_SCOPE, find_summary_writes
 from tpudata.tensor_types import Specs, Tensors
 from tpudata.tensorflow_internals import control_flow_ops
@@ -84,12 +84,20 @@ def trace_model(
     summaries_dir: str | None = None,
     num_replicas: int | None = None,
 ) -> TracedModel:
-    """Call model_fn in a scratch graph; the arguments are attributes of a TracedModel.
+    """Call model_fn in a scratch graph, and return the traced model.
+
+    Args:
+        call_model: function of (features, labels) that calls model_fn.
+        mode: a value of ModeKeys.
+        specs: specs of (features, labels) of one replica.
+        seed: seed of the graph, or None.
+        summaries_dir: folder for the summaries of tf.summary; None if it writes nothing.
+        num_replicas: number of replicas on devices, one of which is traced; None for plain TensorFlow.
 
     Raises:
         ModelFnError: model_fn did not return a spec of this mode.
     """
-    # Fields of the TracedModel that are made inside the scratch graph.
+    # Fields of the TracedModel that are made inside the scratch graph, set by `build`.
     graph_fields: dict[str, Any] = {}
 
     def build(features: Tensors, labels: Tensors) -> ModelSpec:
@@ -115,7 +123,7 @@ def trace_model(
         )
         return spec
 
-    blueprint = discover(build, specs, seed)
+    blueprint = trace_function(build, specs, seed)
     return TracedModel(call_model, mode, specs, seed, summaries_dir, num_replicas, blueprint, **graph_fields)
 
 

@@ -9,7 +9,7 @@ import tensorflow as tf
 from tpudata.devices.graphs.graph_walk import is_effect
 from tpudata.devices.graphs.random_graph import draw_by_step
 from tpudata.estimator.fetching.replay import Replay
-from tpudata.estimator.state.blueprint import discover
+from tpudata.estimator.state.blueprint import trace_function
 
 SEED = 3
 
@@ -29,7 +29,7 @@ class Compiled:
 
     def __init__(self, build: Callable[[], Any], runs_updates: bool = False) -> None:
         specs = [tf.TensorSpec([], tf.int64), tf.TensorSpec([], tf.int32)]
-        blueprint = discover(lambda step, replica: build(), specs, SEED)  # noqa: ARG005
+        blueprint = trace_function(lambda step, replica: build(), specs, SEED)  # noqa: ARG005
         step, replica = blueprint.arguments
         initializers = {info.initializer_name for info in blueprint.variables}
         effects = [op for op in blueprint.graph.get_operations() if is_effect(op) and op.name not in initializers]

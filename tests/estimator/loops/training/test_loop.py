@@ -441,14 +441,14 @@ def test_adapts_the_loop_size_to_its_time() -> None:
 
     size = LoopSize(TPUConfig("10s"))
     assert size.next(0, ()) == 1
-    size.measure(1, 60.0)  # compiling
+    size.fit(1, 60.0)  # compiling
     assert size.next(1, (None,)) == 1
-    size.measure(1, 0.5)
+    size.fit(1, 0.5)
     assert size.next(2, ()) == 10  # towards 20, but not more than ten times what was measured
-    size.measure(10, 5.0)
+    size.fit(10, 5.0)
     assert size.next(12, ()) == 20
     assert size.next(12, (19, None, 30)) == 7
-    size.measure(20, 1000.0)
+    size.fit(20, 1000.0)
     assert size.next(32, ()) == 1
 
 

@@ -96,7 +96,7 @@ class Checkpointing:
         self._follower = follower
         self._termination = termination
         self._retention = Retention(config.keep_checkpoint_max, config.keep_checkpoint_every_n_hours)
-        # `begin` replaces it.
+        # `begin` replaces it by one that begins at the first step.
         self._cadence = Cadence(step=0)
         self._saved_step = None if start is None else start.read_step()
         self._writes_itself = has_interval and not self.saves_by_hook
@@ -121,6 +121,7 @@ class Checkpointing:
             return [*other_listeners, *self._listeners, follower]
 
         replace_listeners(saver_hook, add_listeners)
+        # A v1 Saver does not create its folder.
         tf.io.gfile.makedirs(self._runtime.model_dir)
         with self._session.record_additions():
             if not _v1.get_collection(_v1.GraphKeys.SAVERS):
@@ -147,9 +148,9 @@ class Checkpointing:
         self._cadence = Cadence(step, config.save_checkpoints_steps, config.save_checkpoints_secs)
         self.save(step, at_start=True)
 
-    def next_step(self, step: int, step_seconds: float) -> int | None:
+    def find_next_step(self, step: int, step_seconds: float) -> int | None:
         """Return the step of the next checkpoint, estimated from the time of a step for intervals in seconds; None if unknown."""
-        return self._cadence.next_step(step, step_seconds)
+        return self._cadence.find_next_step(step, step_seconds)
 
     def is_due(self, step: int) -> bool:
         """Return whether a checkpoint is due; intervals in seconds are measured by the chief's clock."""
@@ -174,7 +175,7 @@ class Checkpointing:
         """
         self._cadence.restart(step)
         has_checkpoint = self._saved_step == step
-        # Only the chief has listeners; the others take part in the checkpoint.
+        # Only the chief has listeners, and the others must take part in its checkpoint.
         calls_listeners_anyway = at_start and bool(self._runtime.peers.broadcast_number(int(bool(self._listeners))))
         if not self._writes_itself or (has_checkpoint and not calls_listeners_anyway):
             return False
@@ -190,13 +191,13 @@ class Checkpointing:
         self._step.flush()
         _log.info("Saved %s.", checkpoint.prefix)
         if not at_start:
-            self.follow(checkpoint)
+            self.call_follower(checkpoint)
         return any(stops)
 
     def _write_checkpoint(self, step: int) -> Checkpoint:
         """Return the checkpoint of a step, which the chief writes while the other processes wait."""
         peers, model_dir = self._runtime.peers, self._runtime.model_dir
-        if not peers.is_chief:
+        if not peers.is_chief:  # Receive what the chief sends below.
             return Checkpoint.from_bytes(peers.broadcast_bytes(b""))
         check_model_dir(model_dir)
         if self._saver is not None:
@@ -207,8 +208,8 @@ class Checkpointing:
         peers.broadcast_bytes(checkpoint.to_bytes())
         return checkpoint
 
-    def follow(self, checkpoint: Checkpoint) -> None:
-        """Call the follower with a written checkpoint."""
+    def call_follower(self, checkpoint: Checkpoint) -> None:
+        """Call the follower, which evaluates, with a written checkpoint; then load the trained values again."""
         if self._follower is not None:
             with self._termination.exit_at_once():
                 self._follower.after_save(checkpoint)
@@ -222,10 +223,10 @@ class Checkpointing:
             with self._session.as_default_graph():
                 for listener in self._listeners:
                     listener.end(self._session, step)
-            self.finish()
+            self.finish_follower()
 
-    def finish(self) -> None:
-        """Let the follower finish, unless SIGTERM ends the training."""
+    def finish_follower(self) -> None:
+        """Let the follower handle the last checkpoint, unless SIGTERM ends the training."""
         if self._follower is None or self._termination.requested:
             return
         with self._termination.exit_at_once():
@@ -251,13 +252,15 @@ class _HookFollower(tf.compat.v1.train.CheckpointSaverListener):  # type: ignore
         self._start_step = start_step
 
     def after_save(self, session: tf.compat.v1.Session, global_step_value: int) -> None:
+        """Call the follower with the new checkpoint, unless it is the one at the start."""
         del session
         checkpoint = checkpoints.find_latest(self._model_dir)
         if checkpoint is not None and global_step_value != self._start_step:
             with eager_mode():
-                self._checkpointing.follow(checkpoint)
+                self._checkpointing.call_follower(checkpoint)
 
     def end(self, session: tf.compat.v1.Session, global_step_value: int) -> None:
+        """Let the follower handle the last checkpoint."""
         del session, global_step_value
         with eager_mode():
-            self._checkpointing.finish()
+            self._checkpointing.finish_follower()

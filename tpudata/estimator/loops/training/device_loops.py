@@ -73,14 +73,14 @@ class DeviceLoops:
         *,
         with_summaries: bool,
     ) -> LoopValues:
-        """Run a loop.
+        """Run a loop of steps, and return their losses and the values fetched from the last step.
 
         Args:
             iteration: the data.
             size: largest number of steps.
             fetches: tensors that the last step returns and operations that it runs.
             feeds: NumPy values for model_fn's placeholders with a default, by name.
-            with_summaries: whether to fetch the summaries of the last step, which then may run as a loop of its single step.
+            with_summaries: whether to fetch the summaries of the last step, which may then run separately, as a single step.
 
         Raises:
             ModelFnValueError: train_op never changes the global step.
@@ -88,6 +88,7 @@ class DeviceLoops:
         """
         if size == 1 or not with_summaries or not self._summaries.needs_single_step:
             return self._run_steps(iteration, size, fetches, feeds, with_summaries=with_summaries)
+        # Summaries of values from before the last step: run that step separately.
         first_values = self._run_steps(iteration, size - 1, fetches, feeds, with_summaries=False)
         if not first_values.has_data or len(first_values.losses) < size - 1:
             return first_values
@@ -116,7 +117,7 @@ class DeviceLoops:
         if with_summaries:
             summaries.begin()
             fetch_names |= get_tensor_names(summaries.step_fetches)
-        self._store.set_source(list(step.variables), source=None)
+        self._store.set_source(list(step.variables), source=None)  # No checkpoint has the values after a step.
         step_before = self.global_step
         records_summaries = with_summaries and summaries.uses_tf_summary
         loop_result = step.run(iteration, LoopRequest(size, records_summaries, self._is_single_step, feeds))
@@ -127,6 +128,6 @@ class DeviceLoops:
                 "model_fn: train_op never changes the global step, so that training would not end. Pass "
                 "global_step=tf.compat.v1.train.get_global_step() to the optimizer's minimize or apply_gradients."
             )
-        self._finite_check.after_loop(self.global_step, losses, loop_result)
+        self._finite_check.check_loop(self.global_step, losses, loop_result)
         fetched = {name: np.asarray(loop_result.fetched[name]) for name in fetch_names} if len(losses) else {}
         return LoopValues(np.asarray(loop_result.steps).tolist(), losses.tolist(), bool(loop_result.has_data), fetched)

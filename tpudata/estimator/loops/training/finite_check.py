@@ -35,7 +35,7 @@ class FiniteCheck:
         self._unchecked_steps = 0
         self._has_warned = False
 
-    def after_loop(self, global_step: int, losses: npt.NDArray[np.float32], result: LoopResult) -> None:
+    def check_loop(self, global_step: int, losses: npt.NDArray[np.float32], result: LoopResult) -> None:
         """Check the results of a loop or a step.
 
         Args:
@@ -46,7 +46,7 @@ class FiniteCheck:
         Raises:
             NonFiniteError: the loss is NaN, or a variable NaN or infinite.
         """
-        # A loop ends after a loss of NaN, so the last loss tells. Without steps, there is no loss to check.
+        # A loop ends after a loss of NaN, so the last one shows it. Without steps, there is no loss to check.
         loss = float(losses[-1]) if len(losses) else 0.0
         if not self._has_warned and np.isinf(losses).any():
             self._has_warned = True
@@ -55,6 +55,7 @@ class FiniteCheck:
             self._check(global_step, loss, np.asarray(result.finite))
             return
         self._unchecked_steps += 1
+        # A step on the device does not check the variables.
         if not math.isfinite(loss) or self._unchecked_steps >= self._interval:
             self.check_variables(global_step, loss)
 

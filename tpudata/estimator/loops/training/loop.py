@@ -148,7 +148,7 @@ class _Training:
         limit = None  # If a step or a hook may change the global step otherwise, the number of steps is unknown.
         if end_step is not None and self._step.counts_every_step and not self._has_hooks:
             limit = end_step - self.step
-        # Not before, as hooks may have initialised the iterators of input_fn.
+        # After `_begin`, in which hooks may initialise the iterators of input_fn.
         with contextlib.closing(feed.iterate(limit)) as iteration:
             last_loss = self._run_loops(iteration, end_step)
         if last_loss is not None:
@@ -174,7 +174,7 @@ class _Training:
         return self._loops.global_step
 
     def _begin(self, feed: Feed) -> None:
-        """Load the variables, and begin the work of hooks, listeners and the log."""
+        """Load the variables, and begin the work of hooks, listeners and the log, in the order of a MonitoredSession."""
         runtime, infeed_sleep = self._runtime, self._runtime.config.tpu_config.initial_infeed_sleep_secs
         self._checkpointing.prepare()
         self._monitor.begin()
@@ -187,7 +187,7 @@ class _Training:
         )
         self._checkpointing.begin(self.step)
         self._monitor.after_create_session()
-        if not self._is_exact and infeed_sleep:
+        if not self._is_exact and infeed_sleep:  # As the original, which sleeps on a TPU alone.
             time.sleep(infeed_sleep)
 
     def _run_loops(self, iteration: StepIteration, end_step: int | None) -> float | None:
@@ -205,7 +205,7 @@ class _Training:
             with_summaries = self._progress.are_summaries_due(size)
             values = self._loops.run(iteration, size, fetches, self._monitor.model_feeds, with_summaries=with_summaries)
             self._profiler.after_loop(self.step)
-            self._size.measure(len(values.losses), time.monotonic() - started)
+            self._size.fit(len(values.losses), time.monotonic() - started)
             if values.losses:
                 last_loss = values.losses[-1]
                 self._progress.report(step_before, values.steps, values.losses, values.fetched)
@@ -224,13 +224,13 @@ class _Training:
 
     def _next_size(self, end_step: int | None) -> int:
         """Return the chief's number of steps for the next loop; 0 if SIGTERM or a hook ends training in a process."""
-        # Others add 0 to the chief's size.
+        # The processes sum their numbers; others add 0 to the chief's size.
         size = self._size.next(self.step, (end_step, *self._list_loop_ends())) if self._peers.is_chief else 0
         is_stopped = self._listener_stops or self._monitor.should_stop
         size, num_stopped, num_terminated = self._peers.sum_numbers(
             [size, int(is_stopped), int(self._termination.requested)]
         )
-        if num_terminated:
+        if num_terminated:  # Perhaps only in another process.
             self._termination.requested = True
         elif num_stopped:
             _log.info("A hook stopped training at step %d.", self.step)
@@ -239,9 +239,9 @@ class _Training:
     def _list_loop_ends(self) -> tuple[int | None, ...]:
         """Return the steps at which the next loop has to end; None for work that is not due at a known step."""
         profile_end = self._profiler.find_loop_end(self.step)
-        if not self._is_exact:
+        if not self._is_exact:  # On a TPU, loops have their full size; saving and logging wait for their end.
             return (profile_end,)
-        checkpoint_step = self._checkpointing.next_step(self.step, self._size.step_seconds)
+        checkpoint_step = self._checkpointing.find_next_step(self.step, self._size.step_seconds)
         return (profile_end, checkpoint_step, *self._progress.list_loop_ends(self.step))
 
     def _forget_checkpoint_after_writes(self) -> bool:
@@ -252,8 +252,8 @@ class _Training:
         return has_written
 
     def close(self) -> None:
-        """Write buffered profiles and summaries."""
-        self._forget_checkpoint_after_writes()
+        """Write buffered profiles and summaries, also after an error."""
+        self._forget_checkpoint_after_writes()  # Hooks may have assigned to variables in `end`.
         self._profiler.close(self.step)
         self._events.close()
         self._step.flush()

@@ -20,6 +20,7 @@ class LoopSize:
 
     def __init__(self, config: TPUConfig) -> None:
         self._seconds = config.loop_seconds
+        # To fit the number to a time, begin with single steps and measure them.
         self._steps = 1 if self._seconds is not None else int(config.iterations_per_loop)
         self._has_compiled = False
         self.step_seconds = 0.0
@@ -30,8 +31,11 @@ class LoopSize:
         # At least one: a hook that sets the global step may have passed an end.
         return max(1, min([self._steps, _MAX_LOOP, *limits]))
 
-    def measure(self, steps: int, seconds: float) -> None:
-        """Fit the size to a loop that took `seconds` for `steps` steps; the first loop, which compiles, is ignored."""
+    def fit(self, steps: int, seconds: float) -> None:
+        """Fit the next loop to the last one, which took `seconds` for `steps` steps.
+
+        The first loop, which compiles, is ignored. If iterations_per_loop is a number, only the time of a step is recorded.
+        """
         if self._has_compiled and steps:
             self.step_seconds = seconds / steps
         if self._has_compiled and steps and self._seconds is not None:
@@ -56,9 +60,9 @@ class Cadence:
     ) -> None:
         self._steps = steps
         self._seconds = seconds
-        self._due_step: int | None = None
+        self._due_step: int | None = None  # None for an interval in seconds.
         self.restart(step)
-        if at_first and steps is not None:
+        if at_first and steps is not None:  # The first interval is one step.
             self._due_step = step + 1
 
     def restart(self, step: int) -> None:
@@ -68,18 +72,23 @@ class Cadence:
         self._due_step = None if self._steps is None else step + self._steps
 
     def is_due(self, step: int) -> bool:
-        """Return whether the interval has passed."""
+        """Return whether the interval has passed at `step`, now."""
         if self._due_step is not None:
             return step >= self._due_step
         return self._seconds is not None and time.monotonic() - self._start_time >= self._seconds
 
-    def next_step(self, step: int, step_seconds: float) -> int | None:
-        """Return the next due step, estimated from the time of a step for an interval in seconds; None if unknown."""
+    def find_next_step(self, step: int, step_seconds: float) -> int | None:
+        """Return the next due step; None if it is unknown, or if the action never runs.
+
+        Args:
+            step: the current step.
+            step_seconds: seconds of a step, from which the due step is estimated for an interval in seconds; 0 if unknown.
+        """
         if self._seconds is None or not step_seconds:
-            return self._due_step
+            return self._due_step  # None for an interval in seconds.
         remaining_seconds = self._seconds - (time.monotonic() - self._start_time)
         return step + max(1, int(min(remaining_seconds / step_seconds, _MAX_LOOP)))
 
-    def steps_per_second(self, step: int) -> float:
-        """Return the speed from the last restart to `step`, which is the current one."""
+    def compute_speed(self, step: int) -> float:
+        """Return the steps per second from the last restart to `step`, the current one."""
         return (step - self._start_step) / max(time.monotonic() - self._start_time, 1e-9)

@@ -67,10 +67,13 @@ class Progress:
         return self._summarising.is_due(self._expected_step + size - 1)
 
     def list_loop_ends(self, step: int) -> tuple[int | None, int | None]:
-        """Return the steps at which a loop from `step` on must end for the log, and for summaries of its last step; or None."""
+        """Return the steps at which a loop from `step` on must end, for the log and for summaries of its last step.
+
+        Each is None if a loop may end anywhere for it.
+        """
         # Both intervals are in steps, so the time of a step is not needed.
-        log_end = self._logging.next_step(step, step_seconds=0.0)
-        due_step = self._summarising.next_step(step, step_seconds=0.0) if self._summaries.has_summaries else None
+        log_end = self._logging.find_next_step(step, step_seconds=0.0)
+        due_step = self._summarising.find_next_step(step, step_seconds=0.0) if self._summaries.has_summaries else None
         if due_step is None:
             return log_end, None
         # Summaries are due by the expected step, which is ahead of the global step after a step that did not count.
@@ -91,6 +94,7 @@ class Progress:
         starts = [step_before, *steps[:-1]]
         self._warn_of_stalls(sum(start == step for start, step in zip(starts, steps, strict=True)), steps)
         last_position = len(steps) - 1
+        # On a TPU, summaries come at the ends of loops.
         for position in range(len(steps)) if self._every_step else (last_position,):
             step = steps[position]
             is_due = self._summarising.is_due(self._expected_step if self._every_step else step)
@@ -99,7 +103,7 @@ class Progress:
             if is_due:
                 self._events.write_scalars(step, {"loss": losses[position]})
                 self._summarising.restart(step)
-                if position == last_position:
+                if position == last_position:  # Only the last step's values are fetched.
                     self._summaries.write(step, fetched, self._events)
         step = steps[-1]
         if self._logging.is_due(step):
@@ -130,12 +134,13 @@ class Progress:
             self._log(step, loss, {})
 
     def _compute_rates(self, step: int) -> dict[str, float]:
-        """Return the speeds since the last log line, by tag."""
-        speed = self._logging.steps_per_second(step)
+        """Return the speeds since the last log line, by tag; examples per second only if the batch size is known."""
+        speed = self._logging.compute_speed(step)
         rates = {"global_step/sec": speed}
         return rates if self._examples is None else {**rates, "examples/sec": speed * self._examples}
 
     def _log(self, step: int, loss: float, rates: Mapping[str, float]) -> None:
+        """Log the loss and the rates of a step."""
         speeds = "".join(f", {name}: {rate:.4g}" for name, rate in rates.items())
         _log.info("step %d: loss = %.6g%s", step, loss, speeds)
         self._logged_step = step

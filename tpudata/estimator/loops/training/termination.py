@@ -39,6 +39,7 @@ class Termination:
             self._exits_at_once = False
 
     def _end_if_requested(self) -> None:
+        """Raise SystemExit if an end is requested and allowed at once."""
         if self.requested and self._exits_at_once:
             raise SystemExit(EXIT_CODE)
 
