@@ -41,6 +41,7 @@ def check_model_name(name: str) -> None:
     """
     if ":" in name:
         _check_user_model_name(name)
+    # A file, or a dotted name without a function.
     elif name.endswith(".py") or name.rpartition(".")[0]:
         dotted_name = _guess_user_model_name(name)
         raise UsageError(

@@ -123,6 +123,7 @@ def model_fn(features: Tensors, labels: Tensors, mode: str, params: Mapping[str,
 
 
 def _convolve_twice(net: tf.Tensor, filters: int, name: str) -> tf.Tensor:
+    """Apply two 3x3 convolutions, each with a relu."""
     initializer = _v1.variance_scaling_initializer(2.0, "fan_in", "untruncated_normal")
     for index in range(2):
         net = conv(net, filters, kernel_size=3, name=f"{name}/{index}", kernel_initializer=initializer)

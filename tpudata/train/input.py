@@ -50,13 +50,13 @@ class CheckedInput:
         dataset = self._checked_datasets.pop(_make_key(params, input_context, start_step), None)
         return self._input_fn(params, input_context, start_step) if dataset is None else dataset
 
-    def element_spec(self) -> Specs:
+    def get_element_spec(self) -> Specs:
         """Return the spec of the dataset's elements in batches of one row."""
         return self._input_fn({"batch_size": 1}).element_spec
 
 
 def _make_key(params: Mapping[str, Any], context: tf.distribute.InputContext, start_step: int) -> tuple[int, ...]:
-    """Return the numbers on which the rows of a dataset depend."""
+    """Return the numbers that determine which rows an input_fn's dataset has on this host."""
     hosts = (context.num_input_pipelines, context.input_pipeline_id, context.num_replicas_in_sync)
     return (params["batch_size"], *hosts, start_step)
 
@@ -87,6 +87,7 @@ def remove_weights(spec: Specs) -> dict[str, tf.TypeSpec]:
 
 
 def _make_training_input_fn(options: TrainOptions, dataset: Dataset) -> Callable[..., tf.data.Dataset]:
+    """Return the input_fn of the training split, without checks of ranges; it raises the errors of make_training_input."""
     from tpudata.input import CutMix, MixUp, RandAugment, TrainCrop, make_input_fn
 
     mixes: dict[str, MixUp | CutMix] = {"mixup": MixUp(), "cutmix": CutMix()}
@@ -141,12 +142,14 @@ def _make_label_options(options: TrainOptions, dataset: Dataset) -> dict[str, An
 
 
 def _make_evaluation_images(options: TrainOptions) -> Images:
+    """Return the options of images for evaluation, prediction and export: the size or crop of training, without draws."""
     from tpudata.input import CentreCrop
 
     return tpudata.Images(size=options.image_size, crop=None if options.crop is None else CentreCrop(options.crop))
 
 
 def _make_token_options(options: TrainOptions, dataset: Dataset) -> Tokens:
+    """Return the options of tokens, the same in all modes."""
     return tpudata.Tokens(
         sequence_length=options.sequence_length, truncate=options.truncate, targets=_choose_targets(dataset)
     )

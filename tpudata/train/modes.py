@@ -64,6 +64,7 @@ def train_and_eval(job: Job, checkpoint: str | None) -> Outcome:
         return Outcome(evaluation.rows, evaluation.metrics)
     # On a TPU, the processes do not join the cluster of TF_CONFIG.
     has_evaluator = "evaluator" in config.cluster_spec.jobs and not job.options.use_tpu
+    # Another process evaluates: the evaluator, or else the chief.
     if has_evaluator or (config.num_worker_replicas > 1 and not config.is_chief):
         return Outcome([_train(job, evaluation=None)])
     if job.options.early_stop_metric is None:
@@ -127,7 +128,7 @@ def export_model(job: Job, checkpoint: str | None) -> Outcome:
         signatures["examples"] = {"examples": tensors.examples}
         return NamedReceiver(tensors.features, tensors.features, named_receiver_tensors=signatures)
 
-    inputs = remove_weights(job.evaluation_input.element_spec())
+    inputs = remove_weights(job.evaluation_input.get_element_spec())
     folder = options.output or storage_for(options.model_dir).join(options.model_dir, EXPORT_NAME)
     path = job.estimator.export_saved_model(folder, make_receiver, checkpoint_path=checkpoint).decode()
     shapes = [f"{name} {spec.dtype.name} {[None, *spec.shape[1:]]}" for name, spec in inputs.items()]

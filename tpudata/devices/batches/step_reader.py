@@ -103,12 +103,14 @@ class StepReader:
             return steps, error.with_traceback(None)
 
     def _make_steps(self, tensors: list[list[tf.Tensor]], count: tf.Tensor) -> Steps:
+        """Return `count` steps from each replica's list of tensors, padded to the capacity, which all stacks have."""
         # The arrays share TensorFlow's memory, so they must not be written to.
         return Steps(
             int(count), [[self._pad_to_capacity(np.asarray(tensor)) for tensor in column] for column in tensors]
         )
 
     def _pad_to_capacity(self, array: Array) -> Array:
+        """Return an array [steps, ...] with zeros up to `capacity` steps; a full one is returned as it is."""
         if len(array) == self._capacity:
             return array
         padded = np.zeros((self._capacity, *array.shape[1:]), array.dtype)
@@ -157,6 +159,7 @@ class StepReader:
 
     def _dequeue_whole_steps(self, handles: Sequence[tf.Tensor]) -> tuple[list[list[tf.Tensor]], tf.Tensor]:
         """Return the complete steps that an error left in the queues, stacked for each replica, and their number."""
+        # An error within a step leaves one more element in the queues of the first replicas.
         count = tf.reduce_min(tf.stack([tf.raw_ops.QueueSizeV2(handle=handle) for handle in handles]))
         return self._dequeue(handles, count), count
 

@@ -70,8 +70,10 @@ def find_needed_operations(
 
 def is_effect(operation: tf.Operation) -> bool:
     """Return whether an operation may change something other than its outputs."""
+    # TensorFlow also calls reads of variables stateful.
     if operation.type in _READS or not _is_stateful(operation.type):
         return False
+    # Other stateful operations, such as random ones, change nothing unless they get a resource.
     return operation.type in _EFFECTS_WITHOUT_RESOURCE or any(
         tensor.dtype == tf.resource for tensor in operation.inputs
     )

@@ -68,6 +68,7 @@ def _get_attribute(name: str) -> object:
 
 
 def _set_attributes(attributes: Mapping[str, object]) -> None:
+    """Set attributes of Keras 3's global state by name; do nothing if Keras is not imported, or stores it elsewhere."""
     set_global_attribute = getattr(sys.modules.get(_MODULE), "set_global_attribute", None)
     if set_global_attribute is not None:
         for name, state in attributes.items():

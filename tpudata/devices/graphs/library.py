@@ -121,6 +121,7 @@ def define_functions(functions: Iterable[FunctionDef], graph: tf.Graph) -> None:
     runtime = eager_context.context()
     for function in functions:
         runtime.add_function_def(function)
+        # Not at exit, when the runtime may already be closed.
         weakref.finalize(graph, _forget_function, runtime, function.signature.name).atexit = False
 
 

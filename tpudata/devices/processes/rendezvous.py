@@ -82,6 +82,7 @@ class _WaitLog:
 
     def end(self) -> None:
         """Log that all processes joined, if the wait was logged."""
+        # A warning, too, so that everyone who saw the message of the wait sees this one.
         if self._has_logged:
             _log.warning("%s: all processes of the cluster run.", self._group.origin)
 
@@ -121,11 +122,16 @@ def _meet_as_first(group: ProcessGroup, wait_log: _WaitLog) -> dict[int, socket.
 
 
 def _close_silent(newcomers: dict[socket.socket, float]) -> None:
-    """Close and remove the connections that have sent no line for too long."""
-    earliest = time.monotonic() - _CONNECT_SECONDS
-    for connection in [connection for connection, came_at in newcomers.items() if came_at < earliest]:
-        newcomers.pop(connection)
-        connection.close()
+    """Close and remove the connections that have sent no line for too long.
+
+    Args:
+        newcomers: connections that have sent no line yet, and the monotonic time at which each was accepted.
+    """
+    earliest_time = time.monotonic() - _CONNECT_SECONDS
+    for connection, accepted_time in list(newcomers.items()):
+        if accepted_time < earliest_time:
+            newcomers.pop(connection)
+            connection.close()
 
 
 def _send_line(arrived: dict[int, socket.socket], text: str) -> None:
@@ -237,7 +243,7 @@ def _await_go(group: ProcessGroup, connection: socket.socket, wait_log: _WaitLog
             if word != "missing":
                 return False
             missing = text
-    except (OSError, ValueError):
+    except (OSError, ValueError):  # The connection has ended, or its bytes are not text.
         pass
     return False
 
@@ -263,6 +269,7 @@ def _create_server(port: int) -> socket.socket:
         try:
             return socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True)
         except OSError as error:
+            # Other errors mean that IPv6 is switched off; IPv4 may still work.
             if error.errno == errno.EADDRINUSE:
                 raise
     return socket.create_server(("", port))

@@ -71,6 +71,7 @@ def cluster_from_slurm(*, evaluator: bool = False, port: int | None = None) -> d
 
 def _choose_port() -> int:
     """Return the first of 64 consecutive ports, derived from the job and step so that concurrent steps on a node differ."""
+    # A missing number counts as 0: the port only has to be the same in all tasks.
     job, step = (_read_number(f"{name}_ID") if f"SLURM_{name}_ID" in os.environ else 0 for name in ("JOB", "STEP"))
     return _FIRST_PORT + (job * _STEPS_OF_A_JOB + step) % _PORT_RANGES * _PORTS_OF_A_STEP
 
@@ -104,6 +105,7 @@ def _parse_hosts(text: str) -> list[str]:
     hosts = []
     # Commas between entries are outside of brackets.
     for entry in re.findall(r"(?:[^,\[]|\[[^\]]*\])+", text):
+        # The beginnings of the entry's names so far: each bracket multiplies them by its numbers.
         names = [""]
         for plain, ranges in re.findall(r"([^\[]+)|\[([^\]]*)\]", entry):
             endings = [plain] if plain else _expand_ranges(ranges, text)

@@ -104,7 +104,8 @@ class LoopOutput(NamedTuple):
     def read_report(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
         """Return NumPy arrays with an entry for each step that was done: its global step, and the replicas' mean loss."""
         global_steps, loss_bits = np.asarray(self.report)
-        num_done = np.count_nonzero(global_steps >= 0)
+        num_done = np.count_nonzero(global_steps >= 0)  # -1 marks steps that were not done.
+        # The losses are stored as the bits of float32 numbers.
         return global_steps[:num_done], loss_bits[:num_done].astype(np.int32).view(np.float32)
 
 
@@ -192,20 +193,7 @@ def compile_loop(
             step_values=tuple(jnp.zeros((max_steps, *spec.shape), spec.dtype) for spec in specs[num_fetched:]),
         )
         final = update(initial) if capacity is None else lax.while_loop(continues, update, initial)
-        names, arrays = (*layout.written, *layout.per_replica), (*final.written, *final.per_replica)
-        final_values = dict(zip(names, arrays, strict=True))
-        # A variable that the program does not write is not checked again.
-        finite = [
-            jnp.isfinite(final_values[name]).all() if name in final_values else jnp.asarray(True) for name in checked
-        ]
-        loss_bits = lax.bitcast_convert_type(final.losses, jnp.int32).astype(jnp.int64)
-        output = LoopOutput(
-            goes_on=None if capacity is None else final.goes_on,
-            report=jnp.stack([final.global_steps, loss_bits]),
-            finite=jnp.stack(finite) if finite else None,
-            fetched=tuple(array[jnp.newaxis] for array in final.fetched),
-            step_values=tuple(array[:, jnp.newaxis] for array in final.step_values),
-        )
+        output = _make_loop_output(final, layout, checked, has_loop=capacity is not None)
         return final.written, tuple(array[jnp.newaxis] for array in final.per_replica), output
 
     output_specs = LoopOutput(
@@ -217,6 +205,29 @@ def compile_loop(
         in_specs=(_REPLICATED, _REPLICATED, _SPLIT, _REPLICATED, _REPLICATED, _STACKED, _REPLICATED),
         out_specs=(_REPLICATED, _SPLIT, output_specs),
         donated=(0, 2),
+    )
+
+
+def _make_loop_output(final: _LoopState, layout: Layout, checked: Sequence[str], *, has_loop: bool) -> LoopOutput:
+    """Return the output of a loop on one replica, in which values by replica have an axis of length 1.
+
+    Args:
+        final: state after the last step.
+        layout: layout of the program's variables.
+        checked: names of the variables whose values must remain finite.
+        has_loop: whether a NaN can end a loop; a single step has no `goes_on`.
+    """
+    names, arrays = (*layout.written, *layout.per_replica), (*final.written, *final.per_replica)
+    final_values = dict(zip(names, arrays, strict=True))
+    # A variable that the program does not write is not checked again.
+    finite = [jnp.isfinite(final_values[name]).all() if name in final_values else jnp.asarray(True) for name in checked]
+    loss_bits = lax.bitcast_convert_type(final.losses, jnp.int32).astype(jnp.int64)
+    return LoopOutput(
+        goes_on=final.goes_on if has_loop else None,
+        report=jnp.stack([final.global_steps, loss_bits]),
+        finite=jnp.stack(finite) if finite else None,
+        fetched=tuple(array[jnp.newaxis] for array in final.fetched),
+        step_values=tuple(array[:, jnp.newaxis] for array in final.step_values),
     )
 
 

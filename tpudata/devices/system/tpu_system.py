@@ -96,7 +96,7 @@ class TPUSystem:
         self._variables: dict[str, tf.Variable] = {}
         self._states: dict[tuple[jax.Device, ...], DeviceVariables] = {}
         self._functions: dict[object, DeviceFunction] = {}
-        self._calls = 0
+        self._calls = 0  # Number of calls so far, by which random operations draw differently in each.
         self._is_open = True
 
     @property
@@ -171,6 +171,7 @@ class TPUSystem:
 
         Until the next `run`, which transfers them to the devices again, the variables can be read, saved and assigned to.
         """
+        # At most one group of devices has a newer value of a variable: `run` copies it to the host before another group writes.
         for state in self._states.values():
             state.copy_to_host(self._variables)
         for state in self._states.values():
@@ -191,6 +192,7 @@ class TPUSystem:
         splits: tuple[bool, ...],
         devices: tuple["jax.Device", ...],
     ) -> "DeviceFunction":
+        """Compile a function for a group of devices, and keep it for further calls; the arguments are those of its key."""
         from tpudata.devices.spmd.mesh import make_mesh
         from tpudata.devices.spmd.variables import DeviceVariables
         from tpudata.devices.system.device_function import DeviceFunction
@@ -203,6 +205,7 @@ class TPUSystem:
         return compiled
 
     def _find_local_device(self, index: int) -> "jax.Device":
+        """Return the device of this process with an index; raise UsageError if it does not exist."""
         if not 0 <= index < len(self.local_devices):
             raise UsageError(
                 f"{_NAME}: run(device={index}): no such device (got {index}, expected 0 to {len(self.local_devices) - 1}). "
@@ -242,6 +245,7 @@ class TPUSystem:
             )
 
     def _make_replica_spec(self, tensor: Array, is_split: bool) -> tf.TensorSpec:
+        """Return the spec of what each device gets of an argument: its part of the rows if they are split, else all."""
         shape = tensor.shape
         if is_split:
             shape = (shape[0] // len(self.local_devices), *shape[1:])

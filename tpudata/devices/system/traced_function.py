@@ -110,9 +110,13 @@ class TracedFunction:
         return copy_graph(self._graph_def, feeds, self._outputs, self._effects)
 
     def _prepare_for_devices(self, graph_def: tf.compat.v1.GraphDef, num_replicas: int) -> tf.compat.v1.GraphDef:
-        """Return the graph without its placeholders, with collectives that XLA compiles and draws by replica and call."""
+        """Return the graph without its placeholders, with collectives that XLA compiles and draws by replica and call.
+
+        The nodes of `graph_def` change. The placeholders stand for arguments, variables and constants, which calls feed.
+        """
         inputs = (*self._arguments, *self._captured_variables, *self._constants)
         placeholders = set(map(find_producer, inputs))
+        # Copies, which do not depend on the list that `del` clears.
         nodes = [
             type(node).FromString(node.SerializeToString()) for node in graph_def.node if node.name not in placeholders
         ]

@@ -152,6 +152,7 @@ def compile_for(tpu: TPUSlice, loop: "DeviceLoop", effort: str, time_limit: floa
         )
         answer_file = folder / "answer.json"
         if not answer_file.exists():
+            # The child makes this file as it begins to compile.
             fault = Fault.CRASH if (folder / "lowered").exists() else Fault.START
             raise CompilerError(fault, _describe_end(exit_code, output))
         answer = json.loads(answer_file.read_text())
@@ -186,6 +187,7 @@ def _run_compiler(folder: Path, environment: dict[str, str], limit: float) -> tu
 
 
 def _describe_end(exit_code: int, output: str) -> str:
+    """Return how the compiler ended: by a signal, which a negative exit code stands for, or with the last line of its output."""
     if exit_code < 0:
         return f"the compiler ended by {signal.Signals(-exit_code).name}"
     lines = [line for line in output.splitlines() if line.strip()]

@@ -70,10 +70,10 @@ def make_classification_spec(
         **({"top_5_accuracy": _mark_top_rows(count=5, labels=labels, logits=logits)} if top_5 else {}),
     }
     loss = compute_weighted_mean(losses, weights, training=False)
-    return TPUEstimatorSpec(mode, loss=loss, eval_metrics=(mean_metrics, {"weights": weights, **values}))
+    return TPUEstimatorSpec(mode, loss=loss, eval_metrics=(make_mean_metrics, {"weights": weights, **values}))
 
 
-def mean_metrics(weights: tf.Tensor, **values: tf.Tensor) -> dict[str, tuple[tf.Tensor, tf.Operation]]:
+def make_mean_metrics(weights: tf.Tensor, **values: tf.Tensor) -> dict[str, tuple[tf.Tensor, tf.Operation]]:
     """Return the weighted means of the values, as v1 metrics."""
     return {name: _v1.metrics.mean(value, weights=weights) for name, value in values.items()}
 
@@ -101,7 +101,8 @@ def _compute_soft_losses(labels: tf.Tensor, logits: tf.Tensor, model: str, offse
 def _mark_top_rows(count: int, labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
     """Return 1 for rows whose label is among the `count` highest logits, else 0: float32 [batch].
 
-    The results are those of tf.math.in_top_k, which XLA lacks.
+    The results are those of tf.math.in_top_k, which XLA lacks: a tie counts as a hit, and a label whose logit is not finite as a
+    miss.
     """
     label_logits = tf.gather(logits, labels, axis=1, batch_dims=1)[:, None]
     num_higher = tf.reduce_sum(tf.cast(logits > label_logits, tf.int32), axis=1)

@@ -60,7 +60,7 @@ class Section:
         """Records of a step."""
         return int(self.configuration["options"]["batch_size"])
 
-    def position_at(self, step: int) -> int:
+    def compute_position(self, step: int) -> int:
         """Return the number of records in the order that come before the batch after `step` steps."""
         return self.position + (step - self.first_step) * self.batch_size
 
@@ -99,7 +99,7 @@ class History:
 
     def find_section(self, step: int, configuration: Configuration) -> Section:
         """Return the section that trains under a configuration after `step` steps: the current one if it fits, or a new one."""
-        # As JSON has it, without tuples, like the configurations of the file.
+        # JSON has no tuples; without them, the configuration can equal one that was read from the file.
         configuration = json.loads(json.dumps(configuration))
         current = next((section for section in reversed(self.sections) if section.first_step <= step), None)
         # Sections of later steps are from a training whose checkpoints are gone.
@@ -113,14 +113,14 @@ class History:
         batch_size = int(configuration["options"]["batch_size"])
         previous = self.find_previous_section(step)
         if previous is None:
-            # A checkpoint without a history: its training is taken to have had this batch size from the start.
+            # A checkpoint without a history: assume that its training had this batch size from the start.
             return Section(step, step * batch_size, batch_size, configuration)
         if not is_same_data(previous.configuration, configuration):
             # Other records are read from the first on.
             return Section(step, 0, batch_size, configuration)
         is_same_order = _get_seed(previous.configuration) == _get_seed(configuration)
         order_batch_size = previous.order_batch_size if is_same_order else batch_size
-        return Section(step, previous.position_at(step), order_batch_size, configuration)
+        return Section(step, previous.compute_position(step), order_batch_size, configuration)
 
     def write(self, model_dir: str, section: Section) -> None:
         """Add a section to the file, unless it is already recorded."""
@@ -240,6 +240,6 @@ def _check_configuration(configuration: Any) -> Configuration:
     has_valid_texts = isinstance(options["data"], str) and isinstance(options["train_split"], str)
     if not (has_valid_numbers and has_valid_texts and isinstance(dataset["records"], dict)):
         raise ValueError("a value has another type")
-    # Raise if a key is missing, or if params or versions are no mappings.
+    # Raises if a key is missing, or if params or versions are not mappings.
     _ = dataset["fingerprint"], configuration["params"].items(), configuration["versions"].items()
     return dict(configuration)

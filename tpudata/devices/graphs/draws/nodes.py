@@ -90,9 +90,11 @@ def _replace_draw(node: tf.compat.v1.NodeDef, scope: Scope) -> tuple[list[tf.com
     input_types, output_type = _find_types(node)
     definition = make_draw(node.op, input_types, output_type, by_replica=scope.replica is not None)
     seeds = _make_constant(f"{node.name}/seeds", _find_seeds(node), node)
-    data = list_data_inputs(node)
-    replica = [] if scope.replica is None else [scope.replica]
-    inputs = [*data, scope.name_output(seeds.name), scope.position, *replica, *node.input[len(data) :]]
+    data_inputs = list_data_inputs(node)
+    control_inputs = node.input[len(data_inputs) :]
+    replica_inputs = [] if scope.replica is None else [scope.replica]
+    # In the order of the arguments of `make_draw`'s function; control inputs come last.
+    inputs = [*data_inputs, scope.name_output(seeds.name), scope.position, *replica_inputs, *control_inputs]
     return [seeds, _make_call(node, definition, inputs)], definition
 
 
@@ -161,6 +163,6 @@ def _find_seeds(node: tf.compat.v1.NodeDef) -> list[int]:
 
 
 def _hash_name(name: str) -> list[int]:
-    """Return two numbers of 64 bits."""
+    """Return two 64-bit numbers that follow from a name, the same in all processes."""
     digest = hashlib.sha256(name.encode()).digest()
     return [int.from_bytes(digest[:8], "little"), int.from_bytes(digest[8:16], "little")]
