@@ -108,7 +108,11 @@ def model_fn(features: Tensors, labels: Tensors, mode: str, params: Mapping[str,
 
 
 def _join_inputs(features: Tensors, params: IrisMlpParams) -> tf.Tensor:
-    """Return the input features side by side, float32 [batch, numbers]; the errors are those of `model_fn`."""
+    """Return the input features side by side, float32 [batch, numbers].
+
+    Raises:
+        UsageError: features are missing, or have another shape than [batch] or [batch, numbers].
+    """
     feature_dict = features if isinstance(features, dict) else {"features": features}
     names = params.feature_names
     if not names:

@@ -83,7 +83,7 @@ def unet(
             "Resize or crop them with images=tpudata.Images(...) of make_input_fn, or with --image-size or --crop, or set depth."
         )
     net = tf.cast(images, _PRECISIONS[params.precision])
-    skipped = []  # For each level, what the way up takes over from the way down.
+    skipped = []  # Outputs of each level on the way down, which the way up concatenates with its own.
     for level in range(params.depth):
         net = _convolve_twice(net, params.filters * 2**level, f"down_{level}")
         skipped.append(net)

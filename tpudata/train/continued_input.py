@@ -52,6 +52,7 @@ class ContinuedInput:
 
         rows = find_rows(params["batch_size"], params, input_context)
         first_batch, skipped_rows = divmod(position, self._section.order_batch_size)
+        # Without a context, each host reads whole batches of the order, and takes its rows of the new batches below.
         dataset = self._input_fn({"batch_size": self._section.order_batch_size}, start_step=first_batch)
 
         def skip_rows(batch_index: tf.Tensor, batch: Tensors) -> Tensors:

@@ -61,6 +61,7 @@ def make_value_ranges(
         return []
     settings = {**(param_defaults(options.model) or {}), **params}
     source, ranges = f"{dataset.path}, split {split}", []
+    # Wrong values of the user's are left to the model, which rejects them.
     classes, offset, tokens = (settings.get(name) for name in ("num_classes", "label_offset", "vocab_size"))
     if label is not None and isinstance(classes, int) and isinstance(offset, int):
         model = f"{options.model} with num_classes={classes} and label_offset={offset}"

@@ -176,6 +176,7 @@ class _TracedOnce:
         self._concrete: Callable[..., Tensors] | None = None
 
     def __call__(self, *arguments: Tensors) -> Tensors:
+        """Call the function's graph, traced with the first call's arguments."""
         if self._concrete is None:
             self._concrete = self._function.get_concrete_function(*arguments)
         return self._concrete(*arguments)

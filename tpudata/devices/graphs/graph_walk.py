@@ -28,7 +28,7 @@ _Item = TypeVar("_Item", bound=Hashable)
 
 
 def walk_graph(starts: Iterable[_Item], follow: Callable[[_Item], Iterable[_Item]]) -> dict[_Item, None]:
-    """Return all items that can be reached from `starts`, including these, in a deterministic order.
+    """Return all items that can be reached from `starts`, including these, as the keys of a dict in a deterministic order.
 
     Args:
         starts: items at which the walk begins.

@@ -35,7 +35,7 @@ def is_keras_seed(name: str, dtype: tf.DType) -> bool:
 def fresh_keras_state(seed: int | None) -> Iterator[None]:
     """Reset Keras' numbers of names and its random draws inside the context, and restore them afterwards.
 
-    The state of a Keras that is not imported, or whose version stores it elsewhere, is not changed.
+    Nothing changes if Keras is not imported, or if its version stores the state elsewhere.
 
     Args:
         seed: seed of draws inside the context, of Python's `random` as well; None leaves the generators unchanged.

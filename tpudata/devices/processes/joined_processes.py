@@ -102,7 +102,7 @@ def join(group: ProcessGroup, devices_per_process: int | None, timeout_seconds: 
         peers = ClusterPeers(group, meet(group, timeout_seconds))
         try:
             _check_same_device_count(peers, devices_per_process or 0)  # 0 stands for a TPU's cores.
-            make_cpu_devices(devices_per_process or 1)
+            make_cpu_devices(devices_per_process or 1)  # Next to a TPU, jax needs no further CPU devices.
             _initialize(jax, group)
             with peers.translate_errors():
                 devices = (

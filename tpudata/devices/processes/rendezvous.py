@@ -63,7 +63,11 @@ class _WaitLog:
         self._has_logged = False
 
     def check(self, missing: str) -> None:
-        """Warn once after 2 s, and raise ClusterError once the time is up."""
+        """Warn once after 2 s, or half of a shorter timeout, and raise ClusterError once the time is up.
+
+        Args:
+            missing: description of the processes that have not arrived.
+        """
         waited_seconds, timeout_seconds = time.monotonic() - self._started, self._timeout_seconds
         if waited_seconds >= timeout_seconds:
             raise ClusterError(

@@ -64,7 +64,7 @@ class Topology:
         return self.is_tpu or self.num_replicas > 1
 
     def select_this_process(self) -> "Topology":
-        """Return the topology on which this process evaluates and predicts alone: its chips, or plain TensorFlow."""
+        """Return the topology for evaluation and prediction by this process alone: its TPU cores, or plain TensorFlow."""
         if not self.is_tpu:
             return Topology()
         return Topology(self.local_replicas, self.local_devices, is_tpu=True)

@@ -47,11 +47,12 @@ class Layout:
             diverging: names of variables for which replicas compute different values.
         """
         shared = [name for name in program.variables if name not in per_replica]
+        written = tuple(name for name in shared if name in program.updates)
         return cls(
-            tuple(name for name in shared if name in program.updates),
-            tuple(name for name in shared if name not in program.updates),
-            tuple(name for name in program.variables if name in per_replica),
-            frozenset(diverging) & frozenset(program.updates) - frozenset(per_replica),
+            written,
+            read=tuple(name for name in shared if name not in program.updates),
+            per_replica=tuple(name for name in program.variables if name in per_replica),
+            diverging=frozenset(diverging).intersection(written),
         )
 
 
@@ -149,6 +150,7 @@ def compile_loop(
         def run_step(
             step_index: jax.Array, written: DeviceArrays, per_replica: DeviceArrays
         ) -> tuple[DeviceArrays, DeviceArrays, list[jax.Array]]:
+            # On its device, an array that is split over the replicas has an axis of length 1.
             batch = [lax.dynamic_index_in_dim(stack, first + step_index, keepdims=False)[0] for stack in stacks]
             return _run_replica_step(
                 program, layout, replica, [*batch, *shared_inputs], read_values, written, per_replica
@@ -311,7 +313,10 @@ def _run_replica_step(
 
 
 def _take_first_replica(values: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
-    """Return the first replica's values on all replicas: one sum for each dtype, to which the other replicas add zeros."""
+    """Return the first replica's values on all replicas.
+
+    The values of a dtype are one flat array, which is summed over the replicas; the other replicas add zeros.
+    """
     if lax.axis_size(AXIS) == 1:
         return dict(values)
     first_values: dict[str, jax.Array] = {}

@@ -245,7 +245,7 @@ class TPUSystem:
             )
 
     def _make_replica_spec(self, tensor: Array, is_split: bool) -> tf.TensorSpec:
-        """Return the spec of what each device gets of an argument: its part of the rows if they are split, else all."""
+        """Return the spec of an argument on one device: a part of the rows if they are split, else all rows."""
         shape = tensor.shape
         if is_split:
             shape = (shape[0] // len(self.local_devices), *shape[1:])

@@ -103,6 +103,7 @@ class TracedFunction:
         Args:
             tensors: the replica's index, the index of the call, and the tensors of the arguments.
         """
+        # The graph of a function that is being traced; it captures the handles of variables.
         graph = tf.compat.v1.get_default_graph()
         feeds: dict[str, tf.Tensor] = dict(zip(self._arguments, tensors, strict=True))
         feeds |= {name: graph.capture(variable.handle) for name, variable in self._captured_variables.items()}

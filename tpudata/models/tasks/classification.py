@@ -64,17 +64,15 @@ def make_classification_spec(
         )
     labels = _count_from_zero(labels, label_offset, weights)
     losses = _compute_losses(labels, logits)
-    values = {
-        "accuracy": tf.cast(tf.equal(classes, labels), tf.float32),
-        "cross_entropy": losses,
-        **({"top_5_accuracy": _mark_top_rows(count=5, labels=labels, logits=logits)} if top_5 else {}),
-    }
+    values = {"accuracy": tf.cast(tf.equal(classes, labels), tf.float32), "cross_entropy": losses}
+    if top_5:
+        values["top_5_accuracy"] = _mark_top_rows(count=5, labels=labels, logits=logits)
     loss = compute_weighted_mean(losses, weights, training=False)
     return TPUEstimatorSpec(mode, loss=loss, eval_metrics=(make_mean_metrics, {"weights": weights, **values}))
 
 
 def make_mean_metrics(weights: tf.Tensor, **values: tf.Tensor) -> dict[str, tuple[tf.Tensor, tf.Operation]]:
-    """Return the weighted means of the values, as v1 metrics."""
+    """Return the weighted mean of each of `values`, floats [batch], as a v1 metric of its name."""
     return {name: _v1.metrics.mean(value, weights=weights) for name, value in values.items()}
 
 

@@ -95,7 +95,7 @@ def make_train_op(loss: tf.Tensor, params: TrainingParams) -> tf.Operation:
         factor=params.decay_factor,
     )
     optimizer = CrossShardOptimizer(_make_optimizer(params, rate))
-    # The gradient of an embedding is an IndexedSlices, and what follows takes tensors.
+    # The gradient of an embedding is an IndexedSlices, and the code below takes tensors.
     gradients = [(tf.convert_to_tensor(g), v) for g, v in optimizer.compute_gradients(loss) if g is not None]
     if params.gradient_clip is not None:
         gradients = _clip(gradients, params.gradient_clip)

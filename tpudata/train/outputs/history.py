@@ -94,7 +94,7 @@ class History:
         return cls()
 
     def find_previous_section(self, step: int) -> Section | None:
-        """Return the section that trained the last of `step` steps; None if there is none."""
+        """Return the section that trained step `step`; None if no section begins before it."""
         return next((section for section in reversed(self.sections) if section.first_step < step), None)
 
     def find_section(self, step: int, configuration: Configuration) -> Section:

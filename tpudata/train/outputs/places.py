@@ -23,6 +23,7 @@ def check_splits(options: TrainOptions, dataset: Dataset) -> None:
     """
     splits = dataset.manifest.splits
     split_by_flag = {"--train-split": options.train_split} if options.trains else {}
+    # A prompt takes the place of a split's records.
     if options.mode != "train" and options.prompt is None:
         split_by_flag["--eval-split"] = options.eval_split
     for flag, name in split_by_flag.items():
@@ -113,7 +114,7 @@ def find_requested_checkpoint(options: TrainOptions) -> str | None:
 
 
 def find_checkpoint(flag: str, path: str) -> str | None:
-    """Return the path, without its ending, of a checkpoint or of the newest one in a folder; None if there is none.
+    """Return the path, without .index, of a checkpoint or of the newest one in a folder; None if it does not exist.
 
     Args:
         flag: flag with the path, for errors.

@@ -202,7 +202,12 @@ def _add_arguments(function: FunctionDef) -> None:
 
 
 def _rename_read_outputs(function: FunctionDef, state_reads: Iterable[str]) -> None:
-    """Rename the uses of states whose reads became calls of functions: a read calls its output "value", and a call "output"."""
+    """Adapt the inputs of a function's nodes to reads of states that became calls: their output is "output" instead of "value".
+
+    Args:
+        function: the function, which is changed.
+        state_reads: names of the nodes that read a state, and now call a function.
+    """
     new_names = {f"{node_name}:value:0": _IN_FUNCTION.name_output(node_name) for node_name in state_reads}
     for node in function.node_def:
         node.input[:] = [new_names.get(name, name) for name in node.input]

@@ -51,7 +51,7 @@ class Scope:
     is_function: bool
 
     def name_output(self, name: str, argument: str = "output") -> str:
-        """Return the name by which an input refers to the node `name`, whose output the operation's definition calls `argument`."""
+        """Return the name of a node's output as an input has it; `argument` is the output's name in the operation's definition."""
         return f"{name}:{argument}:0" if self.is_function else name
 
 
@@ -68,7 +68,7 @@ def reads_random_state(node: tf.compat.v1.NodeDef) -> bool:
 def rewrite_node(node: tf.compat.v1.NodeDef, scope: Scope) -> tuple[list[tf.compat.v1.NodeDef], FunctionDef | None]:
     """Return the nodes that replace a node, and the `FunctionDef` that the last of them calls, which has the node's name.
 
-    Other nodes than random operations are returned as they are, with None.
+    A node that is not random is returned unchanged, with None.
 
     Raises:
         ModelFnValueError: the node is a random operation without a replacement.
