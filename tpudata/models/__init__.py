@@ -58,6 +58,7 @@ def _guess_user_model_name(name: str) -> str:
     """Return the form package.module:function of a file, such as package/module.py, or of a dotted name."""
     dotted_name = _convert_path_to_module(name)
     module, _, function = dotted_name.rpartition(".")
+    # A file or a single name is a module, whose function is probably called model_fn.
     return f"{dotted_name}:model_fn" if name.endswith(".py") or not module else f"{module}:{function}"
 
 

@@ -51,6 +51,7 @@ class IrisMlpParams(TrainingParams):
         super().__post_init__()
         self.require("num_classes", self.num_classes >= 2, "2 or more")
         self.require("label_offset", self.label_offset >= 0, "0 or more")
+        # Without hidden layers, the model is a linear one.
         self.require("hidden_units", min(self.hidden_units, default=1) > 0, "1 or more in each layer")
         self.require_one_of("activation", tuple(_ACTIVATIONS))
         self.require("dropout", 0 <= self.dropout < 1, "in [0, 1)")

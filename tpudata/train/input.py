@@ -99,7 +99,7 @@ def _make_training_input_fn(options: TrainOptions, dataset: Dataset) -> Callable
             size=options.image_size,
             crop=None if options.crop is None else TrainCrop(options.crop),
             augment=RandAugment() if options.augment else None,
-            mix=mixes.get(options.mix or ""),
+            mix=None if options.mix is None else mixes[options.mix],
         ),
         tokens=_make_token_options(options, dataset),
         pad=options.pad,
@@ -156,7 +156,7 @@ def _make_token_options(options: TrainOptions, dataset: Dataset) -> Tokens:
 
 
 def _choose_targets(dataset: Dataset) -> bool | None:
-    """Return `Tokens(targets=)`: True for records of tokens without a label, which have no other target; otherwise None."""
+    """Return `Tokens(targets=)`: True for records of tokens without a label, which have no other target; None for its default."""
     names = [feature.name for feature in dataset.manifest.features]
     has_label = bool({"label", "image/class/label"} & {*names})
     return True if dataset.manifest.layout == "tokens" and "input_ids" in names and not has_label else None

@@ -57,7 +57,9 @@ def make_model_params(options: TrainOptions, dataset: Dataset, label: Feature | 
     if "decay_steps" in defaults and user_params.get("schedule", defaults.get("schedule")) == "cosine":
         # The model rejects a cosine that ends before warm-up does, so a trial of fewer steps gets one that ends after it.
         warmup = user_params.get("warmup_steps", defaults.get("warmup_steps"))
-        derived["decay_steps"] = max(options.train_steps, warmup + 1 if isinstance(warmup, int) else 0)
+        # The model rejects a value of another type later.
+        first_step_after_warmup = warmup + 1 if isinstance(warmup, int) else 0
+        derived["decay_steps"] = max(options.train_steps, first_step_after_warmup)
     return {**derived, **user_params}
 
 

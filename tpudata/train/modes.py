@@ -90,6 +90,7 @@ def predict(job: Job, checkpoint: str | None) -> Outcome:
     """Write the predictions for a split, or the continuations of a prompt."""
     options = job.options
     path = options.output or storage_for(options.model_dir).join(options.model_dir, PREDICTIONS_NAME)
+    # An iterator: the model computes while the predictions are written.
     predictions = job.estimator.predict(_make_inference_input_fn(job), checkpoint_path=checkpoint)
     step = read_global_step(job.estimator, checkpoint)
     written = f"\npredictions: {path}"
@@ -126,6 +127,7 @@ def export_model(job: Job, checkpoint: str | None) -> Outcome:
         if tensors.encoded_images is not None:
             signatures["encoded_images"] = {"encoded_images": tensors.encoded_images}
         signatures["examples"] = {"examples": tensors.examples}
+        # Callers of the default signature feed the features themselves.
         return NamedReceiver(tensors.features, tensors.features, named_receiver_tensors=signatures)
 
     inputs = remove_weights(job.evaluation_input.get_element_spec())

@@ -108,6 +108,7 @@ def _find_model_variables(
     The model is built for prediction in a scratch graph, as prediction needs no optimizer. The last layer has the scope of the last
     trainable variable.
     """
+    # Without AutoGraph, as the estimator calls it.
     call = tf.autograph.experimental.do_not_convert(call_model_fn)
     with tf.Graph().as_default():
         step = _v1.train.get_or_create_global_step()

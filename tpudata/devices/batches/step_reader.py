@@ -92,7 +92,7 @@ class StepReader:
         """Return up to `count` steps, and the error that ended them early, if any."""
         handles = [queue.queue_ref for queue in current_pass.queues]
         try:
-            if not handles:
+            if not handles:  # Single steps.
                 return self._read_step(iterator), None
             stop = current_pass.stop.queue_ref
             return self._make_steps(*self._read_function(iterator, handles, stop, tf.constant(count))), None
@@ -110,7 +110,7 @@ class StepReader:
         )
 
     def _pad_to_capacity(self, array: Array) -> Array:
-        """Return an array [steps, ...] with zeros up to `capacity` steps; a full one is returned as it is."""
+        """Return an array [steps, ...] with zeros up to `capacity` steps; a full one is returned unchanged."""
         if len(array) == self._capacity:
             return array
         padded = np.zeros((self._capacity, *array.shape[1:]), array.dtype)

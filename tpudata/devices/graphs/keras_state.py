@@ -41,7 +41,7 @@ def fresh_keras_state(seed: int | None) -> Iterator[None]:
         seed: seed of draws inside the context, of Python's `random` as well; None leaves the generators unchanged.
     """
     keras_state = {name: _get_attribute(name) for name in _ATTRIBUTES}
-    _set_attributes(dict.fromkeys(_ATTRIBUTES))
+    _set_attributes(dict.fromkeys(_ATTRIBUTES))  # Keras makes new state for an attribute that is None.
     python_state = random.getstate()
     # tf_keras draws seeds from this holder's generator, which is missing before `set_random_seed`.
     tf_keras_seeds = getattr(sys.modules.get(_TF_KERAS_MODULE), "_SEED_GENERATOR", None)

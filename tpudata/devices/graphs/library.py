@@ -90,6 +90,7 @@ def prune_functions(graph_def: tf.compat.v1.GraphDef) -> tf.compat.v1.GraphDef:
         nodes = [node for node in function.node_def if node.name in names]
         del function.node_def[:]
         function.node_def.extend(nodes)
+    # Callers change as well: they refer to new names.
     changed = pruned | find_functions(
         pruned_graph, lambda node: any(name in pruned for name in list_called_functions(node))
     )

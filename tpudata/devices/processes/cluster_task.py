@@ -143,6 +143,7 @@ class ClusterTask:
             return False
         if self.coordinator_address is not None:
             return self.task_type == "chief"
+        # Without a chief or a master, the first worker has this role.
         chief_job = next((job for job in ("chief", "master") if job in self.cluster), "worker")
         return self.task_type == chief_job and self.task_id == 0
 

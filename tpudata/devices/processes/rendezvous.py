@@ -166,7 +166,7 @@ def _admit(group: ProcessGroup, connection: socket.socket, arrived: dict[int, so
         if reason:
             connection.sendall(f"no {reason}\n".encode())
             return False
-    except (OSError, ValueError):
+    except (OSError, ValueError):  # The connection has ended, or it is not a line of this protocol.
         return False
     arrived[number] = connection
     return True

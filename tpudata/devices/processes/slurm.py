@@ -77,7 +77,7 @@ def _choose_port() -> int:
 
 
 def _read_variable(*names: str) -> str:
-    """Return the text of the first of some SLURM_ variables that is set."""
+    """Return the text of the first variable SLURM_NAME that is set; raise UsageError if none is."""
     for name in names:
         if f"SLURM_{name}" in os.environ:
             return os.environ[f"SLURM_{name}"]
@@ -88,7 +88,7 @@ def _read_variable(*names: str) -> str:
 
 
 def _read_number(*names: str) -> int:
-    """Return the number in the first of some SLURM_ variables that is set."""
+    """Return the number in the first variable SLURM_NAME that is set; raise UsageError if none is, or it has no number."""
     text = _read_variable(*names)
     if not re.fullmatch(r"[0-9]{1,12}", text):
         name = next(name for name in names if f"SLURM_{name}" in os.environ)
@@ -101,7 +101,7 @@ def _read_number(*names: str) -> int:
 def _parse_hosts(text: str) -> list[str]:
     """Return the hosts of a list such as "gpu[01-03,7],login"."""
     if not re.fullmatch(r"(?:[^\[\]]|\[[^\[\]]+\])+", text):
-        raise UsageError(_NODES.format(text[:80]))
+        raise UsageError(_NODES.format(text[:80]))  # The list may be very long.
     hosts = []
     # Commas between entries are outside of brackets.
     for entry in re.findall(r"(?:[^,\[]|\[[^\]]*\])+", text):

@@ -308,6 +308,7 @@ def _run_replica_step(
         **dict(zip(layout.per_replica, per_replica, strict=True)),
     }
     results, updates = program([replica, *inputs], values)
+    # Sorted, as all processes must build the same program.
     values |= updates | _take_first_replica({name: updates[name] for name in sorted(layout.diverging)})
     return tuple(values[name] for name in layout.written), tuple(values[name] for name in layout.per_replica), results
 

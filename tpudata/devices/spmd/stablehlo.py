@@ -112,7 +112,7 @@ def _find_updates(module: ir.Module) -> dict[int, int]:
 def _adapt_to_shard_map(module: ir.Module) -> None:
     """Change the module, in place, to one that jax can call under `shard_map`.
 
-    Copies are replaced by what they copy, collectives get a channel and global device numbers, and TensorFlow's attributes go.
+    Operands replace their copies, collectives get a channel and global device numbers, and TensorFlow's attributes are removed.
     """
     copies: list[ir.Operation] = []
     collectives: list[ir.Operation] = []
@@ -129,6 +129,7 @@ def _adapt_to_shard_map(module: ir.Module) -> None:
         copy.results[0].replace_all_uses_with(copy.operands[0])
         copy.erase()
     for number, collective in enumerate(collectives, 1):
+        # Type 1 is a channel between devices.
         channel = f"#stablehlo.channel_handle<handle = {number}, type = 1>"
         collective.attributes["channel_handle"] = ir.Attribute.parse(channel)
         collective.attributes["use_global_device_ids"] = ir.UnitAttr.get()

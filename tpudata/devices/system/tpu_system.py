@@ -107,6 +107,7 @@ class TPUSystem:
     @property
     def local_devices(self) -> tuple["jax.Device", ...]:
         """The devices of this process."""
+        # All processes have as many devices, and `devices` is in the order of the processes.
         per_host = self.num_replicas // self.num_hosts
         return self.devices[self.host * per_host : (self.host + 1) * per_host]
 
@@ -216,7 +217,7 @@ class TPUSystem:
     def _flatten_arguments(
         self, jax: ModuleType, args: Sequence[Tensors], split: bool | Sequence[bool]
     ) -> tuple[list[Array], tuple[bool, ...]]:
-        """Return the arrays of all arguments, and for each whether its rows are split over devices."""
+        """Return the arrays of all arguments, in the order of `jax.tree.leaves`, and for each whether its rows are split."""
         argument_splits = [split] * len(args) if isinstance(split, bool) else list(split)
         if len(argument_splits) != len(args):
             raise UsageError(
@@ -225,6 +226,7 @@ class TPUSystem:
         tensors, splits = [], []
         for index, (argument, is_split) in enumerate(zip(args, argument_splits, strict=True)):
             for leaf in jax.tree.leaves(argument):
+                # A Python number gets TensorFlow's dtype, such as int32.
                 array = leaf if isinstance(leaf, np.ndarray) else np.asarray(tf.convert_to_tensor(leaf))
                 self._check_argument(index, array, is_split)
                 tensors.append(array)

@@ -50,7 +50,9 @@ class TracedFunction:
     ) -> None:
         # AutoGraph converts only the user's function, not the wrapper around it.
         tf_function = function if hasattr(function, "get_concrete_function") else tf.function(function)
-        result_structures: list[jax.tree_util.PyTreeDef] = []  # One for each time that TensorFlow traces.
+        result_structures: list[
+            jax.tree_util.PyTreeDef
+        ] = []  # One for each time that TensorFlow traces; the last counts.
 
         def trace(replica: tf.Tensor, call_index: tf.Tensor, *tensors: tf.Tensor) -> list[tf.Tensor]:
             del call_index  # `draw_by_step` makes draws depend on it.
@@ -133,7 +135,7 @@ class TracedFunction:
 
 
 def find_function_name(function: Callable[..., object]) -> str:
-    """Return the name of a function, for messages."""
+    """Return the name of a function, for messages; for an object without a name, the name of its class."""
     if isinstance(function, functools.partial):
         return find_function_name(function.func)
     return str(getattr(function, "__name__", None) or getattr(function, "name", None) or type(function).__name__)

@@ -165,7 +165,16 @@ def compile_for(tpu: TPUSlice, loop: "DeviceLoop", effort: str, time_limit: floa
 
 
 def _run_compiler(folder: Path, environment: dict[str, str], limit: float) -> tuple[int, str]:
-    """Run topology_compiler.py on a folder; return its exit code and the end of its stderr."""
+    """Run topology_compiler.py on a folder; return its exit code and the last 2000 characters of its stderr.
+
+    Args:
+        folder: folder with the request, into which the program writes its answer.
+        environment: environment variables of the program.
+        limit: seconds after which to end it.
+
+    Raises:
+        CompilerError: the program took too long.
+    """
     stderr_file = folder / "stderr"
     with stderr_file.open("wb") as file:
         # The child ends when its stdin does, so it does not outlive this process.
@@ -182,7 +191,7 @@ def _run_compiler(folder: Path, environment: dict[str, str], limit: float) -> tu
         except subprocess.TimeoutExpired:
             raise CompilerError(Fault.TIME, f"no program within {count_text(round(limit), 'second')}") from None
         finally:
-            process.kill()
+            process.kill()  # Without effect on a process that has ended.
     return exit_code, stderr_file.read_text(errors="replace")[-2000:]
 
 

@@ -67,6 +67,7 @@ def describe(compiled: jax.stages.Compiled) -> dict[str, object]:
     return {
         "compiler": f"libtpu {importlib.metadata.version('libtpu')}",
         "arguments": memory.argument_size_in_bytes,
+        # Results in the memory of donated arguments count as arguments.
         "outputs": memory.output_size_in_bytes - memory.alias_size_in_bytes,
         "temporaries": memory.temp_size_in_bytes,
         "code": memory.generated_code_size_in_bytes,

@@ -92,6 +92,7 @@ def _compute_soft_losses(labels: tf.Tensor, logits: tf.Tensor, model: str, offse
             f"{model}: labels that are shares must be [batch, {logits.shape[1] + offset}], a value for each class, got "
             f"{labels.shape}. Set num_classes (it is {logits.shape[1]})."
         )
+    # The numbers below the offset have no class.
     shares = tf.cast(labels[:, offset:], tf.float32)
     return tf.nn.softmax_cross_entropy_with_logits(labels=shares, logits=logits)
 

@@ -64,4 +64,5 @@ def draw(logits: tf.Tensor, uniform: tf.Tensor, temperature: float) -> tf.Tensor
     ends = tf.cumsum(tf.nn.softmax(logits / temperature), axis=-1)
     # Scaled by the last end, which may not be exactly 1.
     is_passed = ends <= uniform[:, None] * ends[:, -1:]
+    # Rounding may make the product equal to the last end.
     return tf.minimum(tf.reduce_sum(tf.cast(is_passed, tf.int32), axis=-1), logits.shape[-1] - 1)

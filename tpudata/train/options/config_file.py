@@ -72,7 +72,7 @@ def read_config(path: str, kinds: Mapping[str, str]) -> dict[str, Any]:
 
 
 def parse_param(text: str) -> tuple[str, Any]:
-    """Split the `name=value` of a `--param`; the value is read as YAML.
+    """Split the `name=value` of a `--param`; dashes in the name become underscores, and the value is read as YAML.
 
     Raises:
         UsageError: the text has another form, or the value is not YAML.

@@ -53,6 +53,7 @@ def _drop_unused(file_options: dict[str, Any], flag_options: dict[str, Any]) -> 
         flag_options: options that flags set, by name.
     """
     mode = flag_options.get("mode", file_options.get("mode", TrainOptions.mode))
+    # An option without modes belongs to all.
     unused = {name for name in file_options if _OPTIONS[name].modes and mode not in _OPTIONS[name].modes}
     # TrainOptions rejects both together: a crop sets the size.
     for flag, excluded in (("crop", "image_size"), ("image_size", "crop")):

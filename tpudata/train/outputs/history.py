@@ -166,6 +166,7 @@ def list_differences(before: Configuration, now: Configuration) -> list[str]:
     for group, prefix in (("options", ""), ("params", "params."), ("dataset", "dataset."), ("versions", "versions.")):
         old, new = before.get(group, {}), now.get(group, {})
         for name in [*new, *(name for name in old if name not in new)]:
+            # The group "params" has all params, the options only those of the user.
             if group == "options" and name in {*_IGNORED_OPTIONS, "params"}:
                 continue
             # An option that an old record lacks counts as unset.
@@ -216,6 +217,7 @@ def _parse_sections(content: Any) -> tuple[Section, ...]:
             entry["order_batch_size"],
             _check_configuration(entry["configuration"]),
         )
+        # `type`, as a bool is an int, too; numbers from 2**53 on are not exact in all readers of JSON.
         numbers = (section.first_step, section.position, section.order_batch_size)
         if not all(type(number) is int and 0 <= number < 2**53 for number in numbers) or section.order_batch_size < 1:
             raise ValueError("a number is out of range")
@@ -226,7 +228,8 @@ def _parse_sections(content: Any) -> tuple[Section, ...]:
 def _parse_configuration(content: Any) -> tuple[Section, ...]:
     """Return the one section of a train_config.json, for folders of versions that wrote no history."""
     configuration = _check_configuration(content)
-    return (Section(0, 0, int(configuration["options"]["batch_size"]), configuration),)
+    batch_size = int(configuration["options"]["batch_size"])
+    return (Section(first_step=0, position=0, order_batch_size=batch_size, configuration=configuration),)
 
 
 def _check_configuration(configuration: Any) -> Configuration:

@@ -41,7 +41,7 @@ def check_splits(options: TrainOptions, dataset: Dataset) -> None:
 def check_places(options: TrainOptions) -> None:
     """Check that a run can write its files, and writes none into the dataset's folder.
 
-    Exceptions: a model_dir may be a folder in the dataset's folder, and an output may be in that model_dir.
+    It may still have a model_dir that is a folder in the dataset's folder, and an output in that model_dir.
 
     Raises:
         UsageError: TensorFlow has no file system for a path; the model's folder is a file or the dataset's folder; or the output is

@@ -148,6 +148,7 @@ def _make_call(node: tf.compat.v1.NodeDef, definition: FunctionDef, inputs: Sequ
 def _find_types(node: tf.compat.v1.NodeDef) -> tuple[tuple[tf.DType, ...], tf.DType]:
     """Return the types of the data inputs and of the first output of a node."""
 
+    # An argument has a fixed type, or the type in one of the node's attributes.
     def find_type(argument: Any) -> tf.DType:
         return tf.as_dtype(argument.type or node.attr[argument.type_attr].type)
 
