@@ -21,7 +21,7 @@ def make_global_array(
     axis: int,
     make_part: Callable[[int, int], Array],
 ) -> jax.Array:
-    """Return a global array that is sharded along one axis; each process makes the parts of its own devices.
+    """Return a global array that is sharded along one axis; each process makes the parts of its devices.
 
     On CPU devices the array may share the memory of the parts, so they must not be written to afterwards.
 

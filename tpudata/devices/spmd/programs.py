@@ -183,17 +183,7 @@ def compile_loop(
             return (state.step_index < count) & state.goes_on
 
         _, *specs = program.results  # The first is the loss.
-        max_steps = capacity or 1
-        initial = _LoopState(
-            step_index=jnp.int32(0),
-            goes_on=goes_on,
-            written=written,
-            per_replica=tuple(array[0] for array in per_replica),
-            losses=jnp.zeros([max_steps], jnp.float32),
-            global_steps=jnp.full([max_steps], -1, jnp.int64),
-            fetched=tuple(jnp.zeros(spec.shape, spec.dtype) for spec in specs[:num_fetched]),
-            step_values=tuple(jnp.zeros((max_steps, *spec.shape), spec.dtype) for spec in specs[num_fetched:]),
-        )
+        initial = _make_initial_state(specs, capacity or 1, num_fetched, goes_on, written, per_replica)
         final = update(initial) if capacity is None else lax.while_loop(continues, update, initial)
         output = _make_loop_output(final, layout, checked, has_loop=capacity is not None)
         return final.written, tuple(array[jnp.newaxis] for array in final.per_replica), output
@@ -207,6 +197,36 @@ def compile_loop(
         in_specs=(_REPLICATED, _REPLICATED, _SPLIT, _REPLICATED, _REPLICATED, _STACKED, _REPLICATED),
         out_specs=(_REPLICATED, _SPLIT, output_specs),
         donated=(0, 2),
+    )
+
+
+def _make_initial_state(
+    specs: Sequence[jax.ShapeDtypeStruct],
+    max_steps: int,
+    num_fetched: int,
+    goes_on: jax.Array | None,
+    written: DeviceArrays,
+    per_replica: DeviceArrays,
+) -> _LoopState:
+    """Return the state of a loop on one replica before its first step.
+
+    Args:
+        specs: shapes and dtypes of the values that a step returns after the loss.
+        max_steps: largest number of steps.
+        num_fetched: number of values to fetch from the last step, which are the first ones of a step.
+        goes_on: whether to run any step (scalar bool); None for a program of a single step.
+        written: arrays of the layout's first group.
+        per_replica: arrays of the layout's third group, in which this replica has an axis of length 1.
+    """
+    return _LoopState(
+        step_index=jnp.int32(0),
+        goes_on=goes_on,
+        written=written,
+        per_replica=tuple(array[0] for array in per_replica),
+        losses=jnp.zeros([max_steps], jnp.float32),
+        global_steps=jnp.full([max_steps], -1, jnp.int64),
+        fetched=tuple(jnp.zeros(spec.shape, spec.dtype) for spec in specs[:num_fetched]),
+        step_values=tuple(jnp.zeros((max_steps, *spec.shape), spec.dtype) for spec in specs[num_fetched:]),
     )
 
 

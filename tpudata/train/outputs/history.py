@@ -114,10 +114,10 @@ class History:
         previous = self.find_previous_section(step)
         if previous is None:
             # A checkpoint without a history: assume that its training had this batch size from the start.
-            return Section(step, step * batch_size, batch_size, configuration)
+            return Section(step, step * batch_size, order_batch_size=batch_size, configuration=configuration)
         if not is_same_data(previous.configuration, configuration):
             # Other records are read from the first on.
-            return Section(step, 0, batch_size, configuration)
+            return Section(step, position=0, order_batch_size=batch_size, configuration=configuration)
         is_same_order = _get_seed(previous.configuration) == _get_seed(configuration)
         order_batch_size = previous.order_batch_size if is_same_order else batch_size
         return Section(step, previous.compute_position(step), order_batch_size, configuration)
