@@ -50,9 +50,8 @@ class TracedFunction:
     ) -> None:
         # AutoGraph converts only the user's function, not the wrapper around it.
         tf_function = function if hasattr(function, "get_concrete_function") else tf.function(function)
-        result_structures: list[
-            jax.tree_util.PyTreeDef
-        ] = []  # One for each time that TensorFlow traces; the last counts.
+        # One for each time that TensorFlow traces; the last one belongs to the graph.
+        result_structures: list[jax.tree_util.PyTreeDef] = []
 
         def trace(replica: tf.Tensor, call_index: tf.Tensor, *tensors: tf.Tensor) -> list[tf.Tensor]:
             del call_index  # `draw_by_step` makes draws depend on it.
