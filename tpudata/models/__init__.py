@@ -41,6 +41,7 @@ def check_model_name(name: str) -> None:
     """
     if ":" in name:
         _check_user_model_name(name)
+    # A file, or a dotted name without a function.
     elif name.endswith(".py") or name.rpartition(".")[0]:
         dotted_name = _guess_user_model_name(name)
         raise UsageError(
@@ -57,6 +58,7 @@ def _guess_user_model_name(name: str) -> str:
     """Return the form package.module:function of a file, such as package/module.py, or of a dotted name."""
     dotted_name = _convert_path_to_module(name)
     module, _, function = dotted_name.rpartition(".")
+    # A file or a single name is a module, whose function is probably called model_fn.
     return f"{dotted_name}:model_fn" if name.endswith(".py") or not module else f"{module}:{function}"
 
 

@@ -93,11 +93,13 @@ class _Weights:
         # Read once instead of in each step of a loop.
         return cls(tf.convert_to_tensor(embedding), layers, tf.convert_to_tensor(kernel), tf.convert_to_tensor(bias))
 
-    def logits(self, outputs: tf.Tensor) -> tf.Tensor:
+    def compute_logits(self, outputs: tf.Tensor) -> tf.Tensor:
         return tf.matmul(outputs, self.kernel) + self.bias
 
 
 def _make_layer(index: int, input_size: int, units: int) -> _Layer:
+    """Return the weights of LSTM layer `index`, from variables of the current variable scope."""
+
     # `get_variable` passes the shape and the dtype, which are known here.
     def make_bias(_: object, **__: object) -> tf.Tensor:
         # The gates are input, forget, candidate and output; the forget gate begins open.
@@ -133,7 +135,7 @@ def char_lstm(
     weights = _Weights.make(params)
     outputs, _ = _run_layers(weights, input_ids, params.dropout if training else 0.0, dropout_seed)
     rows = tf.reshape(tf.transpose(outputs[-1], [1, 0, 2]), [-1, params.hidden_units])
-    return tf.reshape(weights.logits(rows), [-1, input_ids.shape[1], params.vocab_size])
+    return tf.reshape(weights.compute_logits(rows), [-1, input_ids.shape[1], params.vocab_size])
 
 
 def generate(
@@ -165,7 +167,7 @@ def generate(
         tokens: tf.TensorArray,
         scores: tf.TensorArray,
     ) -> tuple[Tensors, ...]:
-        logits = weights.logits(outputs[-1])
+        logits = weights.compute_logits(outputs[-1])
         token = draw(logits, tf.gather(uniform, t, axis=1), params.temperature)
         score = tf.gather(tf.nn.log_softmax(logits), token, axis=1, batch_dims=1)
         net = tf.gather(weights.embedding, token)
@@ -196,7 +198,9 @@ def _run_layers(
         units = layer.recurrent_kernel.shape[0]
         # One matrix product for the inputs of all steps.
         gates = layer.project(tf.reshape(net, [-1, net.shape[2]]))
-        gates = tf.reshape(gates, [net.shape[0], -1 if net.shape[1] is None else net.shape[1], 4 * units])
+        # The batch, unlike the length, may be of unknown size.
+        batch_size = -1 if net.shape[1] is None else net.shape[1]
+        gates = tf.reshape(gates, [net.shape[0], batch_size, 4 * units])
         net, cell = lstm_recurrence(gates, layer.recurrent_kernel)
         net = drop(net, dropout_rate, dropout_seed, index=index)
         outputs.append(net)
@@ -247,7 +251,7 @@ def model_fn(features: Tensors, labels: Tensors, mode: str, params: Mapping[str,
 
 
 def _count_prompt_lengths(feature_dict: Mapping[str, tf.Tensor], input_ids: tf.Tensor) -> tf.Tensor:
-    """Return the number of ids of each prompt, int32 [batch]: as given, or without padding."""
+    """Return the number of ids of each prompt, int32 [batch]: "prompt_length", or the number of ids that are not padding."""
     if "prompt_length" in feature_dict:
         return tf.cast(feature_dict["prompt_length"], tf.int32)
     mask = feature_dict.get("attention_mask", feature_dict.get("segment_ids", tf.ones_like(input_ids)))

@@ -51,6 +51,7 @@ class IrisMlpParams(TrainingParams):
         super().__post_init__()
         self.require("num_classes", self.num_classes >= 2, "2 or more")
         self.require("label_offset", self.label_offset >= 0, "0 or more")
+        # Without hidden layers, the model is a linear one.
         self.require("hidden_units", min(self.hidden_units, default=1) > 0, "1 or more in each layer")
         self.require_one_of("activation", tuple(_ACTIVATIONS))
         self.require("dropout", 0 <= self.dropout < 1, "in [0, 1)")
@@ -108,7 +109,11 @@ def model_fn(features: Tensors, labels: Tensors, mode: str, params: Mapping[str,
 
 
 def _join_inputs(features: Tensors, params: IrisMlpParams) -> tf.Tensor:
-    """Return the input features side by side, float32 [batch, numbers]; the errors are those of `model_fn`."""
+    """Return the input features side by side, float32 [batch, numbers].
+
+    Raises:
+        UsageError: features are missing, or have another shape than [batch] or [batch, numbers].
+    """
     feature_dict = features if isinstance(features, dict) else {"features": features}
     names = params.feature_names
     if not names:

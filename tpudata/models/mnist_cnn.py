@@ -43,7 +43,8 @@ class MnistCnnParams(TrainingParams):
         self.require("num_classes", self.num_classes >= 2, "2 or more")
         self.require("label_offset", self.label_offset >= 0, "0 or more")
         self.require("dropout", 0 <= self.dropout < 1, "in [0, 1)")
-        self.require("image_shape", min(self.image_shape or (1,)) > 0, "(height, width, channels)")
+        if self.image_shape:
+            self.require("image_shape", min(self.image_shape) > 0, "(height, width, channels)")
 
 
 def mnist_cnn(

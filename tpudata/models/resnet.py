@@ -100,13 +100,13 @@ def resnet(images: tf.Tensor, params: ResNetParams, training: bool) -> tf.Tensor
     network = _Network(params, training)
     net = tf.cast(images, _PRECISIONS[params.precision])
     with _v1.variable_scope("stem"):
-        net = network.stem(net)
+        net = network.build_stem(net)
     for group, num_blocks in enumerate(params.blocks or depth_blocks):
         for block in range(num_blocks):
             stride = 2 if group > 0 and block == 0 else 1
             with _v1.variable_scope(f"group_{group}/block_{block}"):
-                build = network.bottleneck if is_bottleneck else network.basic
-                net = build(net, 64 * 2**group, stride)
+                build_block = network.build_bottleneck if is_bottleneck else network.build_basic_block
+                net = build_block(net, 64 * 2**group, stride)
     net = tf.reduce_mean(tf.cast(net, tf.float32), axis=[1, 2])
     return dense(net, params.num_classes, "logits", _v1.random_normal_initializer(stddev=0.01))
 
@@ -118,39 +118,44 @@ class _Network:
     params: ResNetParams
     training: bool
 
-    def stem(self, net: tf.Tensor) -> tf.Tensor:
+    def build_stem(self, net: tf.Tensor) -> tf.Tensor:
+        """Return 64 channels: of a 3x3 convolution for the small stem, else of a 7x7 one and a pool, each with stride 2."""
         is_small = self.params.stem == "small" or (
             self.params.stem == "auto" and min(net.shape[1], net.shape[2]) < _SMALL_BELOW
         )
         if is_small:
-            return tf.nn.relu(self._normalized_conv(net, 64, size=3, name="conv"))
-        net = tf.nn.relu(self._normalized_conv(net, 64, size=7, name="conv", stride=2))
+            return tf.nn.relu(self._convolve_and_normalize(net, 64, size=3, name="conv"))
+        net = tf.nn.relu(self._convolve_and_normalize(net, 64, size=7, name="conv", stride=2))
         # After a relu, zeros have the same effect as the padding of max pooling.
         return tf.nn.max_pool2d(tf.pad(net, [[0, 0], [1, 1], [1, 1], [0, 0]]), ksize=3, strides=2, padding="VALID")
 
-    def basic(self, inputs: tf.Tensor, filters: int, stride: int) -> tf.Tensor:
-        net = tf.nn.relu(self._normalized_conv(inputs, filters, size=3, name="conv_0", stride=stride))
-        net = self._normalized_conv(net, filters, size=3, name="conv_1", zero_gamma=self.params.zero_gamma)
-        return tf.nn.relu(net + self._shortcut(inputs, filters, stride))
+    def build_basic_block(self, inputs: tf.Tensor, filters: int, stride: int) -> tf.Tensor:
+        """Add two 3x3 convolutions, the first with the stride, to the shortcut; return `filters` channels."""
+        net = tf.nn.relu(self._convolve_and_normalize(inputs, filters, size=3, name="conv_0", stride=stride))
+        net = self._convolve_and_normalize(net, filters, size=3, name="conv_1", zero_gamma=self.params.zero_gamma)
+        return tf.nn.relu(net + self._build_shortcut(inputs, filters, stride))
 
-    def bottleneck(self, inputs: tf.Tensor, filters: int, stride: int) -> tf.Tensor:
-        net = tf.nn.relu(self._normalized_conv(inputs, filters, size=1, name="conv_0"))
-        net = tf.nn.relu(self._normalized_conv(net, filters, size=3, name="conv_1", stride=stride))
-        net = self._normalized_conv(net, 4 * filters, size=1, name="conv_2", zero_gamma=self.params.zero_gamma)
-        return tf.nn.relu(net + self._shortcut(inputs, 4 * filters, stride))
+    def build_bottleneck(self, inputs: tf.Tensor, filters: int, stride: int) -> tf.Tensor:
+        """Add 1x1, 3x3 (with the stride) and 1x1 convolutions to the shortcut; return 4 * filters channels."""
+        net = tf.nn.relu(self._convolve_and_normalize(inputs, filters, size=1, name="conv_0"))
+        net = tf.nn.relu(self._convolve_and_normalize(net, filters, size=3, name="conv_1", stride=stride))
+        net = self._convolve_and_normalize(net, 4 * filters, size=1, name="conv_2", zero_gamma=self.params.zero_gamma)
+        return tf.nn.relu(net + self._build_shortcut(inputs, 4 * filters, stride))
 
-    def _shortcut(self, inputs: tf.Tensor, filters: int, stride: int) -> tf.Tensor:
+    def _build_shortcut(self, inputs: tf.Tensor, filters: int, stride: int) -> tf.Tensor:
+        """Return a block's inputs in the shape of its outputs, by a projection if the shapes differ."""
         if stride == 1 and inputs.shape[3] == filters:
             return inputs
-        # The shapes differ, so the shortcut is a projection.
-        return self._normalized_conv(inputs, filters, size=1, name="shortcut", stride=stride)
+        return self._convolve_and_normalize(inputs, filters, size=1, name="shortcut", stride=stride)
 
-    def _normalized_conv(
+    def _convolve_and_normalize(
         self, net: tf.Tensor, filters: int, size: int, name: str, stride: int = 1, zero_gamma: bool = False
     ) -> tf.Tensor:
+        """Convolve without a bias, which batch normalization would remove, and normalize; `zero_gamma` as in `batch_norm`."""
         initializer = _v1.variance_scaling_initializer(2.0, mode="fan_out", distribution="truncated_normal")
-        net = conv(net, filters, size, name, stride, initializer, use_bias=False)
-        return batch_norm(net, self.training, f"{name}_norm", self.params.batch_norm_momentum, zero_gamma=zero_gamma)
+        net = conv(net, filters, size, name, strides=stride, kernel_initializer=initializer, use_bias=False)
+        momentum = self.params.batch_norm_momentum
+        return batch_norm(net, self.training, f"{name}_norm", momentum=momentum, zero_gamma=zero_gamma)
 
 
 def model_fn(features: Tensors, labels: Tensors, mode: str, params: Mapping[str, object]) -> TPUEstimatorSpec:

@@ -159,6 +159,7 @@ def _attend(net: tf.Tensor, mask: tf.Tensor, positions: tf.Tensor, params: TinyL
 
 
 def _apply_mlp(net: tf.Tensor, params: TinyLmParams) -> tf.Tensor:
+    """Return the outputs of a block's two dense layers, [batch, length, hidden_size]; the residual stream adds them."""
     units = params.mlp_size or 4 * params.hidden_size
     net = tf.nn.gelu(dense(net, units, "mlp_in", _make_initializer(num_summed=1)))
     return dense(net, params.hidden_size, "mlp_out", _make_initializer(num_summed=2 * params.num_layers))
@@ -204,10 +205,17 @@ def model_fn(features: Tensors, labels: Tensors, mode: str, params: Mapping[str,
 
 
 def _make_predictions(input_ids: tf.Tensor, segments: tf.Tensor, logits: tf.Tensor) -> dict[str, tf.Tensor]:
-    """Return the predictions that `model_fn` describes."""
+    """Return the predictions that `model_fn` describes.
+
+    Args:
+        input_ids: int32 [batch, length].
+        segments: int32 [batch, length], 0 for padding.
+        logits: float32 [batch, length, vocab_size], of the token after each.
+    """
     scores = tf.nn.log_softmax(logits)
     token_scores = tf.gather(scores[:, :-1], input_ids[:, 1:], axis=2, batch_dims=2)
     continues_segment = tf.equal(segments[:, 1:], segments[:, :-1]) & (segments[:, 1:] > 0)
+    # The index of each row's last token that is not padding.
     indices = tf.range(input_ids.shape[1])
     last_indices = tf.reduce_max(tf.where(segments > 0, indices, 0), axis=1)
     return {

@@ -83,7 +83,7 @@ def unet(
             "Resize or crop them with images=tpudata.Images(...) of make_input_fn, or with --image-size or --crop, or set depth."
         )
     net = tf.cast(images, _PRECISIONS[params.precision])
-    skipped = []  # For each level, what the way up takes over from the way down.
+    skipped = []  # Outputs of each level on the way down, which the way up concatenates with its own.
     for level in range(params.depth):
         net = _convolve_twice(net, params.filters * 2**level, f"down_{level}")
         skipped.append(net)
@@ -123,6 +123,7 @@ def model_fn(features: Tensors, labels: Tensors, mode: str, params: Mapping[str,
 
 
 def _convolve_twice(net: tf.Tensor, filters: int, name: str) -> tf.Tensor:
+    """Apply two 3x3 convolutions, each with a relu."""
     initializer = _v1.variance_scaling_initializer(2.0, "fan_in", "untruncated_normal")
     for index in range(2):
         net = conv(net, filters, kernel_size=3, name=f"{name}/{index}", kernel_initializer=initializer)

@@ -35,8 +35,8 @@ class ContinuedInput:
     ) -> tf.data.Dataset:
         """Return the dataset that begins with the batch after `start_step` steps of the estimator."""
         order_batch_size = self._section.order_batch_size
-        position = self._section.position_at(start_step)
-        # The batches are those of the order, so nothing is cut.
+        position = self._section.compute_position(start_step)
+        # Each batch of the run is a whole batch of the order, so none has to be cut.
         if order_batch_size == self._section.batch_size and position % order_batch_size == 0:
             return self._input_fn(params, input_context, position // order_batch_size)
         return self._cut_batches(params, input_context, position)
@@ -52,9 +52,10 @@ class ContinuedInput:
 
         rows = find_rows(params["batch_size"], params, input_context)
         first_batch, skipped_rows = divmod(position, self._section.order_batch_size)
+        # Without a context, each host reads whole batches of the order, and takes its rows of the new batches below.
         dataset = self._input_fn({"batch_size": self._section.order_batch_size}, start_step=first_batch)
 
-        def skip_rows(batch_index: tf.Tensor, batch: Any) -> Any:
+        def skip_rows(batch_index: tf.Tensor, batch: Tensors) -> Tensors:
             begin = tf.where(batch_index == 0, skipped_rows, 0)
             return tf.nest.map_structure(lambda tensor: tensor[begin:], batch)
 

@@ -76,6 +76,7 @@ class Evaluation:
         timeout = _TIMEOUT_SECONDS if options.continuous_timeout is None else options.continuous_timeout
 
         def evaluate(checkpoint: str) -> bool:
+            """Evaluate a checkpoint, and return whether it is the last one."""
             self.run(checkpoint)
             return bool(self.metrics["global_step"] >= options.train_steps)
 

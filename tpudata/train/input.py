@@ -50,13 +50,13 @@ class CheckedInput:
         dataset = self._checked_datasets.pop(_make_key(params, input_context, start_step), None)
         return self._input_fn(params, input_context, start_step) if dataset is None else dataset
 
-    def element_spec(self) -> Specs:
+    def get_element_spec(self) -> Specs:
         """Return the spec of the dataset's elements in batches of one row."""
         return self._input_fn({"batch_size": 1}).element_spec
 
 
 def _make_key(params: Mapping[str, Any], context: tf.distribute.InputContext, start_step: int) -> tuple[int, ...]:
-    """Return the numbers on which the rows of a dataset depend."""
+    """Return the numbers that determine which rows an input_fn's dataset has on this host."""
     hosts = (context.num_input_pipelines, context.input_pipeline_id, context.num_replicas_in_sync)
     return (params["batch_size"], *hosts, start_step)
 
@@ -87,6 +87,7 @@ def remove_weights(spec: Specs) -> dict[str, tf.TypeSpec]:
 
 
 def _make_training_input_fn(options: TrainOptions, dataset: Dataset) -> Callable[..., tf.data.Dataset]:
+    """Return the input_fn of the training split, without checks of ranges; it raises the errors of make_training_input."""
     from tpudata.input import CutMix, MixUp, RandAugment, TrainCrop, make_input_fn
 
     mixes: dict[str, MixUp | CutMix] = {"mixup": MixUp(), "cutmix": CutMix()}
@@ -98,7 +99,7 @@ def _make_training_input_fn(options: TrainOptions, dataset: Dataset) -> Callable
             size=options.image_size,
             crop=None if options.crop is None else TrainCrop(options.crop),
             augment=RandAugment() if options.augment else None,
-            mix=mixes.get(options.mix or ""),
+            mix=None if options.mix is None else mixes[options.mix],
         ),
         tokens=_make_token_options(options, dataset),
         pad=options.pad,
@@ -141,19 +142,21 @@ def _make_label_options(options: TrainOptions, dataset: Dataset) -> dict[str, An
 
 
 def _make_evaluation_images(options: TrainOptions) -> Images:
+    """Return the options of images for evaluation, prediction and export: the size or crop of training, without draws."""
     from tpudata.input import CentreCrop
 
     return tpudata.Images(size=options.image_size, crop=None if options.crop is None else CentreCrop(options.crop))
 
 
 def _make_token_options(options: TrainOptions, dataset: Dataset) -> Tokens:
+    """Return the options of tokens, the same in all modes."""
     return tpudata.Tokens(
         sequence_length=options.sequence_length, truncate=options.truncate, targets=_choose_targets(dataset)
     )
 
 
 def _choose_targets(dataset: Dataset) -> bool | None:
-    """Return `Tokens(targets=)`: True for records of tokens without a label, which have no other target; otherwise None."""
+    """Return `Tokens(targets=)`: True for records of tokens without a label, which have no other target; None for its default."""
     names = [feature.name for feature in dataset.manifest.features]
     has_label = bool({"label", "image/class/label"} & {*names})
     return True if dataset.manifest.layout == "tokens" and "input_ids" in names and not has_label else None

@@ -93,7 +93,7 @@ def prepare_job(options: TrainOptions) -> Job:
     check_places(options)
     check_model_name(options.model)
     _show_progress()
-    # Loaded after the checks above: TensorFlow takes seconds.
+    # Loaded after the checks above: TensorFlow takes seconds. Its gs:// file system reads the header as it loads.
     set_billing_header()
     with quiet_loading(), uncollected_loading():
         require_tensorflow("tpudata train")

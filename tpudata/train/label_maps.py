@@ -44,7 +44,7 @@ class LabelMap:
                 f"{model} learns one label map of each image, and {dataset.path} has {len(maps) or 'none'} (got {got}). Use another"
                 " model, or a dataset of `tpudata convert images` with --masks."
             )
-        # A dataset of another layout feeds all features.
+        # A layout that the table lacks feeds all features.
         fed_names = FED_BY_LAYOUT.get(dataset.manifest.layout)
         return cls(maps[0], is_extra=fed_names is not None and maps[0].name not in fed_names)
 

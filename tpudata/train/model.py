@@ -57,7 +57,9 @@ def make_model_params(options: TrainOptions, dataset: Dataset, label: Feature | 
     if "decay_steps" in defaults and user_params.get("schedule", defaults.get("schedule")) == "cosine":
         # The model rejects a cosine that ends before warm-up does, so a trial of fewer steps gets one that ends after it.
         warmup = user_params.get("warmup_steps", defaults.get("warmup_steps"))
-        derived["decay_steps"] = max(options.train_steps, warmup + 1 if isinstance(warmup, int) else 0)
+        # The model rejects a value of another type later.
+        first_step_after_warmup = warmup + 1 if isinstance(warmup, int) else 0
+        derived["decay_steps"] = max(options.train_steps, first_step_after_warmup)
     return {**derived, **user_params}
 
 
@@ -96,7 +98,19 @@ def _check_sizes(
     derived: dict[str, Any],
     user_params: Mapping[str, object],
 ) -> None:
-    """Raise an error if the model has fewer outputs than the dataset has classes or tokens."""
+    """Raise an error if the model has fewer outputs than the dataset has classes or tokens.
+
+    Args:
+        options: options of the run.
+        dataset: the dataset that is read.
+        label: the dataset's label, or None.
+        derived: params of the model that follow from the dataset, by name.
+        user_params: parameters from the user, which override these.
+
+    Raises:
+        UsageError: the user's `num_classes` or `vocab_size` is too small, or `label_offset` too large.
+        DatasetError: the dataset has a single class or token.
+    """
     offset = user_params.get("label_offset")
     first_label = 0 if label is None else label.label_offset
     if label is not None and label.num_classes is not None and isinstance(offset, int) and offset > first_label:
@@ -151,6 +165,9 @@ def make_estimator(
     """
     from tpudata.estimator import RunConfig, TPUConfig, TPUEstimator, cluster_from_slurm
 
+    tf_config = None
+    if options.cluster is not None:
+        tf_config = cluster_from_slurm(evaluator=options.cluster == "slurm-evaluator")
     config = RunConfig(
         tpu_config=TPUConfig(iterations_per_loop=options.iterations_per_loop),
         master=options.master,
@@ -163,9 +180,7 @@ def make_estimator(
         coordinator_address=options.coordinator_address,
         num_processes=options.num_processes,
         process_id=options.process_id,
-        tf_config=None
-        if options.cluster is None
-        else cluster_from_slurm(evaluator=options.cluster == "slurm-evaluator"),
+        tf_config=tf_config,
     )
     _check_task(options, config)
     eval_batch_size = options.eval_batch_size or options.batch_size
@@ -189,8 +204,8 @@ def _check_task(options: TrainOptions, config: RunConfig) -> None:
     Raises:
         UsageError: the task does not support the mode, or early stopping.
     """
+    # A cluster is for GPUs and CPUs, and a rehearsal runs in one process.
     if options.use_tpu or options.rehearse:
-        # A cluster is for GPUs and CPUs, and a rehearsal runs in one process.
         return
     if config.task_type == "evaluator":
         allowed_modes = ["train_and_eval", "eval"]

@@ -64,6 +64,7 @@ def train_and_eval(job: Job, checkpoint: str | None) -> Outcome:
         return Outcome(evaluation.rows, evaluation.metrics)
     # On a TPU, the processes do not join the cluster of TF_CONFIG.
     has_evaluator = "evaluator" in config.cluster_spec.jobs and not job.options.use_tpu
+    # Another process evaluates: the evaluator, or else the chief.
     if has_evaluator or (config.num_worker_replicas > 1 and not config.is_chief):
         return Outcome([_train(job, evaluation=None)])
     if job.options.early_stop_metric is None:
@@ -89,6 +90,7 @@ def predict(job: Job, checkpoint: str | None) -> Outcome:
     """Write the predictions for a split, or the continuations of a prompt."""
     options = job.options
     path = options.output or storage_for(options.model_dir).join(options.model_dir, PREDICTIONS_NAME)
+    # An iterator: the model computes while the predictions are written.
     predictions = job.estimator.predict(_make_inference_input_fn(job), checkpoint_path=checkpoint)
     step = read_global_step(job.estimator, checkpoint)
     written = f"\npredictions: {path}"
@@ -125,9 +127,10 @@ def export_model(job: Job, checkpoint: str | None) -> Outcome:
         if tensors.encoded_images is not None:
             signatures["encoded_images"] = {"encoded_images": tensors.encoded_images}
         signatures["examples"] = {"examples": tensors.examples}
+        # Callers of the default signature feed the features themselves.
         return NamedReceiver(tensors.features, tensors.features, named_receiver_tensors=signatures)
 
-    inputs = remove_weights(job.evaluation_input.element_spec())
+    inputs = remove_weights(job.evaluation_input.get_element_spec())
     folder = options.output or storage_for(options.model_dir).join(options.model_dir, EXPORT_NAME)
     path = job.estimator.export_saved_model(folder, make_receiver, checkpoint_path=checkpoint).decode()
     shapes = [f"{name} {spec.dtype.name} {[None, *spec.shape[1:]]}" for name, spec in inputs.items()]
@@ -169,7 +172,7 @@ def rehearse(job: Job) -> None:
 
 
 def check_model(job: Job) -> None:
-    """Check that the model fits the data and the checkpoint, before anything is recorded; the run reuses what this builds.
+    """Check that the model fits the data and the checkpoint, before anything is recorded; the run reuses its datasets.
 
     Raises:
         TpudataError: it does not fit.

@@ -61,6 +61,7 @@ def make_value_ranges(
         return []
     settings = {**(param_defaults(options.model) or {}), **params}
     source, ranges = f"{dataset.path}, split {split}", []
+    # Wrong values of the user's are left to the model, which rejects them.
     classes, offset, tokens = (settings.get(name) for name in ("num_classes", "label_offset", "vocab_size"))
     if label is not None and isinstance(classes, int) and isinstance(offset, int):
         model = f"{options.model} with num_classes={classes} and label_offset={offset}"
@@ -121,6 +122,7 @@ class RangeCheckedInput:
         return dataset.map(without_autograph(self._check_element)).prefetch(1)
 
     def _check_element(self, *element: Tensors) -> Tensors:
+        """Return an element, (features, labels) or (features,), whose tensors are computed after the checks of its values."""
         import tensorflow as tf
 
         features = element[0]
@@ -133,7 +135,7 @@ class RangeCheckedInput:
                 # Rows of padding may have any label; shaped [batch, 1, ...] like the values.
                 is_real = None if weights is None else tf.reshape(weights > 0, [-1] + [1] * (values.shape.rank - 1))
                 checks.append(_assert_range(value_range, values, is_real))
-            # MixUp and CutMix make shares of the labels.
+            # MixUp and CutMix turn labels into floats, a share for each class.
             elif values is not None and values.dtype.is_floating:
                 checks.append(_assert_shares(value_range, values))
         with tf.control_dependencies(checks):

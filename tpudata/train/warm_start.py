@@ -55,7 +55,7 @@ class WarmStart:
             )
         self._options = options
         self._path = path
-        # Given as a list, patterns also match variables that are not trainable.
+        # `choose` fills this list, which the settings share. In a list, patterns also match variables that are not trainable.
         self._patterns: list[str] = []
         self.settings = WarmStartSettings(path, self._patterns)
 
@@ -83,6 +83,7 @@ class WarmStart:
                 )
             shape, dtype = tuple(variable.shape), variable.dtype.base_dtype
             if shape == tuple(shapes[name]) and dtype == dtypes[name]:
+                # A regular expression that matches this name alone, as TensorFlow appends ":0" to names of variables.
                 self._patterns.append(f"{re.escape(name)}:0$")
             elif name in last_layer:
                 omitted.append(f"{name} (got {tuple(shapes[name])}, expected {shape})")
@@ -107,6 +108,7 @@ def _find_model_variables(
     The model is built for prediction in a scratch graph, as prediction needs no optimizer. The last layer has the scope of the last
     trainable variable.
     """
+    # Without AutoGraph, as the estimator calls it.
     call = tf.autograph.experimental.do_not_convert(call_model_fn)
     with tf.Graph().as_default():
         step = _v1.train.get_or_create_global_step()

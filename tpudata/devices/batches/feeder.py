@@ -115,7 +115,7 @@ class StackFeed:
         return StackIteration(self, steps)
 
     def prefetch(self, steps: int | None) -> Prefetcher[Steps, Portion]:
-        """Start the thread that reads the stacks of a pass and places them on the devices."""
+        """Start a thread that reads the stacks of a pass, of at most `steps` steps, and places them on the devices."""
         current_pass = self._reader.open_pass()
         return Prefetcher(
             lambda: self._reader.read(current_pass, steps),
@@ -147,7 +147,7 @@ class StackIteration:
             Exception: the error of this process's data, unchanged.
         """
         if self._stack is None:
-            self._stack = self._next_stack()
+            self._stack = self._read_next_stack()
         stack = self._stack
         if stack is None:
             return None
@@ -181,7 +181,7 @@ class StackIteration:
         self._stack = self._zeros = None
         self._stacks.close()
 
-    def _next_stack(self) -> Portion | None:
+    def _read_next_stack(self) -> Portion | None:
         """Return the next stack, with as many steps as all processes agree on; None at the end.
 
         If the data fails, the call after the last common step raises the error.
@@ -194,10 +194,12 @@ class StackIteration:
         )
         stack, error = self._read(requested)
         count, self._failure = self._agree(0 if stack is None else stack.count, error)
+        # Only the end of the data, or an error, makes a stack shorter.
         self._is_over = count < requested
         if self._remaining_steps is not None:
             self._remaining_steps -= count
         if count:
+            # A process without further data computes zeros while others still have steps.
             return Portion(self._make_zeros() if stack is None else stack.arrays, start=0, count=count)
         self._raise_failure()
         return None

@@ -21,14 +21,14 @@ def make_global_array(
     axis: int,
     make_part: Callable[[int, int], Array],
 ) -> jax.Array:
-    """Return a global array that is sharded along one axis, of which each process makes the parts of its devices.
+    """Return a global array that is sharded along one axis; each process makes the parts of its devices.
 
     On CPU devices the array may share the memory of the parts, so they must not be written to afterwards.
 
     Args:
         shape: global shape.
         dtype: NumPy dtype of the parts.
-        sharding: the `jax.sharding.NamedSharding`, by which each device of this process gets a part.
+        sharding: the `jax.sharding.NamedSharding` that assigns a part to each device.
         axis: the sharded axis.
         make_part: function of the first and the stop index of a device's range on the axis that returns its NumPy array.
     """

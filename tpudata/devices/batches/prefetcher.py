@@ -46,7 +46,7 @@ class _Shared(Generic[_Placed]):
 
     def __init__(self, ahead: int, cancel: Callable[[], None]) -> None:
         self.ready: queue.SimpleQueue[_Placed | _End] = queue.SimpleQueue()
-        # A queue, as a Semaphore takes ten times as long.
+        # An entry for each item that the thread may read ahead. A queue, as a Semaphore takes ten times as long.
         self.room: queue.SimpleQueue[None] = queue.SimpleQueue()
         for _ in range(ahead):
             self.room.put(None)
@@ -132,7 +132,7 @@ class Prefetcher(Generic[_Host, _Placed]):
 def _run_thread(
     read: Callable[[], Iterator[_Host]], place: Callable[[_Host], _Placed], shared: _Shared[_Placed]
 ) -> None:
-    """Place all items, and put the end of the data or the error after them."""
+    """Place all items in the queue, and then the end of the data or the error, unless the prefetcher was closed before."""
     end = _End()
     try:
         _place_all(read, place, shared)
@@ -172,9 +172,11 @@ def release_frames(error: BaseException) -> None:
         for frame, _ in traceback.walk_tb(chain.__traceback__):
             caller: FrameType | None = frame
             with contextlib.suppress(RuntimeError):  # The frame still runs, and so do its callers.
+                # Its callers may be among the frames that TensorFlow dropped.
                 while caller is not None:
                     caller.clear()
                     caller = caller.f_back
+        # The error is raised later, with its traceback.
         if chain is not error:
             chain.__traceback__ = None
         chain = chain.__context__

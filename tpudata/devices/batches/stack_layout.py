@@ -59,7 +59,7 @@ class StackLayout:
             return [self._place_tensor(index, columns) for index in range(len(self._specs))]
 
     def _place_tensor(self, index: int, columns: Sequence[Sequence[Array]] | None) -> jax.Array:
-        """Return the global array of the element's tensor `index`."""
+        """Return the global array of the element's tensor `index`, of zeros if `columns` is None; see `place`."""
         spec = self._specs[index]
         dtype = spec.dtype.as_numpy_dtype
 

@@ -92,7 +92,7 @@ class StepReader:
         """Return up to `count` steps, and the error that ended them early, if any."""
         handles = [queue.queue_ref for queue in current_pass.queues]
         try:
-            if not handles:
+            if not handles:  # Single steps.
                 return self._read_step(iterator), None
             stop = current_pass.stop.queue_ref
             return self._make_steps(*self._read_function(iterator, handles, stop, tf.constant(count))), None
@@ -103,12 +103,14 @@ class StepReader:
             return steps, error.with_traceback(None)
 
     def _make_steps(self, tensors: list[list[tf.Tensor]], count: tf.Tensor) -> Steps:
+        """Return `count` steps from each replica's list of tensors, padded to the capacity, which all stacks have."""
         # The arrays share TensorFlow's memory, so they must not be written to.
         return Steps(
             int(count), [[self._pad_to_capacity(np.asarray(tensor)) for tensor in column] for column in tensors]
         )
 
     def _pad_to_capacity(self, array: Array) -> Array:
+        """Return an array [steps, ...] with zeros up to `capacity` steps; a full one is returned unchanged."""
         if len(array) == self._capacity:
             return array
         padded = np.zeros((self._capacity, *array.shape[1:]), array.dtype)
@@ -157,6 +159,7 @@ class StepReader:
 
     def _dequeue_whole_steps(self, handles: Sequence[tf.Tensor]) -> tuple[list[list[tf.Tensor]], tf.Tensor]:
         """Return the complete steps that an error left in the queues, stacked for each replica, and their number."""
+        # An error within a step leaves one more element in the queues of the first replicas.
         count = tf.reduce_min(tf.stack([tf.raw_ops.QueueSizeV2(handle=handle) for handle in handles]))
         return self._dequeue(handles, count), count
 
@@ -173,6 +176,7 @@ class _TracedOnce:
         self._concrete: Callable[..., Tensors] | None = None
 
     def __call__(self, *arguments: Tensors) -> Tensors:
+        """Call the function's graph, traced with the first call's arguments."""
         if self._concrete is None:
             self._concrete = self._function.get_concrete_function(*arguments)
         return self._concrete(*arguments)

@@ -37,6 +37,7 @@ def sum_replicas(value: tf.Tensor | tf.IndexedSlices, num_replicas: int) -> tf.T
     if dtype in _NARROW_DTYPES:
         return tf.cast(sum_replicas(tf.cast(tensor, tf.int32), num_replicas), dtype)
     if dtype == tf.int64:
+        # cross_replica_sum lacks int64. XLA compiles this collective to a sum over all replicas.
         return tf.raw_ops.CollectiveReduceV2(
             input=tensor,
             group_size=num_replicas,
@@ -49,8 +50,8 @@ def sum_replicas(value: tf.Tensor | tf.IndexedSlices, num_replicas: int) -> tf.T
     if dtype == tf.uint64:
         return tf.bitcast(sum_replicas(tf.bitcast(tensor, tf.int64), num_replicas), dtype)
     if dtype.is_complex:
-        parts = (sum_replicas(part, num_replicas) for part in (tf.math.real(tensor), tf.math.imag(tensor)))
-        return tf.complex(*parts)
+        real, imaginary = tf.math.real(tensor), tf.math.imag(tensor)
+        return tf.complex(sum_replicas(real, num_replicas), sum_replicas(imaginary, num_replicas))
     raise ModelFnValueError(
         f"{traced_code()}: a sum over replicas needs numbers (got {tensor.name!r} of {dtype.name}, expected floats, integers or "
         "complex numbers). Cast it first."
@@ -81,6 +82,7 @@ def is_sum_over_all(operation: tf.Operation) -> bool:
     if operation.type in (_ALL_REDUCE, _SUM):
         groups = tf.get_static_value(operation.inputs[1])
         return groups is not None and len(groups) == 1
+    # XLA compiles two others: CollectiveReduceV2, which sums over all replicas, and CollectivePermute, which moves values.
     return bool(operation.type.startswith("Collective") and operation.type != "CollectivePermute")
 
 
@@ -141,6 +143,7 @@ class _Lowering:
             if not _is_sum(node):
                 yield node
             elif self._num_replicas == 1:
+                # The same inputs without the groups, which are the second.
                 yield _make_node(node, "Identity", node.name, [node.input[0], *node.input[2:]])
             else:
                 groups_node = nodes_by_name.get(find_producer(node.input[1]))
@@ -174,7 +177,10 @@ class _Lowering:
     def _lower_float64_sum(
         self, node: tf.compat.v1.NodeDef, groups: list[list[int]], controls: Sequence[str], is_function: bool
     ) -> Iterator[tf.compat.v1.NodeDef]:
-        """Yield the nodes that replace a sum of float64; the arguments are those of `_lower_sum`."""
+        """Yield the nodes that replace a sum of float64, which XlaAllReduce lacks: a collective over all replicas.
+
+        The arguments are those of `_lower_sum`.
+        """
         if len(groups) > 1:
             raise ModelFnValueError(
                 f"{traced_code()}: a sum of float64 is over all replicas (got {node.name!r} over {groups}, expected "

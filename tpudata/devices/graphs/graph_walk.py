@@ -28,7 +28,7 @@ _Item = TypeVar("_Item", bound=Hashable)
 
 
 def walk_graph(starts: Iterable[_Item], follow: Callable[[_Item], Iterable[_Item]]) -> dict[_Item, None]:
-    """Return all items that can be reached from `starts`, including these, in a deterministic order.
+    """Return all items that can be reached from `starts`, including these, as the keys of a dict in a deterministic order.
 
     Args:
         starts: items at which the walk begins.
@@ -48,7 +48,7 @@ def find_needed_operations(
     inputs: Collection[str] = (),
     waits_for: Callable[[tf.Operation], bool] | None = None,
 ) -> set[tf.Operation]:
-    """Return the operations of `operations` and all on which they depend.
+    """Return the given operations and all operations on which they depend.
 
     Args:
         operations: operations at which the walk begins.
@@ -70,8 +70,10 @@ def find_needed_operations(
 
 def is_effect(operation: tf.Operation) -> bool:
     """Return whether an operation may change something other than its outputs."""
+    # TensorFlow also calls reads of variables stateful.
     if operation.type in _READS or not _is_stateful(operation.type):
         return False
+    # Other stateful operations, such as random ones, change nothing unless they get a resource.
     return operation.type in _EFFECTS_WITHOUT_RESOURCE or any(
         tensor.dtype == tf.resource for tensor in operation.inputs
     )

@@ -35,13 +35,13 @@ def is_keras_seed(name: str, dtype: tf.DType) -> bool:
 def fresh_keras_state(seed: int | None) -> Iterator[None]:
     """Reset Keras' numbers of names and its random draws inside the context, and restore them afterwards.
 
-    The state of a Keras that is not imported, or whose version stores it elsewhere, is not changed.
+    Nothing changes if Keras is not imported, or if its version stores the state elsewhere.
 
     Args:
         seed: seed of draws inside the context, of Python's `random` as well; None leaves the generators unchanged.
     """
     keras_state = {name: _get_attribute(name) for name in _ATTRIBUTES}
-    _set_attributes(dict.fromkeys(_ATTRIBUTES))
+    _set_attributes(dict.fromkeys(_ATTRIBUTES))  # Keras makes new state for an attribute that is None.
     python_state = random.getstate()
     # tf_keras draws seeds from this holder's generator, which is missing before `set_random_seed`.
     tf_keras_seeds = getattr(sys.modules.get(_TF_KERAS_MODULE), "_SEED_GENERATOR", None)
@@ -68,6 +68,7 @@ def _get_attribute(name: str) -> object:
 
 
 def _set_attributes(attributes: Mapping[str, object]) -> None:
+    """Set attributes of Keras 3's global state by name; do nothing if Keras is not imported, or stores it elsewhere."""
     set_global_attribute = getattr(sys.modules.get(_MODULE), "set_global_attribute", None)
     if set_global_attribute is not None:
         for name, state in attributes.items():

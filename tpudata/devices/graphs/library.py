@@ -90,6 +90,7 @@ def prune_functions(graph_def: tf.compat.v1.GraphDef) -> tf.compat.v1.GraphDef:
         nodes = [node for node in function.node_def if node.name in names]
         del function.node_def[:]
         function.node_def.extend(nodes)
+    # Callers change as well: they refer to new names.
     changed = pruned | find_functions(
         pruned_graph, lambda node: any(name in pruned for name in list_called_functions(node))
     )
@@ -121,6 +122,7 @@ def define_functions(functions: Iterable[FunctionDef], graph: tf.Graph) -> None:
     runtime = eager_context.context()
     for function in functions:
         runtime.add_function_def(function)
+        # Not at exit, when the runtime may already be closed.
         weakref.finalize(graph, _forget_function, runtime, function.signature.name).atexit = False
 
 

@@ -75,7 +75,9 @@ class _ReplicaContext(tf.distribute.ReplicaContext):  # type: ignore[misc]  # Te
         kwargs: Mapping[str, Tensors] | None = None,
     ) -> Tensors:
         """Call `merge_fn` with the strategy and this replica's arguments, outside of the replica's context."""
-        if getattr(merge_fn, "__module__", None) in MERGING_MODULES and not (args and find_reduction(args[0])):
+        # A moving average passes its variable first.
+        is_reduced = bool(args) and find_reduction(args[0]) is not None
+        if getattr(merge_fn, "__module__", None) in MERGING_MODULES and not is_reduced:
             # These modules reduce values only under a strategy; the original TPUEstimator had none.
             with hide_replicas():
                 return tf.distribute.get_replica_context().merge_call(merge_fn, args, kwargs)
@@ -135,6 +137,7 @@ class _ReplicaExtended(tf.compat.v1.distribute.StrategyExtended):  # type: ignor
     def reduce_to(
         self, reduce_op: tf.distribute.ReduceOp | str, value: tf.Tensor, destinations: object, options: object = None
     ) -> tf.Tensor:
+        """Return the sum or mean over the replicas; each replica gets it, whatever the destinations."""
         del destinations, options
         return _reduce(reduce_op, value, self._count)
 
@@ -144,6 +147,7 @@ class _ReplicaExtended(tf.compat.v1.distribute.StrategyExtended):  # type: ignor
         value_destination_pairs: Iterable[tuple[tf.Tensor, object]],
         options: object = None,
     ) -> list[tf.Tensor]:
+        """Reduce several values as `reduce_to` does, and return them in order."""
         del options
         return [_reduce(reduce_op, value, self._count) for value, _ in value_destination_pairs]
 
@@ -155,6 +159,7 @@ class _ReplicaExtended(tf.compat.v1.distribute.StrategyExtended):  # type: ignor
         kwargs: Mapping[str, Tensors] | None = None,
         group: bool = True,
     ) -> Tensors:
+        """Update a variable by `fn`; each replica updates its own copy in the same way."""
         return _group_results(fn(var, *args, **(kwargs or {})), group)
 
     def update_non_slot(
@@ -165,12 +170,14 @@ class _ReplicaExtended(tf.compat.v1.distribute.StrategyExtended):  # type: ignor
         kwargs: Mapping[str, Tensors] | None = None,
         group: bool = True,
     ) -> Tensors:
+        """Update state that belongs to no variable by `fn`; each replica updates its own copy in the same way."""
         del colocate_with
         return _group_results(fn(*args, **(kwargs or {})), group)
 
     def call_for_each_replica(
         self, fn: Callable[..., Tensors], args: Sequence[Tensors] = (), kwargs: Mapping[str, Tensors] | None = None
     ) -> Tensors:
+        """Call `fn` once, in the context of this replica; the traced code later runs on every replica."""
         with _ReplicaContext(self._container_strategy(), self._replica):
             return fn(*args, **(kwargs or {}))
 
@@ -226,6 +233,7 @@ class _ReplicaExtended(tf.compat.v1.distribute.StrategyExtended):  # type: ignor
     def _gather_to_implementation(
         self, value: tf.Tensor, destinations: object, axis: int, options: object
     ) -> tf.Tensor:
+        """Return the tensors of all replicas, concatenated along an axis; each replica gets them."""
         del destinations, options
         return gather_replicas(value, axis, self._replica, self._count)
 
@@ -240,5 +248,5 @@ def _reduce(reduce_op: tf.distribute.ReduceOp | str, value: tf.Tensor | tf.Index
 
 
 def _group_results(results: Tensors, group: bool) -> Tensors:
-    """Return the results of an update: as they are if grouped, else each as a tuple of one replica's result."""
+    """Return the results of an update: unchanged if `group` is set, else each as a tuple with this replica's result alone."""
     return results if group else tf.nest.map_structure(lambda tensor: (tensor,), results)

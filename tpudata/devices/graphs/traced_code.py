@@ -36,7 +36,7 @@ def traced_code() -> TracedCode:
 @contextlib.contextmanager
 def tracing_function(name: str) -> Iterator[None]:
     """Let messages inside the context name a function of `tpu_system`."""
-    code = TracedCode(f"tpu_system: {name}", "on the host", "from its results")
+    code = TracedCode(f"tpu_system: {name}", before="on the host", after="from its results")
     token = _current.set(code)
     try:
         yield

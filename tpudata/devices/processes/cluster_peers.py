@@ -59,11 +59,12 @@ class ClusterPeers(Peers):
         self.index = group.index
         self.count = group.count
         self._group = group
-        self._pid = os.getpid()
+        self._pid = os.getpid()  # A forked child inherits this object, and must not announce an end.
         self._stuck_seconds = stuck_seconds
         self._peer_ended = threading.Event()
         self._end_description = ""
         self._wait_start: float | None = None
+        # The others send only numbers to the first process, which may send them values of variables.
         most_bytes = _MAX_BYTES_OF_NUMBERS if self.is_chief else _MAX_BYTES_OF_VALUES
         self._links = {
             number: Link(connection, most_bytes, self._record_end, functools.partial(self._handle_end, number))
@@ -91,6 +92,7 @@ class ClusterPeers(Peers):
         return {name: self._broadcast_value(value) for name, value in values.items()}
 
     def _broadcast_value(self, value: Tensors) -> tf.Tensor:
+        """Return the chief's value as a tensor; each process passes its own value, which shows the dtype and the shape."""
         tensor = tf.convert_to_tensor(value)
         if tensor.dtype == tf.string:  # Strings have no fixed size, so their bytes alone do not suffice.
             data = self.broadcast_bytes(tf.io.serialize_tensor(tensor).numpy())
@@ -165,7 +167,7 @@ class ClusterPeers(Peers):
             raise ClusterError(self._describe_error()) from None
 
     def _receive(self, link: Link, kind: bytes, size: int | None = None) -> bytes:
-        """Return the bytes of the next message; raise ClusterError if it has another kind, or another size than a given one."""
+        """Return the bytes of the next message; raise ClusterError if it is not of the kind or, unless None, not of the size."""
         received_kind, data = link.receive()
         if received_kind != kind or size not in (None, len(data)):
             raise ClusterError(
@@ -204,6 +206,7 @@ class ClusterPeers(Peers):
                 logging.shutdown()
                 sys.stdout.flush()
                 sys.stderr.flush()
+                # sys.exit would end this thread alone; the thread that waits is inside jax, where no exception reaches it.
                 os._exit(ClusterError.exit_code)
 
     def _is_caused_by_ended_peer(self, error: Exception) -> bool:

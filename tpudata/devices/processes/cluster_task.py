@@ -114,6 +114,7 @@ class ClusterTask:
                 f"{_WHERE}: got the task type {_shorten(task_type)} (expected the name of a job). Fix it."
             )
         if task_type == "evaluator":
+            # It reads the checkpoints of the others, and neither knows nor joins them.
             return cls({}, task_type, index, config.get("service"))
         if not cluster and task_type != "worker":
             raise ClusterConfigError(
@@ -142,6 +143,7 @@ class ClusterTask:
             return False
         if self.coordinator_address is not None:
             return self.task_type == "chief"
+        # Without a chief or a master, the first worker has this role.
         chief_job = next((job for job in ("chief", "master") if job in self.cluster), "worker")
         return self.task_type == chief_job and self.task_id == 0
 
@@ -166,10 +168,12 @@ class ClusterTask:
             return None
         if self.coordinator_address is not None:
             return self.task_id + 1 if self.task_type == "worker" else 0  # The chief is the first.
+        # TensorFlow's order: chief, master and worker, jobs with other names, parameter servers.
         jobs = [job for job in _TRAINING_JOBS if job in self.cluster]
         jobs += sorted(self.cluster.keys() - {*jobs, "ps", "evaluator"})
         if "ps" in self.cluster:
             jobs.append("ps")
+        # Without a cluster, the only task is a worker of no listed job.
         earlier_jobs = jobs[: jobs.index(self.task_type)] if self.task_type in jobs else []
         return sum(len(self.cluster[job]) for job in earlier_jobs) + self.task_id
 
@@ -190,7 +194,7 @@ def _parse_cluster(jobs: object) -> dict[str, tuple[str, ...]]:
             )
         if tasks:
             addresses_by_job[str(job)] = tuple(tasks)
-    # Nobody connects to an evaluator.
+    # Nobody connects to an evaluator, so its addresses are not checked.
     addresses = [address for job, tasks in addresses_by_job.items() if job != "evaluator" for address in tasks]
     for address in addresses:
         if not _is_address(address):
@@ -205,7 +209,7 @@ def _parse_cluster(jobs: object) -> dict[str, tuple[str, ...]]:
 
 
 def _is_address(text: str) -> bool:
-    """Return whether a text is HOST:PORT, which may follow grpc://."""
+    """Return whether a text is HOST:PORT, with or without grpc:// before it."""
     host, _, port = text.removeprefix("grpc://").rpartition(":")
     return bool(host) and port.isdecimal() and 0 < int(port) < 1 << 16
 
@@ -216,6 +220,7 @@ def _parse_index(number: Any) -> int:
         index = int(number)
     except (TypeError, ValueError, OverflowError):
         index = -1
+    # `int` also takes True and 1.5.
     if index < 0 or isinstance(number, bool | float):
         raise ClusterConfigError(
             f"{_WHERE}: got the task index {_shorten(number)} (expected a whole number from 0). Fix it."

@@ -31,6 +31,7 @@ def import_jax(feature: str) -> ModuleType:
     Raises:
         MissingExtraError: jax is not installed.
     """
+    # Looked up first: an ImportError inside of an installed jax has another cause and another fix.
     if importlib.util.find_spec("jax") is None:
         raise MissingExtraError(feature, "tpu")
     import jax

@@ -102,7 +102,7 @@ def join(group: ProcessGroup, devices_per_process: int | None, timeout_seconds: 
         peers = ClusterPeers(group, meet(group, timeout_seconds))
         try:
             _check_same_device_count(peers, devices_per_process or 0)  # 0 stands for a TPU's cores.
-            make_cpu_devices(devices_per_process or 1)
+            make_cpu_devices(devices_per_process or 1)  # Next to a TPU, jax needs no further CPU devices.
             _initialize(jax, group)
             with peers.translate_errors():
                 devices = (
@@ -120,6 +120,7 @@ def join(group: ProcessGroup, devices_per_process: int | None, timeout_seconds: 
 
 def _check_same_device_count(peers: Peers, devices_per_process: int) -> None:
     """Raise UsageError if processes request different numbers of devices; called before jax makes them."""
+    # In one exchange: a maximum is the minimum of the negative numbers.
     least, minus_most = peers.min_numbers([devices_per_process, -devices_per_process])
     if least != -minus_most:
         raise UsageError(
@@ -129,19 +130,25 @@ def _check_same_device_count(peers: Peers, devices_per_process: int) -> None:
 
 
 def _initialize(jax: ModuleType, group: ProcessGroup) -> None:
-    """Let jax join the processes, which all run by now."""
-    options = jax.config
-    if options.jax_cpu_collectives_implementation is None:
-        options.update("jax_cpu_collectives_implementation", "gloo")
-    enables_preemption = options.jax_enable_preemption_service
-    options.update("jax_enable_preemption_service", False)
+    """Let jax join the processes, which all run by now.
+
+    Raises:
+        ClusterError: jax could not connect to the others.
+    """
+    config = jax.config
+    # CPU devices of several processes exchange values by gloo.
+    if config.jax_cpu_collectives_implementation is None:
+        config.update("jax_cpu_collectives_implementation", "gloo")
+    # The preemption service would take SIGTERM from the program.
+    enables_preemption = config.jax_enable_preemption_service
+    config.update("jax_enable_preemption_service", False)
     host, port = split_address(group.coordinator)
     try:
         jax.distributed.initialize(
             f"[{host}]:{port}" if ":" in host else f"{host}:{port}",
             group.count,
             group.index,
-            cluster_detection_method="deactivate",
+            cluster_detection_method="deactivate",  # The group is known.
             initialization_timeout=_JOIN_SECONDS,
             heartbeat_timeout_seconds=_HEARTBEAT_SECONDS,
             # By default, the first process listens at [::], which needs IPv6.
@@ -152,7 +159,7 @@ def _initialize(jax: ModuleType, group: ProcessGroup) -> None:
             f"{group.origin}: {group.name} could not join the cluster: {first_line(error)}. Start all processes again."
         ) from error
     finally:
-        options.update("jax_enable_preemption_service", enables_preemption)
+        config.update("jax_enable_preemption_service", enables_preemption)
 
 
 def _connect_devices(

@@ -111,6 +111,7 @@ class Link:
 def _watch_connection(connection: socket.socket) -> None:
     """Let the connection time out after 25 s in which the other machine does not acknowledge."""
     connection.settimeout(None)
+    # Most messages are small, and the other process waits for them.
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     seconds = _IDLE_SECONDS + _PROBE_SECONDS * _PROBES

@@ -63,7 +63,11 @@ class _WaitLog:
         self._has_logged = False
 
     def check(self, missing: str) -> None:
-        """Warn once after 2 s, and raise ClusterError once the time is up."""
+        """Warn once after 2 s, or half of a shorter timeout, and raise ClusterError once the time is up.
+
+        Args:
+            missing: description of the processes that have not arrived.
+        """
         waited_seconds, timeout_seconds = time.monotonic() - self._started, self._timeout_seconds
         if waited_seconds >= timeout_seconds:
             raise ClusterError(
@@ -82,6 +86,7 @@ class _WaitLog:
 
     def end(self) -> None:
         """Log that all processes joined, if the wait was logged."""
+        # A warning, too, so that everyone who saw the message of the wait sees this one.
         if self._has_logged:
             _log.warning("%s: all processes of the cluster run.", self._group.origin)
 
@@ -121,11 +126,16 @@ def _meet_as_first(group: ProcessGroup, wait_log: _WaitLog) -> dict[int, socket.
 
 
 def _close_silent(newcomers: dict[socket.socket, float]) -> None:
-    """Close and remove the connections that have sent no line for too long."""
-    earliest = time.monotonic() - _CONNECT_SECONDS
-    for connection in [connection for connection, came_at in newcomers.items() if came_at < earliest]:
-        newcomers.pop(connection)
-        connection.close()
+    """Close and remove the connections that have sent no line for too long.
+
+    Args:
+        newcomers: connections that have sent no line yet, and the monotonic time at which each was accepted.
+    """
+    earliest_time = time.monotonic() - _CONNECT_SECONDS
+    for connection, accepted_time in list(newcomers.items()):
+        if accepted_time < earliest_time:
+            newcomers.pop(connection)
+            connection.close()
 
 
 def _send_line(arrived: dict[int, socket.socket], text: str) -> None:
@@ -156,7 +166,7 @@ def _admit(group: ProcessGroup, connection: socket.socket, arrived: dict[int, so
         if reason:
             connection.sendall(f"no {reason}\n".encode())
             return False
-    except (OSError, ValueError):
+    except (OSError, ValueError):  # The connection has ended, or it is not a line of this protocol.
         return False
     arrived[number] = connection
     return True
@@ -237,7 +247,7 @@ def _await_go(group: ProcessGroup, connection: socket.socket, wait_log: _WaitLog
             if word != "missing":
                 return False
             missing = text
-    except (OSError, ValueError):
+    except (OSError, ValueError):  # The connection has ended, or its bytes are not text.
         pass
     return False
 
@@ -263,6 +273,7 @@ def _create_server(port: int) -> socket.socket:
         try:
             return socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True)
         except OSError as error:
+            # Other errors mean that IPv6 is switched off; IPv4 may still work.
             if error.errno == errno.EADDRINUSE:
                 raise
     return socket.create_server(("", port))

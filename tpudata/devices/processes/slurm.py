@@ -71,12 +71,13 @@ def cluster_from_slurm(*, evaluator: bool = False, port: int | None = None) -> d
 
 def _choose_port() -> int:
     """Return the first of 64 consecutive ports, derived from the job and step so that concurrent steps on a node differ."""
+    # A missing number counts as 0: the port only has to be the same in all tasks.
     job, step = (_read_number(f"{name}_ID") if f"SLURM_{name}_ID" in os.environ else 0 for name in ("JOB", "STEP"))
     return _FIRST_PORT + (job * _STEPS_OF_A_JOB + step) % _PORT_RANGES * _PORTS_OF_A_STEP
 
 
 def _read_variable(*names: str) -> str:
-    """Return the text of the first of some SLURM_ variables that is set."""
+    """Return the text of the first variable SLURM_NAME that is set; raise UsageError if none is."""
     for name in names:
         if f"SLURM_{name}" in os.environ:
             return os.environ[f"SLURM_{name}"]
@@ -87,7 +88,7 @@ def _read_variable(*names: str) -> str:
 
 
 def _read_number(*names: str) -> int:
-    """Return the number in the first of some SLURM_ variables that is set."""
+    """Return the number in the first variable SLURM_NAME that is set; raise UsageError if none is, or it has no number."""
     text = _read_variable(*names)
     if not re.fullmatch(r"[0-9]{1,12}", text):
         name = next(name for name in names if f"SLURM_{name}" in os.environ)
@@ -100,10 +101,11 @@ def _read_number(*names: str) -> int:
 def _parse_hosts(text: str) -> list[str]:
     """Return the hosts of a list such as "gpu[01-03,7],login"."""
     if not re.fullmatch(r"(?:[^\[\]]|\[[^\[\]]+\])+", text):
-        raise UsageError(_NODES.format(text[:80]))
+        raise UsageError(_NODES.format(text[:80]))  # The list may be very long.
     hosts = []
     # Commas between entries are outside of brackets.
     for entry in re.findall(r"(?:[^,\[]|\[[^\]]*\])+", text):
+        # The beginnings of the entry's names so far: each bracket multiplies them by its numbers.
         names = [""]
         for plain, ranges in re.findall(r"([^\[]+)|\[([^\]]*)\]", entry):
             endings = [plain] if plain else _expand_ranges(ranges, text)

@@ -64,7 +64,7 @@ class Topology:
         return self.is_tpu or self.num_replicas > 1
 
     def select_this_process(self) -> "Topology":
-        """Return the topology on which this process evaluates and predicts alone: its chips, or plain TensorFlow."""
+        """Return the topology for evaluation and prediction by this process alone: its TPU cores, or plain TensorFlow."""
         if not self.is_tpu:
             return Topology()
         return Topology(self.local_replicas, self.local_devices, is_tpu=True)
@@ -117,7 +117,7 @@ def connect_tpu(group: ProcessGroup | None, timeout_seconds: float = JOIN_TIMEOU
     """Return the cores of this machine's TPU; on a pod, join its machines and return the cores of all.
 
     Args:
-        group: the processes of the pod, see `find_tpu_group`.
+        group: the processes of the pod, from `find_tpu_group`; None for a TPU of one machine.
         timeout_seconds: largest number of seconds to wait for the others.
 
     Raises:
@@ -128,7 +128,7 @@ def connect_tpu(group: ProcessGroup | None, timeout_seconds: float = JOIN_TIMEOU
     if group is None:
         devices = find_tpu_devices()
         return Topology(len(devices), devices, is_tpu=True)
-    joined = join(group, None, timeout_seconds)
+    joined = join(group, devices_per_process=None, timeout_seconds=timeout_seconds)
     return Topology(len(joined.devices), joined.devices, is_tpu=True, peers=joined.peers)
 
 

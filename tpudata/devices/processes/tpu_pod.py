@@ -51,8 +51,8 @@ def find_pod_group() -> ProcessGroup | None:
 
 def _parse_host(endpoint: str) -> str:
     """Return the host of HOST, HOST:PORT or, in the metadata, NAME:NUMBER:HOST."""
-    parts = endpoint.split(":")
-    return parts[2] if len(parts) == 3 else parts[0]
+    fields = endpoint.split(":")
+    return fields[2] if len(fields) == 3 else fields[0]
 
 
 def _fetch_metadata(key: str) -> str | None:

@@ -96,6 +96,7 @@ def lower(
     shape_message = _describe_dynamic_shape(graph.outputs)
     if shape_message:
         raise ModelFnValueError(shape_message)
+    # A size that depends on values inside the function, although all results have static shapes.
     if _DYNAMIC_SIZE in serialized:
         match = _DYNAMIC_SIZE_NODE.search(lowered(stage="hlo"))
         name = "" if match is None else f" of {match[1]!r}"

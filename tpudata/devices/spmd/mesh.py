@@ -52,9 +52,9 @@ def first_copy(array: jax.Array) -> jax.Array:
 
 
 def wait_on_cpus(mesh: Mesh, *results: object) -> None:
-    """Wait for the program that computes `results` if the devices are several CPUs, on which concurrent programs can deadlock."""
+    """Wait for the program that computes `results` if the devices are several CPUs: concurrent programs can deadlock there."""
     if mesh.size > 1 and mesh.devices.flat[0].platform == "cpu":
-        # For one array: all are ready together, and waiting for each of 1,800 variables on 8 devices takes 20 ms.
+        # Wait for one array: all are ready together, and waiting for each of 1,800 variables on 8 devices takes 20 ms.
         first_array = next(itertools.chain.from_iterable(map(jax.tree.leaves, results)), None)
         if first_array is not None:
             first_array.block_until_ready()
@@ -62,5 +62,6 @@ def wait_on_cpus(mesh: Mesh, *results: object) -> None:
 
 def local_parts(array: jax.Array, axis: int = 0) -> list[Array]:
     """Return the parts of this process's replicas of an array that is split along `axis`: NumPy arrays without that axis."""
+    # A shard that is the whole array has no start.
     shards = sorted(array.addressable_shards, key=lambda shard: shard.index[axis].start or 0)
     return [np.asarray(shard.data).squeeze(axis) for shard in shards]

@@ -47,11 +47,12 @@ class Layout:
             diverging: names of variables for which replicas compute different values.
         """
         shared = [name for name in program.variables if name not in per_replica]
+        written = tuple(name for name in shared if name in program.updates)
         return cls(
-            tuple(name for name in shared if name in program.updates),
-            tuple(name for name in shared if name not in program.updates),
-            tuple(name for name in program.variables if name in per_replica),
-            frozenset(diverging) & frozenset(program.updates) - frozenset(per_replica),
+            written,
+            read=tuple(name for name in shared if name not in program.updates),
+            per_replica=tuple(name for name in program.variables if name in per_replica),
+            diverging=frozenset(diverging).intersection(written),
         )
 
 
@@ -104,7 +105,8 @@ class LoopOutput(NamedTuple):
     def read_report(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
         """Return NumPy arrays with an entry for each step that was done: its global step, and the replicas' mean loss."""
         global_steps, loss_bits = np.asarray(self.report)
-        num_done = np.count_nonzero(global_steps >= 0)
+        num_done = np.count_nonzero(global_steps >= 0)  # -1 marks steps that were not done.
+        # The losses are stored as the bits of float32 numbers.
         return global_steps[:num_done], loss_bits[:num_done].astype(np.int32).view(np.float32)
 
 
@@ -148,6 +150,7 @@ def compile_loop(
         def run_step(
             step_index: jax.Array, written: DeviceArrays, per_replica: DeviceArrays
         ) -> tuple[DeviceArrays, DeviceArrays, list[jax.Array]]:
+            # On its device, an array that is split over the replicas has an axis of length 1.
             batch = [lax.dynamic_index_in_dim(stack, first + step_index, keepdims=False)[0] for stack in stacks]
             return _run_replica_step(
                 program, layout, replica, [*batch, *shared_inputs], read_values, written, per_replica
@@ -180,32 +183,9 @@ def compile_loop(
             return (state.step_index < count) & state.goes_on
 
         _, *specs = program.results  # The first is the loss.
-        max_steps = capacity or 1
-        initial = _LoopState(
-            step_index=jnp.int32(0),
-            goes_on=goes_on,
-            written=written,
-            per_replica=tuple(array[0] for array in per_replica),
-            losses=jnp.zeros([max_steps], jnp.float32),
-            global_steps=jnp.full([max_steps], -1, jnp.int64),
-            fetched=tuple(jnp.zeros(spec.shape, spec.dtype) for spec in specs[:num_fetched]),
-            step_values=tuple(jnp.zeros((max_steps, *spec.shape), spec.dtype) for spec in specs[num_fetched:]),
-        )
+        initial = _make_initial_state(specs, capacity or 1, num_fetched, goes_on, written, per_replica)
         final = update(initial) if capacity is None else lax.while_loop(continues, update, initial)
-        names, arrays = (*layout.written, *layout.per_replica), (*final.written, *final.per_replica)
-        final_values = dict(zip(names, arrays, strict=True))
-        # A variable that the program does not write is not checked again.
-        finite = [
-            jnp.isfinite(final_values[name]).all() if name in final_values else jnp.asarray(True) for name in checked
-        ]
-        loss_bits = lax.bitcast_convert_type(final.losses, jnp.int32).astype(jnp.int64)
-        output = LoopOutput(
-            goes_on=None if capacity is None else final.goes_on,
-            report=jnp.stack([final.global_steps, loss_bits]),
-            finite=jnp.stack(finite) if finite else None,
-            fetched=tuple(array[jnp.newaxis] for array in final.fetched),
-            step_values=tuple(array[:, jnp.newaxis] for array in final.step_values),
-        )
+        output = _make_loop_output(final, layout, checked, has_loop=capacity is not None)
         return final.written, tuple(array[jnp.newaxis] for array in final.per_replica), output
 
     output_specs = LoopOutput(
@@ -217,6 +197,59 @@ def compile_loop(
         in_specs=(_REPLICATED, _REPLICATED, _SPLIT, _REPLICATED, _REPLICATED, _STACKED, _REPLICATED),
         out_specs=(_REPLICATED, _SPLIT, output_specs),
         donated=(0, 2),
+    )
+
+
+def _make_initial_state(
+    specs: Sequence[jax.ShapeDtypeStruct],
+    max_steps: int,
+    num_fetched: int,
+    goes_on: jax.Array | None,
+    written: DeviceArrays,
+    per_replica: DeviceArrays,
+) -> _LoopState:
+    """Return the state of a loop on one replica before its first step.
+
+    Args:
+        specs: shapes and dtypes of the values that a step returns after the loss.
+        max_steps: largest number of steps.
+        num_fetched: number of values to fetch from the last step, which are the first ones of a step.
+        goes_on: whether to run any step (scalar bool); None for a program of a single step.
+        written: arrays of the layout's first group.
+        per_replica: arrays of the layout's third group, in which this replica has an axis of length 1.
+    """
+    return _LoopState(
+        step_index=jnp.int32(0),
+        goes_on=goes_on,
+        written=written,
+        per_replica=tuple(array[0] for array in per_replica),
+        losses=jnp.zeros([max_steps], jnp.float32),
+        global_steps=jnp.full([max_steps], -1, jnp.int64),
+        fetched=tuple(jnp.zeros(spec.shape, spec.dtype) for spec in specs[:num_fetched]),
+        step_values=tuple(jnp.zeros((max_steps, *spec.shape), spec.dtype) for spec in specs[num_fetched:]),
+    )
+
+
+def _make_loop_output(final: _LoopState, layout: Layout, checked: Sequence[str], *, has_loop: bool) -> LoopOutput:
+    """Return the output of a loop on one replica, in which values by replica have an axis of length 1.
+
+    Args:
+        final: state after the last step.
+        layout: layout of the program's variables.
+        checked: names of the variables whose values must remain finite.
+        has_loop: whether a NaN can end a loop; a single step has no `goes_on`.
+    """
+    names, arrays = (*layout.written, *layout.per_replica), (*final.written, *final.per_replica)
+    final_values = dict(zip(names, arrays, strict=True))
+    # A variable that the program does not write is not checked again.
+    finite = [jnp.isfinite(final_values[name]).all() if name in final_values else jnp.asarray(True) for name in checked]
+    loss_bits = lax.bitcast_convert_type(final.losses, jnp.int32).astype(jnp.int64)
+    return LoopOutput(
+        goes_on=final.goes_on if has_loop else None,
+        report=jnp.stack([final.global_steps, loss_bits]),
+        finite=jnp.stack(finite) if finite else None,
+        fetched=tuple(array[jnp.newaxis] for array in final.fetched),
+        step_values=tuple(array[:, jnp.newaxis] for array in final.step_values),
     )
 
 
@@ -295,12 +328,16 @@ def _run_replica_step(
         **dict(zip(layout.per_replica, per_replica, strict=True)),
     }
     results, updates = program([replica, *inputs], values)
+    # Sorted, as all processes must build the same program.
     values |= updates | _take_first_replica({name: updates[name] for name in sorted(layout.diverging)})
     return tuple(values[name] for name in layout.written), tuple(values[name] for name in layout.per_replica), results
 
 
 def _take_first_replica(values: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
-    """Return the first replica's values on all replicas: one sum for each dtype, to which the other replicas add zeros."""
+    """Return the first replica's values on all replicas.
+
+    The values of a dtype are one flat array, which is summed over the replicas; the other replicas add zeros.
+    """
     if lax.axis_size(AXIS) == 1:
         return dict(values)
     first_values: dict[str, jax.Array] = {}

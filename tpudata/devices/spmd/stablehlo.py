@@ -64,6 +64,7 @@ def export_module(serialized: bytes) -> ExportedModule:
         updates = _find_updates(module)
         _adapt_to_shard_map(module)
         artifact = stablehlo.serialize_portable_artifact(module, stablehlo.get_current_version())
+    # jax has no other way to make an Exported than to export a function: this one has the same arguments and results.
     with jax.enable_x64(True):
         stand_in = jax.jit(
             lambda *_: tuple(jax.numpy.zeros(spec.shape, spec.dtype) for spec in results), keep_unused=True
@@ -109,7 +110,10 @@ def _find_updates(module: ir.Module) -> dict[int, int]:
 
 
 def _adapt_to_shard_map(module: ir.Module) -> None:
-    """Change the module, in place, to one that jax can call under `shard_map`."""
+    """Change the module, in place, to one that jax can call under `shard_map`.
+
+    Operands replace their copies, collectives get a channel and global device numbers, and TensorFlow's attributes are removed.
+    """
     copies: list[ir.Operation] = []
     collectives: list[ir.Operation] = []
 
@@ -125,6 +129,7 @@ def _adapt_to_shard_map(module: ir.Module) -> None:
         copy.results[0].replace_all_uses_with(copy.operands[0])
         copy.erase()
     for number, collective in enumerate(collectives, 1):
+        # Type 1 is a channel between devices.
         channel = f"#stablehlo.channel_handle<handle = {number}, type = 1>"
         collective.attributes["channel_handle"] = ir.Attribute.parse(channel)
         collective.attributes["use_global_device_ids"] = ir.UnitAttr.get()

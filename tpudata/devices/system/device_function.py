@@ -59,7 +59,7 @@ class DeviceFunction:
         self.writes = self._layout.written
 
     def _lower(self, traced: TracedFunction, specs: Sequence[tf.TensorSpec]) -> ReplicaProgram:
-        """Return the program of one replica, a function of the replica's index, the ordered tensors and the call's index."""
+        """Return the program of one replica: a function of its index, the tensors in `_argument_order`, and the call's index."""
 
         def run(replica: tf.Tensor, *inputs: tf.Tensor) -> list[tf.Tensor]:
             *tensors, call_index = inputs
@@ -75,7 +75,8 @@ class DeviceFunction:
 
         Args:
             call_index: index of this call.
-            tensors: arrays (NumPy): the rows of all replicas of this process if the tensor is split, or what each replica gets.
+            tensors: arrays (NumPy), one for each argument: the rows of all replicas of this process if the argument is split, else
+                the array that each replica gets.
 
         Returns:
             The results, in the structure that the function returns, as NumPy arrays [replicas of this process, ...].
@@ -87,7 +88,7 @@ class DeviceFunction:
         written, _, results = self._call(
             state.arrays(layout.written),
             state.arrays(layout.read),
-            (),
+            (),  # No variable has a value of each replica.
             split_arrays,
             (*whole_arrays, np.int64(call_index)),
         )
@@ -99,6 +100,7 @@ class DeviceFunction:
         """Return a global array [1, replicas, rows of a replica, ...] from the rows of this process's replicas."""
         mesh = self._state.mesh
         process_devices = list_local_devices(mesh)
+        # The replicas of a process are consecutive.
         first_replica = list(mesh.devices.flat).index(process_devices[0])
         parts = np.array(rows).reshape(1, len(process_devices), -1, *rows.shape[1:])
         shape = (1, mesh.size, *parts.shape[2:])

@@ -96,7 +96,7 @@ class TPUSystem:
         self._variables: dict[str, tf.Variable] = {}
         self._states: dict[tuple[jax.Device, ...], DeviceVariables] = {}
         self._functions: dict[object, DeviceFunction] = {}
-        self._calls = 0
+        self._calls = 0  # Number of calls so far, by which random operations draw differently in each.
         self._is_open = True
 
     @property
@@ -107,6 +107,7 @@ class TPUSystem:
     @property
     def local_devices(self) -> tuple["jax.Device", ...]:
         """The devices of this process."""
+        # All processes have as many devices, and `devices` is in the order of the processes.
         per_host = self.num_replicas // self.num_hosts
         return self.devices[self.host * per_host : (self.host + 1) * per_host]
 
@@ -171,6 +172,7 @@ class TPUSystem:
 
         Until the next `run`, which transfers them to the devices again, the variables can be read, saved and assigned to.
         """
+        # At most one group of devices has a newer value of a variable: `run` copies it to the host before another group writes.
         for state in self._states.values():
             state.copy_to_host(self._variables)
         for state in self._states.values():
@@ -191,6 +193,7 @@ class TPUSystem:
         splits: tuple[bool, ...],
         devices: tuple["jax.Device", ...],
     ) -> "DeviceFunction":
+        """Compile a function for a group of devices, and keep it for further calls; the arguments are those of its key."""
         from tpudata.devices.spmd.mesh import make_mesh
         from tpudata.devices.spmd.variables import DeviceVariables
         from tpudata.devices.system.device_function import DeviceFunction
@@ -203,6 +206,7 @@ class TPUSystem:
         return compiled
 
     def _find_local_device(self, index: int) -> "jax.Device":
+        """Return the device of this process with an index; raise UsageError if it does not exist."""
         if not 0 <= index < len(self.local_devices):
             raise UsageError(
                 f"{_NAME}: run(device={index}): no such device (got {index}, expected 0 to {len(self.local_devices) - 1}). "
@@ -213,7 +217,7 @@ class TPUSystem:
     def _flatten_arguments(
         self, jax: ModuleType, args: Sequence[Tensors], split: bool | Sequence[bool]
     ) -> tuple[list[Array], tuple[bool, ...]]:
-        """Return the arrays of all arguments, and for each whether its rows are split over devices."""
+        """Return the arrays of all arguments, in the order of `jax.tree.leaves`, and for each whether its rows are split."""
         argument_splits = [split] * len(args) if isinstance(split, bool) else list(split)
         if len(argument_splits) != len(args):
             raise UsageError(
@@ -222,6 +226,7 @@ class TPUSystem:
         tensors, splits = [], []
         for index, (argument, is_split) in enumerate(zip(args, argument_splits, strict=True)):
             for leaf in jax.tree.leaves(argument):
+                # A Python number gets TensorFlow's dtype, such as int32.
                 array = leaf if isinstance(leaf, np.ndarray) else np.asarray(tf.convert_to_tensor(leaf))
                 self._check_argument(index, array, is_split)
                 tensors.append(array)
@@ -242,6 +247,7 @@ class TPUSystem:
             )
 
     def _make_replica_spec(self, tensor: Array, is_split: bool) -> tf.TensorSpec:
+        """Return the spec of an argument on one device: a part of the rows if they are split, else all rows."""
         shape = tensor.shape
         if is_split:
             shape = (shape[0] // len(self.local_devices), *shape[1:])

@@ -50,7 +50,8 @@ class TracedFunction:
     ) -> None:
         # AutoGraph converts only the user's function, not the wrapper around it.
         tf_function = function if hasattr(function, "get_concrete_function") else tf.function(function)
-        result_structures: list[jax.tree_util.PyTreeDef] = []  # One for each time that TensorFlow traces.
+        # One for each time that TensorFlow traces; the last one belongs to the graph.
+        result_structures: list[jax.tree_util.PyTreeDef] = []
 
         def trace(replica: tf.Tensor, call_index: tf.Tensor, *tensors: tf.Tensor) -> list[tf.Tensor]:
             del call_index  # `draw_by_step` makes draws depend on it.
@@ -103,6 +104,7 @@ class TracedFunction:
         Args:
             tensors: the replica's index, the index of the call, and the tensors of the arguments.
         """
+        # The graph of a function that is being traced; it captures the handles of variables.
         graph = tf.compat.v1.get_default_graph()
         feeds: dict[str, tf.Tensor] = dict(zip(self._arguments, tensors, strict=True))
         feeds |= {name: graph.capture(variable.handle) for name, variable in self._captured_variables.items()}
@@ -110,9 +112,13 @@ class TracedFunction:
         return copy_graph(self._graph_def, feeds, self._outputs, self._effects)
 
     def _prepare_for_devices(self, graph_def: tf.compat.v1.GraphDef, num_replicas: int) -> tf.compat.v1.GraphDef:
-        """Return the graph without its placeholders, with collectives that XLA compiles and draws by replica and call."""
+        """Return the graph without its placeholders, with collectives that XLA compiles and draws by replica and call.
+
+        The nodes of `graph_def` change. The placeholders stand for arguments, variables and constants, which calls feed.
+        """
         inputs = (*self._arguments, *self._captured_variables, *self._constants)
         placeholders = set(map(find_producer, inputs))
+        # Copies, which do not depend on the list that `del` clears.
         nodes = [
             type(node).FromString(node.SerializeToString()) for node in graph_def.node if node.name not in placeholders
         ]
@@ -128,7 +134,7 @@ class TracedFunction:
 
 
 def find_function_name(function: Callable[..., object]) -> str:
-    """Return the name of a function, for messages."""
+    """Return the name of a function, for messages; for an object without a name, the name of its class."""
     if isinstance(function, functools.partial):
         return find_function_name(function.func)
     return str(getattr(function, "__name__", None) or getattr(function, "name", None) or type(function).__name__)

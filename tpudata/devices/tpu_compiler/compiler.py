@@ -152,6 +152,7 @@ def compile_for(tpu: TPUSlice, loop: "DeviceLoop", effort: str, time_limit: floa
         )
         answer_file = folder / "answer.json"
         if not answer_file.exists():
+            # The child makes this file as it begins to compile.
             fault = Fault.CRASH if (folder / "lowered").exists() else Fault.START
             raise CompilerError(fault, _describe_end(exit_code, output))
         answer = json.loads(answer_file.read_text())
@@ -164,7 +165,16 @@ def compile_for(tpu: TPUSlice, loop: "DeviceLoop", effort: str, time_limit: floa
 
 
 def _run_compiler(folder: Path, environment: dict[str, str], limit: float) -> tuple[int, str]:
-    """Run topology_compiler.py on a folder; return its exit code and the end of its stderr."""
+    """Run topology_compiler.py on a folder; return its exit code and the last 2000 characters of its stderr.
+
+    Args:
+        folder: folder with the request, into which the program writes its answer.
+        environment: environment variables of the program.
+        limit: seconds after which to end it.
+
+    Raises:
+        CompilerError: the program took too long.
+    """
     stderr_file = folder / "stderr"
     with stderr_file.open("wb") as file:
         # The child ends when its stdin does, so it does not outlive this process.
@@ -181,11 +191,12 @@ def _run_compiler(folder: Path, environment: dict[str, str], limit: float) -> tu
         except subprocess.TimeoutExpired:
             raise CompilerError(Fault.TIME, f"no program within {count_text(round(limit), 'second')}") from None
         finally:
-            process.kill()
+            process.kill()  # Without effect on a process that has ended.
     return exit_code, stderr_file.read_text(errors="replace")[-2000:]
 
 
 def _describe_end(exit_code: int, output: str) -> str:
+    """Return how the compiler ended: by a signal, which a negative exit code stands for, or with the last line of its output."""
     if exit_code < 0:
         return f"the compiler ended by {signal.Signals(-exit_code).name}"
     lines = [line for line in output.splitlines() if line.strip()]

@@ -72,6 +72,7 @@ def export_loop(
     if iterations is None:
         function = compile_call(program, layout, mesh)
     else:
+        # As many as a StackFeed puts in one stack.
         steps = max(1, min(iterations, STACK_BYTES // max(1, batch_bytes)))
         function = compile_loop(program, layout, mesh, steps, checked, num_fetched=0)
         goes_on = _Argument((), np.dtype(bool), _REPLICATED)
@@ -89,6 +90,7 @@ def export_loop(
         (written, read, per_replica, *loop_arguments, stacks, shared_inputs),
         is_leaf=lambda node: isinstance(node, _Argument),
     )
+    # The arguments of variables that change: the first and the third group.
     first_per_replica = len(written) + len(read)
     donated = (*range(len(written)), *range(first_per_replica, first_per_replica + len(per_replica)))
     # Flat arguments and results, as export cannot serialise all structures.

@@ -58,6 +58,7 @@ class StepCost:
     def to_json(self) -> dict[str, Any]:
         """Return all numbers as a JSON object."""
         compiled = self.compiled
+        # JSON has no infinity.
         rate = self.records_per_second if math.isfinite(self.records_per_second) else None
         return {
             "mode": self.mode,

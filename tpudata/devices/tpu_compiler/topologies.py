@@ -83,6 +83,7 @@ def _make_chip(
     devices: int = 1,
     config: str | None = None,
 ) -> Chip:
+    """Return the Chip with peaks of `teraflops` (10**12/s) and `gigabytes` (10**9/s), and `gib` GiB of HBM."""
     source = f"{_DOCS}/{name}"
     return Chip(name, teraflops * 1e12, gigabytes * 1e9, gib * GIB, shapes, source, cores, devices, config)
 
@@ -126,7 +127,7 @@ class TPUSlice:
     @property
     def hosts(self) -> int:
         """Number of TPU VMs: a slice of up to 8 chips in two dimensions has one, others have one for 4 chips."""
-        return -(-self.chips // self._host_chips)
+        return -(-self.chips // self._host_chips)  # Rounded up.
 
     @property
     def topology(self) -> str:
@@ -136,7 +137,7 @@ class TPUSlice:
     @property
     def topology_options(self) -> dict[str, object]:
         """Keyword arguments of `jax.experimental.topologies.get_topology_desc`."""
-        # A host of several has a square of 4 chips.
+        # Bounds have three dimensions, and a shape has two or three. In a slice of several hosts, each has a square of 4 chips.
         bounds = (*self.chip.shapes[self.chips], 1)[:3] if self.hosts == 1 else (2, 2, 1)
         options: dict[str, object] = {"chips_per_host_bounds": list(bounds)}
         return options if self.chip.config is None else {**options, "chip_config_name": self.chip.config}

@@ -48,6 +48,7 @@ def lower_program(request: dict[str, Any], program: bytes) -> jax.stages.Lowered
             `level` (a value of jax_optimization_level).
         program: the serialised `jax.export.Exported`.
     """
+    # TensorFlow's steps have int64 values, such as the global step.
     jax.config.update("jax_enable_x64", True)
     jax.config.update("jax_optimization_level", request["level"])
     topology = topologies.get_topology_desc(request["topology"], "tpu", **request["topology_options"])
@@ -61,11 +62,12 @@ def lower_program(request: dict[str, Any], program: bytes) -> jax.stages.Lowered
 
 
 def describe(compiled: jax.stages.Compiled) -> dict[str, object]:
-    """Return the compiler's numbers of one device, by the names of CompiledLoop's attributes."""
+    """Return the compiler's numbers of one device, by the names of CompiledLoop's attributes; sizes are in bytes."""
     memory, costs = compiled.memory_analysis(), compiled.cost_analysis()
     return {
         "compiler": f"libtpu {importlib.metadata.version('libtpu')}",
         "arguments": memory.argument_size_in_bytes,
+        # Results in the memory of donated arguments count as arguments.
         "outputs": memory.output_size_in_bytes - memory.alias_size_in_bytes,
         "temporaries": memory.temp_size_in_bytes,
         "code": memory.generated_code_size_in_bytes,

@@ -12,6 +12,7 @@ def make_step_seed(seed: int) -> tf.Tensor:
     It follows from `seed`, the global step and the replica alone, so a step that is run again draws the same.
     """
     step = tf.compat.v1.train.get_or_create_global_step()
+    # None in a cross-replica context, where code runs once for all replicas.
     context = tf.distribute.get_replica_context()
     replica = 0 if context is None else context.replica_id_in_sync_group
     return tf.stack([tf.cast(step, tf.int32), seed + _REPLICA_STRIDE * tf.cast(replica, tf.int32)])

@@ -88,7 +88,7 @@ def _run_backward(output_gradients: tf.Tensor, cells: tf.Tensor, gates: tf.Tenso
     )
     previous_cells_in = tf.TensorArray(tf.float32, steps).unstack(tf.concat([zeros[None], cells[:-1]], axis=0))
     gradients = tf.TensorArray(tf.float32, steps, element_shape=[cells.shape[1], 4 * units])
-    # Transposed once: in each step this would take longer than the product.
+    # Transposed once: in each step, the transposition would take longer than the product.
     transposed_kernel = tf.transpose(kernel)
 
     def step(

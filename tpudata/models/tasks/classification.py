@@ -64,17 +64,15 @@ def make_classification_spec(
         )
     labels = _count_from_zero(labels, label_offset, weights)
     losses = _compute_losses(labels, logits)
-    values = {
-        "accuracy": tf.cast(tf.equal(classes, labels), tf.float32),
-        "cross_entropy": losses,
-        **({"top_5_accuracy": _mark_top_rows(count=5, labels=labels, logits=logits)} if top_5 else {}),
-    }
+    values = {"accuracy": tf.cast(tf.equal(classes, labels), tf.float32), "cross_entropy": losses}
+    if top_5:
+        values["top_5_accuracy"] = _mark_top_rows(count=5, labels=labels, logits=logits)
     loss = compute_weighted_mean(losses, weights, training=False)
-    return TPUEstimatorSpec(mode, loss=loss, eval_metrics=(mean_metrics, {"weights": weights, **values}))
+    return TPUEstimatorSpec(mode, loss=loss, eval_metrics=(make_mean_metrics, {"weights": weights, **values}))
 
 
-def mean_metrics(weights: tf.Tensor, **values: tf.Tensor) -> dict[str, tuple[tf.Tensor, tf.Operation]]:
-    """Return the weighted means of the values, as v1 metrics."""
+def make_mean_metrics(weights: tf.Tensor, **values: tf.Tensor) -> dict[str, tuple[tf.Tensor, tf.Operation]]:
+    """Return the weighted mean of each of `values`, floats [batch], as a v1 metric of its name."""
     return {name: _v1.metrics.mean(value, weights=weights) for name, value in values.items()}
 
 
@@ -94,6 +92,7 @@ def _compute_soft_losses(labels: tf.Tensor, logits: tf.Tensor, model: str, offse
             f"{model}: labels that are shares must be [batch, {logits.shape[1] + offset}], a value for each class, got "
             f"{labels.shape}. Set num_classes (it is {logits.shape[1]})."
         )
+    # The numbers below the offset have no class.
     shares = tf.cast(labels[:, offset:], tf.float32)
     return tf.nn.softmax_cross_entropy_with_logits(labels=shares, logits=logits)
 
@@ -101,7 +100,8 @@ def _compute_soft_losses(labels: tf.Tensor, logits: tf.Tensor, model: str, offse
 def _mark_top_rows(count: int, labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
     """Return 1 for rows whose label is among the `count` highest logits, else 0: float32 [batch].
 
-    The results are those of tf.math.in_top_k, which XLA lacks.
+    The results are those of tf.math.in_top_k, which XLA lacks: a tie counts as a hit, and a label whose logit is not finite as a
+    miss.
     """
     label_logits = tf.gather(logits, labels, axis=1, batch_dims=1)[:, None]
     num_higher = tf.reduce_sum(tf.cast(logits > label_logits, tf.int32), axis=1)

@@ -23,12 +23,12 @@ def pick_images(
         features: images, or a dict with them as "image": uint8 or floats.
         model: the model's name, for errors.
         mean: mean of uint8 images, scaled to 0..1, which is subtracted; one number for each channel, or for all.
-        deviation: standard deviation, by which uint8 images are then divided.
+        deviation: standard deviation; uint8 images are divided by it after the subtraction.
         shape: (height, width, channels) of flat images; None if images have their shape.
         transposed: whether images are [height, width, channels, batch].
 
     Returns:
-        Normalized float32 images if they were uint8; otherwise the floats as they are.
+        Normalized float32 images if they were uint8; otherwise the unchanged floats.
 
     Raises:
         UsageError: the features contain no images, or images of another rank.

@@ -23,7 +23,7 @@ def make_row_seeds(input_ids: tf.Tensor, lengths: tf.Tensor, row_offsets: tf.Ten
         int32 [batch].
     """
     length = input_ids.shape[1]
-    # A polynomial hash of the ids, modulo 2**32: multiplied by the powers of a prime. The id 0 has to change it, thus + 1.
+    # A polynomial hash of the ids modulo 2**32, with the powers of a prime. + 1, so that the id 0 changes it, too.
     powers = np.cumprod(np.full(length, 1_000_003, np.uint32), dtype=np.uint32).view(np.int32)
     is_prompt = tf.range(length) < lengths[:, None]
     seeds = tf.reduce_sum(tf.where(is_prompt, (input_ids + 1) * powers, 0), axis=1)
@@ -49,7 +49,7 @@ def draw_uniform(model_seed: int, row_seeds: tf.Tensor, count: int) -> tf.Tensor
 
 
 def draw(logits: tf.Tensor, uniform: tf.Tensor, temperature: float) -> tf.Tensor:
-    """Draw a token for each row by its probability: the one whose part of the cumulative sum contains `uniform`.
+    """Draw a token for each row by its probability: the first one at which the cumulative probability exceeds `uniform`.
 
     Args:
         logits: float32 [batch, tokens].
@@ -64,4 +64,5 @@ def draw(logits: tf.Tensor, uniform: tf.Tensor, temperature: float) -> tf.Tensor
     ends = tf.cumsum(tf.nn.softmax(logits / temperature), axis=-1)
     # Scaled by the last end, which may not be exactly 1.
     is_passed = ends <= uniform[:, None] * ends[:, -1:]
+    # Rounding may make the product equal to the last end.
     return tf.minimum(tf.reduce_sum(tf.cast(is_passed, tf.int32), axis=-1), logits.shape[-1] - 1)

@@ -4,7 +4,7 @@ import tensorflow as tf
 
 from tpudata.errors import UsageError
 from tpudata.estimator import ModeKeys, TPUEstimatorSpec
-from tpudata.models.tasks.classification import mean_metrics
+from tpudata.models.tasks.classification import make_mean_metrics
 from tpudata.models.training.train_op import TrainingParams, make_train_op
 from tpudata.models.training.weights import compute_weighted_mean, get_row_weights
 from tpudata.tensor_types import Tensors
@@ -40,7 +40,7 @@ def make_segmentation_spec(
     labels = _prepare_maps(labels, mode, logits, params.model)
     pixel_weights = tf.cast(tf.not_equal(labels, ignored_label), tf.float32)
     pixel_weights *= get_row_weights(features, labels[:, 0, 0])[:, None, None]
-    # The loss has no class ignored_label.
+    # The logits have no class `ignored_label`, and any class serves for a pixel of weight 0.
     labels = tf.where(pixel_weights > 0, labels, 0)
     losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
     loss = compute_weighted_mean(losses, pixel_weights, training=mode == ModeKeys.TRAIN)
@@ -60,12 +60,20 @@ def make_segmentation_spec(
 def _make_metrics(
     weights: tf.Tensor, confusion: tf.Tensor, **values: tf.Tensor
 ) -> dict[str, tuple[tf.Tensor, tf.Operation]]:
+    """Return the v1 metrics of an evaluation.
+
+    Args:
+        weights: float32 [batch], number of the pixels of each row that count.
+        confusion: float32 [batch, labels, classes], from `_count_confusion`.
+        **values: float32 [batch], each row's mean for the metrics that are means over pixels.
+    """
     # Each pair of a label and a predicted class counts as often as pixels have it. TensorFlow adds such weights up in float64.
     num_classes = confusion.shape[-1]
     pairs = tf.reshape(tf.range(num_classes * num_classes), [num_classes, num_classes])
+    pair_labels, pair_classes = pairs // num_classes, pairs % num_classes
     pixels_by_pair = tf.reduce_sum(tf.cast(confusion, tf.float64), axis=0)
-    mean_iou = _v1.metrics.mean_iou(pairs // num_classes, pairs % num_classes, num_classes, weights=pixels_by_pair)
-    return {**mean_metrics(weights, **values), "mean_iou": mean_iou}
+    mean_iou = _v1.metrics.mean_iou(pair_labels, pair_classes, num_classes, weights=pixels_by_pair)
+    return {**make_mean_metrics(weights, **values), "mean_iou": mean_iou}
 
 
 def _prepare_maps(labels: tf.Tensor | None, mode: str, logits: tf.Tensor, model: str) -> tf.Tensor:

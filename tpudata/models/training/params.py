@@ -92,6 +92,7 @@ def _convert_to_kind(value: object, kind: Any) -> Any:
 
 
 def _convert_to_tuple(value: object, kinds: tuple[Any, ...]) -> Any:
+    """Return a list or tuple as a tuple of `kinds`, the arguments of a field's tuple type; _NO_MATCH if it does not fit."""
     if not isinstance(value, list | tuple):
         return _NO_MATCH
     is_any_length = kinds[-1] is Ellipsis
@@ -103,8 +104,10 @@ def _convert_to_tuple(value: object, kinds: tuple[Any, ...]) -> Any:
 
 
 def _describe_kind(kind: Any) -> str:
+    """Return the words for a field's type in the message of a wrong value, such as "a list of 3 int"."""
     if typing.get_origin(kind) is tuple:
         element_kinds = typing.get_args(kind)
+        # tuple[int, ...] has any length.
         count = "" if element_kinds[-1] is Ellipsis else f"{len(element_kinds)} "
         return f"a list of {count}{element_kinds[0].__name__}"
     names = {types.NoneType: "None", bool: "true or false", int: "a whole number", float: "a number", str: "a text"}

@@ -5,6 +5,7 @@ import tensorflow as tf
 
 def num_replicas() -> int:
     """Return how many replicas train together."""
+    # None in a cross-replica context, where code runs once for all replicas.
     context = tf.distribute.get_replica_context()
     return 1 if context is None else int(context.num_replicas_in_sync)
 

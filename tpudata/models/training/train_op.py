@@ -95,7 +95,7 @@ def make_train_op(loss: tf.Tensor, params: TrainingParams) -> tf.Operation:
         factor=params.decay_factor,
     )
     optimizer = CrossShardOptimizer(_make_optimizer(params, rate))
-    # The gradient of an embedding is an IndexedSlices, and what follows takes tensors.
+    # The gradient of an embedding is an IndexedSlices, and the code below takes tensors.
     gradients = [(tf.convert_to_tensor(g), v) for g, v in optimizer.compute_gradients(loss) if g is not None]
     if params.gradient_clip is not None:
         gradients = _clip(gradients, params.gradient_clip)
@@ -114,6 +114,7 @@ def has_decay(variable: tf.Variable) -> bool:
 
 
 def _make_optimizer(params: TrainingParams, rate: tf.Tensor) -> tf.compat.v1.train.Optimizer:
+    """Return the optimizer of the params with a learning rate; "momentum" and "sgd" leave weight decay to `make_train_op`."""
     if params.optimizer == "adam":
         if params.weight_decay:
             return AdamW(rate, params.weight_decay, has_decay, params.beta1, params.beta2)
@@ -126,6 +127,7 @@ def _make_optimizer(params: TrainingParams, rate: tf.Tensor) -> tf.compat.v1.tra
 
 
 def _clip(gradients: list[tuple[tf.Tensor, tf.Variable]], limit: float) -> list[tuple[tf.Tensor, tf.Variable]]:
+    """Scale all gradients by one factor, so that their joint norm is at most `limit`."""
     # The norm of the sum over replicas, so that N replicas clip as one replica does.
     norm = tf.linalg.global_norm(sum_over_replicas([gradient for gradient, _ in gradients]))
     scale = limit / tf.maximum(norm, limit)

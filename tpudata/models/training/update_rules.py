@@ -31,6 +31,7 @@ class AdamW(tf.compat.v1.train.AdamOptimizer):  # type: ignore[misc]  # TensorFl
         self._has_decay = has_decay
 
     def _resource_apply_dense(self, grad: tf.Tensor, var: tf.Variable) -> tf.Operation:
+        """Return Adam's update of a variable, followed by its decay; TensorFlow calls this for each dense gradient."""
         if not self._has_decay(var):
             return super()._resource_apply_dense(grad, var)
         # Computed from the weights before the step, so that the order of the two updates does not matter.
@@ -79,6 +80,7 @@ class Lars(tf.compat.v1.train.Optimizer):  # type: ignore[misc]  # TensorFlow is
         self._rate_tensor = tf.convert_to_tensor(self._rate, tf.float32, name="learning_rate")
 
     def _resource_apply_dense(self, grad: tf.Tensor, var: tf.Variable) -> tf.Operation:
+        """Return the update of a variable by the class's formula; TensorFlow calls this for each dense gradient."""
         rate, gradient = self._rate_tensor, grad
         if self._has_decay(var):
             weight_norm, gradient_norm = tf.norm(var), tf.norm(grad)

@@ -72,7 +72,7 @@ def read_config(path: str, kinds: Mapping[str, str]) -> dict[str, Any]:
 
 
 def parse_param(text: str) -> tuple[str, Any]:
-    """Split the `name=value` of a `--param`; the value is read as YAML.
+    """Split the `name=value` of a `--param`; dashes in the name become underscores, and the value is read as YAML.
 
     Raises:
         UsageError: the text has another form, or the value is not YAML.
@@ -107,7 +107,7 @@ def check_params(value: object, location: str) -> dict[str, Any]:
 
 
 def _check_pad(value: Any, location: str) -> dict[str, int]:
-    """Return the number of entries of lists, by name of the feature; raise UsageError if the value is another structure."""
+    """Return the option `pad`, the number of entries by name of the feature; raise UsageError if the value is something else."""
     is_valid = isinstance(value, Mapping) and all(
         isinstance(name, str) and is_integer(number, least=1) for name, number in value.items()
     )
@@ -140,7 +140,13 @@ def _format_value(value: object) -> str:
 
 
 def _check_value(value: object, kind: str, location: str) -> Any:
-    """Return the value of an option; raise UsageError if it does not fit `kind`, the annotation of its field."""
+    """Return the value of an option in the type of its field; raise UsageError if it has another type.
+
+    Args:
+        value: the value that YAML's parser returned.
+        kind: annotation of the field, such as "int", "float | None" or "tuple[int, int] | None".
+        location: the file and the key, for messages.
+    """
     type_name, _, other_type = kind.partition(" | ")
     if value is None and other_type == "None":
         return None
@@ -152,6 +158,7 @@ def _check_value(value: object, kind: str, location: str) -> Any:
         raise UsageError(f"{location} must be {expected}, got {_format_value(value)}.")
     checked: Any = value
     try:
+        # YAML reads 1 as an int, of any size.
         return float(checked) if type_name == "float" else checked
     except OverflowError as error:
         raise UsageError(f"{location} must be a number of at most 1.8e308, got {_format_value(value)}.") from error

@@ -46,8 +46,14 @@ def parse_options(argv: Sequence[str], prog: str = "tpudata train") -> TrainOpti
 
 
 def _drop_unused(file_options: dict[str, Any], flag_options: dict[str, Any]) -> dict[str, Any]:
-    """Return the options of a file without those of other modes, as one file serves all modes, and those that flags exclude."""
+    """Return the options of a file that count: those of other modes are ignored, as are those that flags replace or exclude.
+
+    Args:
+        file_options: options of the file by name; one file serves all modes.
+        flag_options: options that flags set, by name.
+    """
     mode = flag_options.get("mode", file_options.get("mode", TrainOptions.mode))
+    # An option without modes belongs to all.
     unused = {name for name in file_options if _OPTIONS[name].modes and mode not in _OPTIONS[name].modes}
     # TrainOptions rejects both together: a crop sets the size.
     for flag, excluded in (("crop", "image_size"), ("image_size", "crop")):

@@ -320,6 +320,7 @@ class TrainOptions:
             raise UsageError("--continuous evaluates each checkpoint. Omit --checkpoint.")
 
     def _check_params(self) -> None:
+        """Raise UsageError if `params` sets what an option or the estimator sets."""
         if self.learning_rate is not None and "learning_rate" in self.params:
             raise UsageError(
                 f"--learning-rate is {self.learning_rate}, and params has learning_rate={self.params['learning_rate']}. Pass one."

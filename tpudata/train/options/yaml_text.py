@@ -31,6 +31,7 @@ def parse_yaml(text: str, origin: str) -> Any:
     try:
         yaml = importlib.import_module("yaml")
     except ModuleNotFoundError as error:
+        # The extra that installs PyYAML.
         raise MissingExtraError("A configuration in YAML", "tensorflow") from error
     try:
         value = yaml.load(text, _make_loader(yaml))

@@ -47,6 +47,7 @@ def make_cost_table(costs: Sequence[StepCost], feeding: FeedingRate | None = Non
 
 
 def _make_feeding_rows(costs: Sequence[StepCost], feeding: FeedingRate) -> list[tuple[str, ...]]:
+    """Return rows that compare a measured rate of feeding with what the steps need: a name, and a cell for each cost."""
     comparisons = [feeding.compare(cost) for cost in costs]
     origin = "" if feeding.cores is None else f", {count_text(feeding.cores, 'core')}"
     rows = [(f"records/s measured{origin}", *[_format_rate(feeding.records_per_second)] * len(costs))]

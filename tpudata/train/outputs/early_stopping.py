@@ -40,7 +40,9 @@ class EarlyStopping:
         self._options = options
         self._records = records
         metric = options.early_stop_metric or ""
-        self._is_max = (options.early_stop_goal or ("max" if "accuracy" in metric else "min")) == "max"
+        # Without a goal, accuracies are better if they are higher, and other metrics, such as losses, if they are lower.
+        default_goal = "max" if "accuracy" in metric else "min"
+        self._is_max = (options.early_stop_goal or default_goal) == "max"
         self.values = {
             evaluated_step: value for evaluated_step, value in self._read_values().items() if evaluated_step <= step
         }
@@ -76,8 +78,8 @@ class EarlyStopping:
         """
         options = self._options
         self.values[step] = value
-        if self._best_step() == step:
-            _keep_best(checkpoint, best_folder(options.model_dir))
+        if self._find_best_step() == step:
+            _keep_best(checkpoint, get_best_folder(options.model_dir))
         record = {
             "metric": options.early_stop_metric,
             "split": options.eval_split,
@@ -86,32 +88,38 @@ class EarlyStopping:
         }
         write_json(options.model_dir, STOPPING_NAME, record)
 
-    def _best_step(self) -> int:
+    def _find_best_step(self) -> int:
         """Return the step of the first of the best values; NaN is the worst."""
-        sign = -1 if self._is_max else 1
-        return min(
-            self.values, key=lambda step: math.inf if math.isnan(self.values[step]) else sign * self.values[step]
-        )
 
-    def _count_since(self, best: int) -> int:
-        """Return the number of evaluations after the one at the step `best`."""
-        return len(self.values) - 1 - [*self.values].index(best)
+        def compute_badness(step: int) -> float:
+            value = self.values[step]
+            if math.isnan(value):
+                return math.inf
+            return -value if self._is_max else value
+
+        return min(self.values, key=compute_badness)
+
+    def _count_since(self, step: int) -> int:
+        """Return the number of evaluations after the one at a step."""
+        return len(self.values) - 1 - [*self.values].index(step)
 
     @property
     def is_over(self) -> bool:
         """Whether the metric has stopped improving."""
         patience = self._options.early_stop_patience or _PATIENCE
-        return bool(self.values) and self._count_since(self._best_step()) >= patience
+        return bool(self.values) and self._count_since(self._find_best_step()) >= patience
 
     def print_best(self, step: int) -> None:
         """Print the best value and where its checkpoint is, after a training that ended at `step`."""
-        options, best = self._options, self._best_step()
-        since = self._count_since(best)
+        options, best_step = self._options, self._find_best_step()
+        num_later = self._count_since(best_step)
         stopped = f"stopped at step {step}: " if step < options.train_steps else ""
-        later = f", without improvement in {since} evaluations since" if since else ""
-        print(f"\n{stopped}{options.early_stop_metric} was best at step {best}, {self.values[best]:.4f}{later}")
+        later = f", without improvement in {num_later} evaluations since" if num_later else ""
         print(
-            f"kept in {best_folder(options.model_dir)}: --checkpoint {BEST} evaluates it, predicts with it and exports it"
+            f"\n{stopped}{options.early_stop_metric} was best at step {best_step}, {self.values[best_step]:.4f}{later}"
+        )
+        print(
+            f"kept in {get_best_folder(options.model_dir)}: --checkpoint {BEST} evaluates it, predicts with it and exports it"
         )
 
 
@@ -134,7 +142,7 @@ def check_metric(options: TrainOptions, names: Sequence[str]) -> None:
         raise UsageError(f"{unknown} It has {', '.join(available)}.")
 
 
-def best_folder(model_dir: str) -> str:
+def get_best_folder(model_dir: str) -> str:
     """Return the folder in which early stopping keeps the best checkpoint of a model."""
     return storage_for(model_dir).join(model_dir, BEST)
 

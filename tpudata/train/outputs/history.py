@@ -60,7 +60,7 @@ class Section:
         """Records of a step."""
         return int(self.configuration["options"]["batch_size"])
 
-    def position_at(self, step: int) -> int:
+    def compute_position(self, step: int) -> int:
         """Return the number of records in the order that come before the batch after `step` steps."""
         return self.position + (step - self.first_step) * self.batch_size
 
@@ -94,12 +94,12 @@ class History:
         return cls()
 
     def find_previous_section(self, step: int) -> Section | None:
-        """Return the section that trained the last of `step` steps; None if there is none."""
+        """Return the section that trained step `step`; None if no section begins before it."""
         return next((section for section in reversed(self.sections) if section.first_step < step), None)
 
     def find_section(self, step: int, configuration: Configuration) -> Section:
         """Return the section that trains under a configuration after `step` steps: the current one if it fits, or a new one."""
-        # As JSON has it, without tuples, like the configurations of the file.
+        # JSON has no tuples; without them, the configuration can equal one that was read from the file.
         configuration = json.loads(json.dumps(configuration))
         current = next((section for section in reversed(self.sections) if section.first_step <= step), None)
         # Sections of later steps are from a training whose checkpoints are gone.
@@ -113,14 +113,14 @@ class History:
         batch_size = int(configuration["options"]["batch_size"])
         previous = self.find_previous_section(step)
         if previous is None:
-            # A checkpoint without a history: its training is taken to have had this batch size from the start.
-            return Section(step, step * batch_size, batch_size, configuration)
+            # A checkpoint without a history: assume that its training had this batch size from the start.
+            return Section(step, step * batch_size, order_batch_size=batch_size, configuration=configuration)
         if not is_same_data(previous.configuration, configuration):
             # Other records are read from the first on.
-            return Section(step, 0, batch_size, configuration)
+            return Section(step, position=0, order_batch_size=batch_size, configuration=configuration)
         is_same_order = _get_seed(previous.configuration) == _get_seed(configuration)
         order_batch_size = previous.order_batch_size if is_same_order else batch_size
-        return Section(step, previous.position_at(step), order_batch_size, configuration)
+        return Section(step, previous.compute_position(step), order_batch_size, configuration)
 
     def write(self, model_dir: str, section: Section) -> None:
         """Add a section to the file, unless it is already recorded."""
@@ -166,6 +166,7 @@ def list_differences(before: Configuration, now: Configuration) -> list[str]:
     for group, prefix in (("options", ""), ("params", "params."), ("dataset", "dataset."), ("versions", "versions.")):
         old, new = before.get(group, {}), now.get(group, {})
         for name in [*new, *(name for name in old if name not in new)]:
+            # The group "params" has all params, the options only those of the user.
             if group == "options" and name in {*_IGNORED_OPTIONS, "params"}:
                 continue
             # An option that an old record lacks counts as unset.
@@ -216,6 +217,7 @@ def _parse_sections(content: Any) -> tuple[Section, ...]:
             entry["order_batch_size"],
             _check_configuration(entry["configuration"]),
         )
+        # `type`, as a bool is an int, too; numbers from 2**53 on are not exact in all readers of JSON.
         numbers = (section.first_step, section.position, section.order_batch_size)
         if not all(type(number) is int and 0 <= number < 2**53 for number in numbers) or section.order_batch_size < 1:
             raise ValueError("a number is out of range")
@@ -226,7 +228,8 @@ def _parse_sections(content: Any) -> tuple[Section, ...]:
 def _parse_configuration(content: Any) -> tuple[Section, ...]:
     """Return the one section of a train_config.json, for folders of versions that wrote no history."""
     configuration = _check_configuration(content)
-    return (Section(0, 0, int(configuration["options"]["batch_size"]), configuration),)
+    batch_size = int(configuration["options"]["batch_size"])
+    return (Section(first_step=0, position=0, order_batch_size=batch_size, configuration=configuration),)
 
 
 def _check_configuration(configuration: Any) -> Configuration:
@@ -240,6 +243,6 @@ def _check_configuration(configuration: Any) -> Configuration:
     has_valid_texts = isinstance(options["data"], str) and isinstance(options["train_split"], str)
     if not (has_valid_numbers and has_valid_texts and isinstance(dataset["records"], dict)):
         raise ValueError("a value has another type")
-    # Raise if a key is missing, or if params or versions are no mappings.
+    # Raises if a key is missing, or if params or versions are not mappings.
     _ = dataset["fingerprint"], configuration["params"].items(), configuration["versions"].items()
     return dict(configuration)

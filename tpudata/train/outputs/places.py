@@ -9,7 +9,7 @@ from tpudata.errors import DatasetError, StorageError, UsageError
 from tpudata.format import Dataset
 from tpudata.storage import storage_for
 from tpudata.train.options.train_options import BEST, TrainOptions
-from tpudata.train.outputs.early_stopping import best_folder
+from tpudata.train.outputs.early_stopping import get_best_folder
 
 # Schemes that TensorFlow reads and writes without another package.
 _SCHEMES = ("file", "gs")
@@ -23,6 +23,7 @@ def check_splits(options: TrainOptions, dataset: Dataset) -> None:
     """
     splits = dataset.manifest.splits
     split_by_flag = {"--train-split": options.train_split} if options.trains else {}
+    # A prompt takes the place of a split's records.
     if options.mode != "train" and options.prompt is None:
         split_by_flag["--eval-split"] = options.eval_split
     for flag, name in split_by_flag.items():
@@ -38,9 +39,9 @@ def check_splits(options: TrainOptions, dataset: Dataset) -> None:
 
 
 def check_places(options: TrainOptions) -> None:
-    """Check that a run can write its files, and that the dataset's folder is not among their places.
+    """Check that a run can write its files, and writes none into the dataset's folder.
 
-    A model_dir may be a folder below it, and an output may be in that model_dir.
+    It may still have a model_dir that is a folder in the dataset's folder, and an output in that model_dir.
 
     Raises:
         UsageError: TensorFlow has no file system for a path; the model's folder is a file or the dataset's folder; or the output is
@@ -92,7 +93,7 @@ def find_requested_checkpoint(options: TrainOptions) -> str | None:
     if options.checkpoint is None:
         return None
     if options.checkpoint == BEST:
-        folder = best_folder(options.model_dir)
+        folder = get_best_folder(options.model_dir)
         path = find_checkpoint("--checkpoint", folder)
         if path is None:
             raise UsageError(
@@ -113,7 +114,7 @@ def find_requested_checkpoint(options: TrainOptions) -> str | None:
 
 
 def find_checkpoint(flag: str, path: str) -> str | None:
-    """Return the path, without its ending, of a checkpoint or of the newest one in a folder; None if there is none.
+    """Return the path, without .index, of a checkpoint or of the newest one in a folder; None if it does not exist.
 
     Args:
         flag: flag with the path, for errors.
@@ -130,6 +131,7 @@ def find_checkpoint(flag: str, path: str) -> str | None:
     from tpudata.estimator.state.checkpoints import find_latest
 
     _check_scheme(flag, path)
+    # Neither a null character nor a lone surrogate, which UTF-8 cannot encode, can be in a file's name.
     if "\0" in path or path != path.encode(errors="replace").decode():
         raise UsageError(f"{flag} {path!r} cannot be the name of a file. Pass the path of a checkpoint.")
     try:
@@ -148,6 +150,7 @@ def find_checkpoint(flag: str, path: str) -> str | None:
 
 
 def _check_scheme(flag: str, path: str) -> None:
+    """Raise UsageError if a path has a scheme, such as s3://, for which TensorFlow has no file system."""
     scheme, has_scheme, _ = path.partition("://")
     if has_scheme and scheme not in _SCHEMES:
         raise UsageError(

@@ -90,6 +90,7 @@ def write_predictions(
 def _read_label(stored_values: Sequence[Any], label: Feature) -> Any:
     """Return the true label of a record: one number, or a list of several or none."""
     labels = list(stored_values)
+    # A raw feature is stored as one bytes object with all numbers.
     if label.encoding == "raw" and labels:
         labels = np.frombuffer(labels[0], np.dtype(label.dtype).newbyteorder("<")).tolist()
     return labels[0] if label.shape == () and labels else labels
@@ -111,8 +112,10 @@ class _CsvFormatter:
         self._columns: list[str] = []
 
     def __call__(self, line: Mapping[str, Any]) -> bytes:
+        """Return a record's row, in which each entry of `predictions` has its own column."""
         cells = {name: cell for name, cell in line.items() if name != "predictions"}
         for name, cell in line.get("predictions", {}).items():
+            # A prediction may have the name of another column.
             cells[f"predictions.{name}" if name in _FIXED_COLUMNS else name] = cell
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
@@ -129,8 +132,15 @@ def _format_cell(cell: object) -> object:
     return json.dumps(cell, ensure_ascii=False) if isinstance(cell, list | bool) else cell
 
 
-def _name_class(key: str, label_value: Any, names: tuple[str, ...] | None, label: Feature) -> dict[str, str]:
-    """Return {key: name of the class} if the value is a label whose class has a name, else {}."""
+def _name_class(key: str, label_value: object, names: tuple[str, ...] | None, label: Feature) -> dict[str, str]:
+    """Return {key: name of the class} if the value is a label whose class has a name, else {}.
+
+    Args:
+        key: key of the result.
+        label_value: label, counted from the dataset's label offset; a list or a text has no class.
+        names: names of the dataset's classes, or None.
+        label: feature with the true label.
+    """
     if names is None or not isinstance(label_value, int):
         return {}
     index = label_value - label.label_offset

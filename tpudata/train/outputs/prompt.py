@@ -76,6 +76,7 @@ def write_continuations(path: str, predictions: Iterable[Mapping[str, Array]], o
 
 
 def _open_tokenizer(options: TrainOptions) -> Tokenizer:
+    """Return the tokenizer of the run's dataset; DatasetError if it has none."""
     from tpudata.tokenizers import dataset_tokenizer
 
     return dataset_tokenizer(options.data)

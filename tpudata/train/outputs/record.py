@@ -74,7 +74,7 @@ def record_run(options: TrainOptions, configuration: Configuration, *, save: boo
     versions = [f"{package} {version}" for package, version in configuration["versions"].items()]
     print(f"configuration, saved in {name}:" if save else "configuration:")
     wrapper = textwrap.TextWrapper(
-        118, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False, break_long_words=False
+        width=118, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False, break_long_words=False
     )
     print(wrapper.fill(" ".join(setting_texts)))
     print(f"  {', '.join(versions)} on {', '.join(configuration['devices'])}\n", flush=True)

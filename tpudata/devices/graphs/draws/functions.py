@@ -150,6 +150,7 @@ class DrawRewriter:
         return is_replaced(node) or any(name in drawing for name in self._list_functions(node))
 
     def _rewrite_nodes(self, nodes: MutableSequence[tf.compat.v1.NodeDef], scope: Scope) -> None:
+        """Replace the nodes of a graph or of a function, in place, by the results of `_rewrite_node`."""
         # New nodes take the place of the old one: nodes are imported in this order, which is also the order of their effects.
         rewritten = [new_node for node in nodes for new_node in self._rewrite_node(node, scope)]
         del nodes[:]
@@ -167,6 +168,7 @@ class DrawRewriter:
                 f"{traced_code()}: {node.name!r} cannot draw on a TPU or on several devices (got a random operation in the "
                 f"function of {node.op}, expected it in a condition, a loop or a tf.function). Draw outside, and pass the values."
             )
+        # The call passes a new position and the replica after its data; the types and shapes of arguments grow by these two.
         position_nodes, inputs = self._derive_position(node, scope), list_data_inputs(node)
         control_inputs = node.input[len(inputs) :]
         node.input[:] = [*inputs, scope.name_output(position_nodes[-1].name), scope.replica, *control_inputs]
@@ -176,7 +178,7 @@ class DrawRewriter:
         return [*position_nodes, node]
 
     def _return_arguments(self, function: FunctionDef) -> None:
-        """Return the replica and the next iteration's position from the body of a loop."""
+        """Add the next iteration's position and the replica to the results of a loop's body, which returns all its arguments."""
         nodes = self._derive_position(tf.compat.v1.NodeDef(name="tpudata_next"), _IN_FUNCTION)
         function.node_def.extend(nodes)
         for name, output in ((_POSITION, _IN_FUNCTION.name_output(nodes[-1].name)), (_REPLICA, _REPLICA)):
@@ -194,12 +196,18 @@ def _add_arguments(function: FunctionDef) -> None:
     """Add the position and the replica to the arguments of a function."""
     for name, dtype in _ARGUMENT_TYPES.items():
         function.signature.input_arg.add(name=name, type=dtype)
+    # TensorFlow may note a shape for each argument; both new ones are scalars.
     if "_input_shapes" in function.attr:
         function.attr["_input_shapes"].list.shape.extend(tf.TensorShape([]).as_proto() for _ in _ARGUMENT_TYPES)
 
 
 def _rename_read_outputs(function: FunctionDef, state_reads: Iterable[str]) -> None:
-    """Rename the uses of states whose reads became calls of functions: a read calls its output "value", and a call "output"."""
+    """Adapt the inputs of a function's nodes to reads of states that became calls: their output is "output" instead of "value".
+
+    Args:
+        function: the function, which is changed.
+        state_reads: names of the nodes that read a state, and now call a function.
+    """
     new_names = {f"{node_name}:value:0": _IN_FUNCTION.name_output(node_name) for node_name in state_reads}
     for node in function.node_def:
         node.input[:] = [new_names.get(name, name) for name in node.input]

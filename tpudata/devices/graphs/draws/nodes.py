@@ -51,7 +51,7 @@ class Scope:
     is_function: bool
 
     def name_output(self, name: str, argument: str = "output") -> str:
-        """Return the name by which an input refers to the node `name`, whose output the operation's definition calls `argument`."""
+        """Return the name of a node's output as an input has it; `argument` is the output's name in the operation's definition."""
         return f"{name}:{argument}:0" if self.is_function else name
 
 
@@ -68,7 +68,7 @@ def reads_random_state(node: tf.compat.v1.NodeDef) -> bool:
 def rewrite_node(node: tf.compat.v1.NodeDef, scope: Scope) -> tuple[list[tf.compat.v1.NodeDef], FunctionDef | None]:
     """Return the nodes that replace a node, and the `FunctionDef` that the last of them calls, which has the node's name.
 
-    Other nodes than random operations are returned as they are, with None.
+    A node that is not random is returned unchanged, with None.
 
     Raises:
         ModelFnValueError: the node is a random operation without a replacement.
@@ -90,9 +90,11 @@ def _replace_draw(node: tf.compat.v1.NodeDef, scope: Scope) -> tuple[list[tf.com
     input_types, output_type = _find_types(node)
     definition = make_draw(node.op, input_types, output_type, by_replica=scope.replica is not None)
     seeds = _make_constant(f"{node.name}/seeds", _find_seeds(node), node)
-    data = list_data_inputs(node)
-    replica = [] if scope.replica is None else [scope.replica]
-    inputs = [*data, scope.name_output(seeds.name), scope.position, *replica, *node.input[len(data) :]]
+    data_inputs = list_data_inputs(node)
+    control_inputs = node.input[len(data_inputs) :]
+    replica_inputs = [] if scope.replica is None else [scope.replica]
+    # In the order of the arguments of `make_draw`'s function; control inputs come last.
+    inputs = [*data_inputs, scope.name_output(seeds.name), scope.position, *replica_inputs, *control_inputs]
     return [seeds, _make_call(node, definition, inputs)], definition
 
 
@@ -146,6 +148,7 @@ def _make_call(node: tf.compat.v1.NodeDef, definition: FunctionDef, inputs: Sequ
 def _find_types(node: tf.compat.v1.NodeDef) -> tuple[tuple[tf.DType, ...], tf.DType]:
     """Return the types of the data inputs and of the first output of a node."""
 
+    # An argument has a fixed type, or the type in one of the node's attributes.
     def find_type(argument: Any) -> tf.DType:
         return tf.as_dtype(argument.type or node.attr[argument.type_attr].type)
 
@@ -161,6 +164,6 @@ def _find_seeds(node: tf.compat.v1.NodeDef) -> list[int]:
 
 
 def _hash_name(name: str) -> list[int]:
-    """Return two numbers of 64 bits."""
+    """Return two 64-bit numbers that follow from a name, the same in all processes."""
     digest = hashlib.sha256(name.encode()).digest()
     return [int.from_bytes(digest[:8], "little"), int.from_bytes(digest[8:16], "little")]

@@ -36,7 +36,7 @@ def _draw_classes(data: Sequence[tf.Tensor], dtype: tf.DType, keys: Mapping[str,
 
 
 def _shuffle_rows(data: Sequence[tf.Tensor], _: tf.DType, keys: Mapping[str, tf.Tensor | int]) -> tf.Tensor:
-    """Return the rows of a tensor in random order."""
+    """Return the rows of a tensor in random order: sorted by random numbers."""
     sort_keys = _ops.StatelessRandomUniformFullIntV2(shape=tf.shape(data[0])[:1], dtype=tf.int32, **keys)
     return tf.gather(data[0], tf.argsort(sort_keys))
 
@@ -79,6 +79,7 @@ def make_draw(kind: str, inputs: tuple[tf.DType, ...], result_dtype: tf.DType, *
             key += tf.cast(position, tf.uint64) * tf.constant(_GOLDEN, tf.uint64)
             counter_high += tf.cast(replica[0], tf.uint64) * tf.constant(2**32, tf.uint64)
         else:
+            # The counts of the session's earlier steps; `data[0]` is the shape of the values that each of them draws.
             counter_low = tf.cast(position * tf.reduce_prod(tf.cast(data[0], tf.int64)) * _COUNTS_PER_VALUE, tf.uint64)
         keys = {"key": key, "counter": tf.stack([counter_low, counter_high]), "alg": tf.random.Algorithm.PHILOX.value}
         return _DRAWS[kind](data, result_dtype, keys)
@@ -119,6 +120,7 @@ def _trace(label: str, function: Callable[..., tf.Tensor], inputs: tuple[tf.DTyp
     signature = [tf.TensorSpec(None, dtype) for dtype in inputs]
     with tf.Graph().as_default():  # Another graph's devices and scopes would stay in the function.
         traced = tf.function(function, input_signature=signature, autograph=False).get_concrete_function()
+    # A copy, which can be renamed.
     definition = type(traced.function_def).FromString(traced.function_def.SerializeToString())
     dtypes = [dtype.name for dtype in (*inputs, traced.outputs[0].dtype)]
     definition.signature.name = "_".join(["tpudata", label, *dtypes])
