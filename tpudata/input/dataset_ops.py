@@ -68,7 +68,7 @@ def count_up_to(ascending: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
     return tf.squeeze(tf.raw_ops.UpperBound(sorted_inputs=rows[0], values=rows[1], out_type=tf.int64), 0)
 
 
-def range_numbers(firsts: tf.Tensor, stops: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+def list_range_numbers(firsts: tf.Tensor, stops: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """Return the numbers of several ranges, one range after the other.
 
     Args:
@@ -82,7 +82,7 @@ def range_numbers(firsts: tf.Tensor, stops: tf.Tensor) -> tuple[tf.Tensor, tf.Te
     return ranges.rt_nested_splits, ranges.rt_dense_values
 
 
-def numpy_elements(make: Callable[[], tf.data.Dataset]) -> Iterator[Any]:
+def iterate_numpy(make: Callable[[], tf.data.Dataset]) -> Iterator[Any]:
     """Yield the elements of a dataset as numpy arrays, also if eager execution is switched off."""
     if tf.executing_eagerly():
         yield from make().as_numpy_iterator()

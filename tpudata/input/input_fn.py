@@ -15,7 +15,7 @@ from tpudata.errors import TpudataError, UsageError
 from tpudata.input.dataset_ops import PARALLEL, without_autograph
 from tpudata.input.graph.pipelines.pipeline import BATCHES_AHEAD
 from tpudata.input.options.hosts import Rows, find_rows, find_rows_of_host
-from tpudata.input.text.token_names import TokenNames, rename
+from tpudata.input.text.token_names import TokenNames, rename_batch
 
 # TensorFlow numbers the rows of a batch in int32.
 _MAX_BATCH = 2**31 - 1
@@ -136,8 +136,8 @@ class InputFn:
             batches = self._pipeline.batches(rows, start_step)
             if self._names is None:
                 return batches
-            rename_batch = functools.partial(rename, names=self._names)
-            return batches.map(without_autograph(rename_batch), **PARALLEL).prefetch(BATCHES_AHEAD)
+            rename_tokens = functools.partial(rename_batch, names=self._names)
+            return batches.map(without_autograph(rename_tokens), **PARALLEL).prefetch(BATCHES_AHEAD)
         except TpudataError as error:
             raise _strip_traceback(error) from None
 

@@ -136,10 +136,10 @@ class Stages:
             DatasetError: records cannot be parsed or decoded.
             StorageError: a file cannot be read.
         """
-        # Pieces that are requested together come together: whole rounds of them are measured.
+        # Pieces that are requested together come together: whole rounds of them are measured. Without pieces, `reads` is None.
         read_counts = self._count_records(self._records.read_counts(), rows=None)
         yield _measure_stage("read", read_counts, seconds, per_round=self.reads or 1)
-        order, rows = self._records.order(self._batch_size), Rows.all(self._batch_size)
+        order, rows = self._records.make_order(self._batch_size), Rows.all(self._batch_size)
         parsed = self._records.batches(order, rows, start_step=0).prefetch(tf.data.AUTOTUNE)
         yield _measure_stage("parse", self._count_records(parsed, self._batch_size), seconds)
         for name, input_fn in input_fns.items():

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from tpudata.errors import ServiceError
 from tpudata.format.example.wire import iterate_fields
-from tpudata.input.dataset_ops import numpy_elements
+from tpudata.input.dataset_ops import iterate_numpy
 from tpudata.input.graph.pipelines.service.receive_stream import (
     MAX_WORKERS,
     SILENT,
@@ -82,13 +82,13 @@ def _find_missing(service: DataService) -> str | None:
 
 
 def _list_parts_of_workers(service: DataService, seconds: float) -> Sequence[int] | None:
-    """Return the indices of the parts of all workers; None if a worker does not answer in time, () after an error."""
+    """Return the part numbers of all workers, see `list_parts`; None if one does not answer in time, () after an error."""
     parts: Sequence[int] | None = None
 
     def list_parts_of_all() -> None:
         nonlocal parts
         try:
-            answers = numpy_elements(lambda: limit_waits(distribute_to_workers(service, list_parts()), seconds, SILENT))
+            answers = iterate_numpy(lambda: limit_waits(distribute_to_workers(service, list_parts()), seconds, SILENT))
             parts = [int(part) for part in answers]
         except tf.errors.OpError as error:
             parts = None if SILENT in error.message else ()
