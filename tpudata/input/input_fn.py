@@ -82,7 +82,7 @@ class InputFn:
         """Whether records have weights of their schema, in training, too."""
         return self._weighs_records
 
-    def row_axis(self, path: str, spec: tf.TensorSpec) -> int:
+    def find_row_axis(self, path: str, spec: tf.TensorSpec) -> int:
         """Return the axis of the rows of a tensor of a batch.
 
         Args:
@@ -90,6 +90,7 @@ class InputFn:
             spec: its spec; a `batch_transform` may have put another tensor there.
         """
         axis = self._row_axes.get(path, 0)
+        # A tensor without such an axis is not the transposed one.
         return axis if axis < (spec.shape.rank or 0) else 0
 
     def __call__(
@@ -155,6 +156,7 @@ def _read_step(start_step: int, batch_size: int) -> int:
 
 
 def _check_context(input_context: tf.distribute.InputContext | None) -> None:
+    """Check that a context, if there is one, has the numbers of an InputContext; UsageError if not."""
     names = ("num_input_pipelines", "input_pipeline_id", "num_replicas_in_sync")
     if input_context is not None and not all(is_integer(getattr(input_context, name, None)) for name in names):
         raise UsageError(

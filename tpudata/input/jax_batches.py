@@ -67,7 +67,7 @@ def as_jax(
     blocks = find_row_blocks(sharding, axis)
     datasets = _make_datasets(input_fn, batch_size, start_step, blocks)
     leaves = _list_leaves(datasets[0].element_spec)
-    row_axes = [input_fn.row_axis(*leaf) if isinstance(input_fn, InputFn) else 0 for leaf in leaves]
+    row_axes = [input_fn.find_row_axis(*leaf) if isinstance(input_fn, InputFn) else 0 for leaf in leaves]
     # The thread has the program's options, but not those of a context of the caller's.
     uses_x64 = jax.config.jax_enable_x64
 

@@ -31,7 +31,6 @@ def pad_fields(features: Sequence[Feature], pad: Mapping[str, Pad], maxima: Mapp
 
     Raises:
         UsageError: a key matches no list, two keys have the same feature or count, or a value does not fit.
-        FeatureError: a feature has the name of a count.
     """
     fields: dict[str, Field] = {}
     for key, options in pad.items():

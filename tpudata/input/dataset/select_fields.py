@@ -107,6 +107,7 @@ def _find_named(manifest: Manifest, option: str, name: str | None) -> Feature | 
     """Return the feature that an option names, None if the option is None; FeatureError if the records have no such feature."""
     if name is None:
         return None
+    # It finds any feature by its full name.
     feature = label_feature(manifest, name)
     if feature is None:
         names = ", ".join(feature.name for feature in manifest.features)
@@ -125,6 +126,7 @@ def _choose_features(
     """
     fed = FED_BY_LAYOUT.get(manifest.layout)
     chosen = [feature for feature in fed_features(manifest, label) if feature is not weight]
+    # Without a layout of ours, all features but label and weight are fed.
     if not chosen and label is not None and fed is None:
         raise FeatureError(f"The only feature is the label, {label.name!r}, and a model is fed others. Name one more.")
     if not chosen:

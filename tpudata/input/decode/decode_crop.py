@@ -168,7 +168,7 @@ def _flip_and_resize(
 
 
 def _resize(image: tf.Tensor, options: TrainCrop | CentreCrop) -> tf.Tensor:
-    """Return float32 [size, size, channels], as `tf.image.resize` does; that function's shape checks cost 5 % of an image."""
+    """Return float32 [size, size, channels], as `tf.image.resize` does, without its shape checks, 5 % of the time of an image."""
     # The kernels for float32 are twice as fast as those for uint8.
     images, size = tf.cast(image, tf.float32)[tf.newaxis], (options.size, options.size)
     if options.method == "bilinear":

@@ -93,6 +93,7 @@ class FixedLengthRecordFiles:
         return tuple(map(self._make_feature, self.dtype.names or ()))
 
     def _make_feature(self, name: str) -> Feature:
+        """Return the feature of a part: the label is one int64, other parts are raw bytes of their dtype and shape."""
         if name == self.label_name:
             return Feature(name, "int64", "int64")
         part = self.dtype[name]

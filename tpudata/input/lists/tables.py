@@ -102,6 +102,7 @@ def check_movable(fields: Fields, option: str) -> None:
         # A column for each side of a box has one number an entry; points may have several.
         is_flat = parts != BOX or all(len(shape) == 1 for shape in shapes)
         are_padded_together = len(tables) == 1 and None not in tables
+        # Labels do not move.
         has_label = fields.label in columns.values()
         if not (is_complete and is_flat and are_padded_together) or has_label:
             got = ", ".join(field.name for field in columns.values())

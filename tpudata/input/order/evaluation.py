@@ -51,6 +51,7 @@ class EvaluationOrder:
         low = np.searchsorted(self.chunks.firsts, run_firsts, "right")
         high = np.searchsorted(self.chunks.firsts, run_stops, "left")
         cuts = [self.chunks.firsts[a:b] for a, b in zip(low, high, strict=True)]
+        # Each cut begins a range, and ends the one before it.
         firsts = np.sort(np.concatenate([run_firsts, *cuts])).astype(np.int64)
         stops = np.sort(np.concatenate([run_stops, *cuts])).astype(np.int64)
         return firsts, stops

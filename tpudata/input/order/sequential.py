@@ -92,6 +92,7 @@ class SequentialOrder:
         def make_extras(batch_index: tf.Tensor) -> dict[str, tf.Tensor]:
             return part.derive_seeds(compute_batch_positions(self.batch_size, part, batch_index))
 
+        # Without a seed there are no extras.
         if part.seed is None:
             return records.map(without_autograph(lambda batch: (batch, {})))
         return tf.data.Dataset.zip((records, tf.data.Dataset.counter().map(without_autograph(make_extras))))

@@ -72,6 +72,7 @@ class StreamOrder(TrainingOrder):
     def read(self, ranges: Ranges, slots: range, block: int) -> tf.data.Dataset:
         """Return a dataset of the records of slots from a block on: the next run of each slot in turn."""
         load = ranges.make_loader(ranges.find_read_starts(self.chunks))
+        # The slots share the concurrent reads.
         reads_per_slot = 1 if ranges.reads is None else -(-ranges.reads // len(slots))
 
         def read_slot(slot: tf.Tensor) -> tf.data.Dataset:

@@ -77,6 +77,7 @@ def rename_batch(features: Tensors, targets: tf.Tensor | None = None, *, names: 
     others = {name: value for name, value in features.items() if name not in _REPLACED}
     segments = _number_segments(features)
     positions = features.get(_POSITIONS)
+    # Rows without stored positions are one document, or counted as one.
     if positions is None:
         ids = features[INPUT_IDS]
         positions = tf.where(segments > 0, tf.range(tf.shape(ids)[-1])[None, :], 0)
@@ -106,7 +107,7 @@ def _number_segments(features: dict[str, tf.Tensor]) -> tf.Tensor:
     for name in (SEGMENT_IDS, mask_name(INPUT_IDS)):
         if name in features:
             return features[name]
-    # The row is one document: a token is real, and not padding, if it has a next one, or is a next one.
+    # The row is one document: a token is real, and not padding, if it has a next one, or is a next one. So is the first token.
     has_next = features[TOKEN_WEIGHTS] > 0
     is_next = tf.concat([tf.ones_like(has_next[:, :1]), has_next[:, :-1]], axis=1)
     return tf.cast(tf.logical_or(has_next, is_next), tf.int32)

@@ -75,6 +75,7 @@ class BucketPipeline:
             dataclasses.replace(field, shape=(bucket.length,)) if field.pads else field for field in fields.inputs
         )
         seed = derive_bucket_seed(operator.index(options.seed), index)
+        # `BucketSteps` ends training after `num_epochs`.
         request = dataclasses.replace(
             self._request,
             fields=dataclasses.replace(fields, inputs=tuple(inputs)),

@@ -39,6 +39,7 @@ class MixedPipeline:
             for make, start in zip(self._inputs, order.count_pieces_before(start_step), strict=True)
         ]
         _check_alike([dataset.element_spec for dataset in datasets], piece_rows.count)
+        # The host's rows among those that the pieces cover.
         begin, end = rows.first - first * pieces, rows.stop - first * pieces
 
         def join_pieces(*parts: Element) -> Element:

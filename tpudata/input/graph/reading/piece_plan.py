@@ -53,7 +53,9 @@ class PiecePlan(ReadPlan):
         sizes = self.pieces.ends - self.pieces.begins
         # The lanes have `lanes - 1` bounds, each inside a piece, which is then read in two parts.
         bytes_per_cut = self.pieces.estimate_wasted_bytes(self.reading.piece_bytes)
-        max_lanes = int(_MAX_WASTE * float(sizes.sum()) / bytes_per_cut) + 1 if bytes_per_cut else batch_size
+        max_lanes = batch_size
+        if bytes_per_cut:
+            max_lanes = int(_MAX_WASTE * float(sizes.sum()) / bytes_per_cut) + 1
         return find_largest_divisor(batch_size, min(max_lanes, self.reading.lanes))
 
     def compute_fetch_ratio(self, batch_size: int, hosts: int) -> float:

@@ -156,9 +156,10 @@ class ReadPlan:
         if window is None:
             # Decoded records may be larger than stored ones.
             size = max(self.record_bytes, kept_bytes)
+            # As many records as fit the default size, and at least `records`, unless these take more than `most_bytes`.
             window_bytes, records, most_bytes = self.default_window
             window = max(1, min(records, most_bytes // size), window_bytes // size)
-        # A subset of the records gets its share of the window.
+        # A subset of the records gets its share of the window, rounded up.
         return -(-window * self.count // self.split.records)
 
     def _pick_length(self, reads: int, min_chunks: int) -> int:

@@ -64,7 +64,7 @@ def receive_stream(service: DataService, stream: tf.data.Dataset, stream_index: 
 
 
 def list_parts(count: int = 0) -> tf.data.Dataset:
-    """Return a dataset of part numbers, at least `count` of them; each worker yields those of its own shard.
+    """Return a dataset of part numbers, at least `count` of them; each worker yields those of its shard.
 
     The dispatcher replaces SHARD_HINT by the number of workers and the index of the worker.
     """
@@ -73,7 +73,7 @@ def list_parts(count: int = 0) -> tf.data.Dataset:
 
 
 def distribute_to_workers(service: DataService, dataset: tf.data.Dataset) -> tf.data.Dataset:
-    """Return the elements of a dataset with `shard(SHARD_HINT, ...)`, of which each worker computes its own shard."""
+    """Return the elements of a dataset with `shard(SHARD_HINT, ...)`, of which each worker computes its shard."""
     return dataset.apply(
         tf.data.experimental.service.distribute(
             tf.data.experimental.service.ShardingPolicy.HINT,
@@ -149,9 +149,10 @@ def limit_waits(dataset: tf.data.Dataset, seconds: float, message: str) -> tf.da
 
 def _slow_down(dataset: tf.data.Dataset, seconds: float) -> tf.data.Dataset:
     """Return the dataset with a pause before each element."""
+    # In whole microseconds.
     pause = tf.constant(max(1, int(seconds * 1e6)), tf.int64)
 
-    def apply(source: tf.data.Dataset) -> tf.data.Dataset:
+    def add_pause(source: tf.data.Dataset) -> tf.data.Dataset:
         variant = tf.raw_ops.SleepDataset(
             input_dataset=tf.data.experimental.to_variant(source),
             sleep_microseconds=pause,
@@ -160,7 +161,7 @@ def _slow_down(dataset: tf.data.Dataset, seconds: float) -> tf.data.Dataset:
         )
         return tf.data.experimental.from_variant(variant, source.element_spec)
 
-    return dataset.apply(apply)
+    return dataset.apply(add_pause)
 
 
 def _make_zeros(spec: Specs) -> Tensors:

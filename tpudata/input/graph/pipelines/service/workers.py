@@ -77,6 +77,7 @@ def _find_missing(service: DataService) -> str | None:
     # Each worker of the list has the same number of parts: worker w of n has w, w + n, w + 2 n, ...
     listed_workers = round(MAX_WORKERS * len(registered) / len(parts_of_workers))
     missing = sorted({*range(listed_workers)} - {part % listed_workers for part in parts_of_workers})
+    # If a worker registered between the two lists, the numbers may not show which one is missing.
     numbers = ", ".join(map(str, missing[:_MAX_NAMES])) or "one"
     return f"worker {numbers} of {listed_workers} in the dispatcher's worker_addresses, from 0, has not registered ({names})"
 
