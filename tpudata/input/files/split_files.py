@@ -17,6 +17,7 @@ from tpudata.format.read_errors import name_of_files, name_of_split
 from tpudata.format.tfrecord.frame_scan import Offsets
 from tpudata.input.dataset.fields import PARSE, Field, Fields
 from tpudata.input.dataset.select_fields import select_fields
+from tpudata.input.decode.parse import Columns
 from tpudata.input.options.columns import FeatureOptions
 from tpudata.input.options.tokens import Tokens
 from tpudata.storage import Entry, is_remote
@@ -54,7 +55,7 @@ class Run:
     first_record: tf.Tensor
     is_remote: bool
 
-    def read_parts(self, part_bytes: Any) -> tf.data.Dataset:
+    def read_parts(self, part_bytes: int | tf.Tensor) -> tf.data.Dataset:
         """Return a dataset of the run's bytes, in parts of `part_bytes`, an int or int64 scalar that divides its size."""
         after = self.file_bytes - self.offset - self.size
         # The dataset reads nothing before the offset, so that one read fits the run exactly. A local file takes the default buffer.
@@ -190,7 +191,7 @@ class SplitFiles(abc.ABC):
         """Return a function that decodes stored records, and of these only `fields`."""
         return functools.partial(keep_whole, fields)
 
-    def parse_features(self, stored: tf.Tensor, fields: Sequence[Field]) -> dict[str, Any]:
+    def parse_features(self, stored: tf.Tensor, fields: Sequence[Field]) -> Columns:
         """Parse records without decoding: each feature by its full name, as it is stored, a row for each record.
 
         Lists of any length are ragged, and encoded images, raw bytes and text are strings.

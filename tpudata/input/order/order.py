@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
 
 import tensorflow as tf
 
@@ -12,9 +12,10 @@ from tpudata.input.dataset_ops import without_autograph
 from tpudata.input.options.hosts import Rows
 from tpudata.input.order.chunks import Chunks, Integers
 from tpudata.input.order.seeds import derive_record_seeds
+from tpudata.tensor_types import Tensors
 
 # Returns tensors with a row for each of the records [first, stop).
-Load: TypeAlias = "Callable[[tf.Tensor, tf.Tensor], Any]"
+Load: TypeAlias = "Callable[[tf.Tensor, tf.Tensor], Tensors]"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,7 +75,7 @@ class Ranges(Protocol):
     def read_spans(self, spans: tf.data.Dataset, load: Load) -> tf.data.Dataset:
         """Return a dataset of records or record numbers of several ranges per element, (firsts, stops), in order."""
 
-    def pick(self, elements: Any, positions: tf.Tensor, *memory: Any) -> Any:
+    def pick(self, elements: Tensors, positions: tf.Tensor, *memory: Tensors) -> Tensors:
         """Return the records at `positions` of an element that was read; `memory` is an element of each of `memory_datasets`."""
 
     def gather_records(self, elements: tf.data.Dataset) -> tf.data.Dataset:
@@ -133,7 +134,7 @@ def take_rows(read: Callable[[HostPart], tf.data.Dataset], ranges: Ranges, part:
         return read(part)
     dataset = read(dataclasses.replace(part, rows=Rows.all(rows.total)))
 
-    def slice_rows(*batch: Any) -> Any:
+    def slice_rows(*batch: Tensors) -> Tensors:
         return tf.nest.map_structure(lambda column: column[rows.first : rows.stop], batch)
 
     dataset = dataset.map(without_autograph(slice_rows))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
 import tensorflow as tf
 
@@ -14,6 +13,7 @@ from tpudata.input.graph.reading.stored_records import StoredRecords
 from tpudata.input.options.hosts import Rows
 from tpudata.input.order.chunks import Chunks, Integers
 from tpudata.input.order.order import Load
+from tpudata.tensor_types import Tensors
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -68,7 +68,7 @@ class FileRanges:
         )
         return self.read(ranges, load)
 
-    def pick(self, elements: Any, positions: tf.Tensor) -> Any:
+    def pick(self, elements: Tensors, positions: tf.Tensor) -> Tensors:
         """Return the records at `positions` of the read records."""
         return _gather(elements, positions)
 
@@ -118,7 +118,7 @@ class MemoryRanges:
         """Return a dataset of the record numbers of several ranges per element, in order."""
         return spans.map(without_autograph(lambda firsts, stops: list_range_numbers(firsts, stops)[1]))
 
-    def pick(self, elements: tf.Tensor, positions: tf.Tensor, all_records: Any) -> Any:
+    def pick(self, elements: tf.Tensor, positions: tf.Tensor, all_records: Tensors) -> Tensors:
         """Return the records whose record numbers are at `positions` of `elements`."""
         return _gather(all_records, tf.gather(elements, positions))
 
@@ -132,5 +132,5 @@ def _number_records(first: tf.Tensor, stop: tf.Tensor) -> tf.Tensor:
     return tf.range(first, stop)
 
 
-def _gather(columns: Any, positions: tf.Tensor) -> Any:
+def _gather(columns: Tensors, positions: tf.Tensor) -> Tensors:
     return tf.nest.map_structure(lambda column: tf.gather(column, positions), columns)

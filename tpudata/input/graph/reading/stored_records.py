@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from tpudata.input.dataset.fields import Fields
 from tpudata.input.dataset_ops import without_autograph
+from tpudata.input.decode.parse import Columns
 from tpudata.input.files.split_files import Decode, SplitFiles, keep_whole
 from tpudata.input.graph.reading.read import Keep, ReadRange, RecordReader
 from tpudata.input.graph.reading.segments import Segments, cut_into_segments
 from tpudata.input.order.chunks import Integers
 from tpudata.input.order.order import Load
+from tpudata.tensor_types import Tensors
 
 # At 50 ms a read, as on object stores, 32 concurrent reads of 0.5 MB are 320 MB/s.
 _REMOTE_READS = 32
@@ -96,7 +97,7 @@ class StoredRecords:
             read = keep(read)
         ids = None if self.ids is None else tf.constant(self.ids)
 
-        def load(first: tf.Tensor, stop: tf.Tensor) -> Any:
+        def load(first: tf.Tensor, stop: tf.Tensor) -> Tensors:
             if ids is None:
                 stored = read(first, stop)
             else:
@@ -111,7 +112,7 @@ class StoredRecords:
         """Return decoded records: by feature name, a tensor [n, *field.shape]."""
         return self._decoder(stored)
 
-    def parse_features(self, stored: tf.Tensor) -> dict[str, Any]:
+    def parse_features(self, stored: tf.Tensor) -> Columns:
         """Return all features of records without decoding them; see `SplitFiles.parse_features`."""
         return self._files.parse_features(stored, self._fields.all)
 
