@@ -53,10 +53,10 @@ from tpudata.format import (
     write_shard,
 )
 from tpudata.format.example.value_positions import find_value_positions
-from tpudata.input.dataset_ops import range_numbers
+from tpudata.input.dataset_ops import list_range_numbers
 from tpudata.input.order.chunks import Chunks
 from tpudata.input.order.streams import StreamOrder
-from tpudata.input.order.training import TrainingOrder, largest_divisor
+from tpudata.input.order.training import TrainingOrder, find_largest_divisor
 from tpudata.source.chunk_order import ChunkOrder, ChunkTable, WindowKey
 
 BATCH = 1024
@@ -146,7 +146,7 @@ def shuffle(folder: Path, rounds: int) -> None:  # noqa: ARG001
         permutations = {name: _list_order(order, steps)}
         if (pieces_window := max(2048, PIECES_WINDOW // size)) < records:
             # As from an object store: shards of 100 MB, a cut of which fetches 2.9 MB twice, in lanes that cost 3 %.
-            lanes = largest_divisor(BATCH, min(32, 1 + round(0.03 * records * size / 2.9e6)))
+            lanes = find_largest_divisor(BATCH, min(32, 1 + round(0.03 * records * size / 2.9e6)))
             pieces = Chunks.cut([records], 10**8 // size)
             streams = StreamOrder.make_lanes(pieces, BATCH, pieces_window, 1, lanes=lanes, max_run=10**6 // size)
             permutations[f"  in pieces, {lanes} lanes"] = _list_order(streams, steps)
@@ -162,12 +162,12 @@ def shuffle(folder: Path, rounds: int) -> None:  # noqa: ARG001
 
 def _list_order(order: TrainingOrder, steps: int) -> Any:
     """Return the numbers of the records of the first steps of an order."""
-    slots = order.slots(0, order.batch_size)
+    slots = order.find_slots(0, order.batch_size)
     if isinstance(order, StreamOrder):
-        streams = [order.stream(np.int64(slot), 0).map(tf.range).rebatch(order.run) for slot in slots]
+        streams = [order.list_stream_ranges(np.int64(slot), 0).map(tf.range).rebatch(order.run) for slot in slots]
         read = tf.data.Dataset.choose_from_datasets(streams, tf.data.Dataset.range(len(slots)).repeat())
     else:
-        read = order.spans(slots, 0).map(lambda *spans: range_numbers(*spans)[1])
+        read = order.list_spans(slots, 0).map(lambda *spans: list_range_numbers(*spans)[1])
     read = read.rebatch(len(slots) * order.turns)
     blocks = tf.data.Dataset.zip((tf.data.Dataset.range(tf.int64.max), read)).map(
         lambda block, records: tf.gather(records, order.find_row_positions(slots, block))

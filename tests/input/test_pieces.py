@@ -192,7 +192,7 @@ def test_packed_tokens_follow_the_order_of_plain_loops(tmp_path: Path) -> None:
     features = [Feature(name, "int64", "int64", (8,)) for name in ("input_ids", "segment_ids", "positions")]
     path = write_dataset(str(tmp_path), {"train": rows}, features, layout="packed", shards=3)
     plan = piece_plan(path)
-    lanes = plan.lanes(BATCH)
+    lanes = plan.count_lanes(BATCH)
     assert len(plan.chunks.firsts) > 20
     assert lanes > 1
     pieces = [range(*ends) for ends in zip(plan.chunks.firsts.tolist(), plan.chunks.stops.tolist(), strict=True)]
@@ -230,14 +230,14 @@ def test_buckets_follow_the_order_of_plain_loops(tmp_path: Path, training: bool)
     def order_of(bucket: int) -> Callable[[], list[int]]:
         """Return a function that returns the labels of the bucket's next batch."""
         ids = np.flatnonzero((lengths > 4) == bool(bucket))
-        size, part = 24 * (1 if bucket else 3), plan.part(ids)
+        size, part = 24 * (1 if bucket else 3), plan.select(ids)
         if not training:
             padded = [*ids, *[ids[-1]] * (-len(ids) % size)]
             batches = iter([list(found) for found in np.reshape(padded, [-1, size])])
             return lambda: next(batches)
         pieces = [ids[first:last].tolist() for first, last in zip(part.chunks.firsts, part.chunks.stops, strict=True)]
         seed = int(np.random.SeedSequence((SEED, bucket)).generate_state(1)[0])
-        lanes = part.lanes(size)
+        lanes = part.count_lanes(size)
         assert lanes > 1
         found = loop_order(pieces, size, lanes, -(-300 * len(ids) // len(lengths)), seed)
         return lambda: next(found)

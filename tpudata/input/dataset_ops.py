@@ -12,9 +12,9 @@ PARALLEL = {"num_parallel_calls": tf.data.AUTOTUNE, "deterministic": True}
 
 
 def without_autograph(function: _Function) -> _Function:
-    """Return a function without Python control flow over tensors, which AutoGraph then does not convert.
+    """Mark a function as one that AutoGraph does not convert: it must not branch or loop on tensors in Python.
 
-    It would take a second to convert those of the first dataset.
+    To convert the functions of the first dataset would take a second.
     """
     unconverted: _Function = tf.autograph.experimental.do_not_convert(function)
     return unconverted
@@ -68,7 +68,7 @@ def count_up_to(ascending: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
     return tf.squeeze(tf.raw_ops.UpperBound(sorted_inputs=rows[0], values=rows[1], out_type=tf.int64), 0)
 
 
-def range_numbers(firsts: tf.Tensor, stops: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+def list_range_numbers(firsts: tf.Tensor, stops: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """Return the numbers of several ranges, one range after the other.
 
     Args:
@@ -76,14 +76,19 @@ def range_numbers(firsts: tf.Tensor, stops: tf.Tensor) -> tuple[tf.Tensor, tf.Te
         stops: the number after its last one, int64 [ranges].
 
     Returns:
-        The places in the result at which the ranges begin, and its end: int64 [ranges + 1]; and the numbers: int64 [n].
+        (splits, numbers): the indices in `numbers` at which the ranges begin, and its length, int64 [ranges + 1]; and the numbers,
+        int64 [n].
     """
     ranges = tf.raw_ops.RaggedRange(starts=firsts, limits=stops, deltas=tf.constant(1, tf.int64), Tsplits=tf.int64)
     return ranges.rt_nested_splits, ranges.rt_dense_values
 
 
-def numpy_elements(make: Callable[[], tf.data.Dataset]) -> Iterator[Any]:
-    """Yield the elements of a dataset as numpy arrays, also if eager execution is switched off."""
+def iterate_numpy(make: Callable[[], tf.data.Dataset]) -> Iterator[Any]:
+    """Yield the elements of a dataset as numpy arrays, also if eager execution is switched off.
+
+    Args:
+        make: function that makes the dataset, in the graph in which it is iterated.
+    """
     if tf.executing_eagerly():
         yield from make().as_numpy_iterator()
         return

@@ -15,6 +15,11 @@ def get_features(element: Element) -> Tensors:
     return element[0] if isinstance(element, tuple) else element
 
 
+def join_element(parts: tuple[Tensors, ...]) -> Element:
+    """Return the element that tf.data passed to a function as arguments: one for each part of a tuple, or the element alone."""
+    return parts[0] if len(parts) == 1 else parts
+
+
 def replace_features(element: Element, features: Tensors) -> Element:
     """Return an element with other features, and the same labels and weights."""
     return (features, *element[1:]) if isinstance(element, tuple) else features
@@ -25,7 +30,7 @@ def set_row_count(batch: Tensors, batch_size: int) -> Tensors:
     return tf.nest.map_structure(lambda tensor: tf.ensure_shape(tensor, (batch_size, *tensor.shape[1:])), batch)
 
 
-def named_leaves(structure: Tensors | Specs, name: str) -> Iterator[tuple[str, Tensors | Specs]]:
+def name_leaves(structure: Tensors | Specs, name: str) -> Iterator[tuple[str, Tensors | Specs]]:
     """Yield (name, leaf) of nested dicts, tuples and lists, in the order of tf.nest; names such as `features['image']`.
 
     Args:
@@ -34,17 +39,17 @@ def named_leaves(structure: Tensors | Specs, name: str) -> Iterator[tuple[str, T
     """
     if isinstance(structure, Mapping):
         for key in sorted(structure):  # As tf.nest orders them.
-            yield from named_leaves(structure[key], f"{name}[{key!r}]")
+            yield from name_leaves(structure[key], f"{name}[{key!r}]")
     elif isinstance(structure, (tuple, list)):
         for index, part in enumerate(structure):
-            yield from named_leaves(part, f"{name}[{index}]")
+            yield from name_leaves(part, f"{name}[{index}]")
     else:
         yield name, structure
 
 
 def map_named(function: Callable[[str, Tensors], tf.Tensor], structure: Tensors, name: str) -> Tensors:
-    """Return the structure with `function(name, leaf)` in place of each leaf, named as by `named_leaves`."""
-    leaves = [function(leaf_name, leaf) for leaf_name, leaf in named_leaves(structure, name)]
+    """Return the structure with `function(name, leaf)` in place of each leaf, named as by `name_leaves`."""
+    leaves = [function(leaf_name, leaf) for leaf_name, leaf in name_leaves(structure, name)]
     return tf.nest.pack_sequence_as(structure, leaves)
 
 
@@ -58,7 +63,7 @@ def check_static(structure: Specs | Tensors, name: str) -> None:
     Raises:
         FeatureError: a dimension is unknown; the message names the tensor.
     """
-    for leaf_name, leaf in named_leaves(structure, name):
+    for leaf_name, leaf in name_leaves(structure, name):
         if not isinstance(leaf, tf.TensorSpec | tf.Tensor) or not leaf.shape.is_fully_defined():
             raise FeatureError(
                 f"{leaf_name} is {leaf}: its shape is not static, and a TPU takes no other. Fix it with tf.ensure_shape or"

@@ -15,7 +15,7 @@ from tpudata.errors import TpudataError, UsageError
 from tpudata.input.dataset_ops import PARALLEL, without_autograph
 from tpudata.input.graph.pipelines.pipeline import BATCHES_AHEAD
 from tpudata.input.options.hosts import Rows, find_rows, find_rows_of_host
-from tpudata.input.text.token_names import TokenNames, rename
+from tpudata.input.text.token_names import TokenNames, rename_batch
 
 # TensorFlow numbers the rows of a batch in int32.
 _MAX_BATCH = 2**31 - 1
@@ -82,7 +82,7 @@ class InputFn:
         """Whether records have weights of their schema, in training, too."""
         return self._weighs_records
 
-    def row_axis(self, path: str, spec: tf.TensorSpec) -> int:
+    def find_row_axis(self, path: str, spec: tf.TensorSpec) -> int:
         """Return the axis of the rows of a tensor of a batch.
 
         Args:
@@ -90,6 +90,7 @@ class InputFn:
             spec: its spec; a `batch_transform` may have put another tensor there.
         """
         axis = self._row_axes.get(path, 0)
+        # A tensor without such an axis is not the transposed one.
         return axis if axis < (spec.shape.rank or 0) else 0
 
     def __call__(
@@ -136,8 +137,8 @@ class InputFn:
             batches = self._pipeline.batches(rows, start_step)
             if self._names is None:
                 return batches
-            rename_batch = functools.partial(rename, names=self._names)
-            return batches.map(without_autograph(rename_batch), **PARALLEL).prefetch(BATCHES_AHEAD)
+            rename_tokens = functools.partial(rename_batch, names=self._names)
+            return batches.map(without_autograph(rename_tokens), **PARALLEL).prefetch(BATCHES_AHEAD)
         except TpudataError as error:
             raise _strip_traceback(error) from None
 
@@ -155,6 +156,7 @@ def _read_step(start_step: int, batch_size: int) -> int:
 
 
 def _check_context(input_context: tf.distribute.InputContext | None) -> None:
+    """Check that a context, if there is one, has the numbers of an InputContext; UsageError if not."""
     names = ("num_input_pipelines", "input_pipeline_id", "num_replicas_in_sync")
     if input_context is not None and not all(is_integer(getattr(input_context, name, None)) for name in names):
         raise UsageError(

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from tpudata.devices.batches.prefetcher import Prefetcher
 from tpudata.errors import FeatureError, MissingExtraError, UsageError
-from tpudata.input.elements import named_leaves
+from tpudata.input.elements import name_leaves
 from tpudata.input.input_fn import InputFn
 from tpudata.input.numpy_batches import to_integer, translate_errors
 from tpudata.input.row_blocks import RowBlocks, find_row_blocks
@@ -67,7 +67,7 @@ def as_jax(
     blocks = find_row_blocks(sharding, axis)
     datasets = _make_datasets(input_fn, batch_size, start_step, blocks)
     leaves = _list_leaves(datasets[0].element_spec)
-    row_axes = [input_fn.row_axis(*leaf) if isinstance(input_fn, InputFn) else 0 for leaf in leaves]
+    row_axes = [input_fn.find_row_axis(*leaf) if isinstance(input_fn, InputFn) else 0 for leaf in leaves]
     # The thread has the program's options, but not those of a context of the caller's.
     uses_x64 = jax.config.jax_enable_x64
 
@@ -124,7 +124,7 @@ def _list_leaves(spec: Element) -> list[tuple[str, tf.TensorSpec]]:
     """
     parts = spec if isinstance(spec, tuple) else (spec,)
     part_names = ("features", "labels", "weights", *(f"part {index}" for index in range(3, len(parts))))
-    leaves = [leaf for name, part in zip(part_names, parts, strict=False) for leaf in named_leaves(part, name)]
+    leaves = [leaf for name, part in zip(part_names, parts, strict=False) for leaf in name_leaves(part, name)]
     for name, leaf in leaves:
         if not isinstance(leaf, tf.TensorSpec) or leaf.dtype in (tf.string, tf.variant, tf.resource):
             raise FeatureError(

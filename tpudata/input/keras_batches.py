@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from tpudata.errors import UsageError
 from tpudata.input.dataset_ops import PARALLEL, without_autograph
-from tpudata.input.elements import named_leaves
+from tpudata.input.elements import join_element, name_leaves
 from tpudata.input.graph.steps.weights import WEIGHTS
 from tpudata.input.input_fn import InputFn
 from tpudata.input.text.sequence import TOKEN_WEIGHTS
@@ -93,8 +93,9 @@ class _KerasBatch:
     @classmethod
     def split_training(cls, element: Element) -> _KerasBatch:
         """Return the parts of a batch, x, (x, y) or (x, y, sample_weight), without padding; tokens' weights leave the features."""
+        # A tuple has two or three parts.
         x, y, weights = (*element, None)[:3] if isinstance(element, tuple) else (element, None, None)
-        # Keras takes no weights without labels, and a third part is the weights already.
+        # Keras takes no weights without labels; a third part already holds the weights.
         if isinstance(x, dict) and TOKEN_WEIGHTS in x and y is not None and weights is None:
             x = dict(x)
             weights = x.pop(TOKEN_WEIGHTS)
@@ -102,12 +103,13 @@ class _KerasBatch:
 
     @classmethod
     def split_evaluation(cls, element: Element) -> _KerasBatch:
-        """Return the parts of a batch that may have padding: rows have their weights among the features or in the third part."""
+        """Return the parts of a batch that may have padding; `row_weights` come from the features, or from the third part."""
         batch = cls.split_training(element)
         if isinstance(batch.x, dict) and WEIGHTS in batch.x:
             x = dict(batch.x)
             row_weights = x.pop(WEIGHTS)
             return cls(x, batch.y, batch.sample_weight, row_weights)
+        # The third part, if any, holds the weights of rows.
         return cls(batch.x, batch.y, None, batch.sample_weight)
 
     @classmethod
@@ -127,6 +129,7 @@ class _KerasBatch:
 
     def weigh_rows(self) -> _KerasBatch:
         """Return the batch with sample_weight 0 for padding, which `row_weights` marks."""
+        # The weights of records are 0 for padding already.
         if self.are_weighed:
             return self
         weights = self.row_weights
@@ -139,7 +142,7 @@ class _KerasBatch:
         """Return the element without the rows that are padding, which `row_weights` marks."""
         assert self.row_weights is not None
         element, is_record = self.join(), self.row_weights > 0
-        for name, leaf in named_leaves(element, "the batch"):
+        for name, leaf in name_leaves(element, "the batch"):
             if leaf.shape[0] != self.row_weights.shape[0]:
                 raise UsageError(
                     f"as_keras: the first axis of {name} is not the batch (got shape {leaf.shape}). Omit transpose."
@@ -153,7 +156,9 @@ class _KerasBatch:
 
 
 def _map_batches(dataset: tf.data.Dataset, function: Callable[[Element], Element]) -> tf.data.Dataset:
+    """Return a dataset of the results of a function of each element, computed without AutoGraph."""
+
     def convert(*parts: Tensors) -> Element:
-        return function(parts if len(parts) > 1 else parts[0])
+        return function(join_element(parts))
 
     return dataset.map(without_autograph(convert), **PARALLEL).prefetch(2)

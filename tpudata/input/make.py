@@ -23,7 +23,7 @@ from tpudata.input.options.pad import Pad
 from tpudata.input.options.reading import Reading
 from tpudata.input.options.service import DataService
 from tpudata.input.options.tokens import Tokens
-from tpudata.input.request import InputRequest, resolve
+from tpudata.input.request import InputRequest, resolve_request
 from tpudata.tensor_types import Element
 
 _OptionGroup = TypeVar("_OptionGroup")
@@ -171,13 +171,13 @@ def make_input_fn(
         reading=_read_group("reading", reading, Reading),
     )
     files = open_data(data, split)
-    input_fn = build(resolve(options, files))
+    input_fn = build_input_fn(resolve_request(options, files))
     if training and seed is None:
         _log.info("%s: shuffling %r with seed=%d, drawn at random.", files.dataset.path, files.split, options.seed)
     return input_fn
 
 
-def build(request: InputRequest) -> InputFn:
+def build_input_fn(request: InputRequest) -> InputFn:
     """Return the input_fn of a request.
 
     Raises:
@@ -199,7 +199,7 @@ def build(request: InputRequest) -> InputFn:
 
 
 def _read_group(name: str, group: _OptionGroup | None, kind: type[_OptionGroup]) -> _OptionGroup:
-    """Return a group of options, by default `kind()`; UsageError if it is not of class `kind`."""
+    """Return a group of options, or `kind()` for None; UsageError if it is not of class `kind`."""
     if group is None:
         return kind()
     check_argument(name, group, isinstance(group, kind), f"tpudata.{kind.__name__}(...), or None")

@@ -78,6 +78,7 @@ def as_numpy(
 
 
 def _iterate_arrays(dataset: tf.data.Dataset) -> Iterator[Arrays]:
+    """Yield the batches of a dataset as numpy arrays that the caller may modify."""
     with translate_errors():
         # A tensor's numpy() is a copy; arrays of as_numpy_iterator are read-only, and PyTorch warns about them.
         for batch in dataset:
@@ -86,7 +87,7 @@ def _iterate_arrays(dataset: tf.data.Dataset) -> Iterator[Arrays]:
 
 @contextlib.contextmanager
 def translate_errors() -> Iterator[None]:
-    """Raise TensorFlow's errors of the reader as TpudataErrors."""
+    """Raise errors of TensorFlow that come from the reader as TpudataErrors; let others pass."""
     try:
         yield
     except Exception as error:

@@ -47,7 +47,7 @@ class InputRequest:
         return {f"features[{field.name!r}]": axis for field in (*self.fields.images, *self.fields.label_maps)}
 
 
-def resolve(options: Options, files: SplitFiles) -> InputRequest:
+def resolve_request(options: Options, files: SplitFiles) -> InputRequest:
     """Return the request of an input_fn, with its options checked against the files.
 
     Raises:
@@ -66,7 +66,7 @@ def resolve(options: Options, files: SplitFiles) -> InputRequest:
         sequences=tokens,
     )
     options.images.check_fields(fields)
-    sequences = tokens.sequences(files.manifest, fields, is_bare=options.is_bare)
+    sequences = tokens.plan_sequences(files.manifest, fields, is_bare=options.is_bare)
     check_token_names(tokens.names, sequences, weights, fields)
     has_labels = fields.label is not None or sequences.targets is not None or options.parse is not None
     if weights == "sample_weight" and not has_labels:
@@ -87,14 +87,14 @@ def list_fields(
 ) -> Fields:
     """Return the fields of each record: those that the options select, or the whole record for the user's `parse`.
 
-    The arguments are those of `SplitFiles.fields`; `is_parsed_by_user` says that `parse` takes records apart.
+    The arguments are those of `SplitFiles.choose_fields`; with `is_parsed_by_user`, the user's `parse` takes records apart.
 
     Raises:
         FeatureError: a feature is missing, or has no static shape.
         UsageError: with `parse`, an option selects features; without it, the files' description has none.
     """
     if not is_parsed_by_user:
-        return files.fields(columns, image_size=image_size, keep_encoded=keep_encoded, sequences=sequences)
+        return files.choose_fields(columns, image_size=image_size, keep_encoded=keep_encoded, sequences=sequences)
     selection = {"features": files.declared, **columns.selection, "size": image_size, **sequences.selection}
     for name, value in selection.items():
         if value:

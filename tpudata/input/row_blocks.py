@@ -129,6 +129,7 @@ def find_row_blocks(sharding: Mesh | NamedSharding | None, axis: str | None) -> 
     by_rows = NamedSharding(mesh, PartitionSpec(axes or None))
     # An array of one row for each part: the row of a device is its part.
     device_rows = by_rows.addressable_devices_indices_map((parts,)).values()
+    # Without axes there is one part, of which all devices have copies.
     process_parts = {row_slice.indices(parts)[0] for (row_slice,) in device_rows} if axes else {0}
     # The largest blocks that have parts of this process alone.
     sizes = range(1, len(process_parts) + 1)
@@ -158,6 +159,7 @@ def _find_axis(mesh: Mesh, axis: str | None) -> str:
 
 def _find_axes(sharding: NamedSharding, axis: str | None) -> tuple[str, ...]:
     """Return the mesh axes that divide the rows by the spec of a NamedSharding; UsageError if it divides other axes, too."""
+    # An empty spec divides nothing, as one of None does.
     first, *others = tuple(sharding.spec) or (None,)
     if axis is not None or any(entry is not None for entry in others):
         raise UsageError(

@@ -64,8 +64,8 @@ class ServingFeatures:
             sequence_length=tokens.length,
             truncate=tokens.truncate,
         )
-        sequences = tokens.sequences(dataset.manifest, fields, is_bare=False)
-        # A request has no labels.
+        sequences = tokens.plan_sequences(dataset.manifest, fields, is_bare=False)
+        # A request has no labels, and no weights of records.
         self._fields = Fields(fields.inputs, label=None)
         self._steps = StepPlan(self._fields, Options(training=False, images=images), sequences)
 

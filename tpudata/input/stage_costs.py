@@ -136,10 +136,10 @@ class Stages:
             DatasetError: records cannot be parsed or decoded.
             StorageError: a file cannot be read.
         """
-        # Pieces that are requested together come together: whole rounds of them are measured.
+        # Pieces that are requested together come together: whole rounds of them are measured. Without pieces, `reads` is None.
         read_counts = self._count_records(self._records.read_counts(), rows=None)
         yield _measure_stage("read", read_counts, seconds, per_round=self.reads or 1)
-        order, rows = self._records.order(self._batch_size), Rows.all(self._batch_size)
+        order, rows = self._records.make_order(self._batch_size), Rows.all(self._batch_size)
         parsed = self._records.batches(order, rows, start_step=0).prefetch(tf.data.AUTOTUNE)
         yield _measure_stage("parse", self._count_records(parsed, self._batch_size), seconds)
         for name, input_fn in input_fns.items():
@@ -166,6 +166,7 @@ class Stages:
             rows: rows of each element, padding included; None if the elements are numbers of records.
         """
         while True:
+            # Only elements that are batches of an evaluation have padding, in the last one.
             remaining = math.inf if rows is None else self._records_per_pass
             try:
                 for element in dataset:
@@ -203,6 +204,7 @@ def _measure_stage(name: str, counts: Iterator[int], seconds: float, per_round: 
             records += _take_round(counts, per_round)
         cpu = time.process_time() - cpu_begin
         machine_cpu = _read_machine_cpu_seconds() - machine_cpu_begin
+        # The machine's seconds are 0 if unknown, and count in ticks, so the difference may be below 0.
         return Stage(name, records, elapsed, cpu, max(0.0, machine_cpu - cpu))
 
 

@@ -25,7 +25,7 @@ LIMITS = (4, 8, 16)
 
 
 def chosen(steps: BucketSteps, step: int, end: int) -> list[int]:
-    return [int(bucket) for bucket in steps.choices(step, end).as_numpy_iterator()]
+    return [int(bucket) for bucket in steps.list_buckets(step, end).as_numpy_iterator()]
 
 
 @settings(max_examples=8)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tpudata.input.order.chunks import Chunks, chunk_records
+from tpudata.input.order.chunks import Chunks, count_chunk_records
 
 
 @given(st.lists(st.integers(1, 60), min_size=1, max_size=5), st.sampled_from([1, 2, 8, 64]))
@@ -36,4 +36,4 @@ def test_chunks_cover_all_records_and_end_with_shards(shards: list[int], length:
     ],
 )
 def test_chunks_take_a_quarter_of_a_megabyte(records: int, size: int, least: int, length: int) -> None:
-    assert chunk_records(records, size, 1 << 18, least) == length
+    assert count_chunk_records(records, size, 1 << 18, least) == length

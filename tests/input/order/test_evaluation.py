@@ -20,7 +20,7 @@ def test_ranges_cover_a_hosts_rows_without_padding(
     order, records = EvaluationOrder(Chunks.cut(shards, length), rows * hosts), sum(shards)
     host = data.draw(st.integers(0, hosts - 1))
     step = data.draw(st.integers(0, order.steps + 1))
-    firsts, lasts = order.ranges(step, host * rows, (host + 1) * rows)
+    firsts, lasts = order.list_ranges(step, host * rows, (host + 1) * rows)
     found = [record for first, last in zip(firsts, lasts, strict=True) for record in range(first, last)]
     places = [place for place in range(step * rows * hosts, records) if place // rows % hosts == host]
     assert found == places

@@ -21,7 +21,7 @@ WEIGHTS = st.lists(st.floats(1e-3, 1e3), min_size=1, max_size=5)
 def test_every_input_gets_its_share_after_any_step(weights: list[float], batch_size: int, step: int) -> None:
     order = MixtureOrder.make(weights, batch_size)
     assert batch_size % order.pieces == 0
-    given_pieces = order.count_given(step)
+    given_pieces = order.count_pieces_before(step)
     assert sum(given_pieces) == step * order.pieces
     total = sum(map(Fraction, weights))
     for count, weight in zip(given_pieces, weights, strict=True):
@@ -34,8 +34,8 @@ def test_every_input_gets_its_share_after_any_step(weights: list[float], batch_s
 @given(WEIGHTS, st.integers(1, 64), st.integers(0, 10**9))
 def test_choices_equal_the_pieces_that_each_step_adds(weights: list[float], batch_size: int, step: int) -> None:
     order = MixtureOrder.make(weights, batch_size)
-    choices = list(itertools.islice(order.choices(step).as_numpy_iterator(), 3 * order.pieces))
+    choices = list(itertools.islice(order.list_inputs(step).as_numpy_iterator(), 3 * order.pieces))
     for number in range(3):
         here = choices[number * order.pieces : (number + 1) * order.pieces]
-        before, after = order.count_given(step + number), order.count_given(step + number + 1)
+        before, after = order.count_pieces_before(step + number), order.count_pieces_before(step + number + 1)
         assert [here.count(i) for i in range(len(weights))] == [b - a for a, b in zip(before, after, strict=True)]

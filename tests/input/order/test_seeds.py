@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 import tensorflow as tf
 
-from tpudata.input.order.seeds import record_seeds
+from tpudata.input.order.seeds import derive_record_seeds
 
 _MASK = 2**64 - 1
 
@@ -22,11 +22,11 @@ def splitmix64(state: int) -> int:
 
 
 def test_record_seeds_depend_only_on_the_position() -> None:
-    seeds = record_seeds(3, tf.range(10_000, dtype=tf.int64)).numpy()
+    seeds = derive_record_seeds(3, tf.range(10_000, dtype=tf.int64)).numpy()
     assert (seeds.shape, seeds.dtype) == ((10_000, 2), np.int32)
     assert len(np.unique(seeds, axis=0)) == 10_000
-    np.testing.assert_array_equal(record_seeds(3, tf.constant([77, 5], tf.int64)), seeds[[77, 5]])
-    assert not (record_seeds(4, tf.range(10_000, dtype=tf.int64)) == seeds).numpy().all(axis=1).any()
+    np.testing.assert_array_equal(derive_record_seeds(3, tf.constant([77, 5], tf.int64)), seeds[[77, 5]])
+    assert not (derive_record_seeds(4, tf.range(10_000, dtype=tf.int64)) == seeds).numpy().all(axis=1).any()
     # Every bit is set about half of the time.
     share = np.unpackbits(seeds.view(np.uint8)).reshape(-1, 64).mean(axis=0)
     assert (np.abs(share - 0.5) < 0.03).all()
@@ -34,5 +34,5 @@ def test_record_seeds_depend_only_on_the_position() -> None:
 
 def test_record_seeds_equal_splitmix64() -> None:
     seed, positions = 2**32 - 1, [0, 1, 2**40]
-    found = record_seeds(seed, tf.constant(positions, tf.int64)).numpy().view("<u8")[:, 0]
+    found = derive_record_seeds(seed, tf.constant(positions, tf.int64)).numpy().view("<u8")[:, 0]
     assert found.tolist() == [splitmix64(position + 1 + (seed << 32) & _MASK) for position in positions]

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tpudata.input.options.hosts import Rows
 from tpudata.input.order.chunks import Chunks
-from tpudata.input.order.order import HostPart, batch_positions
+from tpudata.input.order.order import HostPart, compute_batch_positions
 from tpudata.input.order.sequential import SequentialOrder
 
 
@@ -37,7 +37,7 @@ def test_ranges_repeat_the_records_in_order(
     first, last = rows * host, rows * (host + 1)
     expected = (np.arange(step, step + 3)[:, None] * batch + np.arange(first, last)).reshape(-1) % total
     found: list[int] = []
-    for begin, end in order.ranges(step, first, last).as_numpy_iterator():
+    for begin, end in order.list_ranges(step, first, last).as_numpy_iterator():
         assert begin < end
         # A range is of one chunk.
         assert np.searchsorted(chunks.firsts, begin, "right") == np.searchsorted(chunks.firsts, end - 1, "right")
@@ -51,7 +51,7 @@ def test_computes_a_distant_step_without_replay() -> None:
     chunks = Chunks.cut([1_000_003, 17], 4096)
     order = SequentialOrder(chunks, 1024)
     step = 10**12
-    ranges = list(itertools.islice(order.ranges(step, 0, 1024).as_numpy_iterator(), 3))
+    ranges = list(itertools.islice(order.list_ranges(step, 0, 1024).as_numpy_iterator(), 3))
     assert ranges[0][0] == step * 1024 % 1_000_020
-    positions = batch_positions(1024, HostPart(Rows(2, 1024, 0, 2), step), tf.constant(0, tf.int64))
+    positions = compute_batch_positions(1024, HostPart(Rows(2, 1024, 0, 2), step), tf.constant(0, tf.int64))
     assert positions.numpy().tolist() == [step * 1024, step * 1024 + 1]

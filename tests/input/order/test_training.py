@@ -11,24 +11,24 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tpudata.input.dataset_ops import range_numbers
+from tpudata.input.dataset_ops import list_range_numbers
 from tpudata.input.order.chunks import Chunks
 from tpudata.input.order.streams import StreamOrder
-from tpudata.input.order.training import TrainingOrder, largest_divisor
+from tpudata.input.order.training import TrainingOrder, find_largest_divisor
 
 
 def taken(order: TrainingOrder, steps: int, first: int, last: int, start: int = 0) -> npt.NDArray[np.int64]:
     """Return the records in the rows [first, stop) of some steps, as a host finds them."""
-    slots, block = order.slots(first, last), start // order.steps_per_block
+    slots, block = order.find_slots(first, last), start // order.steps_per_block
     if isinstance(order, StreamOrder):
 
         def runs(slot: tf.Tensor) -> tf.data.Dataset:
-            return order.stream(slot, block).map(tf.range).rebatch(order.run)
+            return order.list_stream_ranges(slot, block).map(tf.range).rebatch(order.run)
 
         # A run of each slot in turn.
         records = tf.data.Dataset.range(slots.start, slots.stop).interleave(runs, cycle_length=len(slots))
     else:
-        records = order.spans(slots, block).map(lambda *spans: range_numbers(*spans)[1])
+        records = order.list_spans(slots, block).map(lambda *spans: list_range_numbers(*spans)[1])
     rows = tf.data.Dataset.range(block, 1 << 62).map(lambda number: order.find_row_positions(slots, number))
     pairs = tf.data.Dataset.zip((records.rebatch(len(slots) * order.turns), rows))
     blocks = pairs.map(tf.gather).as_numpy_iterator()
@@ -58,7 +58,7 @@ def test_the_order_is_a_permutation_per_epoch_on_any_hosts_and_steps(data: st.Da
     steps = -(-2 * sum(shards) // batch_size) + 2
     batches = taken(order, steps, 0, batch_size)
     stream = np.empty(batches.size, np.int64)
-    positions = tf.data.Dataset.range(steps).map(lambda step: order.positions(step, 0, batch_size))
+    positions = tf.data.Dataset.range(steps).map(lambda step: order.compute_positions(step, 0, batch_size))
     for place, batch in zip(positions.as_numpy_iterator(), batches, strict=True):
         stream[place] = batch
     for epoch in np.split(stream[: 2 * sum(shards)], 2):
@@ -106,12 +106,12 @@ def test_memory_is_a_window_or_one_chunk_per_lane() -> None:
 
 
 def test_lanes_divide_the_batch() -> None:
-    assert [largest_divisor(size, 32) for size in (1, 7, 24, 32, 37, 96, 1000)] == [1, 7, 24, 32, 1, 32, 25]
+    assert [find_largest_divisor(size, 32) for size in (1, 7, 24, 32, 37, 96, 1000)] == [1, 7, 24, 32, 1, 32, 25]
 
 
 def test_hosts_read_only_the_lanes_of_their_rows() -> None:
     order = TrainingOrder.make(Chunks.cut([640], 4), 64, 100, 0)
     for hosts in (1, 2, 4):
         rows = 64 // hosts
-        slots = [slot for host in range(hosts) for slot in order.slots(rows * host, rows * (host + 1))]
+        slots = [slot for host in range(hosts) for slot in order.find_slots(rows * host, rows * (host + 1))]
         assert slots == list(range(order.lanes))

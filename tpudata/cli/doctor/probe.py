@@ -106,7 +106,7 @@ def memory(folder: str, split: str, image_size: str, crop: str, sequence_length:
     from tpudata.input.dataset.select_fields import select_fields
     from tpudata.input.files.shards import open_shards
     from tpudata.input.graph.caches.choose_cache import choose_cache
-    from tpudata.input.graph.reading.free_memory import free_memory
+    from tpudata.input.graph.reading.free_memory import measure_free_memory
     from tpudata.input.graph.records import Records
     from tpudata.input.options.options import Options
     from tpudata.input.request import InputRequest
@@ -120,10 +120,10 @@ def memory(folder: str, split: str, image_size: str, crop: str, sequence_length:
     )
     request = InputRequest(open_shards(dataset, split), fields, Options(training=True))
     records = Records.open(request)
-    free_bytes = free_memory()
+    free_bytes = measure_free_memory()
     # Records in quarantine are not fed.
     kept_split = dataset.kept(split)
-    decoded_bytes = kept_split.records * fields.record_bytes(kept_split)
+    decoded_bytes = kept_split.records * fields.estimate_record_bytes(kept_split)
     # With a crop, a cache keeps encoded images.
     is_cached = not crop and choose_cache("auto", request, records.plan).is_in_memory
     window_bytes = records.window.bytes

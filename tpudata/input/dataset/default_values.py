@@ -20,8 +20,7 @@ def fill_defaults(fields: Fields, defaults: Mapping[str, npt.ArrayLike]) -> Fiel
         defaults: a value for all entries, or an array of the feature's shape, by the name of the feature.
 
     Raises:
-        UsageError: a name is not that of a feature that is read, or is that of a list or an image file; or a value does not fit its
-            feature.
+        UsageError: no feature of a name is read, or it is a list or an image file; or a value does not fit its feature.
     """
     stored = {field.feature.name: field for field in fields.all if field.is_stored}
     for name in defaults:
@@ -47,7 +46,12 @@ def fill_defaults(fields: Fields, defaults: Mapping[str, npt.ArrayLike]) -> Fiel
 
 
 def _store_default(field: Field, default: npt.ArrayLike) -> tuple[StoredValue, ...]:
-    """Return a default in the feature's stored form, an item for each stored value; UsageError if it does not fit."""
+    """Return a default as the values that a record would store; UsageError if it does not fit the feature.
+
+    Args:
+        field: field of the feature.
+        default: a value for all entries, or an array of the field's shape.
+    """
     feature, shape = field.feature, field.shape
     is_text, is_float = feature.dtype == "string", "float" in feature.dtype
     if is_text:

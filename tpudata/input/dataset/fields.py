@@ -148,7 +148,7 @@ class Fields:
         table = field.padding.table
         return next(candidate for candidate in self.inputs if candidate.counts == table)
 
-    def record_bytes(self, split: Split) -> int:
+    def estimate_record_bytes(self, split: Split) -> int:
         """Estimate the memory of one decoded record of a split, in bytes, at least 1."""
         sizes = [field.bytes for field in self.all]
         # The sizes of strings are unknown; together they have at most the bytes of the stored record.

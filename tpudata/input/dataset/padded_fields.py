@@ -31,7 +31,6 @@ def pad_fields(features: Sequence[Feature], pad: Mapping[str, Pad], maxima: Mapp
 
     Raises:
         UsageError: a key matches no list, two keys have the same feature or count, or a value does not fit.
-        FeatureError: a feature has the name of a count.
     """
     fields: dict[str, Field] = {}
     for key, options in pad.items():
@@ -59,17 +58,17 @@ def pad_fields(features: Sequence[Feature], pad: Mapping[str, Pad], maxima: Mapp
     return [*fields.values(), *counts]
 
 
-def default_pad_fields(
+def make_default_fields(
     chosen: Sequence[Feature], features: Sequence[Feature], maxima: Mapping[str, int]
 ) -> list[Field]:
-    """Return fields for lists that no key matches, padded to the longest list, followed by count fields.
+    """Return fields for lists that no key of `pad` matches, padded to the longest list of the dataset, followed by count fields.
 
     Args:
         chosen: lists that are read.
         features: all features of the dataset. Lists of the same objects have one count.
         maxima: largest number of entries of each feature in a record; lists without one are ignored.
     """
-    # The keys that a caller of `pad` would choose.
+    # The key for which a caller of `pad` would ask: a pattern for all columns of an object table, otherwise the name.
     keys = {
         column.name: f"{table.prefix}/*" if table.prefix else column.name
         for table in object_tables(features)
@@ -129,6 +128,7 @@ def _match_features(features: Sequence[Feature], key: str) -> list[Feature]:
 
 
 def _make_field(feature: Feature, key: str, options: Pad, length: int) -> Field:
+    """Return the field of a list that `key` of `pad` pads to `length` entries."""
     entry_shape = tuple(int(size) for size in feature.shape[1:] if size is not None)
     padding_value = _pick_padding_value(feature, key, options)
     # Use the full feature name, as for extra features.
@@ -164,7 +164,8 @@ def _has_type(feature: Feature, value: int | float | str | bytes) -> bool:
 
 
 def _make_count_field(key: str, features: Sequence[Feature]) -> Field:
-    """Return the field of the number of entries, named after the key without wildcards."""
+    """Return the field of the number of entries for a key of `pad`: `image/object/count` for `image/object/*`."""
+    # A key that is the name of a feature is no pattern, whatever characters it has.
     is_name = any(feature.name == key for feature in features)
     parts = (key if is_name else _WILDCARDS.sub("", key)).split("/")
     name = "/".join((*filter(None, parts), "count"))

@@ -14,7 +14,7 @@ from tpudata.format.manifest.annotation_features import is_mask
 from tpudata.format.manifest.model_features import FED_BY_LAYOUT, fed_features, is_sequence, label_feature, short_name
 from tpudata.input.dataset.default_values import fill_defaults
 from tpudata.input.dataset.fields import PARSE, Field, Fields
-from tpudata.input.dataset.padded_fields import default_pad_fields, pad_fields
+from tpudata.input.dataset.padded_fields import make_default_fields, pad_fields
 from tpudata.input.options.columns import FeatureOptions
 
 # The channels that `tf.io.decode_image` decodes to.
@@ -75,7 +75,7 @@ def select_fields(
         and short_name(feature) not in lengths
         and (not is_sequence(feature) or feature.name in columns.extra_features)
     ]
-    default_fields = default_pad_fields(unpadded_lists, manifest.features, manifest.maxima)
+    default_fields = make_default_fields(unpadded_lists, manifest.features, manifest.maxima)
     padded += default_fields
     lists |= {field.feature.name: field for field in default_fields if field.is_stored}
 
@@ -86,10 +86,10 @@ def select_fields(
         name = feature.name if feature.name in columns.extra_features else short_name(feature)
         if short_name(feature) in lengths:
             return Field(feature, name, (lengths[short_name(feature)],), pads=True, cuts=truncate)
-        return _make_field(feature, name, image_size, keep_encoded, hint)
+        return _make_field(feature, name, image_size, keep_encoded=keep_encoded, hint=hint)
 
     inputs = (*map(make_field, chosen), *(field for field in padded if not field.is_stored))
-    inputs = _resolve_masks(inputs, keep_encoded)
+    inputs = _resolve_masks(inputs, keep_encoded=keep_encoded)
     names = [field.name for field in inputs]
     if len(set(names)) != len(names):
         raise FeatureError(
@@ -107,6 +107,7 @@ def _find_named(manifest: Manifest, option: str, name: str | None) -> Feature | 
     """Return the feature that an option names, None if the option is None; FeatureError if the records have no such feature."""
     if name is None:
         return None
+    # It finds any feature by its full name.
     feature = label_feature(manifest, name)
     if feature is None:
         names = ", ".join(feature.name for feature in manifest.features)
@@ -125,6 +126,7 @@ def _choose_features(
     """
     fed = FED_BY_LAYOUT.get(manifest.layout)
     chosen = [feature for feature in fed_features(manifest, label) if feature is not weight]
+    # Without a layout of ours, all features but label and weight are fed.
     if not chosen and label is not None and fed is None:
         raise FeatureError(f"The only feature is the label, {label.name!r}, and a model is fed others. Name one more.")
     if not chosen:
@@ -186,9 +188,17 @@ def _pick_lengths(sequences: Collection[str], sequence_length: int | Mapping[str
 
 
 def _make_field(
-    feature: Feature, name: str, image_size: tuple[int, int] | None, keep_encoded: bool, hint: str
+    feature: Feature, name: str, image_size: tuple[int, int] | None, *, keep_encoded: bool, hint: str
 ) -> Field:
-    """Return the field of a feature; FeatureError if it cannot be fed in one static shape."""
+    """Return the field of a feature, fed as `name`; FeatureError if it cannot be fed in one static shape.
+
+    Args:
+        feature: the feature; neither a padded list nor a padded sequence.
+        name: name under which a model gets it.
+        image_size: (height, width) to resize encoded images and label maps to; None to keep their size.
+        keep_encoded: do not decode images and label maps.
+        hint: fix for a feature that cannot be fed, if no option can fix it.
+    """
     if feature.encoding == "image" and feature.shape[2] not in _CHANNELS:
         raise FeatureError(f"Feature {feature.name!r}: {feature.shape[2]} channels; images decode to 1, 3 or 4. {hint}")
     if feature.is_image_file and keep_encoded:
@@ -196,8 +206,11 @@ def _make_field(
     return Field(feature, name, _require_static_shape(feature, image_size, hint))
 
 
-def _resolve_masks(inputs: Sequence[Field], keep_encoded: bool) -> tuple[Field, ...]:
-    """Return the fields, in which lists of encoded masks refer to the first image, to whose size they are decoded."""
+def _resolve_masks(inputs: Sequence[Field], *, keep_encoded: bool) -> tuple[Field, ...]:
+    """Return the fields, with lists of masks as fields of masks of the first image; unchanged without an image.
+
+    Masks are decoded to the image's size, or stay encoded if `keep_encoded` is set, since a crop decodes them later.
+    """
     image = next((field for field in inputs if field.feature.is_image), None)
     if image is None:
         return tuple(inputs)
@@ -260,7 +273,7 @@ def _make_weight_field(feature: Feature, label: Feature | None) -> Field:
 
 
 def _add_classes(feature: Feature, manifest: Manifest) -> Feature:
-    """Return the label, with the number of classes if it is a list: a converted manifest only has it in `labels`."""
+    """Return the label; if it is a list, with the number of classes, which a converted manifest has in `labels` alone."""
     # `labels` counts the classes of the feature that is the label by default, not those of another one that `label` names.
     if feature.shape != (None,) or manifest.labels is None or feature is not label_feature(manifest):
         return feature
@@ -274,7 +287,7 @@ def _make_label_field(feature: Feature, padded: Field | None, hint: str) -> Fiel
     Args:
         feature: the label.
         padded: its field if it is a list that `pad` pads; None otherwise.
-        hint: fix for a label that cannot be fed, unless an option fixes it.
+        hint: fix for a label that cannot be fed, if no option can fix it.
 
     Raises:
         FeatureError: labels of this dtype or shape cannot be fed.

@@ -113,14 +113,22 @@ def crop_map(
 
 
 def _decode_box(encoded: tf.Tensor, channels: int, box: tf.Tensor, options: TrainCrop | CentreCrop) -> tf.Tensor:
-    """Decode the window of a JPEG, uint8 [height, width, channels], shrunk if the options allow it."""
+    """Decode a window of a JPEG, uint8 [height, width, channels], at 1/2, 1/4 or 1/8 of its size if the options allow it.
+
+    Args:
+        encoded: the JPEG, string scalar.
+        channels: number of channels.
+        box: int32 [4]: y, x, height and width of the window in the image.
+        options: the crop: with `shrink`, the result has at least `size` pixels on each side, if the window has.
+    """
 
     def decode_at(shrink: int) -> tf.Tensor:
-        # The window in the shrunk image, to the nearest pixel; the image's size is rounded up, so the window lies inside.
-        nearest = tf.constant([shrink // 2, shrink // 2, 0, 0])
+        # The window in the shrunk image: y and x to the nearest pixel, height and width rounded down. The shrunk image's size is
+        # rounded up, so the window lies inside.
+        half_shrink = tf.constant([shrink // 2, shrink // 2, 0, 0])
         return tf.image.decode_and_crop_jpeg(
             encoded,
-            box if shrink == 1 else (box + nearest) // shrink,
+            box if shrink == 1 else (box + half_shrink) // shrink,
             channels=channels,
             ratio=shrink,
             # As Pillow and libjpeg decode; TensorFlow's own default is up to 14 of 255 off, and hardly faster.
@@ -160,7 +168,7 @@ def _flip_and_resize(
 
 
 def _resize(image: tf.Tensor, options: TrainCrop | CentreCrop) -> tf.Tensor:
-    """Return float32 [size, size, channels], as `tf.image.resize` does; that function's shape checks cost 5 % of an image."""
+    """Return float32 [size, size, channels], as `tf.image.resize` does, without its shape checks, 5 % of the time of an image."""
     # The kernels for float32 are twice as fast as those for uint8.
     images, size = tf.cast(image, tf.float32)[tf.newaxis], (options.size, options.size)
     if options.method == "bilinear":

@@ -98,9 +98,10 @@ class FixedExamples:
         }
 
     def _decode_varints(self, narrow: tf.Tensor, field: Field) -> tf.Tensor:
-        """Return whole numbers, int32 [n], from their varints."""
+        """Return whole numbers, int32 [n], from their varints: digits of 7 bits, the lowest first, one a byte."""
         position = self.positions[field.feature.name]
         ranges_before = [bounds for bounds in self._narrow_ranges if bounds[0] < position.begin]
+        # Its first byte, counted among the narrow bytes.
         narrow_begin = sum(min(end, position.begin) - begin for begin, end in ranges_before)
         size = position.end - position.begin
         digits = tf.bitwise.bitwise_and(narrow[:, narrow_begin : narrow_begin + size], np.uint8(_VARINT_BITS))
@@ -123,7 +124,12 @@ class FixedExamples:
 
 
 def _has_fixed_size(field: Field, positions: dict[str, ValuePosition]) -> bool:
-    """Return whether a field's values have a fixed size that equals its shape's."""
+    """Return whether a field can be sliced from Examples of the layout: its values have a fixed size, that of its shape.
+
+    Args:
+        field: the field.
+        positions: positions of values in the layout, by feature name.
+    """
     feature, position = field.feature, positions.get(field.feature.name)
     if position is None or position.kind != feature.kind or field.bytes is None or field.is_list or field.is_encoded:
         return False

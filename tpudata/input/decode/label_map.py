@@ -50,18 +50,19 @@ def decode_label_map(encoded: tf.Tensor, feature: Feature) -> tf.Tensor:
 
 
 def resize_map(values: tf.Tensor, size: tuple[int, ...]) -> tf.Tensor:
-    """Return a map [height, width, 1] in another size: each pixel is that of the map in which its centre lies."""
+    """Return a map [height, width, 1] in another size: each pixel is the one of the map in which its centre lies."""
     return tf.raw_ops.ResizeNearestNeighbor(images=values[tf.newaxis], size=size, half_pixel_centers=True)[0]
 
 
 def _decode(encoded: tf.Tensor, feature: Feature, shape: tuple[int | None, ...]) -> tf.Tensor:
+    """Decode one label map, string scalar, which must have `shape`; None for a size that may vary."""
     values = tf.io.decode_png(encoded, channels=1, dtype=tf.as_dtype(feature.dtype))
-    # Before the cast: the message names this operation, by which `tpudata.error_text.libraries` finds what had another size.
+    # Check the shape before the cast: the error then names DecodePng, by which `tpudata.error_text.libraries` recognises it.
     return tf.cast(tf.ensure_shape(values, shape), _DTYPES[feature.dtype])
 
 
 def _ensure_grey_png(encoded: tf.Tensor, feature: Feature) -> tf.Tensor:
-    """Return stored maps, string [n] or scalar, if all are grey PNGs of the feature's bits; otherwise fail at run time."""
+    """Return stored maps, string [n] or scalar, unchanged; fail at run time unless all are grey PNGs of the feature's bits."""
     bits = MAP_BITS[feature.dtype]
     # By their positions in the file: the signature, the name of the header, the bits and the colour type.
     expected_bytes = dict(enumerate(PNG_SIGNATURE))

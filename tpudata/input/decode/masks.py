@@ -70,5 +70,5 @@ def crop_masks(
 
 def _decode(encoded: tf.Tensor) -> tf.Tensor:
     """Decode one mask, string scalar, to uint8 [height, width, 1] of 0 and 1."""
-    # 16 bits, as TensorFlow would divide the values of a PNG that has them, and 1 would become 0.
+    # Read 16 bits: with 8, TensorFlow would divide the values of a PNG of 16 bits by 256, and 1 would become 0.
     return tf.cast(tf.io.decode_png(encoded, channels=1, dtype=tf.uint16) > 0, tf.uint8)

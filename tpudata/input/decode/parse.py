@@ -56,7 +56,7 @@ def parse_columns(serialized: tf.Tensor, fields: Sequence[Field]) -> Columns:
 
 
 def decode_columns(stored: Columns, fields: Sequence[Field], hint: str = CONVERT_AGAIN) -> dict[str, tf.Tensor]:
-    """Decode the result of `parse_columns` to the result of `parse_batch`."""
+    """Return decoded columns, as `parse_batch` does, from the stored ones that `parse_columns` returned."""
     unpadded = [field for field in fields if field.padding is None and field.is_stored]
     decoded = {field.feature.name: _decode(stored[field.feature.name], field, hint) for field in unpadded}
     # Masks are padded as PNGs and decoded afterwards: padding has no pixels.
@@ -74,10 +74,11 @@ def decode_columns(stored: Columns, fields: Sequence[Field], hint: str = CONVERT
     return decoded | padded
 
 
-def shape_default(field: Field) -> Array | None:
-    """Return the default of a feature in its stored shape, as nested lists; None if the feature is required."""
+def reshape_default(field: Field) -> Array | None:
+    """Return the default of a field as nested lists of its stored shape, or one value; None if records must have the feature."""
     if field.default is None:
         return None
+    # Objects: an array of bytes would drop zeros at their ends.
     array = np.empty(len(field.default), object)
     array[:] = field.default
     return array.reshape(() if field.feature.is_one_value else field.shape).tolist()
@@ -122,7 +123,7 @@ def measure_sequences(serialized: tf.Tensor, fields: Sequence[Field]) -> tf.Tens
         if isinstance(column, tf.RaggedTensor):
             lengths.append(column.row_lengths())
         else:
-            # Bytes of integers.
+            # A string with the bytes of all integers.
             lengths.append(tf.cast(tf.strings.length(column), tf.int64) // tf.as_dtype(field.feature.dtype).size)
     return functools.reduce(tf.maximum, lengths)
 
@@ -133,7 +134,7 @@ def _make_spec(field: Field) -> tf.io.FixedLenFeature | tf.io.RaggedFeature:
     if field.is_list:
         return make_list_spec(feature)
     shape = () if feature.is_one_value else field.shape
-    return tf.io.FixedLenFeature(shape, _STORED_DTYPES[feature.kind], shape_default(field))
+    return tf.io.FixedLenFeature(shape, _STORED_DTYPES[feature.kind], reshape_default(field))
 
 
 def _decode(stored: tf.Tensor | tf.RaggedTensor, field: Field, hint: str) -> tf.Tensor:
@@ -168,6 +169,7 @@ def _pad(stored: tf.Tensor | tf.RaggedTensor, field: Field) -> tf.Tensor:
 
 
 def _decode_raw(stored: tf.Tensor, field: Field, hint: str) -> tf.Tensor:
+    """Return the values of raw bytes, string [n], as [n, *field.shape]; a record of another size fails at run time with `hint`."""
     dtype = tf.as_dtype(field.feature.dtype)
     size = math.prod(field.shape) * dtype.size
     message = f"Feature {field.feature.name}: a record does not have the {size} bytes of {field.shape} {dtype.name} values. {hint}"

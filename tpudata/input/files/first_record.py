@@ -72,7 +72,7 @@ def _check_lists_exist(path: str, names: set[str], hint: str) -> None:
     """
     stored_names: set[str] = set()
     searched = 0
-    # The reader reports damaged records.
+    # Stop at a damaged record, which the reader reports.
     with contextlib.suppress(CorruptionError):
         for offset, record in itertools.islice(read_records(path), _SEARCHED_RECORDS):
             stored_names.update(decode_example(record, path=path, offset=offset))
@@ -87,7 +87,7 @@ def _describe_misfit(example: dict[str, Value], field: Field) -> str | None:
     """Return what is wrong with a record's values of a field, in words that follow the feature's name; None if they fit."""
     feature, values = field.feature, example.get(field.feature.name)
     if not values:
-        # A list may be empty, and a default takes the place of missing values.
+        # A list may be empty or missing, and a default takes the place of missing values.
         if field.is_list or field.default is not None:
             return None
         return "is not in the record" if values is None else "has no values"
@@ -122,12 +122,13 @@ def _find_kind(values: Value) -> str:
 def _describe(example: dict[str, Value]) -> str:
     """Return the features of a record, in words."""
     names = sorted(example)
-    parts = [f"{name} ({_describe_values(example[name])})" for name in names[:_MAX_NAMES]]
+    features = [f"{name} ({_describe_values(example[name])})" for name in names[:_MAX_NAMES]]
     more = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
-    return f"The record has {', '.join(parts) or 'no features'}{more}"
+    return f"The record has {', '.join(features) or 'no features'}{more}"
 
 
 def _describe_values(values: Value) -> str:
+    """Return the kind and the number of a feature's values, in words; of a single string its size."""
     if not values:
         return "no values"
     if len(values) == 1 and isinstance(values[0], bytes):

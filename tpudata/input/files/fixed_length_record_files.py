@@ -93,6 +93,7 @@ class FixedLengthRecordFiles:
         return tuple(map(self._make_feature, self.dtype.names or ()))
 
     def _make_feature(self, name: str) -> Feature:
+        """Return the feature of a part: the label is one int64, other parts are raw bytes of their dtype and shape."""
         if name == self.label_name:
             return Feature(name, "int64", "int64")
         part = self.dtype[name]
@@ -110,22 +111,22 @@ class FixedLengthRecords(SplitFiles):
         record_bytes = description.dtype.itemsize
         return compute_offsets(file, record_bytes, description.header_bytes, description.footer_bytes)
 
-    def fields(self, columns: FeatureOptions, **options: Any) -> Fields:
-        """Return the fields of each record, from the parts that the description has; see `SplitFiles.fields`."""
+    def choose_fields(self, columns: FeatureOptions, **options: Any) -> Fields:
+        """Return the fields of each record, from the parts that the description has; see `SplitFiles.choose_fields`."""
         if columns.defaults:
             raise UsageError(f"defaults={columns.defaults!r}: records of one length have all their parts. Omit it.")
-        return super().fields(columns, **options, label_name=self.description.label)
+        return super().choose_fields(columns, **options, label_name=self.description.label)
 
-    def records(self, run: Run) -> tf.data.Dataset:
+    def read_records(self, run: Run) -> tf.data.Dataset:
         """Return a dataset of the records from a run's first one on."""
-        return run.parts(self.description.dtype.itemsize).skip(run.skipped)
+        return run.read_parts(self.description.dtype.itemsize).skip(run.skipped)
 
-    def decoder(self, fields: Sequence[Field]) -> Decode:
+    def make_decoder(self, fields: Sequence[Field]) -> Decode:
         """Return a function that takes records apart by the description's dtype."""
         return functools.partial(_parse_fixed, dtype=self.description.dtype, fields=fields)
 
-    def features(self, stored: tf.Tensor, _: Sequence[Field]) -> dict[str, tf.Tensor]:
-        """Return all parts of records, [n, *shape], as stored, by their names; none is missing, so no field has a default."""
+    def parse_features(self, stored: tf.Tensor, _: Sequence[Field]) -> dict[str, tf.Tensor]:
+        """Return all parts of records, [n, *shape], by their names, without regard to the fields that are read."""
         dtype = self.description.dtype
         return {feature.name: _take_part(stored, dtype, feature, feature.shape) for feature in self.manifest.features}
 

@@ -51,7 +51,7 @@ def open_data(data: Data, split: str | None) -> SplitFiles:
 
 
 def _open_folder(folder: str) -> Dataset:
-    """Open a dataset; if the path names TFRecord files, the DatasetError says how to read them."""
+    """Open the dataset in a folder; if the path names files instead, the DatasetError says how to read these."""
     try:
         return open_dataset(folder)
     except DatasetError:
@@ -70,6 +70,7 @@ def _open_folder(folder: str) -> Dataset:
 def _check_scheme(path: str) -> None:
     """Check that TensorFlow, which reads the shards, has a file system for a path; UsageError if not."""
     scheme = path.partition("://")[0] if "://" in path else ""
+    # Local paths are registered as "".
     schemes = tf.io.gfile.get_registered_schemes()
     if scheme not in schemes:
         names = ", ".join(f"{name}://" for name in schemes if name not in ("", "ram", "file"))

@@ -46,6 +46,7 @@ def check_paths(files: object) -> None:
     """Check that an argument is a path or a sequence of paths; UsageError if not."""
     is_sequence = isinstance(files, Sequence) and not isinstance(files, (str, bytes)) and len(files) > 0
     paths = list(files) if is_sequence else [files]  # type: ignore[call-overload]
+    # The path of a PathLike may also be bytes, which are not taken.
     are_paths = all(
         isinstance(path, (str, os.PathLike)) and isinstance(os.fspath(path), str) and path for path in paths
     )

@@ -62,7 +62,7 @@ def open_files(files: RecordFiles) -> SplitFiles:
     entries = find_files(files.files)
     with ThreadPoolExecutor(_SCANNERS, thread_name_prefix="tpudata-scan") as pool:
         offsets_of_files = list(pool.map(lambda file: reader_class.scan(files, file), entries))
-    # The offsets include the end of the last record.
+    # The offsets include the end of the last record, so an empty file has one.
     nonempty = [(file, offsets) for file, offsets in zip(entries, offsets_of_files, strict=True) if len(offsets) > 1]
     if not nonempty:
         raise DatasetError(

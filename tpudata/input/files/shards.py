@@ -18,7 +18,7 @@ from tpudata.format.tfrecord.framing import FRAME_BYTES, HEADER_BYTES, LENGTH_BY
 from tpudata.input.dataset.fields import CONVERT_AGAIN, Field
 from tpudata.input.dataset_ops import ensure
 from tpudata.input.decode.fixed_examples import FixedExamples
-from tpudata.input.decode.parse import Columns, parse_batch, parse_stored, shape_default
+from tpudata.input.decode.parse import Columns, parse_batch, parse_stored, reshape_default
 from tpudata.input.files.split_files import Decode, Run, SplitFiles
 from tpudata.storage import storage_for
 
@@ -38,14 +38,14 @@ class Shards(SplitFiles):
     record_hint = CONVERT_AGAIN
     frame_bytes: int | None = FRAME_BYTES
 
-    def records(self, run: Run) -> tf.data.Dataset:
-        """Return a dataset of the records from a run's first one on."""
+    def read_records(self, run: Run) -> tf.data.Dataset:
+        """Return a dataset of the records from a run's first wanted one on, to the end of the file."""
         records = tf.raw_ops.TFRecordDatasetV2(
             filenames=[run.path], compression_type="", buffer_size=_pick_buffer_bytes(run), byte_offsets=[run.offset]
         )
         return tf.data.experimental.from_variant(records, tf.TensorSpec([], tf.string)).skip(run.skipped)
 
-    def decoder(self, fields: Sequence[Field]) -> Decode:
+    def make_decoder(self, fields: Sequence[Field]) -> Decode:
         """Return a function that parses Examples: by slicing if the first one has a fixed layout.
 
         Raises:
@@ -56,9 +56,9 @@ class Shards(SplitFiles):
             return functools.partial(parse_batch, fields=fields, hint=self.record_hint)
         return functools.partial(layout.parse, hint=self.record_hint)
 
-    def features(self, stored: tf.Tensor, fields: Sequence[Field]) -> Columns:
-        """Parse Examples without decoding images and raw bytes."""
-        defaults = {field.feature.name: shape_default(field) for field in fields}
+    def parse_features(self, stored: tf.Tensor, fields: Sequence[Field]) -> Columns:
+        """Parse all features of Examples without decoding images and raw bytes; `fields` have the defaults of those fed."""
+        defaults = {field.feature.name: reshape_default(field) for field in fields}
         return parse_stored(stored, self.manifest.features, defaults)
 
     def _read_first_record(self) -> bytes:
@@ -75,6 +75,7 @@ class Shards(SplitFiles):
                     offset, record = next(read_indexed(path, self.dataset.index(shard), first_record, first_record + 1))
                 except CorruptionError:
                     return b""
+                # Only for its error.
                 decode_example(record, path=path, offset=offset)
                 return record
         return b""
@@ -85,20 +86,21 @@ class CompressedShards(Shards):
 
     frame_bytes = None
 
-    def records(self, run: Run) -> tf.data.Dataset:
+    def read_records(self, run: Run) -> tf.data.Dataset:
         """Return a dataset of the records of a run, whose blocks are unpacked."""
-        offsets = self._record_offsets(run, run.skipped + run.count)[run.skipped :]
-        return tf.data.Dataset.from_tensor_slices(_unpack(run.whole(), offsets))
+        offsets = self._read_record_offsets(run, run.skipped + run.count)[run.skipped :]
+        return tf.data.Dataset.from_tensor_slices(_unpack(run.read_bytes(), offsets))
 
-    def _record_offsets(self, run: Run, count: tf.Tensor) -> tf.Tensor:
-        """Return the offsets in a run's unpacked blocks of their first `count` records, and their end: int64 [count + 1]."""
+    def _read_record_offsets(self, run: Run, count: tf.Tensor) -> tf.Tensor:
+        """Return the offsets of the first `count` records in a run's unpacked blocks, and their end: int64 [count + 1]."""
         paths, sizes = self._index_files
-        # Read these offsets alone: to TensorFlow they are one record between a header and a footer.
+        # Read only these offsets from the index: to TensorFlow they are one record between a header and a footer.
         path, size = tf.gather(tf.constant(paths), run.file), tf.gather(tf.constant(sizes, tf.int64), run.file)
         read_bytes, header_bytes = OFFSET_BYTES * (count + 1), HEAD_BYTES + OFFSET_BYTES * run.first_record
         footer_bytes = size - header_bytes - read_bytes
         stored = tf.data.FixedLengthRecordDataset(path, read_bytes, header_bytes, footer_bytes).get_single_element()
         offsets = tf.io.decode_raw(stored, tf.int64)
+        # The index counts from the start of the unpacked shard.
         return offsets - offsets[0]
 
     @functools.cached_property
@@ -126,6 +128,7 @@ def check_shards(dataset: Dataset, split: str) -> None:
         DatasetError: the split has no shards, or one is missing.
         CorruptionError: the size or the checksum of a shard differs from the manifest.
     """
+    # For its DatasetError.
     dataset.kept(split)
     changed = find_changed_shard_error(dataset, split)
     if changed is not None:
@@ -133,14 +136,14 @@ def check_shards(dataset: Dataset, split: str) -> None:
 
 
 def _pick_buffer_bytes(run: Run) -> tf.Tensor:
-    """Return the bytes that are read at a time of a run of TFRecords, int64 scalar."""
+    """Return the buffer size for reading a run of TFRecords, in bytes, int64 scalar."""
     if not run.is_remote:
         return tf.clip_by_value(run.size, _MIN_BYTES, _MAX_BYTES)
-    # Before a run inside a file, TensorFlow reads the byte before it. Equal reads of at most _REMOTE_BYTES follow: the last one
-    # ends with the run, so that no block after it is fetched.
+    # From the start of a file, one read. Before a run inside a file, TensorFlow reads the byte before it. Equal reads of at most
+    # _REMOTE_BYTES follow: the last one ends with the run, so that no block after it is fetched.
     reads = (run.size + _REMOTE_BYTES - 1) // _REMOTE_BYTES
-    exact = run.exact_bytes(run.file_bytes - run.size)
-    return tf.where(tf.equal(run.offset, 0), exact, (run.size + reads - 1) // reads)
+    single_read = run.compute_buffer_bytes(run.file_bytes - run.size)
+    return tf.where(tf.equal(run.offset, 0), single_read, (run.size + reads - 1) // reads)
 
 
 def _unpack(blocks: tf.Tensor, offsets: tf.Tensor) -> tf.Tensor:

@@ -17,6 +17,7 @@ from tpudata.format.read_errors import name_of_files, name_of_split
 from tpudata.format.tfrecord.frame_scan import Offsets
 from tpudata.input.dataset.fields import PARSE, Field, Fields
 from tpudata.input.dataset.select_fields import select_fields
+from tpudata.input.decode.parse import Columns
 from tpudata.input.options.columns import FeatureOptions
 from tpudata.input.options.tokens import Tokens
 from tpudata.storage import Entry, is_remote
@@ -54,21 +55,25 @@ class Run:
     first_record: tf.Tensor
     is_remote: bool
 
-    def parts(self, part_bytes: Any) -> tf.data.Dataset:
-        """Return a dataset of the run's bytes, in parts of `part_bytes`."""
+    def read_parts(self, part_bytes: int | tf.Tensor) -> tf.data.Dataset:
+        """Return a dataset of the run's bytes, in parts of `part_bytes`, an int or int64 scalar that divides its size."""
         after = self.file_bytes - self.offset - self.size
-        # It reads nothing before the offset, so that a large read is as exact as from the start of a file.
-        buffer = self.exact_bytes(after) if self.is_remote else None
+        # The dataset reads nothing before the offset, so that one read fits the run exactly. A local file takes the default buffer.
+        buffer = self.compute_buffer_bytes(after) if self.is_remote else None
         return tf.data.FixedLengthRecordDataset(self.path, part_bytes, self.offset, after, buffer)
 
-    def whole(self) -> tf.Tensor:
+    def read_bytes(self) -> tf.Tensor:
         """Return the run's bytes, string scalar."""
-        return self.parts(self.size).get_single_element()
+        return self.read_parts(self.size).get_single_element()
 
-    def exact_bytes(self, after: tf.Tensor) -> tf.Tensor:
-        """Return a buffer size, in bytes, with which the run is one request.
+    def compute_buffer_bytes(self, after: tf.Tensor) -> tf.Tensor:
+        """Return the buffer size, in bytes, with which reading the run is one request if possible.
 
-        That holds for runs larger than a block, and for those at the end of their file: `after` is the number of bytes that follow.
+        It is possible for runs larger than a block, which the client reads without fetching blocks, and for runs at the end of
+        their file, beyond which a larger buffer reads nothing.
+
+        Args:
+            after: number of bytes of the file after the run, int64 scalar.
         """
         return tf.where(tf.equal(after, 0), tf.maximum(self.size, _BLOCK_BYTES + 1), self.size)
 
@@ -76,7 +81,7 @@ class Run:
 class SplitFiles(abc.ABC):
     """The files of a split: how records are found in them, read and parsed. Each kind of file is a subclass.
 
-    A kind that defines no more than `records` feeds them as they are.
+    A kind that defines no more than `read_records` feeds them as they are.
 
     Args:
         dataset: the dataset.
@@ -135,7 +140,7 @@ class SplitFiles(abc.ABC):
         """Features that the user has declared for the files."""
         return ()
 
-    def fields(
+    def choose_fields(
         self,
         columns: FeatureOptions,
         *,
@@ -144,7 +149,9 @@ class SplitFiles(abc.ABC):
         sequences: Tokens,
         label_name: str | None = None,
     ) -> Fields:
-        """Return the fields of each record; the arguments are those of `select_fields`, and the options of sequences.
+        """Return the fields that are read of each record.
+
+        The arguments are those of `select_fields`, and `sequences`, the options of sequences of tokens.
 
         Raises:
             CorruptionError: the first record is not what the user describes.
@@ -164,10 +171,10 @@ class SplitFiles(abc.ABC):
         )
 
     def check_cache(self, cache: bool | str | os.PathLike[str]) -> None:
-        """Check that decoded records may be kept where `cache` says.
+        """Check that decoded records may be kept where the option `cache` says.
 
         Raises:
-            UsageError: in a folder, without a manifest.
+            UsageError: it is a folder, and the files have no manifest.
         """
         # `choose_cache` rejects an empty path.
         if self.description is not None and isinstance(cache, (str, os.PathLike)) and cache not in ("auto", ""):
@@ -177,14 +184,14 @@ class SplitFiles(abc.ABC):
             )
 
     @abc.abstractmethod
-    def records(self, run: Run) -> tf.data.Dataset:
+    def read_records(self, run: Run) -> tf.data.Dataset:
         """Return a dataset of the records of a run as they are stored, string scalars; it may go on after the last one."""
 
-    def decoder(self, fields: Sequence[Field]) -> Decode:
-        """Return a function that decodes only fields of stored records."""
+    def make_decoder(self, fields: Sequence[Field]) -> Decode:
+        """Return a function that decodes stored records, and of these only `fields`."""
         return functools.partial(keep_whole, fields)
 
-    def features(self, stored: tf.Tensor, fields: Sequence[Field]) -> dict[str, Any]:
+    def parse_features(self, stored: tf.Tensor, fields: Sequence[Field]) -> Columns:
         """Parse records without decoding: each feature by its full name, as it is stored, a row for each record.
 
         Lists of any length are ragged, and encoded images, raw bytes and text are strings.
@@ -193,9 +200,9 @@ class SplitFiles(abc.ABC):
             stored: string [n].
             fields: fields that are read of each record.
         """
-        return dict(self.decoder(fields)(stored))
+        return dict(self.make_decoder(fields)(stored))
 
 
 def keep_whole(fields: Sequence[Field], stored: tf.Tensor) -> dict[str, tf.Tensor]:
-    """Return stored records as they are, by feature name."""
+    """Return stored records unchanged as the value of each field, by feature name."""
     return {field.feature.name: stored for field in fields}

@@ -63,7 +63,7 @@ class TextLines(SplitFiles):
         """Return where the lines of a file begin, by reading every byte; see `SplitFiles.scan`."""
         return find_line_offsets(file, description.skip_lines)
 
-    def fields(
+    def choose_fields(
         self, columns: FeatureOptions, *, image_size: tuple[int, int] | None = None, sequences: Tokens, **_: Any
     ) -> Fields:
         """Return the field of the line; FeatureError or UsageError if an option asks for another feature."""
@@ -72,14 +72,16 @@ class TextLines(SplitFiles):
             raise FeatureError(
                 f"features={columns.features!r}: a line is the feature {line.name}. Name it, or omit features."
             )
+        # Other options that select features were passed if they are set.
         for name, value in {**columns.selection, "size": image_size, **sequences.selection}.items():
             if value and name != "features":
                 raise UsageError(f"{name}={value!r}: a line is the feature {line.name} and no more. Omit it.")
         return Fields.for_whole_records(line.name)
 
-    def records(self, run: Run) -> tf.data.Dataset:
-        """Return a dataset of the lines of a run."""
-        lines = tf.strings.regex_replace(tf.strings.split(run.whole(), "\n"), "\r$", "")
+    def read_records(self, run: Run) -> tf.data.Dataset:
+        """Return a dataset of the lines of a run, without their line breaks."""
+        # After the last line break, the split has an empty part, which is not among the `count` lines.
+        lines = tf.strings.regex_replace(tf.strings.split(run.read_bytes(), "\n"), "\r$", "")
         return tf.data.Dataset.from_tensor_slices(lines[run.skipped : run.skipped + run.count])
 
 
@@ -97,10 +99,11 @@ def find_line_offsets(file: Entry, skip_lines: int, read_bytes: int = _READ_BYTE
             raise CorruptionError(file.path, offset, f"the file ends here, and had {file.size} bytes before")
         if offset == 0 and chunk.startswith(GZIP_MAGIC):
             raise CorruptionError(file.path, 0, "the file is compressed, and has no lines. Unpack it with gunzip.")
+        # A line begins after each line break.
         begins.append(offset + 1 + np.flatnonzero(np.frombuffer(chunk, np.uint8) == ord("\n")))
         offset += len(chunk)
     offsets = np.concatenate(begins)
-    # The last line may have no line break.
+    # The last line may have no line break; after one, the last begin is the end of the file already.
     if offsets[-1] < file.size:
         offsets = np.append(offsets, file.size)
     # A file of fewer lines has no records: only the end remains.

@@ -68,13 +68,13 @@ class DescribedTFRecords(Shards):
         """Features of the description."""
         return self.description.features
 
-    def fields(self, columns: FeatureOptions, **options: Any) -> Fields:
+    def choose_fields(self, columns: FeatureOptions, **options: Any) -> Fields:
         """Return the fields of each record, from the features of the description, and compare them with the first record."""
         if not self.declared:
             raise UsageError(
                 "TFRecordFiles: the features of the records are unknown. Pass features=[tpudata.format.Feature(...), ...] with"
                 " it, or parse= to make_input_fn."
             )
-        fields = super().fields(columns, **options, label_name=self.description.label)
+        fields = super().choose_fields(columns, **options, label_name=self.description.label)
         check_first_record(self.dataset, self.split, fields, self.hint)
         return fields

@@ -48,6 +48,7 @@ class Records:
         self._request = request
         self._options = request.options
         self._cache = cache
+        # The records in memory, if the window or the cache holds all of them.
         self._memory_datasets = _MemoryDatasets()
 
     @classmethod
@@ -69,7 +70,7 @@ class Records:
             records.window.check_memory()
         return records
 
-    def part(self, request: InputRequest, ids: Integers, *, is_cached: bool) -> Records:
+    def select(self, request: InputRequest, ids: Integers, *, is_cached: bool) -> Records:
         """Return a subset of these records.
 
         Args:
@@ -77,7 +78,7 @@ class Records:
             ids: record numbers among these records, int64 [n], ascending.
             is_cached: whether the subset uses the cache of these records.
         """
-        stored, plan = self.stored.part(ids, request.fields), self.plan.part(ids)
+        stored, plan = self.stored.select(ids, request.fields), self.plan.select(ids)
         return Records(request, stored, plan, self._cache if is_cached else Cache())
 
     @property
@@ -90,7 +91,7 @@ class Records:
         """Fields that are read of each record."""
         return self._request.fields
 
-    def order(self, batch_size: int) -> Order:
+    def make_order(self, batch_size: int) -> Order:
         """Return the order of the records in global batches of `batch_size` rows."""
         if not self._options.training:
             return EvaluationOrder(self.plan.chunks, batch_size)
@@ -103,7 +104,7 @@ class Records:
         return self.plan.make_shuffled_order(batch_size, window, seed)
 
     def batches(self, order: Order, rows: Rows, start_step: int) -> tf.data.Dataset:
-        """Return the host's rows from a step on: a dataset of (columns, extras), with `rows.batch_size` rows each.
+        """Return the host's rows from a step on: a dataset of (columns, extras) of `rows.batch_size` rows.
 
         Columns are tensors [n, *field.shape] by the full names of features; `Order.batches` describes the extras.
         """
@@ -114,10 +115,11 @@ class Records:
         decode, name = self._readable_records.decode, self._readable_records.name
         return dataset.map(without_autograph(lambda stored, extras: (decode(stored), extras)), **PARALLEL, name=name)
 
-    def one_pass(self, batch_size: int) -> tf.data.Dataset:
+    def read_pass(self, batch_size: int) -> tf.data.Dataset:
         """Return a dataset of all stored records in order, string [batch_size]; pads the last batch with the last record."""
+        # Stored records, neither decoded nor from a cache.
         order, part = EvaluationOrder(self.plan.chunks, batch_size), HostPart(Rows.all(batch_size), start_step=0)
-        return order.one_pass(FileRanges(self.stored, self.plan, is_decoded=False), part)
+        return order.read_pass(FileRanges(self.stored, self.plan, is_decoded=False), part)
 
     def read_counts(self, reads: int | None = None) -> tf.data.Dataset:
         """Return an endless dataset that reads all records in order; its elements are the number of records of each read.
@@ -126,7 +128,7 @@ class Records:
             reads: number of concurrent reads; None for as many as in feeding.
         """
         chunks, ranges = self.plan.chunks, FileRanges(self.stored, self.plan, is_decoded=False)
-        load = ranges.load(chunks.firsts)
+        load = ranges.make_loader(chunks.firsts)
         bounds = tf.data.Dataset.from_tensor_slices((chunks.firsts, chunks.stops)).repeat()
         return ranges.read(bounds, lambda first, stop: tf.size(load(first, stop)), reads)
 
@@ -151,13 +153,13 @@ class Records:
 
     def _open_file_ranges(self, order: Order, rows: Rows) -> FileRanges:
         """Return the ranges from which an order reads a host's records, through the cache."""
-        keep = self._cache.keep(self.plan, order, rows)
+        keep = self._cache.choose_wrapper(self.plan, order, rows)
         return FileRanges(self._readable_records, self.plan, self._is_decoded, keep)
 
     def _read_all(self) -> tf.data.Dataset:
-        """Return a dataset of one element, all records, which it keeps in memory."""
+        """Return a dataset of one element, all records, which the dataset keeps in memory once they are read."""
         order, rows = EvaluationOrder(self.plan.chunks, self.count), Rows.all(self.count)
-        return order.one_pass(self._open_file_ranges(order, rows), HostPart(rows, start_step=0)).cache()
+        return order.read_pass(self._open_file_ranges(order, rows), HostPart(rows, start_step=0)).cache()
 
 
 class _MemoryDatasets:

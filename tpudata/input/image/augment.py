@@ -107,7 +107,7 @@ MOVES: Mapping[str, Callable[[tf.Tensor, float, Draw], ops.PixelSources]] = {
 
 
 def _make_move(name: str) -> Operation:
-    """Return an operation of `MOVES`."""
+    """Return the operation of a name in `MOVES`, for images and label maps."""
 
     def move_image(image: tf.Tensor, strength: float, draw: Draw, fill: int = ops.FILL) -> tf.Tensor:
         return ops.transform(image, MOVES[name](image, strength, draw), fill)
@@ -208,7 +208,9 @@ def augment_image(
 def _trace_branches(
     tensors: Sequence[tf.Tensor], fills: Sequence[int], options: RandAugment, *, tracks_moves: bool
 ) -> list[tf.types.experimental.ConcreteFunction]:
-    """Return a function of (image, *maps, sign, centre) for each operation; it returns [image, *maps], and the move if tracked.
+    """Trace each operation: a function of (image, *maps, sign, centre) that returns [image, *maps], and the move if it is tracked.
+
+    Operations that do not move pixels return the maps unchanged.
 
     Args:
         tensors: the image, and its maps; masks are maps here.

@@ -41,6 +41,7 @@ def posterize(image: tf.Tensor, bits: int) -> tf.Tensor:
 
 def solarize(image: tf.Tensor, threshold: int) -> tf.Tensor:
     """Invert the values at or above `threshold`, 0 to 256."""
+    # No value is that high, and uint8 cannot hold 256.
     if threshold > 255:
         return image
     # A product, as tf.where takes five times as long; 255 - v has the bits of v turned over.
@@ -69,8 +70,9 @@ def equalize(image: tf.Tensor) -> tf.Tensor:
     counts = _count_values(image)
     pixels = image.shape[0] * image.shape[1]
     counts_below = tf.cumsum(counts, axis=1, exclusive=True)
-    # Number of pixels below the highest value.
+    # Number of pixels below the highest value that occurs.
     count_below_highest = tf.reduce_max(tf.where(counts_below < pixels, counts_below, 0), axis=1, keepdims=True)
+    # Pillow's rule: value v becomes the number of pixels below it, in steps of a 255th of all but those of the highest value.
     step = count_below_highest // 255
     spread = tf.minimum((step // 2 + counts_below) // tf.maximum(step, 1), 255)
     return _look_up(image, tf.where(step > 0, spread, tf.range(256)))
@@ -97,6 +99,7 @@ def brightness(image: tf.Tensor, factor: Scalar) -> tf.Tensor:
 def sharpness(image: tf.Tensor, factor: Scalar) -> tf.Tensor:
     """Blend the image with a smoothed one: factor 0 gives that one, 1 the image, 2 a sharper one. The outermost pixels stay."""
     height, width = image.shape[:2]
+    # Every pixel is on the border.
     if height < 3 or width < 3:
         return image
     values = tf.cast(image, tf.float32)
@@ -206,10 +209,13 @@ def transform(image: tf.Tensor, sources: PixelSources, fill: int = FILL) -> tf.T
 
 
 def _find_source(coefficients: tuple[Scalar, ...], height: int, width: int) -> tf.Tensor:
-    """Return the x or the y that each pixel comes from, int32 [height, width], from the coefficients of `PixelSources`."""
+    """Return the x or the y that each pixel comes from, int32 [height, width], from the three coefficients of `PixelSources`.
+
+    As in Pillow, it is computed at the pixel's centre, in fixed-point numbers with 16 bits after the point, and rounded down.
+    """
     a, b, c = (tf.cast(coefficient, tf.float64) for coefficient in coefficients)
     start, per_x, per_y = (
         tf.cast(tf.floor(coefficient * 65536.0 + 0.5), tf.int32) for coefficient in (c + 0.5 * a + 0.5 * b, a, b)
     )
-    fixed = start + per_y * tf.range(height)[:, tf.newaxis] + per_x * tf.range(width)
-    return tf.bitwise.right_shift(fixed, tf.constant(16))
+    fixed_point = start + per_y * tf.range(height)[:, tf.newaxis] + per_x * tf.range(width)
+    return tf.bitwise.right_shift(fixed_point, tf.constant(16))

@@ -119,7 +119,7 @@ def find_crop(shape: tf.Tensor, options: TrainCrop | CentreCrop, seed: tf.Tensor
         max_attempts=options.attempts,
         use_image_if_no_bounding_boxes=True,
     )
-    # TensorFlow returns the whole image if no attempt fits.
+    # TensorFlow returns the whole image if no attempt fits. Take the middle instead, also if the whole was drawn.
     is_whole = tf.reduce_all(tf.equal(size[:2], shape[:2]))
     drawn = tf.concat([begin[:2], size[:2]], axis=0)
     return tf.where(is_whole, _find_centre(shape, CENTRE_FRACTION), drawn)
@@ -149,6 +149,7 @@ def _split_seed(seed: tf.Tensor | None) -> tuple[tf.Tensor, tf.Tensor]:
 
 
 def _check_common(options: TrainCrop | CentreCrop) -> None:
+    """Check the attributes that both kinds of crop have; UsageError if one is invalid."""
     name = type(options).__name__
     check_integer(f"{name}.size", options.size, 1, _MAX_SIZE)
     check_one_of(f"{name}.method", options.method, ("bilinear", "bicubic"))
@@ -156,6 +157,7 @@ def _check_common(options: TrainCrop | CentreCrop) -> None:
 
 
 def _check_range(name: str, bounds: tuple[float, float], most: float) -> None:
+    """Check that an attribute is (least, largest), both above 0 and at most `most`; UsageError if not."""
     are_numbers = isinstance(bounds, tuple) and len(bounds) == 2 and all(map(is_number, bounds))
     check(name, bounds, are_numbers, "a tuple of two numbers, (least, largest)")
     limit = "" if math.isinf(most) else f", up to {most:g}"

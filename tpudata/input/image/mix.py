@@ -112,16 +112,23 @@ def _blend(images: tf.Tensor, shares: tf.Tensor) -> tf.Tensor:
 
 
 def _paste(images: Sequence[tf.Tensor], shares: tf.Tensor, seed: tf.Tensor) -> tuple[list[tf.Tensor], tf.Tensor]:
-    """Return the result of `mix_images` for CutMix: `shares` are drawn, and those returned are the shares of the pixels.
+    """Paste a rectangle of its partner into each image of a batch.
 
-    A rectangle is cut off at the border of the image, and its sides are whole pixels.
+    Args:
+        images: the images and label maps of the batch, as for `mix_images`.
+        shares: float32 [B], drawn share of each image that it keeps.
+        seed: int32 [2], for the centres of the rectangles.
+
+    Returns:
+        The mixed images, and the share of the pixels that each keeps, float32 [B]. It differs from the drawn one, as rectangles are
+        cut off at the border of the image and their sides are whole pixels.
     """
     height, width = images[0].shape[1:3]
     centres = tf.random.stateless_uniform([2, tf.shape(images[0])[0]], seed)
     row_mask, heights = _find_span(height, shares, centres[0])
     column_mask, widths = _find_span(width, shares, centres[1])
-    own_shares = 1.0 - tf.cast(heights * widths, tf.float32) / (height * width)
-    return [_paste_partner(batch, row_mask, column_mask) for batch in images], own_shares
+    kept_shares = 1.0 - tf.cast(heights * widths, tf.float32) / (height * width)
+    return [_paste_partner(batch, row_mask, column_mask) for batch in images], kept_shares
 
 
 def _paste_partner(images: tf.Tensor, row_mask: tf.Tensor, column_mask: tf.Tensor) -> tf.Tensor:

@@ -47,9 +47,7 @@ class Normalize:
 
 
 def normalize(images: tf.Tensor, options: Normalize, dtype: tf.DType) -> tf.Tensor:
-    """Normalise an image, or a batch of them.
-
-    It is computed in float32, and rounded once to `dtype`.
+    """Normalise an image, or a batch of them, in float32, and round the result once to `dtype`.
 
     Args:
         images: [..., width, channels] with values 0 to 255; width and channels are static.

@@ -19,7 +19,9 @@ IDENTITY = ((1.0, 0.0, 0.0), (0.0, 1.0, 0.0))
 
 
 def compute_crop_transform(shape: tf.Tensor, box: tf.Tensor, flip: tf.Tensor) -> tf.Tensor:
-    """Return the affine transform of a crop, float32 [2, 3].
+    """Return the affine transform of a crop, float32 [2, 3], from (y, x, 1) in the image to (y, x) in the window.
+
+    Coordinates are shares of the height and width, from 0 to 1.
 
     Args:
         shape: int32 [3], height, width and channels of the whole image.
@@ -36,7 +38,9 @@ def compute_crop_transform(shape: tf.Tensor, box: tf.Tensor, flip: tf.Tensor) ->
 
 
 def compute_source_transform(x_of: Sequence[Scalar], y_of: Sequence[Scalar], height: int, width: int) -> tf.Tensor:
-    """Return the affine transform, float32 [2, 3], of an area-preserving operation from the sources of its pixels.
+    """Return the affine transform of an operation that preserves areas, float32 [2, 3], from the sources of its pixels.
+
+    It maps (y, x, 1) before the operation to (y, x) after it, in shares of the height and width, from 0 to 1.
 
     Args:
         x_of: three scalars: pixel (x, y) of the result comes from x_of[0] * x + x_of[1] * y + x_of[2], in pixels.
@@ -85,8 +89,9 @@ def move_record(
 def _move_table(
     table: Table, features: Mapping[str, tf.Tensor], moves: Sequence[tf.Tensor], least_visible: float
 ) -> dict[str, tf.Tensor]:
-    """Return the columns and the count of a table after moves, each float32 [B, 2, 3], by name; see `move_tables`."""
-    columns, count = {field.name: features[field.name] for field in table.columns}, features[table.count]
+    """Return the columns and the count of a table by name, after `moves`, each float32 [B, 2, 3]; see `move_tables`."""
+    columns = {field.name: features[field.name] for field in table.columns}
+    count = features[table.count]
     for y, x in table.points:
         columns[y], columns[x] = _move_points(columns[y], columns[x], moves)
     is_real = tf.sequence_mask(count, table.length)
@@ -112,7 +117,7 @@ def _move_table(
 
 
 def _stack_boxes(table: Table, features: Mapping[str, tf.Tensor]) -> tf.Tensor:
-    """Return the boxes of a table, float32 [B, entries, 4], from their one or four columns."""
+    """Return the boxes of a table, float32 [B, entries, 4], from their four columns, or from one that has all four numbers."""
     columns = [features[name] for name in table.boxes]
     return columns[0] if len(columns) == 1 else tf.stack(columns, axis=2)
 
@@ -137,9 +142,10 @@ def _move_boxes(boxes: tf.Tensor, moves: Sequence[tf.Tensor], least_visible: flo
     for move in moves:
         centre, half_size = (low + high) / 2, (high - low) / 2
         linear_part, offset = move[:, :, :2], move[:, tf.newaxis, :, 2]
-        # Half the size of the box around the moved corners.
         centre = tf.linalg.matmul(centre, linear_part, transpose_b=True) + offset
+        # Half the size of the box around the moved corners.
         half_size = tf.linalg.matmul(half_size, tf.abs(linear_part), transpose_b=True)
+        # Clip the box to the image; `visible` is the share of its area that is left after all moves.
         low, high = (tf.clip_by_value(corner, 0.0, 1.0) for corner in (centre - half_size, centre + half_size))
         visible *= tf.math.divide_no_nan(tf.reduce_prod(high - low, axis=2), tf.reduce_prod(2 * half_size, axis=2))
     has_area = tf.reduce_all(high - low > _ROUNDING, axis=2)

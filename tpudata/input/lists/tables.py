@@ -62,12 +62,14 @@ def find_tables(fields: Fields) -> tuple[Table, ...]:
     """Return the tables that have boxes or points, of fields for which `check_movable` raised no error."""
     groups = _group_columns(fields.inputs)
     tables = []
+    # Each table has one field with the number of its entries.
     for count in (field for field in fields.inputs if field.counts is not None):
         columns = tuple(f for f in fields.inputs if f.padding is not None and f.padding.table == count.counts)
         names = {field.name for field in columns}
         boxes: list[str] = []
         points: list[tuple[str, str]] = []
         for coordinates, group in groups.items():
+            # `check_movable` found all columns of a group in one table.
             if names.isdisjoint(field.name for field in group.values()):
                 continue
             if coordinates.are_points:
@@ -100,6 +102,7 @@ def check_movable(fields: Fields, option: str) -> None:
         # A column for each side of a box has one number an entry; points may have several.
         is_flat = parts != BOX or all(len(shape) == 1 for shape in shapes)
         are_padded_together = len(tables) == 1 and None not in tables
+        # Labels do not move.
         has_label = fields.label in columns.values()
         if not (is_complete and is_flat and are_padded_together) or has_label:
             got = ", ".join(field.name for field in columns.values())
@@ -136,13 +139,13 @@ def check_movable(fields: Fields, option: str) -> None:
             )
 
 
-def has_places(fields: Fields) -> bool:
-    """Return whether there are boxes, points or masks."""
+def has_annotations(fields: Fields) -> bool:
+    """Return whether there are boxes, points or masks among the fields."""
     return bool(_group_columns(fields.all) or fields.masks)
 
 
 def _group_columns(fields: Sequence[Field]) -> Mapping[_Coordinates, dict[str, Field]]:
-    """Return for all boxes and points their columns, by the last parts of the columns' names."""
+    """Return the columns of all boxes and points; the columns of one by the last parts of their names, such as "ymin"."""
     groups: dict[_Coordinates, dict[str, Field]] = {}
     for field in fields:
         name = field.feature.name

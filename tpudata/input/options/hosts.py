@@ -33,7 +33,7 @@ class Rows:
     @classmethod
     def all(cls, batch_size: int) -> Rows:
         """Return all rows of a global batch of `batch_size` rows, which one pipeline feeds as one element."""
-        return cls(batch_size, batch_size, 0, batch_size)
+        return cls(batch_size, total=batch_size, first=0, stop=batch_size)
 
     @property
     def count(self) -> int:
@@ -60,7 +60,7 @@ class _Deployment(NamedTuple):
 
 
 def find_rows(batch_size: int, params: Mapping[str, Any], input_context: tf.distribute.InputContext | None) -> Rows:
-    """Find which rows of a global batch this call feeds.
+    """Return the rows of the global batch that this call of input_fn feeds.
 
     Args:
         batch_size: rows of one element of the dataset.
@@ -87,7 +87,7 @@ def find_rows(batch_size: int, params: Mapping[str, Any], input_context: tf.dist
     if not 0 <= index < pipelines:
         raise UsageError(f"Input pipeline {index} of {pipelines}: out of range (expected 0 to {pipelines - 1}).")
     count = batch_size * batches
-    return Rows(batch_size, count * pipelines, count * index, count * (index + 1))
+    return Rows(batch_size, total=count * pipelines, first=count * index, stop=count * (index + 1))
 
 
 def find_rows_of_host(batch_size: int, index: SupportsIndex | None, count: SupportsIndex | None) -> Rows:
@@ -116,13 +116,13 @@ def find_rows_of_host(batch_size: int, index: SupportsIndex | None, count: Suppo
             " evenly. Choose a multiple."
         )
     rows_per_host = batch_size // count
-    return Rows(rows_per_host, batch_size, rows_per_host * index, rows_per_host * (index + 1))
+    return Rows(rows_per_host, total=batch_size, first=rows_per_host * index, stop=rows_per_host * (index + 1))
 
 
 def _find_deployment(context: Any) -> _Deployment:
-    """Return the deployment of this call of input_fn from the original estimator's context, which may be None."""
+    """Return the deployment of this call of input_fn, from the original estimator's context; the only pipeline without one."""
     if context is None:
-        return _Deployment(0, 1, 1)
+        return _Deployment(pipeline=0, pipelines=1, batches=1)
     if hasattr(context, "current_input_fn_deployment"):
         _, index, calls, replicas = context.current_input_fn_deployment()
         # Only the original's inner context has the mode, PER_HOST_V2; TensorFlow 2.15 was its last release.
@@ -135,4 +135,4 @@ def _find_deployment(context: Any) -> _Deployment:
             f"params['context'] has {hosts} hosts and does not say which one this is: it needs current_input_fn_deployment()."
             " Pass a tf.distribute.InputContext."
         )
-    return _Deployment(0, 1, 1)
+    return _Deployment(pipeline=0, pipelines=1, batches=1)

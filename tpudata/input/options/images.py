@@ -15,7 +15,7 @@ from tpudata.input.image.augment import RandAugment
 from tpudata.input.image.crop import CentreCrop, TrainCrop
 from tpudata.input.image.mix import CutMix, MixUp
 from tpudata.input.image.normalize import Normalize
-from tpudata.input.lists.tables import check_movable, has_places
+from tpudata.input.lists.tables import check_movable, has_annotations
 
 _DTYPES = ("uint8", "float32", "bfloat16", "float16")
 _AXES = "NHWC"
@@ -138,7 +138,7 @@ class Images:
             raise UsageError(
                 f"dtype={self.dtype_name}: it is of images, uint8 [height, width, channels], and the features have none. Omit it."
             )
-        if self.least_visible and not (self.moves_pixels and has_places(fields)):
+        if self.least_visible and not (self.moves_pixels and has_annotations(fields)):
             raise UsageError(
                 f"least_visible={self.least_visible}: it is for boxes that move with a crop or augment. Omit it, or pass crop= and"
                 " the boxes in pad=."
@@ -159,7 +159,7 @@ class Images:
             )
         for image in fields.images:
             self._check_image(image, options[0])
-        if self.mix is not None and has_places(fields):
+        if self.mix is not None and has_annotations(fields):
             raise UsageError(
                 "mix: the boxes, points and masks of two images make no sense in one of them. Omit it, or the boxes."
             )
@@ -197,9 +197,9 @@ class Images:
         image, maps = fields.images[0], fields.label_maps
         moving_option = next((name for name in ("crop", "augment", "mix") if getattr(self, name)), None)
         others = [field for field in fields.inputs if field not in (*fields.images, *maps)]
-        for field in others if moving_option else ():
+        for field in others:
             size = field.feature.shape[:2]
-            if len(size) == 2 and size == image.feature.shape[:2]:
+            if moving_option and len(size) == 2 and size == image.feature.shape[:2]:
                 raise UsageError(
                     f"{moving_option}: {field.name!r} has a value for each pixel of {image.name!r}, and would not move with it"
                     f" (got {field.feature.dtype} of shape {field.feature.shape}, expected encoding label_map). Declare it so, or"
@@ -214,9 +214,9 @@ class Images:
             raise UsageError(
                 f"RandAugment.map_fill: too large for label maps of uint8 (got {map_fill}, expected up to 255)."
             )
-        # A crop checks the sizes of each record instead.
-        for field in maps if self.crop is None else ():
-            if field.shape[:2] != image.shape[:2]:
+        # With a crop, the sizes of each record are checked as it is read.
+        for field in maps:
+            if self.crop is None and field.shape[:2] != image.shape[:2]:
                 raise UsageError(
                     f"images: the label map {field.name!r} is {field.shape[:2]}, and the image {image.shape[:2]}. Store maps of"
                     " the images' sizes, or pass size=(height, width)."
@@ -224,6 +224,7 @@ class Images:
 
 
 def _check_size(size: tuple[int, int]) -> None:
+    """Check the option `size`: (height, width), each from 1 to `_MAX_SIZE`; UsageError if it is not."""
     try:
         height, width = (operator.index(side) for side in size)
     except (TypeError, ValueError):
@@ -254,6 +255,8 @@ def _can_mix(label: Field | None) -> bool:
 
 
 def _check_type(name: str, option: object, *types: type) -> None:
+    """Check that an option is None or of one of the classes `types`; UsageError if not."""
+    # Examples for the classes that have required or preset arguments.
     example = {"crop": "TrainCrop(224)", "normalize": "Normalize.imagenet()"}.get(name, f"{types[0].__name__}()")
     expected = f"None or tpudata.{' or tpudata.'.join(kind.__name__ for kind in types)}"
     check(name, option, isinstance(option, (*types, NoneType)), expected, f"Pass one, such as tpudata.{example}.")

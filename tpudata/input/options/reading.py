@@ -49,13 +49,14 @@ class Reading:
         check_integer("Reading.memory", self.memory, 1, or_none=True)
         check_flag("Reading.pieces", self.pieces, or_none=True)
 
-    def reads(self, piece_memory: int, free: int | None) -> int:
-        """Return the number of pieces that are read at the same time.
+    def count_reads(self, piece_memory: int, free: int | None) -> int:
+        """Return the number of pieces that are read at the same time: `streams`, or as many as fit the memory, but at least 1.
 
         Args:
             piece_memory: bytes of memory that a piece takes while it is read.
-            free: free memory in bytes; None if unknown.
+            free: free memory in bytes, of which pieces take a quarter if `memory` is None; None if unknown.
         """
         memory = free // _FREE_SHARE if self.memory is None and free is not None else self.memory
         reads = self.streams if memory is None else min(self.streams, memory // max(1, piece_memory))
+        # An int, also if the user passed an integer of NumPy.
         return max(1, operator.index(reads))

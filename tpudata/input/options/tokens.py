@@ -65,6 +65,7 @@ class Tokens:
         check_flag("targets", self.targets, or_none=True)
 
     def _check_buckets(self, buckets: tuple[int, ...]) -> None:
+        """Check that buckets are ascending lengths, and that `sequence_length` is not passed, too; UsageError if not."""
         are_lengths = isinstance(buckets, tuple) and len(buckets) > 0 and all(map(_is_length, buckets))
         check_argument("buckets", buckets, are_lengths, "a tuple of lengths, such as (64, 128, 256)")
         if list(buckets) != sorted(set(buckets)):
@@ -89,8 +90,8 @@ class Tokens:
         options = dataclasses.asdict(self).items()
         return {name: value for name, value in options if value is not None and value is not False and name != "names"}
 
-    def sequences(self, manifest: Manifest, fields: Fields, *, is_bare: bool) -> Sequences:
-        """Return the treatment of a dataset's sequences.
+    def plan_sequences(self, manifest: Manifest, fields: Fields, *, is_bare: bool) -> Sequences:
+        """Return how a dataset's sequences are padded, and how their next tokens become targets.
 
         Args:
             manifest: manifest of the dataset.
@@ -110,13 +111,15 @@ class Tokens:
         return sequences
 
     def _choose_sequences(self, manifest: Manifest, fields: Fields, *, is_bare: bool) -> Sequences:
-        """Return the result of `sequences` before the check of `pad_id`."""
+        """Return the result of `plan_sequences`, and raise its errors except for a `pad_id` without padding."""
+        # What conversion recorded about the tokenizer.
         recorded = manifest.options.get("tokenizer")
         # Other programs may have written another value.
         tokenizer: Mapping[str, Any] = recorded if isinstance(recorded, Mapping) else {}
         pad_id = tokenizer.get("pad_id", 0) if self.pad_id is None else operator.index(self.pad_id)
         inputs = {field.name: field for field in fields.inputs}
         targets = self.targets
+        # By default, rows for language models have targets.
         if targets is None:
             has_rows = manifest.layout in TOKEN_ROWS or LOSS_WEIGHTS in inputs
             targets = has_rows and INPUT_IDS in inputs and fields.label is None and not is_bare
@@ -147,6 +150,7 @@ class Tokens:
                     " document of each token. Write them with one length, or pass targets=False."
                 )
             return Sequences(pad_id, "segments")
+        # If the tokenizer pads with the end of text, the first such id at the end is a target.
         return Sequences(pad_id, "eos" if tokenizer.get("eos_id") == pad_id else "pad")
 
 

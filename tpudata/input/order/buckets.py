@@ -72,8 +72,8 @@ class BucketSteps:
         """Number of global batches; None if they never end."""
         return None if self._epochs is None else self._find_first_step(self._epochs)
 
-    def choices(self, step: int, end: int) -> tf.data.Dataset:
-        """Return a dataset of the index of the bucket of each of the steps [step, end), int64 each."""
+    def list_buckets(self, step: int, end: int) -> tf.data.Dataset:
+        """Return a dataset of the bucket indices of the steps [step, end), int64 each."""
         first_epoch = 0 if self._seed is None else self._find_epoch(step)
         steps_to_skip = step - self._find_first_step(first_epoch)
 
@@ -86,18 +86,19 @@ class BucketSteps:
         return epochs.flat_map(without_autograph(draw_epoch)).take(end - step)
 
     def count_done(self, step: int) -> list[int]:
-        """Return the number of batches that each bucket has given before a step."""
+        """Return the number of batches of each bucket before a step."""
         if self._epochs is not None and step >= self._find_first_step(self._epochs):
             return self._count_batches(self._epochs)
         epoch = 0 if self._seed is None else self._find_epoch(step)
+        # The dataset may belong to a graph of TensorFlow 1, in which the order would have no value yet.
         with tf.init_scope():
             order = np.asarray(tf.get_static_value(self._draw_bucket_order(tf.constant(epoch, tf.int64))))
         counts = np.bincount(order[: step - self._find_first_step(epoch)], minlength=len(self._sizes))
         return [before + int(count) for before, count in zip(self._count_batches(epoch), counts, strict=True)]
 
     def _count_batches(self, epoch: int) -> list[int]:
-        """Return the number of batches that each bucket has given when an epoch begins."""
-        # An evaluation pads its last batches; in training, records that fill no batch join the next epoch.
+        """Return the number of batches of each bucket before an epoch."""
+        # An evaluation rounds up, as it pads its last batches; in training, records that fill no batch join the next epoch.
         if self._seed is None:
             return [epoch * -(-records // size) for records, size in self._sizes]
         return [epoch * records // size for records, size in self._sizes]
@@ -107,8 +108,8 @@ class BucketSteps:
         return sum(self._count_batches(epoch))
 
     def _find_epoch(self, step: int) -> int:
-        """Return the epoch of a step: the last one that begins no later."""
-        # Bisection: `low` begins no later, and `high` later.
+        """Return the epoch that a step belongs to: the last one whose first step is not after it."""
+        # Bisection: epoch `low` begins at the step or before it, and epoch `high` after it.
         low, high = 0, 1
         while self._find_first_step(high) <= step:
             low, high = high, 2 * high
@@ -121,7 +122,7 @@ class BucketSteps:
         return low
 
     def _draw_bucket_order(self, epoch: tf.Tensor) -> tf.Tensor:
-        """Return the index of the bucket of each of an epoch's steps, int64 [steps].
+        """Return the bucket indices of an epoch's steps, int64 [steps]; in training in random order.
 
         An evaluation pads the last batch of each bucket. In training, the records that do not fill a batch join the next epoch.
         """
@@ -130,6 +131,7 @@ class BucketSteps:
         buckets = tf.range(len(self._sizes), dtype=tf.int64)
         if self._seed is None:
             return tf.repeat(buckets, (records + batch_sizes - 1) // batch_sizes)
+        # The batches before the next epoch, less those before this one.
         order = tf.repeat(buckets, (epoch + 1) * records // batch_sizes - epoch * records // batch_sizes)
         draws = draw(tf.shape(order), self._seed, epoch, STEP_DRAWS)
         return tf.gather(order, tf.argsort(draws, stable=True))

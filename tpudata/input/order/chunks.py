@@ -32,6 +32,7 @@ class Chunks:
         firsts = np.concatenate(
             [np.arange(first, stop, length) for first, stop in zip(shard_firsts, shard_stops, strict=True)]
         )
+        # Each chunk ends where the next one begins.
         return cls(firsts, np.append(firsts[1:], shard_stops[-1]))
 
     @property
@@ -40,7 +41,7 @@ class Chunks:
         return int(self.stops[-1])
 
 
-def chunk_records(records: int, record_bytes: int, chunk_bytes: int, min_chunks: int = 1) -> int:
+def count_chunk_records(records: int, record_bytes: int, chunk_bytes: int, min_chunks: int = 1) -> int:
     """Return the number of records in a chunk: a power of two, so that chunks end at ends of the index's blocks.
 
     Args:

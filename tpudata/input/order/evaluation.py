@@ -10,7 +10,7 @@ import tensorflow as tf
 from tpudata.input.dataset_ops import without_autograph
 from tpudata.input.options.hosts import Rows
 from tpudata.input.order.chunks import Chunks, Integers
-from tpudata.input.order.order import HostPart, Ranges, batch_positions, take_rows
+from tpudata.input.order.order import HostPart, Ranges, compute_batch_positions, take_rows
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -35,8 +35,8 @@ class EvaluationOrder:
         """Number of batches."""
         return -(-self.records // self.batch_size)
 
-    def ranges(self, step: int, first: int, stop: int) -> tuple[Integers, Integers]:
-        """Return the records of the rows [first, stop) of all batches from a step on: (firsts, stops) of their ranges.
+    def list_ranges(self, step: int, first: int, stop: int) -> tuple[Integers, Integers]:
+        """Return the ranges of the records in rows [first, stop) of all batches from a step on: (firsts, stops), int64 [n] each.
 
         No range crosses the end of a chunk. Padding is omitted.
         """
@@ -51,11 +51,12 @@ class EvaluationOrder:
         low = np.searchsorted(self.chunks.firsts, run_firsts, "right")
         high = np.searchsorted(self.chunks.firsts, run_stops, "left")
         cuts = [self.chunks.firsts[a:b] for a, b in zip(low, high, strict=True)]
+        # Each cut begins a range, and ends the one before it.
         firsts = np.sort(np.concatenate([run_firsts, *cuts])).astype(np.int64)
         stops = np.sort(np.concatenate([run_stops, *cuts])).astype(np.int64)
         return firsts, stops
 
-    def starts(self, _: Rows) -> Integers:
+    def list_starts(self, _: Rows) -> Integers:
         """Return the first records of the chunks that a host reads, int64 [n]."""
         return self.chunks.firsts
 
@@ -63,20 +64,20 @@ class EvaluationOrder:
         """Return a dataset of (records, extras) of a host's rows, with `weights` that are 0 for padding."""
         return take_rows(lambda host_part: self._make_batches(ranges, host_part), ranges, part)
 
-    def one_pass(self, ranges: Ranges, part: HostPart) -> tf.data.Dataset:
-        """Return a dataset of the records alone; the last batch is padded with the last record."""
+    def read_pass(self, ranges: Ranges, part: HostPart) -> tf.data.Dataset:
+        """Return a dataset of a part's records without extras; the last batches are padded with the last record."""
         rows = part.rows
-        firsts, stops = self.ranges(part.start_step, rows.first, rows.stop)
+        firsts, stops = self.list_ranges(part.start_step, rows.first, rows.stop)
         # The last record is read once more as padding.
-        load = ranges.load(np.append(firsts, self.records - 1))
+        load = ranges.make_loader(np.append(firsts, self.records - 1))
         dataset = ranges.read(tf.data.Dataset.from_tensor_slices((firsts, stops)), load)
         padding = max(0, self.steps - part.start_step) * rows.count - int((stops - firsts).sum())
         if padding:
             last_range = tf.data.Dataset.from_tensors((np.int64(self.records - 1), np.int64(self.records)))
-            repeated = without_autograph(
+            repeat_record = without_autograph(
                 lambda record: tf.nest.map_structure(lambda column: tf.repeat(column, padding, axis=0), record)
             )
-            padded = ranges.read(last_range, load).map(repeated)
+            padded = ranges.read(last_range, load).map(repeat_record)
             # A host may have no records, only padding.
             dataset = dataset.concatenate(padded) if len(firsts) else padded
         return ranges.gather_records(dataset.rebatch(rows.batch_size, drop_remainder=True))
@@ -88,10 +89,10 @@ class EvaluationOrder:
         """
 
         def make_extras(batch_index: tf.Tensor) -> dict[str, tf.Tensor]:
-            positions = batch_positions(self.batch_size, part, batch_index)
-            return {"weights": tf.cast(positions < self.records, tf.float32), **part.seeds(positions)}
+            positions = compute_batch_positions(self.batch_size, part, batch_index)
+            return {"weights": tf.cast(positions < self.records, tf.float32), **part.derive_seeds(positions)}
 
         count = max(0, self.steps - part.start_step) * part.per_step
         return tf.data.Dataset.zip(
-            (self.one_pass(ranges, part), tf.data.Dataset.range(count).map(without_autograph(make_extras)))
+            (self.read_pass(ranges, part), tf.data.Dataset.range(count).map(without_autograph(make_extras)))
         )

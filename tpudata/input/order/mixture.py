@@ -43,6 +43,7 @@ class MixtureOrder:
         # Shares of the largest weight, since the sum of huge ones would overflow.
         largest = max(weights)
         total = math.fsum(weight / largest for weight in weights)
+        # Even a tiny weight is at least 1, so that its input has some pieces.
         return cls(tuple(max(1, round(weight / largest / total * _WEIGHT_SUM)) for weight in weights), batch_size)
 
     @property
@@ -50,14 +51,15 @@ class MixtureOrder:
         """Pieces of a batch, G: the largest divisor of the batch size that is at most 16."""
         return max(count for count in range(1, min(self.batch_size, _MAX_PIECES) + 1) if self.batch_size % count == 0)
 
-    def count_given(self, step: int) -> list[int]:
-        """Return the number of pieces that each input has given before a step."""
+    def count_pieces_before(self, step: int) -> list[int]:
+        """Return the number of pieces of each input before a step."""
         return self._compute_shares(step * self.pieces)
 
-    def choices(self, step: int) -> tf.data.Dataset:
-        """Return the endless dataset of the inputs of all pieces from a step on, int64 each."""
+    def list_inputs(self, step: int) -> tf.data.Dataset:
+        """Return an endless dataset of the index of the input of each piece from a step on, int64 each."""
 
         def choose_inputs(step_index: tf.Tensor) -> tf.data.Dataset:
+            # The pieces of a step are grouped by input.
             before = tf.stack(self._compute_shares(step_index * self.pieces))
             after = tf.stack(self._compute_shares((step_index + 1) * self.pieces))
             inputs = tf.range(len(self.weights), dtype=tf.int64)
@@ -66,7 +68,7 @@ class MixtureOrder:
         return tf.data.Dataset.range(step, tf.int64.max).flat_map(without_autograph(choose_inputs))
 
     def _compute_shares(self, pieces: Tensors) -> list[Tensors]:
-        """Return how many of the first `pieces` pieces each input gives: ints for an int, or scalars of int64 for one."""
+        """Return how many of the first `pieces` pieces are of each input: ints if `pieces` is one, otherwise int64 scalars."""
         shares, remaining = [], pieces
         for index, weight in enumerate(self.weights):
             weight_sum = sum(self.weights[index:])

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
 
 import tensorflow as tf
 
 from tpudata.input.dataset_ops import without_autograph
 from tpudata.input.options.hosts import Rows
 from tpudata.input.order.chunks import Chunks, Integers
-from tpudata.input.order.seeds import record_seeds
+from tpudata.input.order.seeds import derive_record_seeds
+from tpudata.tensor_types import Tensors
 
 # Returns tensors with a row for each of the records [first, stop).
-Load: TypeAlias = "Callable[[tf.Tensor, tf.Tensor], Any]"
+Load: TypeAlias = "Callable[[tf.Tensor, tf.Tensor], Tensors]"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,9 +37,9 @@ class HostPart:
         """Batches that a step takes of this host."""
         return self.rows.count // self.rows.batch_size
 
-    def seeds(self, positions: tf.Tensor) -> dict[str, tf.Tensor]:
+    def derive_seeds(self, positions: tf.Tensor) -> dict[str, tf.Tensor]:
         """Return {"seed": seeds of records at positions of the order, int32 [..., 2]}; {} without a seed."""
-        return {} if self.seed is None else {"seed": record_seeds(self.seed, positions)}
+        return {} if self.seed is None else {"seed": derive_record_seeds(self.seed, positions)}
 
 
 class Ranges(Protocol):
@@ -65,7 +66,7 @@ class Ranges(Protocol):
     def reads_whole_batches(self, rows: Rows) -> bool:
         """Return whether a host reads whole batches in order and keeps its rows of them."""
 
-    def load(self, cuts: Integers) -> Load:
+    def make_loader(self, cuts: Integers) -> Load:
         """Return a function that reads ranges, most of which begin at one of `cuts`."""
 
     def read(self, ranges: tf.data.Dataset, load: Load, reads: int | None = None) -> tf.data.Dataset:
@@ -74,11 +75,11 @@ class Ranges(Protocol):
     def read_spans(self, spans: tf.data.Dataset, load: Load) -> tf.data.Dataset:
         """Return a dataset of records or record numbers of several ranges per element, (firsts, stops), in order."""
 
-    def pick(self, elements: Any, positions: tf.Tensor, *memory: Any) -> Any:
-        """Return the records at `positions` of an element that was read."""
+    def pick(self, elements: Tensors, positions: tf.Tensor, *memory: Tensors) -> Tensors:
+        """Return the records at `positions` of an element that was read; `memory` is an element of each of `memory_datasets`."""
 
     def gather_records(self, elements: tf.data.Dataset) -> tf.data.Dataset:
-        """Map elements that were read to records."""
+        """Return a dataset of the records of elements that were read: these themselves, or the records that they number."""
 
 
 class Order(Protocol):
@@ -96,7 +97,7 @@ class Order(Protocol):
     def steps(self) -> int | None:
         """Number of global batches; None without an end."""
 
-    def starts(self, rows: Rows) -> Integers:
+    def list_starts(self, rows: Rows) -> Integers:
         """Return the first records of the chunks that a host reads, int64 [n]."""
 
     def batches(self, ranges: Ranges, part: HostPart) -> tf.data.Dataset:
@@ -106,8 +107,8 @@ class Order(Protocol):
         """
 
 
-def batch_positions(batch_size: int, part: HostPart, batch_index: tf.Tensor) -> tf.Tensor:
-    """Return the positions of a host's rows, int64 [n], in an order that has record p % N at position p.
+def compute_batch_positions(batch_size: int, part: HostPart, batch_index: tf.Tensor) -> tf.Tensor:
+    """Return the positions of the rows of a host's batch, int64 [n], if position p is row p % B of global batch p // B.
 
     Args:
         batch_size: rows of the global batch, B.
@@ -121,13 +122,19 @@ def batch_positions(batch_size: int, part: HostPart, batch_index: tf.Tensor) -> 
 
 
 def take_rows(read: Callable[[HostPart], tf.data.Dataset], ranges: Ranges, part: HostPart) -> tf.data.Dataset:
-    """Return the dataset of `read` for a host's part; slice its rows if the host reads whole batches."""
+    """Return the dataset of a host's part, of elements of `rows.batch_size` rows.
+
+    Args:
+        read: function that reads exactly the rows of a part.
+        ranges: the ranges; they say whether a host reads whole batches, of which this function then keeps the part's rows.
+        part: the part.
+    """
     rows = part.rows
     if not ranges.reads_whole_batches(rows):
         return read(part)
     dataset = read(dataclasses.replace(part, rows=Rows.all(rows.total)))
 
-    def slice_rows(*batch: Any) -> Any:
+    def slice_rows(*batch: Tensors) -> Tensors:
         return tf.nest.map_structure(lambda column: column[rows.first : rows.stop], batch)
 
     dataset = dataset.map(without_autograph(slice_rows))

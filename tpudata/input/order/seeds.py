@@ -11,7 +11,7 @@ AUGMENT_SEED = (0x13198A2E, 0x03707344)
 MIX_SEED = (0x24093822, 0x299F31D0)
 
 
-def record_seeds(seed: int, positions: tf.Tensor) -> tf.Tensor:
+def derive_record_seeds(seed: int, positions: tf.Tensor) -> tf.Tensor:
     """Return a seed for each record, from the run's seed and the record's position in the stream alone.
 
     Args:
@@ -22,17 +22,17 @@ def record_seeds(seed: int, positions: tf.Tensor) -> tf.Tensor:
         int32 [..., 2].
     """
 
-    def number(value: int) -> tf.Tensor:
-        return tf.constant(value, tf.uint64)
+    def to_uint64(number: int) -> tf.Tensor:
+        return tf.constant(number, tf.uint64)
 
     def xor_shift(bits: tf.Tensor, count: int) -> tf.Tensor:
-        return tf.bitwise.bitwise_xor(bits, tf.bitwise.right_shift(bits, number(count)))
+        return tf.bitwise.bitwise_xor(bits, tf.bitwise.right_shift(bits, to_uint64(count)))
 
     # The finaliser of SplitMix64 (Steele, Lea, Flood 2014): neighbouring positions get unrelated seeds.
-    bits = tf.cast(positions, tf.uint64) + number(1 + (seed << 32))
-    bits = bits * number(0x9E3779B97F4A7C15)
-    bits = xor_shift(bits, 30) * number(0xBF58476D1CE4E5B9)
-    bits = xor_shift(bits, 27) * number(0x94D049BB133111EB)
+    bits = tf.cast(positions, tf.uint64) + to_uint64(1 + (seed << 32))
+    bits = bits * to_uint64(0x9E3779B97F4A7C15)
+    bits = xor_shift(bits, 30) * to_uint64(0xBF58476D1CE4E5B9)
+    bits = xor_shift(bits, 27) * to_uint64(0x94D049BB133111EB)
     return tf.bitcast(xor_shift(bits, 31), tf.int32)
 
 

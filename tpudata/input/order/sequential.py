@@ -9,7 +9,7 @@ import tensorflow as tf
 from tpudata.input.dataset_ops import count_up_to, without_autograph
 from tpudata.input.options.hosts import Rows
 from tpudata.input.order.chunks import Chunks, Integers
-from tpudata.input.order.order import HostPart, Ranges, batch_positions, take_rows
+from tpudata.input.order.order import HostPart, Ranges, compute_batch_positions, take_rows
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -29,8 +29,13 @@ class SequentialOrder:
         """Number of records, N."""
         return self.chunks.records
 
-    def ranges(self, step: int, first: int, stop: int) -> tf.data.Dataset:
-        """Return the records of the rows [first, stop) of all batches from a step on: a dataset of [first, stop), int64.
+    def list_ranges(self, step: int, first: int, stop: int) -> tf.data.Dataset:
+        """Return an endless dataset of the ranges [first, stop) of the records in some rows of all batches from a step on.
+
+        Args:
+            step: the first step.
+            first: first of the rows.
+            stop: the row after the last one.
 
         No range crosses the end of a chunk.
         """
@@ -42,7 +47,7 @@ class SequentialOrder:
             chunk = tf.squeeze(count_up_to(chunk_firsts, tf.expand_dims(position % self.records, 0))) - 1
             return position // self.records * count + chunk
 
-        def list_ranges(begin: tf.Tensor, end: tf.Tensor) -> tf.data.Dataset:
+        def cut_into_ranges(begin: tf.Tensor, end: tf.Tensor) -> tf.data.Dataset:
             """Return the ranges of the positions [begin, end)."""
             chunk_indices = tf.range(find_chunk_index(begin), find_chunk_index(end - 1) + 1)
             epoch_begins, chunks = chunk_indices // count * self.records, chunk_indices % count
@@ -51,12 +56,12 @@ class SequentialOrder:
             return tf.data.Dataset.from_tensor_slices((firsts, stops))
 
         def list_epoch(epoch: tf.Tensor) -> tf.data.Dataset:
-            return list_ranges(tf.maximum(epoch * self.records, step * self.batch_size), (epoch + 1) * self.records)
+            return cut_into_ranges(tf.maximum(epoch * self.records, step * self.batch_size), (epoch + 1) * self.records)
 
         def list_step(later_step: tf.Tensor) -> tf.data.Dataset:
-            return list_ranges(later_step * self.batch_size + first, later_step * self.batch_size + stop)
+            return cut_into_ranges(later_step * self.batch_size + first, later_step * self.batch_size + stop)
 
-        # Ranges of all rows cross the ends of batches: they are listed by epoch, which gives fewer and longer ones.
+        # All rows of neighbouring batches are one run. Listed by epoch, it has fewer and longer ranges than by step.
         if stop - first == self.batch_size:
             epochs = tf.data.Dataset.range(step * self.batch_size // self.records, tf.int64.max)
             return epochs.flat_map(without_autograph(list_epoch))
@@ -66,7 +71,7 @@ class SequentialOrder:
     def steps(self) -> None:
         """None, as the order has no end."""
 
-    def starts(self, _: Rows) -> Integers:
+    def list_starts(self, _: Rows) -> Integers:
         """Return the first records of the chunks that a host reads, int64 [n]."""
         return self.chunks.firsts
 
@@ -80,13 +85,14 @@ class SequentialOrder:
         if rows.count < rows.total:
             # A host's run of rows begins at another record in each epoch: chunks that are a fraction of it waste little of a read.
             order = dataclasses.replace(self, chunks=ranges.choose_host_chunks(self.chunks, rows))
-        load = ranges.load(order.chunks.firsts)
-        elements = ranges.read(order.ranges(part.start_step, rows.first, rows.stop), load)
+        load = ranges.make_loader(order.chunks.firsts)
+        elements = ranges.read(order.list_ranges(part.start_step, rows.first, rows.stop), load)
         records = ranges.gather_records(elements.rebatch(rows.batch_size, drop_remainder=True))
 
         def make_extras(batch_index: tf.Tensor) -> dict[str, tf.Tensor]:
-            return part.seeds(batch_positions(self.batch_size, part, batch_index))
+            return part.derive_seeds(compute_batch_positions(self.batch_size, part, batch_index))
 
+        # Without a seed there are no extras.
         if part.seed is None:
             return records.map(without_autograph(lambda batch: (batch, {})))
         return tf.data.Dataset.zip((records, tf.data.Dataset.counter().map(without_autograph(make_extras))))

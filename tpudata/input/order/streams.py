@@ -23,7 +23,7 @@ from tpudata.input.options.hosts import Rows
 from tpudata.input.order.chunks import Chunks, Integers
 from tpudata.input.order.draws import DRAW_BITS
 from tpudata.input.order.order import Ranges
-from tpudata.input.order.training import PermutedChunks, TrainingOrder, largest_divisor, window_turns
+from tpudata.input.order.training import PermutedChunks, TrainingOrder, count_window_turns, find_largest_divisor
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -39,7 +39,7 @@ class StreamOrder(TrainingOrder):
 
     @functools.cached_property
     def parts(self) -> Integers:
-        """The part of the split, numbered as its slot, to which each piece belongs: int64 [chunks], ascending."""
+        """Index of the part of the split, and so of the slot, to which each piece belongs: int64 [chunks], ascending."""
         middles = (self.chunks.firsts + self.chunks.stops) // 2
         parts: Integers = np.minimum(middles * self.lanes // self.records, self.lanes - 1)
         return parts
@@ -48,7 +48,7 @@ class StreamOrder(TrainingOrder):
     def make_lanes(
         cls, chunks: Chunks, batch_size: int, window: int, seed: int, *, lanes: int, max_run: int
     ) -> StreamOrder:
-        """Return the order with a shuffle window of about `window` records over all lanes.
+        """Return the order with `lanes` lanes, and a shuffle window of about `window` records over all of them.
 
         Args:
             chunks: the pieces.
@@ -59,22 +59,25 @@ class StreamOrder(TrainingOrder):
             max_run: largest number of records of a run.
         """
         stride = batch_size // lanes
-        turns_of_window = window_turns(window, lanes, stride)
+        turns_of_window = count_window_turns(window, lanes, stride)
+        # A block has whole windows and whole steps. The turns of a window divide those of a step, or the reverse.
         turns = max(turns_of_window, stride)
-        return cls(chunks, batch_size, lanes, turns, turns_of_window, seed, largest_divisor(turns, max(1, max_run)))
+        run = find_largest_divisor(turns, max(1, max_run))
+        return cls(chunks, batch_size, lanes, turns, turns_of_window, seed, run)
 
-    def starts(self, rows: Rows) -> Integers:
+    def list_starts(self, rows: Rows) -> Integers:
         """Return the first records of the pieces that a host reads in every epoch, int64 [n]."""
-        return self.chunks.firsts[np.isin(self.parts, self.slots(rows.first, rows.stop))]
+        return self.chunks.firsts[np.isin(self.parts, self.find_slots(rows.first, rows.stop))]
 
     def read(self, ranges: Ranges, slots: range, block: int) -> tf.data.Dataset:
         """Return a dataset of the records of slots from a block on: the next run of each slot in turn."""
-        load = ranges.load(ranges.find_read_starts(self.chunks))
+        load = ranges.make_loader(ranges.find_read_starts(self.chunks))
+        # The slots share the concurrent reads.
         reads_per_slot = 1 if ranges.reads is None else -(-ranges.reads // len(slots))
 
         def read_slot(slot: tf.Tensor) -> tf.data.Dataset:
             # Each slot prefetches a piece, so that not all slots wait for the slowest request.
-            elements = ranges.read(self.stream(slot, block), load, reads_per_slot).prefetch(1)
+            elements = ranges.read(self.list_stream_ranges(slot, block), load, reads_per_slot).prefetch(1)
             return elements.rebatch(self.run, drop_remainder=True)
 
         return tf.data.Dataset.range(slots.start, slots.stop).interleave(
@@ -85,49 +88,53 @@ class StreamOrder(TrainingOrder):
             deterministic=True,
         )
 
-    def stream(self, slot: tf.Tensor, block: int) -> tf.data.Dataset:
+    def list_stream_ranges(self, slot: tf.Tensor, block: int) -> tf.data.Dataset:
         """Return the ranges that a slot reads from a block on: an endless dataset of [first, stop) of records, int64 each."""
         start_turn, slots = block * self.turns, tf.expand_dims(slot, 0)
 
-        def list_spans(epoch: tf.Tensor) -> tf.data.Dataset:
+        def list_epoch(epoch: tf.Tensor) -> tf.data.Dataset:
             first_turn, stop_turn = self._find_first_turn(epoch, slots), self._find_first_turn(epoch + 1, slots)
+            # The first epoch begins before the block, and may have none of the slot's later turns.
             begin = tf.maximum(first_turn, start_turn)
             end = tf.maximum(begin, stop_turn)
-            spans = self._list_spans(self._permute_chunks(epoch), epoch, slots, first_turn, begin, end)
+            spans = self._list_turn_spans(self._permute_chunks(epoch), epoch, slots, first_turn, begin, end)
             return tf.data.Dataset.from_tensor_slices(spans)
 
         epochs = tf.data.Dataset.range((start_turn * self.lanes + slot) // self.records, tf.int64.max)
-        return epochs.flat_map(without_autograph(list_spans))
+        return epochs.flat_map(without_autograph(list_epoch))
 
     def find_row_positions(self, slots: range, block: tf.Tensor) -> tf.Tensor:
-        """Return for each row the position of its record among the block's records, int64 [steps, slots * stride]."""
+        """Return for each row of a block's steps the index of its record among the block's: int64 [steps, slots * stride]."""
         slot_numbers = tf.range(slots.start, slots.stop, dtype=tf.int64)[:, tf.newaxis]
         block_turns = tf.range(self.turns, dtype=tf.int64)
         turns = block * self.turns + block_turns
         epoch = (slot_numbers + turns * self.lanes) // self.records
         first_turns = tf.maximum(self._find_first_turn(epoch, slot_numbers), block * self.turns)
-        # The block has the first run of each slot, then the second: position of the run of each slot and turn, then in the run.
+        # The block has the first run of each slot, then the second. So find the begin of the run of each slot and turn, and then
+        # its index in the run.
         run_begins = (block_turns // self.run * len(slots) + slot_numbers - slots.start) * self.run
         return self._mix_rows(slots, block, first_turns, run_begins + block_turns % self.run)
 
     def _draw_chunk_keys(self, epoch: tf.Tensor) -> tf.Tensor:
         """Return keys that sort an epoch's chunks by the lane of their part, and at random within it: int64 [chunks]."""
+        # In each epoch, a slot takes another lane, see `training`. Its own part of the chunks must be in that lane.
         lane = tf.math.floormod(tf.constant(self.parts) - epoch * self.records, self.lanes)
         return tf.bitwise.left_shift(lane, tf.constant(DRAW_BITS, tf.int64)) + super()._draw_chunk_keys(epoch)
 
     def _permute_chunks(self, epoch: tf.Tensor) -> PermutedChunks:
-        """Return the permuted chunks of an epoch, cut at the bounds of lanes, so that no lane begins inside a chunk."""
+        """Return the permuted chunks of an epoch, cut at the bounds of lanes, so that each lane begins with a chunk."""
         whole = super()._permute_chunks(epoch)
         if self.lanes == 1:
             return whole
         lanes = np.arange(1, self.lanes)
         # First places of all lanes but the first: the first records % lanes lanes have a record more than the others.
         bounds = tf.constant(lanes * (self.records // self.lanes) + np.minimum(lanes, self.records % self.lanes))
-        # The records of each chunk before the first bound inside it.
+        # The number of records of each chunk before the first bound inside it; meaningless for chunks without one.
         num_bounds_before = count_up_to(bounds, whole.begins)
         head = tf.gather(bounds, tf.minimum(num_bounds_before, self.lanes - 2)) - whole.begins
         sizes = whole.ends - whole.begins
-        # A chunk with one bound inside it, and less than half of its records before the bound.
+        # A chunk with one bound inside it and less than half of its records before the bound gives its last records to the lane
+        # before the bound, and its first ones to the next: to read the first ones alone would fetch a whole block.
         is_rotated = tf.equal(count_up_to(bounds, whole.ends - 1) - num_bounds_before, 1) & (2 * head < sizes)
         begins = tf.sort(tf.concat([whole.begins, bounds], 0))
         # With fewer records than lanes, some bounds are at the end.

@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from tpudata.input.dataset_ops import count_up_to, range_numbers, without_autograph
+from tpudata.input.dataset_ops import count_up_to, list_range_numbers, without_autograph
 from tpudata.input.options.hosts import Rows
 from tpudata.input.order.chunks import Chunks, Integers
 from tpudata.input.order.draws import BLOCK_DRAWS, DRAW_BITS, EPOCH_DRAWS, draw
@@ -70,14 +70,14 @@ class TrainingOrder:
     @classmethod
     def make(cls, chunks: Chunks, batch_size: int, window: int, seed: int) -> TrainingOrder:
         """Return the order with a shuffle window of about `window` records over all lanes."""
-        lanes = largest_divisor(batch_size, MAX_LANES)
+        lanes = find_largest_divisor(batch_size, MAX_LANES)
         stride = batch_size // lanes
-        turns_of_window = window_turns(window, lanes, stride)
-        # Whole windows and steps: one of the two divides the other.
+        turns_of_window = count_window_turns(window, lanes, stride)
+        # A block has whole windows and whole steps. The turns of a window divide those of a step, or the reverse.
         unit = max(turns_of_window, stride)
         # A block shorter than a chunk would read each chunk several times.
-        least = max(unit, int((chunks.stops - chunks.firsts).max()))
-        turns = -(-least // unit) * unit
+        min_turns = max(unit, int((chunks.stops - chunks.firsts).max()))
+        turns = -(-min_turns // unit) * unit
         return cls(chunks, batch_size, lanes, turns, turns_of_window, seed)
 
     @property
@@ -96,27 +96,28 @@ class TrainingOrder:
 
     @property
     def steps_per_block(self) -> int:
-        """Steps that a block gives."""
+        """Number of steps that take their rows from one block."""
         return self.turns // self.stride
 
-    def slots(self, first: int, stop: int) -> range:
+    def find_slots(self, first: int, stop: int) -> range:
         """Return the slots of the rows [first, stop) of a batch."""
         return range(first // self.stride, -(-stop // self.stride))
 
-    def starts(self, _: Rows) -> Integers:
+    def list_starts(self, _: Rows) -> Integers:
         """Return the first records of the chunks that a host reads, int64 [n]."""
         return self.chunks.firsts
 
     def batches(self, ranges: Ranges, part: HostPart) -> tf.data.Dataset:
         """Return an endless dataset of (records, extras) of a host's rows."""
-        rows, slots = part.rows, self.slots(part.rows.first, part.rows.stop)
+        rows = part.rows
+        slots = self.find_slots(rows.first, rows.stop)
         first_block, first_step = divmod(part.start_step, self.steps_per_block)
         # The host may feed only some rows of its first and its last slot.
         first_row = slots.start * self.stride
         read = self.read(ranges, slots, first_block).rebatch(len(slots) * self.turns, drop_remainder=True)
 
         def make_batches(block: tf.Tensor, elements: Tensors, *memory: Tensors) -> tf.data.Dataset:
-            """Return the batches of a block, from its elements as `ranges` reads them."""
+            """Return the batches of a block, from its records or record numbers as `ranges` reads them."""
             row_positions = self.find_row_positions(slots, block)[:, rows.first - first_row : rows.stop - first_row]
             row_positions = tf.reshape(row_positions, [-1, rows.batch_size])
             extras = {} if part.seed is None else self._make_block_seeds(part, block)
@@ -136,17 +137,19 @@ class TrainingOrder:
     def _make_block_seeds(self, part: HostPart, block: tf.Tensor) -> dict[str, tf.Tensor]:
         """Return {"seed": seeds of a block's records, int32 [batches, rows, 2]}; {} if the part has no seed."""
         steps = block * self.steps_per_block + tf.range(self.steps_per_block, dtype=tf.int64)
-        extras = part.seeds(self.positions(steps[:, tf.newaxis], part.rows.first, part.rows.stop))
+        extras = part.derive_seeds(self.compute_positions(steps[:, tf.newaxis], part.rows.first, part.rows.stop))
         return {name: tf.reshape(seeds, [-1, part.rows.batch_size, 2]) for name, seeds in extras.items()}
 
     def read(self, ranges: Ranges, slots: range, block: int) -> tf.data.Dataset:
-        """Return a dataset of the records (or record numbers) of slots from a block on, in the order of `spans`."""
-        return ranges.read_spans(self.spans(slots, block), ranges.load(ranges.find_read_starts(self.chunks)))
+        """Return a dataset of the records (or record numbers) of slots from a block on, in the order of `list_spans`."""
+        return ranges.read_spans(
+            self.list_spans(slots, block), ranges.make_loader(ranges.find_read_starts(self.chunks))
+        )
 
-    def spans(self, slots: range, block: int) -> tf.data.Dataset:
-        """Return the ranges to read from a block on: a dataset of (firsts, stops) of ranges of records, int64 [n] each.
+    def list_spans(self, slots: range, block: int) -> tf.data.Dataset:
+        """Return the ranges of records that slots read from a block on: a dataset of (firsts, stops), int64 [n] each.
 
-        The ranges of a block are consecutive: by epoch, then by slot, then by turn.
+        Elements are by epoch, and in it by block; the ranges of an element are by slot, and then by turn.
         """
         slot_numbers = tf.range(slots.start, slots.stop, dtype=tf.int64)
         per_block = self.turns * self.lanes
@@ -157,7 +160,7 @@ class TrainingOrder:
 
             def list_block(later_block: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
                 first_turn, begin, end = self._find_turns(epoch, later_block, slot_numbers)
-                return self._list_spans(chunks, epoch, slot_numbers, first_turn, begin, end)
+                return self._list_turn_spans(chunks, epoch, slot_numbers, first_turn, begin, end)
 
             first_block = tf.maximum(epoch * self.records // per_block, block)
             stop_block = ((epoch + 1) * self.records - 1) // per_block + 1
@@ -174,10 +177,10 @@ class TrainingOrder:
         return PermutedChunks(ends - counts, ends, tf.gather(tf.constant(self.chunks.firsts), order))
 
     def _draw_chunk_keys(self, epoch: tf.Tensor) -> tf.Tensor:
-        """Return the keys by which an epoch's chunks are sorted, drawn at random: int64 [chunks]."""
+        """Return the keys by which an epoch's chunks are sorted, drawn at random: int64 [chunks], below 2**40."""
         return draw([len(self.chunks.firsts)], self.seed, epoch, EPOCH_DRAWS)
 
-    def _list_spans(
+    def _list_turn_spans(
         self,
         chunks: PermutedChunks,
         epoch: tf.Tensor,
@@ -186,7 +189,9 @@ class TrainingOrder:
         begin: tf.Tensor,
         end: tf.Tensor,
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Return the ranges of records of some turns of slots in an epoch, by slot and turn: (firsts, stops), int64 [n] each.
+        """Return the ranges of records of the turns [begin, end) of each slot in an epoch: (firsts, stops), int64 [n] each.
+
+        They are by slot, and then by turn.
 
         Args:
             chunks: the epoch's chunks, permuted.
@@ -196,6 +201,7 @@ class TrainingOrder:
             begin: first requested turn, int64 [m].
             end: the turn after the last one, int64 [m].
         """
+        # Turn t of slot s is position s + t L of the stream, so its place in the epoch is in this lane, whatever t is.
         lane = tf.math.floormod(slots - epoch * self.records, self.lanes)
         # The first records % lanes lanes have a record more than the others.
         begin_place = lane * (self.records // self.lanes) + tf.minimum(lane, self.records % self.lanes)
@@ -204,7 +210,8 @@ class TrainingOrder:
         # A range for each chunk that a slot's places [begin_place, end_place) touch.
         first_chunk = count_up_to(chunks.ends, begin_place)
         stop_chunk = tf.where(end > begin, count_up_to(chunks.ends, end_place - 1) + 1, first_chunk)
-        splits, chunk = range_numbers(first_chunk, stop_chunk)
+        splits, chunk = list_range_numbers(first_chunk, stop_chunk)
+        # For each range the index of its slot, and then the part of its chunk that the slot takes.
         slot = count_up_to(splits, tf.range(tf.size(chunk, tf.int64))) - 1
         chunk_begin, chunk_first = tf.gather(chunks.begins, chunk), tf.gather(chunks.firsts, chunk)
         firsts = chunk_first + tf.maximum(tf.gather(begin_place, slot) - chunk_begin, 0)
@@ -212,12 +219,15 @@ class TrainingOrder:
         return firsts, stops
 
     def find_row_positions(self, slots: range, block: tf.Tensor) -> tf.Tensor:
-        """Return for each row the position of its record in a block, in the order of `spans`: int64 [steps, slots * stride]."""
+        """Return for each row of a block's steps the index of its record among the block's: int64 [steps, slots * stride].
+
+        The records of the block are in the order of `list_spans`.
+        """
         slot_numbers = tf.range(slots.start, slots.stop, dtype=tf.int64)
         per_block = self.turns * self.lanes
         first_epoch = block * per_block // self.records
         epochs = tf.range(first_epoch, ((block + 1) * per_block - 1) // self.records + 1)
-        # For each epoch and slot of the block, its turns, and the position of the record of the first one: [epochs, slots].
+        # For each epoch and slot of the block: its turns, and the index of the record of the first one, [epochs, slots].
         _, begins, ends = self._find_turns(epochs[:, tf.newaxis], block, slot_numbers)
         lengths = tf.maximum(ends - begins, 0)
         offsets = tf.reshape(tf.cumsum(tf.reshape(lengths, [-1]), exclusive=True), tf.shape(lengths))
@@ -231,13 +241,13 @@ class TrainingOrder:
         return self._mix_rows(slots, block, first, stored_positions)
 
     def _mix_rows(self, slots: range, block: tf.Tensor, first: tf.Tensor, stored_positions: tf.Tensor) -> tf.Tensor:
-        """Permute a block's records within windows; return the position of each row's record, int64 [steps, slots * stride].
+        """Permute a block's records within windows; return for each row the index of its record, int64 [steps, slots * stride].
 
         Args:
             slots: the slots.
             block: index of the block.
             first: for each slot and turn, the block's first turn in the same epoch, int64 [slots, turns].
-            stored_positions: position in the block of each slot's and turn's record, int64 [slots, turns].
+            stored_positions: index in the block of the record of each slot and turn before the permutation, int64 [slots, turns].
         """
         turns = block * self.turns + tf.range(self.turns, dtype=tf.int64)
         # Sorting by the first turn of the window, and then at random, keeps records in their windows. No window crosses an epoch.
@@ -248,27 +258,34 @@ class TrainingOrder:
         by_step = tf.reshape(mixed_positions, [len(slots), self.steps_per_block, self.stride])
         return tf.reshape(tf.transpose(by_step, [1, 0, 2]), [self.steps_per_block, len(slots) * self.stride])
 
-    def positions(self, step: tf.Tensor, first: int, stop: int) -> tf.Tensor:
-        """Return the position of each of the rows [first, stop) of a step's batch, int64."""
+    def compute_positions(self, step: tf.Tensor, first: int, stop: int) -> tf.Tensor:
+        """Return the position in the stream of each of the rows [first, stop) of a step's batch, int64."""
+        # Row r has turn r % stride of the step in slot r // stride; turn t of slot s is position s + t L.
         rows = tf.range(first, stop, dtype=tf.int64)
         return step * self.batch_size + rows % self.stride * self.lanes + rows // self.stride
 
     def _find_turns(
         self, epoch: tf.Tensor, block: tf.Tensor, slots: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Return for each slot the first turn of an epoch, and the turns [begin, end) of the epoch that are in a block."""
+        """Return for each slot the first turn of an epoch, and the turns [begin, end) of the epoch that are in a block.
+
+        All are int64, of the common shape of `epoch` and `slots`; `begin` equals `end` if the block has no turn of the epoch.
+        """
+        # The least turn t for which the position s + t L is in this epoch, and in the next one.
         first = (epoch * self.records - slots + self.lanes - 1) // self.lanes
         after = ((epoch + 1) * self.records - slots + self.lanes - 1) // self.lanes
         begin = tf.maximum(first, block * self.turns)
         return first, begin, tf.maximum(begin, tf.minimum(after, (block + 1) * self.turns))
 
 
-def window_turns(window: int, lanes: int, stride: int) -> int:
-    """Return the turns of a window of about `window` records: a multiple or a divisor of the rows of a slot."""
+def count_window_turns(window: int, lanes: int, stride: int) -> int:
+    """Return the turns of a window of about `window` records: a multiple or a divisor of `stride`, a slot's turns of a step."""
     turns = max(1, window // lanes)
-    return turns - turns % stride if turns >= stride else largest_divisor(stride, turns)
+    if turns < stride:
+        return find_largest_divisor(stride, turns)
+    return turns - turns % stride
 
 
-def largest_divisor(number: int, limit: int) -> int:
+def find_largest_divisor(number: int, limit: int) -> int:
     """Return the largest divisor of a number that is at most `limit`."""
     return max(count for count in range(1, min(number, limit) + 1) if number % count == 0)

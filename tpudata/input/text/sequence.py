@@ -35,22 +35,25 @@ class Sequences:
     pad_id: int = 0
     targets: Literal["mask", "segments", "pad", "eos"] | None = None
 
-    def feed(self, features: dict[str, tf.Tensor], fields: Fields) -> dict[str, tf.Tensor]:
-        """Return the features of a record or a batch, padded with `pad_id`, and the masks that mark padding."""
-        fed, names = {}, {field.name for field in fields.inputs}
+    def fill_padding(self, features: dict[str, tf.Tensor], fields: Fields) -> dict[str, tf.Tensor]:
+        """Return the features of a record or a batch with padding filled in, and a mask for each padded feature of tokens.
+
+        Padding, which is `PADDING` after parsing, becomes `pad_id` for tokens, and 0 for masks and other properties of tokens.
+        """
+        filled, names = {}, {field.name for field in fields.inputs}
         for field in fields.inputs:
             numbers = features[field.name]
             if field.pads:
                 is_real, is_token = tf.not_equal(numbers, PADDING), _is_token(field.name)
-                # A stored mask is more precise.
+                # A stored mask is more precise, and so stays.
                 if is_token and mask_name(field.name) not in names:
-                    fed[mask_name(field.name)] = tf.cast(is_real, tf.int32)
+                    filled[mask_name(field.name)] = tf.cast(is_real, tf.int32)
                 numbers = tf.where(is_real, numbers, self.pad_id if is_token else 0)
-            fed[field.name] = numbers
-        return fed
+            filled[field.name] = numbers
+        return filled
 
     def add_targets(self, features: dict[str, tf.Tensor]) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
-        """Return the features with `token_weights`, and the targets: the next token of each, 0 without one, of the ids' shape."""
+        """Return the features with `token_weights`, 1 if a target counts, and the targets: next tokens, or 0, of the ids' shape."""
         ids = features[INPUT_IDS]
         has_next = self._find_next(features)
         next_ids = tf.where(has_next, ids[..., 1:], 0)

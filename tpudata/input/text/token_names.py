@@ -56,7 +56,7 @@ def check_token_names(names: TokenNames | None, sequences: Sequences, weights: s
         raise UsageError(f"names={names!r}: has its own weights of tokens (got weights={weights!r}). Omit weights.")
 
 
-def rename(features: Tensors, targets: tf.Tensor | None = None, *, names: TokenNames) -> dict[str, tf.Tensor]:
+def rename_batch(features: Tensors, targets: tf.Tensor | None = None, *, names: TokenNames) -> dict[str, tf.Tensor]:
     """Return a batch as one dict, under another project's names.
 
     Args:
@@ -77,6 +77,7 @@ def rename(features: Tensors, targets: tf.Tensor | None = None, *, names: TokenN
     others = {name: value for name, value in features.items() if name not in _REPLACED}
     segments = _number_segments(features)
     positions = features.get(_POSITIONS)
+    # Rows without stored positions are one document, or counted as one.
     if positions is None:
         ids = features[INPUT_IDS]
         positions = tf.where(segments > 0, tf.range(tf.shape(ids)[-1])[None, :], 0)
@@ -87,7 +88,7 @@ def _rename_pairs(features: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
     """Return a batch of packed pairs under T5X's names for models with an encoder and a decoder."""
     others = {name: tensor for name, tensor in features.items() if name not in {*_PAIR_PACK, _ROW_WEIGHTS}}
     segments, targets = features["inputs_segment_ids"], features["targets"]
-    # To the decoder, the targets are a text to predict.
+    # The decoder predicts the targets as a text, of which they are the ids.
     decoder_features = {INPUT_IDS: targets}
     if _ROW_WEIGHTS in features:
         decoder_features[_ROW_WEIGHTS] = features[_ROW_WEIGHTS]
@@ -102,10 +103,11 @@ def _rename_pairs(features: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
 
 def _number_segments(features: dict[str, tf.Tensor]) -> tf.Tensor:
     """Return the number of each token's document in its row, from 1, int32 [B, L]; 0 for padding."""
+    # A mask numbers the only document of a row.
     for name in (SEGMENT_IDS, mask_name(INPUT_IDS)):
         if name in features:
             return features[name]
-    # A row of one stream: a token is real if it has a next one, or is one.
+    # The row is one document: a token is real, and not padding, if it has a next one, or is a next one. So is the first token.
     has_next = features[TOKEN_WEIGHTS] > 0
     is_next = tf.concat([tf.ones_like(has_next[:, :1]), has_next[:, :-1]], axis=1)
     return tf.cast(tf.logical_or(has_next, is_next), tf.int32)
@@ -118,6 +120,7 @@ def _number_segments(features: dict[str, tf.Tensor]) -> tf.Tensor:
 def _rename_for_maxtext(
     features: dict[str, tf.Tensor], targets: tf.Tensor, segments: tf.Tensor, positions: tf.Tensor
 ) -> dict[str, tf.Tensor]:
+    """Return a batch under MaxText's names; the arguments are those of `_RENAMERS`' functions."""
     return {
         "inputs": features[INPUT_IDS],
         "inputs_position": positions,
@@ -132,8 +135,11 @@ def _rename_for_maxtext(
 def _rename_for_t5x(
     features: dict[str, tf.Tensor], targets: tf.Tensor, segments: tf.Tensor, positions: tf.Tensor
 ) -> dict[str, tf.Tensor]:
-    # SeqIO predicts every token of a document, the first one from the id 0; padding is the id 0. So targets are the tokens
-    # themselves, inputs the previous ones, and the next ones, which all functions of `_RENAMERS` take, are unused.
+    """Return a batch under T5X's names for models with a decoder alone; the arguments are those of `_RENAMERS`' functions.
+
+    Its reader, SeqIO, predicts every token of a document, the first one from the id 0; padding is the id 0.
+    """
+    # So targets are the tokens themselves, inputs are the previous ones, and the next ones are unused.
     del targets
     is_real = segments > 0
     ids = tf.where(is_real, features[INPUT_IDS], 0)
@@ -156,7 +162,8 @@ def _rename_for_t5x(
 def _rename_for_transformers(
     features: dict[str, tf.Tensor], targets: tf.Tensor, segments: tf.Tensor, positions: tf.Tensor
 ) -> dict[str, tf.Tensor]:
-    # The models compare the prediction at each position with the label at the next one.
+    """Return a batch under the names of Hugging Face's models; the arguments are those of `_RENAMERS`' functions."""
+    # The models compare the prediction at each position with the label at the next one, so the next tokens move back by one.
     is_counted = features[TOKEN_WEIGHTS][:, :-1] > 0
     labels = tf.where(is_counted, targets[:, :-1], _IGNORED)
     batch = {

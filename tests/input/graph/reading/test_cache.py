@@ -22,7 +22,7 @@ from tpudata import DatasetError, StorageError, UsageError, as_numpy, make_input
 from tpudata.cli import main
 from tpudata.format import Feature
 from tpudata.input.graph.caches.choose_cache import choose_memory_cache
-from tpudata.input.graph.reading.free_memory import free_memory
+from tpudata.input.graph.reading.free_memory import measure_free_memory
 
 
 def labels(dataset: tf.data.Dataset) -> list[int]:
@@ -216,18 +216,18 @@ def test_auto_caches_up_to_a_quarter_of_free_memory() -> None:
 def test_free_memory_is_the_minimum_of_machine_and_container(tmp_path: Path) -> None:
     meminfo = tmp_path / "meminfo"
     meminfo.write_text("MemTotal:       8000 kB\nMemAvailable:   5000 kB\n")
-    assert free_memory(meminfo, tmp_path) == 5000 * 1024
+    assert measure_free_memory(meminfo, tmp_path) == 5000 * 1024
     (tmp_path / "memory.max").write_text("max\n")
     (tmp_path / "memory.current").write_text("1000\n")
-    assert free_memory(meminfo, tmp_path) == 5000 * 1024
+    assert measure_free_memory(meminfo, tmp_path) == 5000 * 1024
     (tmp_path / "memory.max").write_text("3000\n")
-    assert free_memory(meminfo, tmp_path) == 2000
+    assert measure_free_memory(meminfo, tmp_path) == 2000
     (tmp_path / "memory.current").write_text("4000\n")
-    assert free_memory(meminfo, tmp_path) == 0
+    assert measure_free_memory(meminfo, tmp_path) == 0
     meminfo.unlink()
-    assert free_memory(meminfo, tmp_path) == 0
+    assert measure_free_memory(meminfo, tmp_path) == 0
 
 
 def test_free_memory_of_this_machine_is_plausible() -> None:
-    free = free_memory()
+    free = measure_free_memory()
     assert free is None or 0 <= free < 2**50

@@ -63,16 +63,16 @@ def spans_of_slots(order: StreamOrder) -> Iterator[tuple[int, int, int]]:
     """Yield the slot, the first record and the record after the last one of what all slots read, in turn."""
 
     def spans(slot: tf.Tensor) -> tf.data.Dataset:
-        return order.stream(slot, 0).map(lambda first, last: (slot, first, last))
+        return order.list_stream_ranges(slot, 0).map(lambda first, last: (slot, first, last))
 
-    slots = len(order.slots(0, order.batch_size))
+    slots = len(order.find_slots(0, order.batch_size))
     for found in tf.data.Dataset.range(slots).interleave(spans, cycle_length=slots).as_numpy_iterator():
         yield tuple(map(int, found))  # type: ignore[misc]  # of three
 
 
 def simulate_fetches(plan: PiecePlan, order: StreamOrder, epochs: int) -> float:
     """Return the bytes that TensorFlow's client requests for each byte of some epochs."""
-    pieces, bytes_before = plan.pieces, plan.sizes.bytes_before
+    pieces, bytes_before = plan.pieces, plan.sizes.sum_bytes_before
     total, taken = 0.0, [0] * order.lanes
     for slot, first, last in spans_of_slots(order):
         if taken[slot] >= epochs * plan.count // order.lanes:
@@ -104,14 +104,14 @@ def test_chooses_as_many_lanes_as_cost_3_percent(tmp_path: Path, shards: int, sh
     random = np.random.default_rng(0)
     counts = shard_bytes // 110_000 + random.integers(-20, 20, shards)
     plan = piece_plan(tmp_path, [np.full(count, 110_000) for count in counts])
-    assert plan.lanes(1024) == lanes
-    assert plan.lanes(1) == 1
-    order = StreamOrder.make_lanes(plan.mixed_chunks, 1024, 4881, 7, lanes=plan.lanes(1024), max_run=9)
+    assert plan.count_lanes(1024) == lanes
+    assert plan.count_lanes(1) == 1
+    order = StreamOrder.make_lanes(plan.mixed_chunks, 1024, 4881, 7, lanes=plan.count_lanes(1024), max_run=9)
     assert 1 <= simulate_fetches(plan, order, 2) <= 1.03
-    assert plan.fetch_ratio(1024, 1) <= 1.031
+    assert plan.compute_fetch_ratio(1024, 1) <= 1.031
     # A host of each lane, and two that share it.
-    assert plan.fetch_ratio(1024, lanes) == plan.fetch_ratio(1024, 1)
-    assert plan.fetch_ratio(1024, 2 * lanes) == 2 * plan.fetch_ratio(1024, 1)
+    assert plan.compute_fetch_ratio(1024, lanes) == plan.compute_fetch_ratio(1024, 1)
+    assert plan.compute_fetch_ratio(1024, 2 * lanes) == 2 * plan.compute_fetch_ratio(1024, 1)
 
 
 def test_a_slot_reads_the_same_pieces_in_every_epoch(tmp_path: Path) -> None:
@@ -138,19 +138,19 @@ def test_a_slot_reads_the_same_pieces_in_every_epoch(tmp_path: Path) -> None:
 
 def test_the_default_window_is_half_a_gibibyte_or_2048_records(tmp_path: Path) -> None:
     plan = piece_plan(tmp_path, [np.full(9000, 110_000)])
-    assert plan.window(None, plan.record_bytes) == (512 * MEBIBYTE) // 110_000
+    assert plan.count_window_records(None, plan.record_bytes) == (512 * MEBIBYTE) // 110_000
     plan = piece_plan(tmp_path, [np.full(9000, 400_000)])
-    assert plan.window(None, plan.record_bytes) == 2048
+    assert plan.count_window_records(None, plan.record_bytes) == 2048
     plan = piece_plan(tmp_path, [np.full(900, 4 * MEBIBYTE)])
-    assert plan.window(None, plan.record_bytes) == 256
+    assert plan.count_window_records(None, plan.record_bytes) == 256
 
 
 def test_limits_concurrent_reads_by_memory(tmp_path: Path) -> None:
     plan = piece_plan(tmp_path, [np.full(900, 110_000)] * 4)
-    assert plan.reading.reads(plan.piece_memory, None) == 32
+    assert plan.reading.count_reads(plan.piece_memory, None) == 32
     # A quarter of the memory, for pieces of 99 MB that are held twice.
-    assert plan.reading.reads(plan.piece_memory, 8 * 10**9) == 10
-    assert plan.reading.reads(plan.piece_memory, 1) == 1
+    assert plan.reading.count_reads(plan.piece_memory, 8 * 10**9) == 10
+    assert plan.reading.count_reads(plan.piece_memory, 1) == 1
     assert piece_plan(tmp_path, [np.full(900, 110_000)] * 4, memory=10**9, streams=4).reads == 4
 
 
@@ -168,4 +168,4 @@ def test_counts_the_unpacked_bytes_of_a_compressed_piece_twice(
     plan = plan_reading(dataset, "train", Reading(pieces=True))
     assert isinstance(plan, PiecePlan)
     assert plan.piece_memory == shards[0].bytes + copies * unpacked
-    assert plan.reading.reads(plan.piece_memory, 8 * 5 * plan.piece_memory) == 10
+    assert plan.reading.count_reads(plan.piece_memory, 8 * 5 * plan.piece_memory) == 10

@@ -18,7 +18,7 @@ from tests.helpers.datasets import write_dataset, write_sparse_shards
 from tests.helpers.hostile import write_json
 from tpudata import Reading
 from tpudata.format import Feature, Manifest, Source, Split, open_dataset, shard_name, write_metadata, write_shard
-from tpudata.input.dataset_ops import range_numbers
+from tpudata.input.dataset_ops import list_range_numbers
 from tpudata.input.graph.reading.piece_plan import plan_reading
 from tpudata.input.graph.reading.read_plan import ReadPlan
 from tpudata.input.order.chunks import Chunks
@@ -41,10 +41,10 @@ def plan_of(folder: Path) -> ReadPlan:
 
 def window_bytes(plan: ReadPlan, sizes: npt.NDArray[np.int64], batch_size: int = 256) -> list[int]:
     """Return the bytes of the records of each block of an epoch, which is what a host holds."""
-    window = min(plan.window(None, plan.record_bytes), plan.count)
+    window = min(plan.count_window_records(None, plan.record_bytes), plan.count)
     order = TrainingOrder.make(plan.mixed_chunks, batch_size, window, 3)
-    spans = order.spans(order.slots(0, batch_size), 0)
-    ranges = spans.map(lambda *spans: range_numbers(*spans)[1]).rebatch(order.lanes * order.turns)
+    spans = order.list_spans(order.find_slots(0, batch_size), 0)
+    ranges = spans.map(lambda *spans: list_range_numbers(*spans)[1]).rebatch(order.lanes * order.turns)
     blocks = -(-len(sizes) // (order.lanes * order.turns))
     return [int(sizes[found].sum()) for found in itertools.islice(ranges.as_numpy_iterator(), blocks)]
 
@@ -78,7 +78,7 @@ def test_bounds_the_window_where_large_records_stand_together(
 
 def test_a_window_of_large_records_has_at_most_one_gibibyte(tmp_path: Path) -> None:
     plan = planned(tmp_path, [np.full(900, 5 * MEBIBYTE), np.full(900, 5 * MEBIBYTE)])
-    assert plan.window(None, plan.record_bytes) == 1024 // 5
+    assert plan.count_window_records(None, plan.record_bytes) == 1024 // 5
 
 
 @pytest.mark.parametrize("size", [842, 110_000])
@@ -94,7 +94,7 @@ def test_even_shards_have_the_order_of_earlier_versions(tmp_path: Path, size: in
     expected = Chunks.cut([3000] * 4, length)
     np.testing.assert_array_equal(plan.mixed_chunks.firsts, expected.firsts)
     np.testing.assert_array_equal(plan.mixed_chunks.stops, expected.stops)
-    assert plan.window(None, plan.record_bytes) == max(1024, WINDOW // mean)
+    assert plan.count_window_records(None, plan.record_bytes) == max(1024, WINDOW // mean)
 
 
 def test_ignores_records_in_quarantine(tmp_path: Path) -> None:

@@ -28,8 +28,8 @@ class Cache:
         """
         return stored
 
-    def keep(self, _plan: ReadPlan, _order: Order, _rows: Rows) -> Keep | None:
-        """Return a wrapper of a read function that caches the stored records; None if the cache keeps no stored records.
+    def choose_wrapper(self, _plan: ReadPlan, _order: Order, _rows: Rows) -> Keep | None:
+        """Return a wrapper for functions that read stored records, which caches them; None if the cache keeps none as stored.
 
         Args:
             plan: plan of reading.

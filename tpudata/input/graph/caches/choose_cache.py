@@ -10,7 +10,7 @@ from tpudata.errors import UsageError
 from tpudata.input.graph.caches.cache import Cache, MemoryCache
 from tpudata.input.graph.caches.decoded_cache import DecodedCache, digest_records
 from tpudata.input.graph.caches.piece_cache import PieceCache
-from tpudata.input.graph.reading.free_memory import MEMORY_SHARE, free_memory
+from tpudata.input.graph.reading.free_memory import MEMORY_SHARE, measure_free_memory
 from tpudata.input.graph.reading.read_plan import ReadPlan
 from tpudata.input.request import InputRequest
 
@@ -38,9 +38,9 @@ def choose_cache(cache: bool | str | os.PathLike[str], request: InputRequest, pl
     if cache is False:
         return Cache()
     fields, dataset, split = request.fields, request.files.dataset, request.files.split
-    size = plan.split.records * fields.record_bytes(plan.split)
+    size = plan.split.records * fields.estimate_record_bytes(plan.split)
     if cache is True or cache == "auto":
-        return choose_memory_cache(split, size, free_memory(), is_optional=cache == "auto")
+        return choose_memory_cache(split, size, measure_free_memory(), is_optional=cache == "auto")
     folder = os.fspath(cache)
     if "://" in folder:
         raise UsageError(f"cache={folder!r}: the cache is kept on a local disk. Pass a local folder.")

@@ -25,7 +25,7 @@ from tpudata.format import (
 )
 from tpudata.format.manifest.manifest import MANIFEST_NAME
 from tpudata.input.dataset.fields import Field, Fields
-from tpudata.input.dataset_ops import numpy_elements
+from tpudata.input.dataset_ops import iterate_numpy
 from tpudata.input.files.shards import check_shards, open_shards
 from tpudata.input.graph.caches.cache import Cache
 from tpudata.input.graph.reading.read_plan import ReadPlan
@@ -56,6 +56,7 @@ class DecodedCache(Cache):
         self._name = name
         self._plan = plan
         self._fields = fields
+        # The records in the cache's files, once these are complete.
         self._written: StoredRecords | None = None
 
     @property
@@ -76,7 +77,7 @@ class DecodedCache(Cache):
             with tf.init_scope():
                 dataset = self.load() or self._fill(stored.all)
             self._written = StoredRecords(open_shards(dataset, CACHE_SPLIT), _describe_cached_fields(self._fields))
-        return self._written if stored.ids is None else self._written.part(stored.ids)
+        return self._written if stored.ids is None else self._written.select(stored.ids)
 
     def load(self) -> Dataset | None:
         """Return the dataset of the cache; None if it is not complete.
@@ -93,7 +94,7 @@ class DecodedCache(Cache):
             for shard in dataset.manifest.split(CACHE_SPLIT).shards:
                 dataset.index(shard)
         except CorruptionError as error:
-            # A damaged cache is not restored, but deleted.
+            # Replace the fix of a dataset, "Restore it ...", since a damaged cache can be deleted.
             reason = error.reason.partition(_DATASET_FIX)[0]
             raise CorruptionError(error.path, error.offset, f"{reason}. {self._fix}") from None
         except (DatasetError, StorageError) as error:
@@ -107,9 +108,9 @@ class DecodedCache(Cache):
 
         def read_decoded() -> tf.data.Dataset:
             ranges = tf.data.Dataset.from_tensor_slices((chunks.firsts, chunks.stops))
-            return stored.read(ranges, stored.load(chunks.firsts, is_decoded=True), self._plan.reads)
+            return stored.read(ranges, stored.make_loader(chunks.firsts, is_decoded=True), self._plan.reads)
 
-        records = _encode_records(numpy_elements(read_decoded), self._fields)
+        records = _encode_records(iterate_numpy(read_decoded), self._fields)
         count = len(split.shards)
         shards = [
             write_shard(self.path, shard_name(CACHE_SPLIT, shard_index, count), islice(records, shard.records))
@@ -138,6 +139,7 @@ def _describe_cached_fields(fields: Fields) -> Fields:
 
 
 def _describe_cached_field(field: Field) -> Field:
+    """Return a field of the cache: strings as they are, and numbers of the decoded dtype and shape as their bytes."""
     name = field.feature.name
     if field.bytes is None:
         return Field(Feature(name, "bytes", "string", field.shape), field.name, field.shape)

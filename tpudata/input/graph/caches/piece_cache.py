@@ -52,11 +52,11 @@ class PieceCache(Cache):
         self._name = name
         self._is_elsewhere = is_elsewhere
 
-    def keep(self, plan: ReadPlan, order: Order, rows: Rows) -> Keep:
-        """Return a wrapper that reads ranges from the pieces in the folder, and saves the pieces that the host reads."""
+    def choose_wrapper(self, plan: ReadPlan, order: Order, rows: Rows) -> Keep:
+        """Return a wrapper for read functions: it reads from saved pieces, and saves those that the host reads in every epoch."""
         assert plan.pieces is not None
         files = PieceFiles.open(self._folder, self._name, plan.pieces, plan.sizes)
-        files = files.select_kept(plan.find_pieces(order.starts(rows)))
+        files = files.select_kept(plan.find_pieces(order.list_starts(rows)))
         # Folders on the disks of other processes cannot be prepared from here.
         if not self._is_elsewhere:
             files.prepare()
@@ -99,7 +99,8 @@ class PieceFiles:
             )
         bounds = np.stack([pieces.firsts, pieces.stops])
         digest = hashlib.sha256(name.encode() + bounds.tobytes()).hexdigest()[:16]
-        return cls(str(Path(folder, f"{name}-pieces-{digest}")), pieces, sizes, np.zeros(len(pieces.firsts), bool))
+        nothing_kept = np.zeros(len(pieces.firsts), bool)
+        return cls(str(Path(folder, f"{name}-pieces-{digest}")), pieces, sizes, nothing_kept)
 
     def select_kept(self, indices: Integers) -> PieceFiles:
         """Return these files, with the pieces at `indices` saved once they are read."""
@@ -122,7 +123,7 @@ class PieceFiles:
                         path.unlink()
             stored_pieces = {path.stem for path in folder.glob("*.index")}
         missing = [piece for piece in np.flatnonzero(self.kept).tolist() if str(piece) not in stored_pieces]
-        bytes_before = self.sizes.bytes_before
+        bytes_before = self.sizes.sum_bytes_before
         size = int((bytes_before(self.pieces.stops[missing]) - bytes_before(self.pieces.firsts[missing])).sum())
         free = shutil.disk_usage(folder).free
         if size > free:
@@ -180,6 +181,7 @@ class PieceFiles:
                 without_autograph(fetch_and_save)
             )
             uncached = piece_dataset.map(without_autograph(lambda _: read(first, stop)))
+            # The file of the piece, the whole piece to save it, or only the range: the first of these that exists is taken.
             candidates = restored.concatenate(fetched).map(without_autograph(slice_range)).concatenate(uncached)
             return candidates.take(1).get_single_element()
 

@@ -36,6 +36,7 @@ class BucketPipeline:
         # The dataset may belong to a graph of TensorFlow 1.
         with tf.init_scope():
             buckets = self._buckets
+        # A batch of a shorter bucket has more rows, so that it has as many tokens.
         factors = [self._limits[-1] // bucket.length for bucket, _ in buckets]
         records = [len(bucket.ids) for bucket, _ in buckets]
         seed = operator.index(self._options.seed) if self._options.training else None
@@ -54,7 +55,7 @@ class BucketPipeline:
         # A start after the last step leaves no steps.
         end = np.iinfo(np.int64).max if steps is None else max(start_step, steps)
         batches_per_step = rows.count // rows.batch_size
-        choices = bucket_steps.choices(start_step, end).flat_map(
+        choices = bucket_steps.list_buckets(start_step, end).flat_map(
             without_autograph(lambda bucket: tf.data.Dataset.from_tensors(bucket).repeat(batches_per_step))
         )
         dataset = tf.data.Dataset.choose_from_datasets(datasets, choices, stop_on_empty_dataset=True)
@@ -64,7 +65,7 @@ class BucketPipeline:
     @functools.cached_property
     def _buckets(self) -> list[tuple[Bucket, Pipeline]]:
         """The buckets, each with its pipeline, for which all records are read once."""
-        buckets = find_buckets(self._pipeline.lengths(), self._limits)
+        buckets = find_buckets(self._pipeline.measure_lengths(), self._limits)
         return [(bucket, self._make_pipeline(bucket, index)) for index, bucket in enumerate(buckets)]
 
     def _make_pipeline(self, bucket: Bucket, index: int) -> Pipeline:
@@ -74,9 +75,10 @@ class BucketPipeline:
             dataclasses.replace(field, shape=(bucket.length,)) if field.pads else field for field in fields.inputs
         )
         seed = derive_bucket_seed(operator.index(options.seed), index)
+        # `BucketSteps` ends training after `num_epochs`.
         request = dataclasses.replace(
             self._request,
             fields=dataclasses.replace(fields, inputs=tuple(inputs)),
             options=dataclasses.replace(options, seed=seed, num_epochs=None),
         )
-        return self._pipeline.part(request, bucket.ids)
+        return self._pipeline.select(request, bucket.ids)

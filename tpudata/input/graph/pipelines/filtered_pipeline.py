@@ -36,13 +36,13 @@ class FilteredPipeline:
         """Return the dataset of `input_fn`."""
         return self._selected_pipeline.batches(rows, start_step)
 
-    def lengths(self) -> Integers:
+    def measure_lengths(self) -> Integers:
         """Return the length of the longest sequence of each selected record, which reads all records."""
-        return self._selected_pipeline.lengths()
+        return self._selected_pipeline.measure_lengths()
 
-    def part(self, request: InputRequest, ids: Integers, *, is_cached: bool = False) -> Pipeline:
+    def select(self, request: InputRequest, ids: Integers, *, is_cached: bool = False) -> Pipeline:
         """Return the pipeline for some of the selected records."""
-        return self._selected_pipeline.part(request, ids, is_cached=is_cached)
+        return self._selected_pipeline.select(request, ids, is_cached=is_cached)
 
     @functools.cached_property
     def _selected_pipeline(self) -> Pipeline:
@@ -58,4 +58,4 @@ class FilteredPipeline:
                 f"filter: {self._request.name} has {total}, and it chose none of them (expected 1 or more). Change it."
             )
         _log.info("%s: filter chose %s of %s.", self._request.name, f"{len(ids):,}", total)
-        return self._pipeline.part(self._request, ids, is_cached=True)
+        return self._pipeline.select(self._request, ids, is_cached=True)

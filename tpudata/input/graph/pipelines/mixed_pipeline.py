@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from tpudata.errors import UsageError
 from tpudata.input.dataset_ops import PARALLEL, without_autograph
-from tpudata.input.elements import named_leaves
+from tpudata.input.elements import join_element, name_leaves
 from tpudata.input.graph.pipelines.pipeline import BATCHES_AHEAD
 from tpudata.input.options.hosts import Rows
 from tpudata.input.order.mixture import MixtureOrder
@@ -35,16 +35,19 @@ class MixedPipeline:
         first, stop = rows.first // pieces, -(-rows.stop // pieces)
         piece_rows = Rows(batch_size=stop - first, total=rows.total // pieces, first=first, stop=stop)
         datasets = [
-            make(piece_rows, start) for make, start in zip(self._inputs, order.count_given(start_step), strict=True)
+            make(piece_rows, start)
+            for make, start in zip(self._inputs, order.count_pieces_before(start_step), strict=True)
         ]
         _check_alike([dataset.element_spec for dataset in datasets], piece_rows.count)
+        # The host's rows among those that the pieces cover.
         begin, end = rows.first - first * pieces, rows.stop - first * pieces
 
         def join_pieces(*parts: Element) -> Element:
-            element = parts if len(parts) > 1 else parts[0]
-            return tf.nest.map_structure(lambda tensor: _take_rows(tensor, begin, end), element)
+            return tf.nest.map_structure(lambda tensor: _take_rows(tensor, begin, end), join_element(parts))
 
-        mixed = tf.data.Dataset.choose_from_datasets(datasets, order.choices(start_step), stop_on_empty_dataset=True)
+        mixed = tf.data.Dataset.choose_from_datasets(
+            datasets, order.list_inputs(start_step), stop_on_empty_dataset=True
+        )
         mixed = mixed.batch(pieces, drop_remainder=True).map(without_autograph(join_pieces), **PARALLEL)
         if rows.count != rows.batch_size:
             mixed = mixed.rebatch(rows.batch_size, drop_remainder=True)
@@ -72,7 +75,8 @@ def _check_alike(specs: Sequence[Element], rows: int) -> None:
     Raises:
         UsageError: they differ; the message names the first difference.
     """
-    leaves = [dict(named_leaves(spec if isinstance(spec, tuple) else (spec,), "element")) for spec in specs]
+    # A tuple of one gives all elements the same form of names: element[0], element[1]...
+    leaves = [dict(name_leaves(spec if isinstance(spec, tuple) else (spec,), "element")) for spec in specs]
     first = leaves[0]
     for index, tensors in enumerate(leaves):
         for name in sorted(first.keys() | tensors.keys()):

@@ -35,11 +35,11 @@ class SplitPipeline(Protocol):
     def batches(self, rows: Rows, start_step: int) -> tf.data.Dataset:
         """Return the dataset of some rows of each global batch, from a step on."""
 
-    def lengths(self) -> Integers:
+    def measure_lengths(self) -> Integers:
         """Return the length of the longest sequence of each record, which reads all records."""
 
-    def part(self, request: InputRequest, ids: Integers, *, is_cached: bool = False) -> Pipeline:
-        """Return the pipeline for some of the records; the arguments are those of `Records.part`."""
+    def select(self, request: InputRequest, ids: Integers, *, is_cached: bool = False) -> Pipeline:
+        """Return the pipeline for some of the records; the arguments are those of `Records.select`."""
 
 
 class Pipeline:
@@ -60,7 +60,7 @@ class Pipeline:
         """Return the pipeline of a whole split; the errors are those of `Records.open`."""
         return cls(request, Records.open(request))
 
-    def lengths(self) -> Integers:
+    def measure_lengths(self) -> Integers:
         """Return the length of the longest sequence of each record, which reads all records."""
         return measure_records(self._records)
 
@@ -73,13 +73,13 @@ class Pipeline:
         """Number of records."""
         return self._records.count
 
-    def part(self, request: InputRequest, ids: Integers, *, is_cached: bool = False) -> Pipeline:
-        """Return the pipeline for some of the records; the arguments are those of `Records.part`."""
-        return Pipeline(request, self._records.part(request, ids, is_cached=is_cached))
+    def select(self, request: InputRequest, ids: Integers, *, is_cached: bool = False) -> Pipeline:
+        """Return the pipeline for some of the records; the arguments are those of `Records.select`."""
+        return Pipeline(request, self._records.select(request, ids, is_cached=is_cached))
 
     def batches(self, rows: Rows, start_step: int) -> tf.data.Dataset:
         """Return the dataset of `input_fn`."""
-        order = self._records.order(rows.total)
+        order = self._records.make_order(rows.total)
         return self._finish(self._serve_batches(order, rows, start_step), order, rows, start_step)
 
     def _serve_batches(self, order: Order, rows: Rows, start_step: int) -> tf.data.Dataset:
@@ -93,6 +93,7 @@ class Pipeline:
             return self._make_batches(order, rows, start_step)
         wait_for_workers(service)
         groups = divide_rows(rows, operator.index(service.workers))
+        # In each step, every group makes the same number of batches.
         batches_per_turn = rows.count // rows.batch_size // len(groups)
         # Groups of one stream: each stream has whole batches.
         if len(groups[0]) == 1:

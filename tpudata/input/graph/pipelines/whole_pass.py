@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from tpudata.errors import FeatureError, UsageError
-from tpudata.input.dataset_ops import PARALLEL, numpy_elements, without_autograph
+from tpudata.input.dataset_ops import PARALLEL, iterate_numpy, without_autograph
 from tpudata.input.decode.parse import measure_sequences
 from tpudata.input.decode.user_parse import parse_rows
 from tpudata.input.graph.records import Records
@@ -66,7 +66,7 @@ def choose_records(
 
     def choose_batches(stored: tf.data.Dataset) -> tf.data.Dataset:
         if parse is None:
-            parsed = stored.map(without_autograph(records.stored.features), **PARALLEL)
+            parsed = stored.map(without_autograph(records.stored.parse_features), **PARALLEL)
         else:
             parsed = stored.map(lambda batch: parse_rows(parse, batch), **PARALLEL)
         return parsed.unbatch().map(choose_record, **PARALLEL).batch(_BATCH)
@@ -81,7 +81,7 @@ def _compute_numbers(records: Records, compute: Callable[[tf.data.Dataset], tf.d
         records: the records.
         compute: function from a dataset of batches of stored records to one of their numbers, [n] each.
     """
-    numbers = np.concatenate(list(numpy_elements(lambda: compute(records.one_pass(_BATCH)))))
+    numbers = np.concatenate(list(iterate_numpy(lambda: compute(records.read_pass(_BATCH)))))
     # The last batch is padded.
     without_padding: Integers = numbers[: records.count].astype(np.int64)
     return without_padding

@@ -11,7 +11,7 @@ _MEMINFO = Path("/proc/meminfo")
 _CGROUP = Path("/sys/fs/cgroup")
 
 
-def free_memory(meminfo: Path = _MEMINFO, cgroup: Path = _CGROUP) -> int | None:
+def measure_free_memory(meminfo: Path = _MEMINFO, cgroup: Path = _CGROUP) -> int | None:
     """Return the memory in bytes that this process may still use, or None if unknown.
 
     This is the smaller of the machine's available memory and the rest of the container's limit (cgroup version 2).

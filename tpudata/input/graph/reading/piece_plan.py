@@ -6,14 +6,14 @@ import dataclasses
 import operator
 
 from tpudata.format import Dataset
-from tpudata.input.graph.reading.free_memory import free_memory
+from tpudata.input.graph.reading.free_memory import measure_free_memory
 from tpudata.input.graph.reading.pieces import Pieces
 from tpudata.input.graph.reading.read_plan import ReadPlan
 from tpudata.input.options.hosts import Rows
 from tpudata.input.options.reading import Reading
 from tpudata.input.order.chunks import Chunks
 from tpudata.input.order.streams import StreamOrder
-from tpudata.input.order.training import largest_divisor
+from tpudata.input.order.training import find_largest_divisor
 from tpudata.storage import is_remote
 
 # The default shuffle window in bytes of stored records, and its least number of records unless these take more than the maximum. A
@@ -41,54 +41,57 @@ class PiecePlan(ReadPlan):
     @property
     def chunks(self) -> Chunks:
         """Pieces for reading in order."""
-        return self._select(Chunks(self.pieces.firsts, self.pieces.stops))
+        return self._select_chunks(Chunks(self.pieces.firsts, self.pieces.stops))
 
     @property
     def mixed_chunks(self) -> Chunks:
         """Pieces for a shuffle."""
         return self.chunks
 
-    def lanes(self, batch_size: int) -> int:
+    def count_lanes(self, batch_size: int) -> int:
         """Return the number of lanes, which divides the batch: so few that pieces shared by lanes waste at most 3 % of bytes."""
         sizes = self.pieces.ends - self.pieces.begins
+        # The lanes have `lanes - 1` bounds, each inside a piece, which is then read in two parts.
         bytes_per_cut = self.pieces.estimate_wasted_bytes(self.reading.piece_bytes)
-        max_lanes = int(_MAX_WASTE * float(sizes.sum()) / bytes_per_cut) + 1 if bytes_per_cut else batch_size
-        return largest_divisor(batch_size, min(max_lanes, self.reading.lanes))
+        max_lanes = batch_size
+        if bytes_per_cut:
+            max_lanes = int(_MAX_WASTE * float(sizes.sum()) / bytes_per_cut) + 1
+        return find_largest_divisor(batch_size, min(max_lanes, self.reading.lanes))
 
-    def fetch_ratio(self, batch_size: int, hosts: int) -> float:
+    def compute_fetch_ratio(self, batch_size: int, hosts: int) -> float:
         """Return the bytes that all hosts together fetch in training, for each byte of the split, on average."""
-        lanes, rows_per_host = self.lanes(batch_size), batch_size // hosts
+        lanes, rows_per_host = self.count_lanes(batch_size), batch_size // hosts
         stride = batch_size // lanes
         # Each host reads the lanes of its rows, so hosts that share a lane read its pieces several times.
-        reads_per_piece = (
-            sum(-(-(host + 1) * rows_per_host // stride) - host * rows_per_host // stride for host in range(hosts))
-            / lanes
+        lanes_of_hosts = (
+            -(-(host + 1) * rows_per_host // stride) - host * rows_per_host // stride for host in range(hosts)
         )
+        reads_per_piece = sum(lanes_of_hosts) / lanes
+        # Pieces in which a lane ends are read in two parts.
         sizes = self.pieces.ends - self.pieces.begins
-        return reads_per_piece * (
-            1 + (lanes - 1) * self.pieces.estimate_wasted_bytes(self.reading.piece_bytes) / float(sizes.sum())
-        )
+        bytes_per_cut = self.pieces.estimate_wasted_bytes(self.reading.piece_bytes)
+        return reads_per_piece * (1 + (lanes - 1) * bytes_per_cut / float(sizes.sum()))
 
     @property
     def default_window(self) -> tuple[int, int, int]:
-        """The default window."""
+        """As in `ReadPlan`, but larger."""
         return _WINDOW_BYTES, _WINDOW_RECORDS, _MAX_WINDOW_BYTES
 
     def make_shuffled_order(self, total: int, window: int, seed: int) -> StreamOrder:
         """Return the order of training for a global batch of `total` rows that shuffles within a window smaller than the split."""
-        lanes, max_run = self.lanes(total), _RUN_BYTES // self.record_bytes
+        lanes, max_run = self.count_lanes(total), _RUN_BYTES // self.record_bytes
         return StreamOrder.make_lanes(self.mixed_chunks, total, window, seed, lanes=lanes, max_run=max_run)
 
     @property
     def piece_memory(self) -> int:
-        """Bytes of memory that a piece takes: as fetched, as records, and if it is compressed also unpacked."""
+        """Mean bytes of memory that a piece takes: as fetched, as records, and if it is compressed also unpacked."""
         copies = 1 if self.block_records is None else 2
         return self.pieces.mean_bytes + copies * (int(self.sizes.ends[-1]) // len(self.pieces.firsts))
 
     @property
     def reads(self) -> int:
         """Number of pieces that are read at the same time, limited by the free memory."""
-        return self.reading.reads(self.piece_memory, free_memory())
+        return self.reading.count_reads(self.piece_memory, measure_free_memory())
 
     def reads_whole_batches(self, rows: Rows) -> bool:
         """Return whether a host's rows of a batch are smaller than a piece, so that pieces have rows of other hosts, too."""
@@ -107,5 +110,6 @@ def plan_reading(dataset: Dataset, split: str, reading: Reading) -> ReadPlan:
     if not is_read_in_pieces(dataset, split, reading):
         return plan
     pieces = Pieces.cut(dataset, split, operator.index(reading.piece_bytes))
+    # Not dataclasses.asdict, which makes dicts of nested dataclasses.
     plan_fields = {field.name: getattr(plan, field.name) for field in dataclasses.fields(plan)}
     return PiecePlan(**{**plan_fields, "pieces": pieces}, reading=reading)

@@ -55,6 +55,7 @@ class Pieces:
 
         def cut_shard(shard_index: int) -> tuple[Integers, Integers]:
             shard = shards.shards[shard_index]
+            # One piece, from the first record and the first byte on.
             if shard.bytes <= _MAX_LAST_PIECE * piece_bytes:
                 return np.zeros(1, np.int64), np.zeros(1, np.int64)
             return _cut_shard(dataset.index(shard), shards.runs[shard_index], piece_bytes)
@@ -85,6 +86,7 @@ class Pieces:
             block: least number of bytes that a read fetches, up to the end of the file.
         """
         sizes = (self.ends - self.begins)[:, np.newaxis]
+        # Cuts at evenly spaced positions in the second half: the larger part is then the first one.
         head = sizes * (1 + (np.arange(_SAMPLED_CUTS) + 0.5) / _SAMPLED_CUTS) / 2
         bytes_to_file_end = (self.file_bytes - self.begins)[:, np.newaxis]
         whole_blocks = np.minimum(np.ceil(head / block) * block, bytes_to_file_end)
@@ -96,7 +98,7 @@ class Pieces:
 
 
 def _cut_shard(index: ShardIndex, runs: Integers, piece_bytes: int) -> tuple[Integers, Integers]:
-    """Return the index among kept records of the first record of each piece of a shard, and the byte offset of the piece.
+    """Return the first record of each piece of a shard, as an index among its kept records, and the byte at which the piece begins.
 
     Args:
         index: index of the shard.
@@ -107,18 +109,19 @@ def _cut_shard(index: ShardIndex, runs: Integers, piece_bytes: int) -> tuple[Int
     if index.block_offsets is None:
         records, offsets = np.arange(len(kept_records)), index.offsets.astype(np.int64)[kept_records]
     else:
-        # Any record of a compressed block needs the whole block.
+        # A piece has whole blocks, as any record of a compressed block needs the whole block.
         blocks = np.unique(kept_records // index.block_records)
         records = np.searchsorted(kept_records, blocks * index.block_records)
         offsets = index.block_offsets.astype(np.int64)[blocks]
+    # Indices in `records` and `offsets` at which the pieces begin.
     firsts, max_bytes = [0], max(1, piece_bytes - _SPARE_BYTES)
     while index.shard_bytes - offsets[firsts[-1]] > _MAX_LAST_PIECE * piece_bytes:
+        # The last record, or block, that begins at most `max_bytes` after the piece, so that the piece ends there.
         next_first = int(np.searchsorted(offsets, offsets[firsts[-1]] + max_bytes, "right")) - 1
         # A record may be larger than a piece.
         next_first = max(next_first, firsts[-1] + 1)
         if next_first >= len(offsets):
             break
         firsts.append(next_first)
-    begins = offsets[firsts]
-    # Bytes before the first kept record are not read.
-    return records[firsts].astype(np.int64), begins
+    # The first piece begins at the first kept record: bytes before it are not read.
+    return records[firsts].astype(np.int64), offsets[firsts]

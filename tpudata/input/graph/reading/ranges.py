@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
 import tensorflow as tf
 
-from tpudata.input.dataset_ops import PARALLEL, range_numbers, without_autograph
+from tpudata.input.dataset_ops import PARALLEL, list_range_numbers, without_autograph
 from tpudata.input.graph.reading.read import Keep
 from tpudata.input.graph.reading.read_plan import ReadPlan
 from tpudata.input.graph.reading.stored_records import StoredRecords
 from tpudata.input.options.hosts import Rows
 from tpudata.input.order.chunks import Chunks, Integers
 from tpudata.input.order.order import Load
+from tpudata.tensor_types import Tensors
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -53,9 +53,9 @@ class FileRanges:
         # Cached pieces hold all hosts' rows, so with several hosts each reads whole batches.
         return self.plan.reads_whole_batches(rows) or (self.keep is not None and rows.count < rows.total)
 
-    def load(self, cuts: Integers) -> Load:
+    def make_loader(self, cuts: Integers) -> Load:
         """Return a function that reads ranges, most of which begin at one of `cuts`."""
-        return self.stored.load(cuts, is_decoded=self.is_decoded, keep=self.keep)
+        return self.stored.make_loader(cuts, is_decoded=self.is_decoded, keep=self.keep)
 
     def read(self, ranges: tf.data.Dataset, load: Load, reads: int | None = None) -> tf.data.Dataset:
         """Return a dataset of the records of ranges [first, stop), in order."""
@@ -68,7 +68,7 @@ class FileRanges:
         )
         return self.read(ranges, load)
 
-    def pick(self, elements: Any, positions: tf.Tensor) -> Any:
+    def pick(self, elements: Tensors, positions: tf.Tensor) -> Tensors:
         """Return the records at `positions` of the read records."""
         return _gather(elements, positions)
 
@@ -99,15 +99,15 @@ class MemoryRanges:
         return chunks.firsts
 
     def choose_host_chunks(self, chunks: Chunks, _: Rows) -> Chunks:
-        """Return the same chunks."""
+        """Return the same chunks, as no file is read."""
         return chunks
 
     def reads_whole_batches(self, _: Rows) -> bool:
         """Return False: a host takes only its own rows."""
         return False
 
-    def load(self, _: Integers) -> Load:
-        """Return a function from a range to its record numbers."""
+    def make_loader(self, _: Integers) -> Load:
+        """Return a function from a range to its record numbers; cuts do not matter, as no file is read."""
         return _number_records
 
     def read(self, ranges: tf.data.Dataset, load: Load, _reads: int | None = None) -> tf.data.Dataset:
@@ -116,14 +116,14 @@ class MemoryRanges:
 
     def read_spans(self, spans: tf.data.Dataset, _: Load) -> tf.data.Dataset:
         """Return a dataset of the record numbers of several ranges per element, in order."""
-        return spans.map(without_autograph(lambda firsts, stops: range_numbers(firsts, stops)[1]))
+        return spans.map(without_autograph(lambda firsts, stops: list_range_numbers(firsts, stops)[1]))
 
-    def pick(self, elements: tf.Tensor, positions: tf.Tensor, all_records: Any) -> Any:
+    def pick(self, elements: tf.Tensor, positions: tf.Tensor, all_records: Tensors) -> Tensors:
         """Return the records whose record numbers are at `positions` of `elements`."""
         return _gather(all_records, tf.gather(elements, positions))
 
     def gather_records(self, elements: tf.data.Dataset) -> tf.data.Dataset:
-        """Map record numbers to records."""
+        """Return a dataset of the records that the elements number."""
         numbered = tf.data.Dataset.zip((elements, *self.memory_datasets))
         return numbered.map(without_autograph(lambda numbers, all_records: _gather(all_records, numbers)))
 
@@ -132,5 +132,5 @@ def _number_records(first: tf.Tensor, stop: tf.Tensor) -> tf.Tensor:
     return tf.range(first, stop)
 
 
-def _gather(columns: Any, positions: tf.Tensor) -> Any:
+def _gather(columns: Tensors, positions: tf.Tensor) -> Tensors:
     return tf.nest.map_structure(lambda column: tf.gather(column, positions), columns)

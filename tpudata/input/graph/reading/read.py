@@ -18,6 +18,9 @@ ReadRange: TypeAlias = "Callable[[tf.Tensor, tf.Tensor], tf.Tensor]"
 # Wraps a function that reads ranges in one that also caches them.
 Keep: TypeAlias = "Callable[[ReadRange], ReadRange]"
 
+# Column of `RecordReader._table` with the byte at which a segment ends.
+_END_COLUMN = 3
+
 
 class RecordReader:
     """Reader of ranges of a split's records, as they are stored.
@@ -36,6 +39,7 @@ class RecordReader:
         self._file_bytes = tf.constant(segments.file_bytes)
         self._firsts = tf.constant(segments.firsts)
         ends = segments.offsets + segments.sizes
+        # `_make_run` takes them apart in this order.
         columns = (segments.files, segments.firsts[:-1], segments.offsets, ends, segments.skips, segments.first_records)
         # One row for each segment, gathered at once: half of the operations of a table for each column.
         self._table = tf.constant(np.stack(columns, axis=1))
@@ -50,27 +54,28 @@ class RecordReader:
 
         A record whose checksum does not match is a `tf.errors.DataLossError` when it is read.
         """
+        # The segments of the first and the last record.
         low, high = tf.unstack(count_up_to(self._firsts, tf.stack([first, stop - 1])) - 1)
 
         def read_segment(segment: tf.Tensor) -> tf.data.Dataset:
             first_read = tf.maximum(first, tf.gather(self._firsts, segment))
             stop_read = tf.minimum(stop, tf.gather(self._firsts, segment + 1))
-            return self._files.records(self._make_run(segment, segment, first_read, stop_read)).take(
-                stop_read - first_read
-            )
+            run = self._make_run(segment, segment, first_read, stop_read)
+            return self._files.read_records(run).take(stop_read - first_read)
 
-        # `SplitFiles.records` may go on after the last record: only as many as wanted are taken.
+        # `SplitFiles.read_records` may go on after the last record: only as many as wanted are taken.
         if self._has_gaps:
             records = tf.data.Dataset.range(low, high + 1).flat_map(read_segment)
         else:
-            records = self._files.records(self._make_run(low, high, first, stop))
+            records = self._files.read_records(self._make_run(low, high, first, stop))
         frames = records.batch(stop - first).take(1).get_single_element()
         message = "A file has fewer records than its index says: it has changed since the dataset was opened."
         frames = ensure(frames, tf.equal(tf.size(frames, tf.int64), stop - first), message)
         frame_bytes = self._files.frame_bytes
         if frame_bytes is None:
             return frames
-        # A wrong offset may be the start of another record. The size is known for whole segments, which most ranges are.
+        # A wrong offset may be the start of another record, so compare the bytes that were read with those of the index. These are
+        # known for whole segments only, which most ranges are.
         is_whole = tf.equal(tf.gather(self._firsts, low), first) & tf.equal(tf.gather(self._firsts, high + 1), stop)
         expected = tf.reduce_sum(self._sizes[low : high + 1])
         size = tf.reduce_sum(tf.cast(tf.strings.length(frames), tf.int64) + frame_bytes)
@@ -80,18 +85,19 @@ class RecordReader:
         """Return the run of the records [first, stop).
 
         Args:
-            low: number of the segment that has the first record.
-            high: number of the segment that has the last one. No gap lies between the two.
+            low: index of the segment that has the first record.
+            high: index of the segment that has the last one. No gap lies between the two.
             first: index of the first record.
             stop: index of the record after the last one.
         """
         file, start, offset, _, skipped, first_read = tf.unstack(tf.gather(self._table, low))
+        end = tf.gather(self._table, high)[_END_COLUMN]
         return Run(
             path=tf.gather(self._paths, file),
             file=file,
             file_bytes=tf.gather(self._file_bytes, file),
             offset=offset,
-            size=tf.gather(self._table, high)[3] - offset,
+            size=end - offset,
             skipped=skipped + first - start,
             count=stop - first,
             first_record=first_read,

@@ -10,8 +10,8 @@ from tpudata.format import Dataset, Split
 from tpudata.input.graph.reading.pieces import Pieces
 from tpudata.input.graph.reading.record_sizes import RecordSizes
 from tpudata.input.options.hosts import Rows
-from tpudata.input.order.chunks import Chunks, Integers, chunk_records
-from tpudata.input.order.training import MAX_LANES, TrainingOrder, largest_divisor
+from tpudata.input.order.chunks import Chunks, Integers, count_chunk_records
+from tpudata.input.order.training import MAX_LANES, TrainingOrder, find_largest_divisor
 from tpudata.input.text.sequence import TOKEN_ROWS
 
 # Factor of the read size without a shuffle, and for rows of packed tokens, which conversion has mixed.
@@ -72,7 +72,7 @@ class ReadPlan:
         are_token_rows = dataset.manifest.layout in TOKEN_ROWS
         return cls(split, record_bytes, sizes, block_records, are_token_rows, chunk_bytes)
 
-    def part(self, ids: Integers) -> ReadPlan:
+    def select(self, ids: Integers) -> ReadPlan:
         """Return the plan for a subset of these records: `ids` are their record numbers among these."""
         return dataclasses.replace(self, ids=ids if self.ids is None else self.ids[ids])
 
@@ -111,7 +111,7 @@ class ReadPlan:
         stored = records if self.ids is None else self.ids[records]
         return np.searchsorted(self.pieces.firsts, stored, "right") - 1
 
-    def fetch_ratio(self, _batch_size: int, _hosts: int) -> float:
+    def compute_fetch_ratio(self, _batch_size: int, _hosts: int) -> float:
         """Return the bytes that all hosts together fetch in training, for each byte of the split, on average."""
         return 1.0
 
@@ -132,48 +132,54 @@ class ReadPlan:
     def find_read_starts(self, chunks: Chunks) -> Integers:
         """Return the numbers of records at which reading can begin without reading earlier ones, int64 [n]."""
         count, size = self.split.records, self.record_bytes
-        length = chunk_records(count, size, max(_READ_START_BYTES, -(-count // _MAX_READ_STARTS) * size))
+        # Starts are at least _READ_START_BYTES apart, and so far that there are about _MAX_READ_STARTS of them at most.
+        length = count_chunk_records(count, size, max(_READ_START_BYTES, -(-count // _MAX_READ_STARTS) * size))
         return np.union1d(chunks.firsts, self._cut_chunks(max(length, self.block_records or 1)).firsts)
 
-    def lanes(self, batch_size: int) -> int:
-        """Return the number of lanes: positions in the permuted chunks from which a batch takes its rows."""
-        return largest_divisor(batch_size, MAX_LANES)
+    def count_lanes(self, batch_size: int) -> int:
+        """Return the number of lanes, which divides the batch size: parts of the permuted chunks from which a batch takes rows."""
+        return find_largest_divisor(batch_size, MAX_LANES)
 
     @property
     def default_window(self) -> tuple[int, int, int]:
         """(bytes of the default window, its least number of records, the most bytes that these may take)."""
         return _WINDOW_BYTES, _WINDOW_RECORDS, _MAX_WINDOW_BYTES
 
-    def window(self, shuffle_buffer: int | None, kept_bytes: int) -> int:
+    def count_window_records(self, shuffle_buffer: int | None, kept_bytes: int) -> int:
         """Return the number of records in the shuffle window.
 
         Args:
             shuffle_buffer: the requested number; None for the default.
-            kept_bytes: size of a record in the window.
+            kept_bytes: bytes of a record in the window.
         """
         window = shuffle_buffer
         if window is None:
+            # Decoded records may be larger than stored ones.
             size = max(self.record_bytes, kept_bytes)
+            # As many records as fit the default size, and at least `records`, unless these take more than `most_bytes`.
             window_bytes, records, most_bytes = self.default_window
             window = max(1, min(records, most_bytes // size), window_bytes // size)
-        # A subset of the records gets its share of the window.
+        # A subset of the records gets its share of the window, rounded up.
         return -(-window * self.count // self.split.records)
 
     def _pick_length(self, reads: int, min_chunks: int) -> int:
-        """Return the number of records in a chunk of `reads` reads; fewer if there would be less than `min_chunks` chunks."""
-        length = chunk_records(self.split.records, self.record_bytes, self.chunk_bytes * reads, min_chunks)
+        """Return the records of a chunk of `reads` times `chunk_bytes`; fewer if there would be less than `min_chunks` chunks."""
+        length = count_chunk_records(self.split.records, self.record_bytes, self.chunk_bytes * reads, min_chunks)
         # Any record of a compressed block needs the whole block.
         return length if self.block_records is None else max(length, self.block_records)
 
     def _cut_chunks(self, length: int) -> Chunks:
         """Return the chunks of this plan's records, each cut from `length` stored records."""
-        return self._select(self._split_large(Chunks.cut([shard.records for shard in self.split.shards], length)))
+        return self._select_chunks(
+            self._split_large(Chunks.cut([shard.records for shard in self.split.shards], length))
+        )
 
-    def _select(self, chunks: Chunks) -> Chunks:
-        """Return the chunks restricted to the records `ids`, in their numbering."""
+    def _select_chunks(self, chunks: Chunks) -> Chunks:
+        """Return the chunks of stored records without those that are not in `ids`, in the numbering among `ids`."""
         if self.ids is None:
             return chunks
         firsts, stops = np.searchsorted(self.ids, chunks.firsts), np.searchsorted(self.ids, chunks.stops)
+        # Chunks without a selected record are dropped.
         return Chunks(firsts[firsts < stops], stops[firsts < stops])
 
     def _split_large(self, chunks: Chunks) -> Chunks:
@@ -181,7 +187,7 @@ class ReadPlan:
 
         The parts are permuted as chunks are, which keeps the bytes of a shuffle window near their mean.
         """
-        begins, ends = self.sizes.bytes_before(chunks.firsts), self.sizes.bytes_before(chunks.stops)
+        begins, ends = self.sizes.sum_bytes_before(chunks.firsts), self.sizes.sum_bytes_before(chunks.stops)
         large_chunks = np.flatnonzero(ends - begins > _MAX_CHUNK_BYTES)
         cuts = [chunks.firsts]
         for first, stop, begin, end in zip(
@@ -191,10 +197,12 @@ class ReadPlan:
             ends[large_chunks],
             strict=True,
         ):
-            # An offset inside a record counts as its start. A read is up to twice chunk_bytes.
+            # A read is up to twice chunk_bytes. An offset inside a record counts as its start.
             new_cuts = self.sizes.find_records(np.arange(begin, end, 2 * self.chunk_bytes))
+            # Compressed blocks are not cut.
             block = self.block_records or 1
             new_cuts = first + (new_cuts - first) // block * block
             cuts.append(new_cuts[(new_cuts > first) & (new_cuts < stop)])
         firsts = np.unique(np.concatenate(cuts))
+        # Each chunk ends where the next one begins.
         return Chunks(firsts, np.append(firsts[1:], chunks.stops[-1:]))

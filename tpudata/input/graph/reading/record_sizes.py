@@ -43,8 +43,10 @@ class RecordSizes:
         step = -(-int(shards.stops[-1]) // _MAX_SAMPLES)
 
         def read_sizes(shard_index: int) -> tuple[Integers, Integers, int]:
+            """Return the sampled records of a shard, the bytes of its records before each of them, and the bytes of all."""
             shard, first_kept = shards.shards[shard_index], int(shards.firsts[shard_index])
             if dataset.manifest.compression is None and shard.bytes <= _EVEN_SHARD_BYTES:
+                # All records count as equal, so that the first one is sample enough.
                 count = int(shards.stops[shard_index]) - first_kept
                 return np.array([first_kept]), np.zeros(1, np.int64), shard.bytes * count // shard.records
             offsets = dataset.index(shard).offsets.astype(np.int64)
@@ -52,14 +54,15 @@ class RecordSizes:
                 [np.diff(offsets[first : stop + 1]) for first, stop in shards.runs[shard_index].tolist()]
             )
             bytes_before = np.append(0, np.cumsum(sizes))
+            # Every `step`-th record of the split.
             sampled = np.arange(-first_kept % step, len(sizes), step)
             return sampled + first_kept, bytes_before[sampled], int(bytes_before[-1])
 
-        parts = shards.map(read_sizes)
-        totals = np.cumsum([0, *(total for _, _, total in parts)])
-        ends = [bytes_before + total for (_, bytes_before, _), total in zip(parts, totals[:-1], strict=True)]
+        shard_sizes = shards.map(read_sizes)
+        totals = np.cumsum([0, *(total for _, _, total in shard_sizes)])
+        ends = [bytes_before + total for (_, bytes_before, _), total in zip(shard_sizes, totals[:-1], strict=True)]
         return cls(
-            np.append(np.concatenate([sampled for sampled, _, _ in parts]), shards.stops[-1]),
+            np.append(np.concatenate([sampled for sampled, _, _ in shard_sizes]), shards.stops[-1]),
             np.append(np.concatenate(ends), totals[-1]),
         )
 
@@ -68,10 +71,10 @@ class RecordSizes:
         """Mean size of a record in bytes, at least 1."""
         return max(1, int(self.ends[-1]) // int(self.sampled_records[-1]))
 
-    def bytes_before(self, records: Integers) -> npt.NDArray[np.float64]:
+    def sum_bytes_before(self, records: Integers) -> npt.NDArray[np.float64]:
         """Return for each record number the bytes of all records before it, interpolated between the sampled records."""
         return np.interp(records, self.sampled_records, self.ends)
 
-    def find_records(self, sizes: npt.NDArray[np.float64]) -> Integers:
-        """Return the indices of the records that contain the byte offsets `sizes`, interpolated between the sampled records."""
-        return np.interp(sizes, self.ends, self.sampled_records).astype(np.int64)
+    def find_records(self, offsets: npt.NDArray[np.float64]) -> Integers:
+        """Return the indices of the records that contain these bytes of the split, interpolated between the sampled records."""
+        return np.interp(offsets, self.ends, self.sampled_records).astype(np.int64)

@@ -66,20 +66,23 @@ def cut_into_segments(dataset: Dataset, split: str, cuts: Iterable[int]) -> Segm
     )
     files = np.repeat(shards.indices, [len(columns[0]) for columns in shard_segments])
     return Segments(
-        tuple(dataset.shard_path(shard) for shard in shards.shards),
-        np.array([dataset.quarantine.for_shard(shard).bytes for shard in shards.shards], np.int64),
-        np.append(firsts + shards.firsts[files], shards.stops[-1]),
-        files,
-        offsets,
-        sizes,
-        skips,
-        first_records,
-        any(len(shard_runs) > 1 for shard_runs in shards.runs),
+        paths=tuple(dataset.shard_path(shard) for shard in shards.shards),
+        # The size of a damaged file, which may differ from the manifest's.
+        file_bytes=np.array([dataset.quarantine.for_shard(shard).bytes for shard in shards.shards], np.int64),
+        firsts=np.append(firsts + shards.firsts[files], shards.stops[-1]),
+        files=files,
+        offsets=offsets,
+        sizes=sizes,
+        skips=skips,
+        first_records=first_records,
+        have_gaps=any(len(shard_runs) > 1 for shard_runs in shards.runs),
     )
 
 
 def _cut_shard(index: ShardIndex, runs: Integers, cuts: Integers) -> tuple[Integers, ...]:
-    """Return (first record, offset, size, skip, first read record) of the segments of a shard.
+    """Return (firsts, offsets, sizes, skips, first_records) of the segments of a shard, as in `Segments`.
+
+    `firsts` are indices among the kept records of the shard.
 
     Args:
         index: index of the shard.
@@ -90,12 +93,14 @@ def _cut_shard(index: ShardIndex, runs: Integers, cuts: Integers) -> tuple[Integ
     begins = np.append(0, ends[:-1])
     firsts = np.unique(np.concatenate([begins, cuts]))
     counts = np.append(firsts[1:], ends[-1]) - firsts
+    # The run of each segment, and so its first record in the shard.
     run = np.searchsorted(begins, firsts, "right") - 1
     records = firsts - begins[run] + runs[run, 0]
     stops = records + counts
     if index.block_offsets is None:
         offsets = index.offsets.astype(np.int64)
         return firsts, offsets[records], offsets[stops] - offsets[records], np.zeros_like(firsts), records
+    # Blocks are read whole, from the one of the first record on; the records before it in the block are skipped.
     block, stop_block = records // index.block_records, -(-stops // index.block_records)
     offsets, first_records = index.block_offsets.astype(np.int64), block * index.block_records
     return firsts, offsets[block], offsets[stop_block] - offsets[block], records - first_records, first_records

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from tpudata.input.dataset.fields import Fields
 from tpudata.input.dataset_ops import without_autograph
+from tpudata.input.decode.parse import Columns
 from tpudata.input.files.split_files import Decode, SplitFiles, keep_whole
 from tpudata.input.graph.reading.read import Keep, ReadRange, RecordReader
 from tpudata.input.graph.reading.segments import Segments, cut_into_segments
 from tpudata.input.order.chunks import Integers
 from tpudata.input.order.order import Load
+from tpudata.tensor_types import Tensors
 
 # At 50 ms a read, as on object stores, 32 concurrent reads of 0.5 MB are 320 MB/s.
 _REMOTE_READS = 32
@@ -36,9 +37,10 @@ class StoredRecords:
         self._files = files
         self._fields = fields
         self.ids = ids
+        # The bytes of the cuts of the last `make_loader`, and their segments.
         self._segments: tuple[bytes, Segments] | None = None
 
-    def part(self, ids: Integers, fields: Fields | None = None) -> StoredRecords:
+    def select(self, ids: Integers, fields: Fields | None = None) -> StoredRecords:
         """Return a subset of these records, with `fields` instead of these fields if they are passed."""
         return StoredRecords(self._files, fields or self._fields, ids if self.ids is None else self.ids[ids])
 
@@ -53,7 +55,7 @@ class StoredRecords:
         return self._files.name
 
     def describe_location(self, record: int) -> str:
-        """Return the file and the offset of a record, for messages."""
+        """Return the file and the byte offset of a record, for messages; in a compressed shard the offset of its block."""
         stored_record = record if self.ids is None else int(self.ids[record])
         segments = cut_into_segments(self._files.dataset, self._files.split, [stored_record])
         segment = int(np.searchsorted(segments.firsts, stored_record, "right")) - 1
@@ -68,13 +70,13 @@ class StoredRecords:
     def read(self, ranges: tf.data.Dataset, load: Load, reads: int | None = None) -> tf.data.Dataset:
         """Return a dataset of the loaded ranges of records, `reads` of them at the same time.
 
-        None is a fixed number from an object store, and otherwise as many as tf.data finds useful.
+        With None it is a fixed number from an object store, and otherwise as many as tf.data finds useful.
         """
         if reads is None:
             reads = _REMOTE_READS if self._files.is_remote else tf.data.AUTOTUNE
         return ranges.map(without_autograph(load), num_parallel_calls=reads, deterministic=True, name=self.name)
 
-    def load(self, cuts: Integers, *, is_decoded: bool, keep: Keep | None = None) -> Load:
+    def make_loader(self, cuts: Integers, *, is_decoded: bool, keep: Keep | None = None) -> Load:
         """Return a function that reads ranges of records, most of which begin at one of `cuts`.
 
         Args:
@@ -83,7 +85,7 @@ class StoredRecords:
             keep: wrapper that caches the records of ranges; None without a cache.
         """
         stored_cuts = cuts if self.ids is None else self.ids[cuts]
-        # Segments are kept for the next call with the same cuts, since indexes are read for them.
+        # Keep the segments for the next call with the same cuts, since making them reads indexes.
         if self._segments is None or self._segments[0] != stored_cuts.tobytes():
             # The dataset may belong to a graph of TensorFlow 1.
             with tf.init_scope():
@@ -95,10 +97,11 @@ class StoredRecords:
             read = keep(read)
         ids = None if self.ids is None else tf.constant(self.ids)
 
-        def load(first: tf.Tensor, stop: tf.Tensor) -> Any:
+        def load(first: tf.Tensor, stop: tf.Tensor) -> Tensors:
             if ids is None:
                 stored = read(first, stop)
             else:
+                # Read also the records between those that are selected.
                 stored_ids = ids[first:stop]
                 stored = tf.gather(read(stored_ids[0], stored_ids[-1] + 1), stored_ids - stored_ids[0])
             return self.decode(stored) if is_decoded else stored
@@ -109,13 +112,14 @@ class StoredRecords:
         """Return decoded records: by feature name, a tensor [n, *field.shape]."""
         return self._decoder(stored)
 
-    def features(self, stored: tf.Tensor) -> dict[str, Any]:
-        """Return all features of records without decoding them; see `SplitFiles.features`."""
-        return self._files.features(stored, self._fields.all)
+    def parse_features(self, stored: tf.Tensor) -> Columns:
+        """Return all features of records without decoding them; see `SplitFiles.parse_features`."""
+        return self._files.parse_features(stored, self._fields.all)
 
     @functools.cached_property
     def _decoder(self) -> Decode:
+        """Function that decodes stored records, made once, since it reads the first record."""
         fields = self._fields.all
         if all(field.is_whole for field in fields):
             return functools.partial(keep_whole, fields)
-        return self._files.decoder(fields)
+        return self._files.make_decoder(fields)

@@ -9,7 +9,7 @@ import logging
 from tpudata.console.tables import count_text
 from tpudata.errors import UsageError
 from tpudata.input.dataset.fields import Fields
-from tpudata.input.graph.reading.free_memory import MEMORY_SHARE, free_memory
+from tpudata.input.graph.reading.free_memory import MEMORY_SHARE, measure_free_memory
 from tpudata.input.graph.reading.read_plan import ReadPlan
 from tpudata.input.options.hosts import Rows
 from tpudata.input.options.options import Options
@@ -40,14 +40,15 @@ class ShuffleWindow:
     def is_decoded(self) -> bool:
         """Whether records are decoded as they are read, many at a time, instead of a batch at a time."""
         fields = self.fields.all
+        # Decoded images and padded lists are larger than stored ones, and the size of strings is unknown.
         if any(field.bytes is None or field.feature.is_image_file or field.is_list for field in fields):
             return False
-        return self.fields.record_bytes(self.plan.split) <= _MAX_GROWTH * self.plan.record_bytes
+        return self.fields.estimate_record_bytes(self.plan.split) <= _MAX_GROWTH * self.plan.record_bytes
 
     @property
     def records(self) -> int:
         """Number of records that are shuffled together."""
-        return min(self.plan.window(self.options.shuffle_buffer, self._record_bytes), self.plan.count)
+        return min(self.plan.count_window_records(self.options.shuffle_buffer, self._record_bytes), self.plan.count)
 
     @property
     def bytes(self) -> int:
@@ -62,17 +63,20 @@ class ShuffleWindow:
     @property
     def _record_bytes(self) -> int:
         """Approximate size of a record in the window."""
-        return max(self.plan.record_bytes, self.fields.record_bytes(self.plan.split) if self.is_decoded else 0)
+        # Even a decoded record was read as stored.
+        decoded_bytes = self.fields.estimate_record_bytes(self.plan.split) if self.is_decoded else 0
+        return max(self.plan.record_bytes, decoded_bytes)
 
     def check_memory(self) -> None:
-        """Raise UsageError if a requested window holds all records and they do not fit the free memory.
+        """Check that the records fit the free memory if the user requests a window that holds all of them.
 
         Raises:
             UsageError: they do not fit.
         """
+        # The default window is small, and `check_streams` checks windows of fewer records.
         if self.options.shuffle_buffer is None or self.records < self.plan.count:
             return
-        free, size = free_memory(), self._record_bytes * self.plan.count
+        free, size = measure_free_memory(), self._record_bytes * self.plan.count
         if free is not None and size > MEMORY_SHARE * free:
             raise UsageError(
                 f"shuffle={self.options.shuffle}: the records take {size / 1e9:.3g} GB, more than"
@@ -80,7 +84,9 @@ class ShuffleWindow:
             )
 
     def check_streams(self, rows: Rows, source: str) -> None:
-        """Raise UsageError if a host's streams and windows do not fit the free memory; warn if hosts fetch the same pieces.
+        """Check that a host's streams and windows fit the free memory, and warn if hosts fetch the same pieces.
+
+        Without pieces, there is nothing to check.
 
         Args:
             rows: rows of each global batch that the host feeds.
@@ -91,8 +97,8 @@ class ShuffleWindow:
         """
         if self.plan.piece_memory is None:
             return
-        hosts, lanes = rows.total // rows.count, self.plan.lanes(rows.total)
-        ratio = self.plan.fetch_ratio(rows.total, hosts)
+        hosts, lanes = rows.total // rows.count, self.plan.count_lanes(rows.total)
+        ratio = self.plan.compute_fetch_ratio(rows.total, hosts)
         if ratio > _WARN_FETCH_RATIO:
             _log.warning(
                 "%s: %d hosts together fetch %.1f bytes for each byte of the split, since it has %s for them. Smaller shards "
@@ -102,9 +108,11 @@ class ShuffleWindow:
                 ratio,
                 count_text(lanes, "stream"),
             )
+        # The slots of the host's rows, as in `TrainingOrder.find_slots`: each reads one stream.
         stride = rows.total // lanes
-        free, slots = free_memory(), -(-rows.stop // stride) - rows.first // stride
-        size = slots * self.plan.piece_memory + 2 * self.bytes
+        slots = -(-rows.stop // stride) - rows.first // stride
+        # One window is read while batches are made of the other.
+        free, size = measure_free_memory(), slots * self.plan.piece_memory + 2 * self.bytes
         # The workers of a tf.data service have separate memory.
         if self.options.service is None and free is not None and size > free:
             raise UsageError(

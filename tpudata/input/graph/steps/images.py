@@ -63,6 +63,7 @@ def prepare_record(fields: Fields, images: Images, *, tracks_moves: bool) -> Ste
                 masks=masks if field is first else {},
                 tracks_moves=tracks_moves and field is first,
             )
+            # Images of one size have one crop window, so a crop rejects records with images of several sizes.
             image = prepared.image if field is first else _check_size(field, prepared, shape)
             shape = prepared.shape
             columns = {**columns, name: image, **prepared.maps, **prepared.masks}
@@ -89,20 +90,21 @@ def _check_size(field: Field, prepared: PreparedImage, shape: tf.Tensor | None) 
     return ensure(prepared.image, tf.reduce_all(tf.equal(prepared.shape[:2], shape[:2])), message)
 
 
-def move_places(tables: tuple[Table, ...], least_visible: float, *, is_batch: bool) -> Step:
+def move_boxes_and_points(tables: tuple[Table, ...], least_visible: float, *, is_batch: bool) -> Step:
     """Return the step that moves boxes and points with their images.
 
     Args:
         tables: tables with boxes or points.
         least_visible: least share of a box's area that keeps it.
-        is_batch: whether elements are batches. Single records cost more: for each, the 60 small operations take as long as a small
-            image.
+        is_batch: whether elements are batches, or single records, which cost more: the 60 small operations then take as long as a
+            small image.
     """
     move = move_tables if is_batch else move_record
 
     @without_autograph
     def move_features(element: Element, extras: Extras) -> tuple[Element, Extras]:
         features = move(tables, get_features(element), extras[_MOVES], least_visible)
+        # The moves are used up.
         return replace_features(element, features), {name: extras[name] for name in extras if name != _MOVES}
 
     return move_features

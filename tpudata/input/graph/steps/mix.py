@@ -70,7 +70,7 @@ def _find_images(fields: Fields, element: Element) -> list[tf.Tensor]:
         if not isinstance(image, tf.Tensor) or image.shape.rank != 4:
             raise FeatureError(
                 f"Feature {name!r}: mix and transpose take images [batch, height, width, channels]; after transform it is"
-                f" {getattr(image, 'shape', 'not there')}. Leave the options out, or let transform keep its name and shape."
+                f" {getattr(image, 'shape', 'missing')}. Omit the options, or let transform keep its name and shape."
             )
         images.append(image)
     if len({tuple(image.shape[1:3]) for image in images}) > 1:

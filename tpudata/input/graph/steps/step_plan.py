@@ -10,7 +10,7 @@ import tensorflow as tf
 from tpudata.input.dataset.fields import Fields
 from tpudata.input.dataset_ops import without_autograph
 from tpudata.input.elements import set_row_count
-from tpudata.input.graph.steps.images import move_places, prepare_record, scale_batch
+from tpudata.input.graph.steps.images import move_boxes_and_points, prepare_record, scale_batch
 from tpudata.input.graph.steps.mix import mix_batch, transpose_batch
 from tpudata.input.graph.steps.step import Extras, Step
 from tpudata.input.graph.steps.transform import check_result, parse_records, transform_batch, transform_record
@@ -108,15 +108,18 @@ class StepPlan:
 
     @property
     def _weight_steps(self) -> list[Step]:
+        """The step that takes the weights of records from their column; none without weights."""
         return [] if self.fields.weight is None else [weigh_records(self.fields.weight)]
 
     @property
     def _feed_step(self) -> Step:
+        """The step from columns to features and labels."""
         return _feed_columns(self.fields, self.sequences, is_bare=self.options.is_bare)
 
     def _make_move_steps(self, *, is_batch: bool) -> list[Step]:
+        """Return the step that moves boxes and points with their image, in a list; an empty list if nothing moves."""
         least_visible = self.options.images.least_visible
-        return [move_places(self._tables, least_visible, is_batch=is_batch)] if self._tables else []
+        return [move_boxes_and_points(self._tables, least_visible, is_batch=is_batch)] if self._tables else []
 
     @functools.cached_property
     def _tables(self) -> tuple[Table, ...]:
@@ -136,7 +139,7 @@ def fix_row_count(batch_size: int) -> Step:
 
 
 def _feed_columns(fields: Fields, sequences: Sequences, *, is_bare: bool) -> Step:
-    """Return the step from columns, by the names of features, to (features, labels), or features.
+    """Return the step that turns columns, by the names of features, into (features, labels), or features without labels.
 
     Args:
         fields: fields that are read of each record.
@@ -146,7 +149,7 @@ def _feed_columns(fields: Fields, sequences: Sequences, *, is_bare: bool) -> Ste
 
     @without_autograph
     def feed(columns: dict[str, tf.Tensor], extras: Extras) -> tuple[Element, Extras]:
-        inputs = sequences.feed({field.name: columns[field.feature.name] for field in fields.inputs}, fields)
+        inputs = sequences.fill_padding({field.name: columns[field.feature.name] for field in fields.inputs}, fields)
         if sequences.targets is not None:
             return sequences.add_targets(inputs), extras
         features = inputs[fields.inputs[0].name] if is_bare else inputs

@@ -10,7 +10,7 @@ from tpudata.console.tables import count_text
 from tpudata.errors import FeatureError, UsageError
 from tpudata.input.dataset_ops import cast_to_int32, without_autograph
 from tpudata.input.decode.user_parse import parse_rows
-from tpudata.input.elements import check_static, map_named, named_leaves
+from tpudata.input.elements import check_static, map_named, name_leaves
 from tpudata.input.graph.steps.step import Extras, Step
 from tpudata.input.options.options import check_arguments, takes_seed
 from tpudata.tensor_types import Element, Tensors
@@ -60,12 +60,8 @@ def transform_batch(function: Callable[..., Element], batch_size: int, *, has_la
         # AutoGraph converts only the user's function, which may branch on tensors.
         transformed = _convert_result(name, tf.function(function)(*arguments, **seed))
         check_result(name, transformed, has_labels=has_labels)
-        for leaf_name, leaf in named_leaves(transformed, f"the result of {name}") if keeps_rows else ():
-            if leaf.shape.rank == 0 or leaf.shape[0] != batch_size:
-                raise FeatureError(
-                    f"{leaf_name} has the shape {leaf.shape} (expected {count_text(batch_size, 'row')}). Keep the rows: their"
-                    " weights belong to them, which mark the padding of evaluation."
-                )
+        if keeps_rows:
+            _check_rows(transformed, batch_size, f"the result of {name}")
         return transformed, extras
 
     return call_transform
@@ -88,10 +84,21 @@ def check_result(name: str, element: Element, *, has_labels: bool) -> None:
         raise UsageError(f"{name} returned no (features, labels). End it with `return features, labels`.")
 
 
+def _check_rows(element: Element, batch_size: int, name: str) -> None:
+    """Check that each tensor of an element called `name` has `batch_size` rows; FeatureError if not."""
+    for leaf_name, leaf in name_leaves(element, name):
+        if leaf.shape.rank == 0 or leaf.shape[0] != batch_size:
+            raise FeatureError(
+                f"{leaf_name} has the shape {leaf.shape} (expected {count_text(batch_size, 'row')}). Keep the rows: their"
+                " weights belong to them, which mark the padding of evaluation."
+            )
+
+
 def _check_call(
     name: str, function: Callable[..., Element], arguments: tuple[Tensors, ...], seed: dict[str, tf.Tensor]
 ) -> None:
     """Check that a user's function takes the parts of an element, and the seed if there is one; UsageError if not."""
+    # The names are for the message; `parse` may return more than features and labels.
     names = ("features", "labels")[: len(arguments)] + ("more",) * (len(arguments) - 2)
     check_arguments(name, function, names, tuple(seed))
 

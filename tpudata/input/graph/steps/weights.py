@@ -21,14 +21,12 @@ _MIN_WEIGHT = 2.0**-126
 
 
 def weigh_records(field: Field) -> Step:
-    """Return the step that adds the weights of records, from their column, as an extra."""
+    """Return the step that checks the weights of records and adds them as an extra, float32, from the column of `field`."""
 
     @without_autograph
     def take_weights(columns: dict[str, tf.Tensor], extras: Extras) -> tuple[dict[str, tf.Tensor], Extras]:
         weight = tf.cast(columns[field.feature.name], tf.float32)
-        message = (
-            f"Feature {field.feature.name}: a record has a weight that is negative or no number. Correct the records."
-        )
+        message = f"Feature {field.feature.name}: a record has a weight that is negative or not a number. Correct the records."
         are_weights = tf.reduce_all((weight >= 0) & tf.math.is_finite(weight))
         return columns, {**extras, _RECORD_WEIGHT: ensure(weight, are_weights, message)}
 
@@ -39,7 +37,7 @@ def make_weights_check(option: str, records: int, per_step: int) -> Step:
     """Return the step that raises UsageError if an evaluation with padding has no place for its weights.
 
     Args:
-        option: the option `weights`.
+        option: the option `weights`: "feature" or "sample_weight".
         records: number of records.
         per_step: rows of a global batch.
     """
@@ -66,9 +64,9 @@ def add_weights(option: str, field: Field | None, *, has_targets: bool) -> Step:
     """Return the step that adds the weights of its rows to a batch.
 
     Args:
-        option: the option `weights`.
+        option: the option `weights`: "feature" or "sample_weight".
         field: the weight of records; None without one.
-        has_targets: whether tokens have weights.
+        has_targets: whether targets are next tokens, whose weights are among the features.
     """
 
     @without_autograph
@@ -76,7 +74,7 @@ def add_weights(option: str, field: Field | None, *, has_targets: bool) -> Step:
         weights = _compute_row_weights(extras, field)
         if weights is not None:
             element = multiply_token_weights(element, weights)
-        # Tokens have the place of sample_weight; their weights include those of the rows.
+        # The weights of tokens, multiplied by those of the rows, become sample_weight.
         if option == "sample_weight" and has_targets:
             element = split_token_weights(element)
         elif weights is not None and option == "sample_weight":
@@ -110,10 +108,11 @@ def takes_weights(element: Element) -> bool:
 
 def _compute_row_weights(extras: Extras, field: Field | None) -> tf.Tensor | None:
     """Return the weights of a batch's rows, float32 [B]: 0 for padding; None in training without weights of records."""
-    # In evaluation, 1 for records and 0 for padding.
+    # In evaluation, 1 for records and 0 for padding; None in training.
     is_real = extras.get("weights")
     if field is None:
         return is_real
     if is_real is None:
         return extras[_RECORD_WEIGHT]
+    # A record's weight of 0 is raised, since 0 stands for padding.
     return is_real * tf.maximum(extras[_RECORD_WEIGHT], _MIN_WEIGHT)

@@ -12,6 +12,7 @@ from collections.abc import Callable
 import tensorflow as tf
 
 from tpudata.input.dataset_ops import ensure, without_autograph
+from tpudata.input.elements import join_element
 from tpudata.input.options.service import DataService
 from tpudata.tensor_types import Element, Specs, Tensors
 
@@ -63,13 +64,16 @@ def receive_stream(service: DataService, stream: tf.data.Dataset, stream_index: 
 
 
 def list_parts(count: int = 0) -> tf.data.Dataset:
-    """Return a dataset that yields on each worker the indices of its parts; the workers share at least `count` parts."""
+    """Return a dataset of part numbers, at least `count` of them; each worker yields those of its shard.
+
+    The dispatcher replaces SHARD_HINT by the number of workers and the index of the worker.
+    """
     hint = tf.data.experimental.SHARD_HINT
     return tf.data.Dataset.range(max(count, MAX_WORKERS)).shard(hint, hint)
 
 
 def distribute_to_workers(service: DataService, dataset: tf.data.Dataset) -> tf.data.Dataset:
-    """Return the elements of a dataset that is sharded by hints, computed by the workers."""
+    """Return the elements of a dataset with `shard(SHARD_HINT, ...)`, of which each worker computes its shard."""
     return dataset.apply(
         tf.data.experimental.service.distribute(
             tf.data.experimental.service.ShardingPolicy.HINT,
@@ -83,7 +87,7 @@ def _mark_end(stream: tf.data.Dataset) -> tf.data.Dataset:
     """Return a dataset of (kind, element): the stream's elements, followed by the mark of its end."""
     end = tf.data.Dataset.from_tensors((tf.constant(_END, tf.int32), _make_zeros(stream.element_spec)))
     kind = tf.constant(_ELEMENT, tf.int32)
-    return stream.map(without_autograph(lambda *parts: (kind, _join_element(parts)))).concatenate(end)
+    return stream.map(without_autograph(lambda *parts: (kind, join_element(parts)))).concatenate(end)
 
 
 def _make_failing(spec: Specs, message: str) -> tf.data.Dataset:
@@ -102,6 +106,7 @@ def limit_waits(dataset: tf.data.Dataset, seconds: float, message: str) -> tf.da
     A clock dataset ticks in parallel, and the consumer takes whichever element comes first, so ticks only count while it waits.
     """
     spec = dataset.element_spec
+    # At least 20 ticks, so that short limits are kept to about 10 %.
     tick_seconds = min(_TICK_SECONDS, seconds / 20)
     max_ticks = round(seconds / tick_seconds)
 
@@ -110,7 +115,7 @@ def limit_waits(dataset: tf.data.Dataset, seconds: float, message: str) -> tf.da
         return without_autograph(lambda _: (tf.constant(kind, tf.int32), tf.experimental.Optional.empty(spec)))
 
     def make_element(*parts: Tensors) -> tuple[tf.Tensor, tf.experimental.Optional]:
-        return tf.constant(_ELEMENT, tf.int32), tf.experimental.Optional.from_value(_join_element(parts))
+        return tf.constant(_ELEMENT, tf.int32), tf.experimental.Optional.from_value(join_element(parts))
 
     end = tf.data.Dataset.range(1).map(make_mark(_END))
     elements = dataset.map(without_autograph(make_element)).concatenate(end)
@@ -144,9 +149,10 @@ def limit_waits(dataset: tf.data.Dataset, seconds: float, message: str) -> tf.da
 
 def _slow_down(dataset: tf.data.Dataset, seconds: float) -> tf.data.Dataset:
     """Return the dataset with a pause before each element."""
+    # In whole microseconds.
     pause = tf.constant(max(1, int(seconds * 1e6)), tf.int64)
 
-    def apply(source: tf.data.Dataset) -> tf.data.Dataset:
+    def add_pause(source: tf.data.Dataset) -> tf.data.Dataset:
         variant = tf.raw_ops.SleepDataset(
             input_dataset=tf.data.experimental.to_variant(source),
             sleep_microseconds=pause,
@@ -155,7 +161,7 @@ def _slow_down(dataset: tf.data.Dataset, seconds: float) -> tf.data.Dataset:
         )
         return tf.data.experimental.from_variant(variant, source.element_spec)
 
-    return dataset.apply(apply)
+    return dataset.apply(add_pause)
 
 
 def _make_zeros(spec: Specs) -> Tensors:
@@ -166,8 +172,3 @@ def _make_zeros(spec: Specs) -> Tensors:
         return tf.ensure_shape(tensor, tensor_spec.shape)
 
     return tf.nest.map_structure(make_tensor, spec)
-
-
-def _join_element(parts: tuple[Tensors, ...]) -> Element:
-    """Return the element that tf.data passed to a function as arguments, which are the parts of a tuple."""
-    return parts[0] if len(parts) == 1 else parts

@@ -32,7 +32,8 @@ def divide_rows(rows: Rows, workers: int) -> list[list[Rows]]:
         workers: largest number of streams; fewer if they do not divide the batches evenly.
 
     Returns:
-        Groups of the rows of streams: one stream of whole batches, or the streams of the parts of one batch of each step.
+        Groups of `Rows`, one for each stream. A group is one stream of whole batches, or the streams of the parts of one batch of
+        each step.
     """
     batches = rows.count // rows.batch_size
     if workers < 2 * batches:
@@ -40,6 +41,7 @@ def divide_rows(rows: Rows, workers: int) -> list[list[Rows]]:
         stream_rows = rows.count // group_count
         firsts = range(rows.first, rows.stop, stream_rows)
         return [[dataclasses.replace(rows, first=first, stop=first + stream_rows)] for first in firsts]
+    # At least two workers for each batch of a step: each makes a part of one.
     parts_per_batch = min(workers // batches, rows.batch_size)
     cuts = [rows.batch_size * part // parts_per_batch for part in range(parts_per_batch + 1)]
     return [

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from tpudata.errors import ServiceError
 from tpudata.format.example.wire import iterate_fields
-from tpudata.input.dataset_ops import numpy_elements
+from tpudata.input.dataset_ops import iterate_numpy
 from tpudata.input.graph.pipelines.service.receive_stream import (
     MAX_WORKERS,
     SILENT,
@@ -77,18 +77,19 @@ def _find_missing(service: DataService) -> str | None:
     # Each worker of the list has the same number of parts: worker w of n has w, w + n, w + 2 n, ...
     listed_workers = round(MAX_WORKERS * len(registered) / len(parts_of_workers))
     missing = sorted({*range(listed_workers)} - {part % listed_workers for part in parts_of_workers})
+    # If a worker registered between the two lists, the numbers may not show which one is missing.
     numbers = ", ".join(map(str, missing[:_MAX_NAMES])) or "one"
     return f"worker {numbers} of {listed_workers} in the dispatcher's worker_addresses, from 0, has not registered ({names})"
 
 
 def _list_parts_of_workers(service: DataService, seconds: float) -> Sequence[int] | None:
-    """Return the indices of the parts of all workers; None if a worker does not answer in time, () after an error."""
+    """Return the part numbers of all workers, see `list_parts`; None if one does not answer in time, () after an error."""
     parts: Sequence[int] | None = None
 
     def list_parts_of_all() -> None:
         nonlocal parts
         try:
-            answers = numpy_elements(lambda: limit_waits(distribute_to_workers(service, list_parts()), seconds, SILENT))
+            answers = iterate_numpy(lambda: limit_waits(distribute_to_workers(service, list_parts()), seconds, SILENT))
             parts = [int(part) for part in answers]
         except tf.errors.OpError as error:
             parts = None if SILENT in error.message else ()
