@@ -103,6 +103,7 @@ def encode_dataset_info(manifest: Manifest) -> bytes:
     ]
     name, _, version = (manifest.tfds or DEFAULT_NAME).partition(":")
     info: dict[str, Any] = {"name": name, "version": version, "fileFormat": "tfrecord", "splits": splits}
+    # The metadata of earlier versions, whose manifests have no `tfds`, name no supervised keys.
     keys = None if manifest.tfds is None else _find_supervised_keys(manifest.features)
     if keys is not None:
         info["supervisedKeys"] = {"tuple": {"items": [{"featureKey": key} for key in keys]}}
@@ -149,6 +150,7 @@ def _make_label_names(label: Feature, labels: Sequence[str]) -> list[str] | None
     if offset > _MAX_UNUSED_LABELS:
         return None
     unused = ["background" if offset == 1 else f"background_{number}" for number in range(offset)]
+    # Class names are kept as they are, so a name of an unused label that equals one is changed.
     while {*unused} & {*labels}:
         unused = [f"{name}_" for name in unused]
     names = [*unused, *labels]
@@ -186,12 +188,14 @@ def _describe_feature(feature: Feature) -> dict[str, Any]:
     if feature.dtype == "string" and feature.shape == ():
         return {"pythonClassName": f"{_PACKAGE}.text_feature.Text", "text": {}}
     if feature.num_classes is not None:
+        # TFDS counts classes from 0, so labels before the offset are classes, too.
         label = {
             "pythonClassName": f"{_PACKAGE}.class_label_feature.ClassLabel",
             "classLabel": {"numClasses": str(feature.num_classes + feature.label_offset)},
         }
         if feature.shape == ():
             return label
+        # The length -1 stands for one that varies.
         return {
             "pythonClassName": f"{_PACKAGE}.sequence_feature.Sequence",
             "sequence": {"feature": label, "length": str(feature.shape[0] or -1)},

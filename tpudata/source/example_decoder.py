@@ -110,6 +110,7 @@ def _decode(feature: Feature, example: dict[str, Value]) -> Decoded:
         strings = [value.decode() if feature.encoding == "utf8" else value for value in values]  # type: ignore[union-attr]
         if feature.shape == () and len(strings) == 1:
             return strings[0]  # type: ignore[return-value]
+        # An array of objects: in numpy's own arrays of bytes, values lose trailing zero bytes.
         array = np.empty(len(strings), object)
         array[:] = strings
         return _reshape(feature, array)
@@ -148,6 +149,7 @@ def _reshape(feature: Feature, array: npt.NDArray[Any]) -> Decoded:
 
 
 def _decode_image(feature: Feature, data: bytes) -> npt.NDArray[np.uint8]:
+    """Return the pixels of an image file: uint8 [height, width, channels]."""
     channels = feature.shape[2]
     assert channels is not None  # __init__ checks
     pixels = _decode_pixels(feature, data, _MODES[channels])

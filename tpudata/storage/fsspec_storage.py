@@ -34,7 +34,7 @@ _DISCARDABLE = ("s3", "s3a")
 _PATH_ERRORS = (FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError, AbsentError)
 
 
-def is_known(scheme: str) -> bool:
+def is_fsspec_scheme(scheme: str) -> bool:
     """Return whether fsspec has a package for a scheme.
 
     Raises:
@@ -65,7 +65,7 @@ class FsspecStorage(CheckedStorage):
 
 
 class _FsspecObjects:
-    """An ObjectStore that calls fsspec's file systems."""
+    """The calls of fsspec's file systems; `ObjectStore` describes them."""
 
     has_checksums = False
     # Not every store lists trees.
@@ -75,12 +75,14 @@ class _FsspecObjects:
         import fsspec
 
         try:
+            # Imports the store's package, to report a missing one now.
             fsspec.get_filesystem_class(scheme)
         except ImportError as error:
             raise StorageError(f"{scheme}://: {error}") from None
         self._fsspec = fsspec
         self._scheme = scheme
-        self.retries = Retries(scheme, _current_policy, lambda error: isinstance(error, UnprovenError))
+        # The store's package retries failed requests, so only answers without proof are requested again here.
+        self.retries = Retries(scheme, _choose_policy, lambda error: isinstance(error, UnprovenError))
 
     def translate_errors(self, done: str, path: str) -> AbstractContextManager[None]:
         return _translate_errors(done, path)
@@ -162,7 +164,11 @@ class _FsspecObjects:
 
     @contextlib.contextmanager
     def write(self, path: str, *, replace: bool) -> Iterator[BinaryIO]:
-        """Write an upload that can be discarded, or else under a temporary name; compare with an existing file that must stay."""
+        """Yield a file to write to, which appears at `path` when the context ends without an error.
+
+        An upload that can be discarded is written in place, another file under a temporary name. With `replace=False`, an existing
+        file stays and is compared with the written bytes.
+        """
         with _translate_errors("written", path):
             filesystem, store_path = self._locate(path)
             is_taken = not replace and filesystem.exists(store_path)
@@ -238,11 +244,13 @@ class _FsspecObjects:
         return filesystem, str(store_path)
 
 
-def _current_policy() -> RetryPolicy:
+def _choose_policy() -> RetryPolicy:
+    """Return the policy for retries with the limit that applies to this process now."""
     return RetryPolicy(limit=request_limits().retry_seconds)
 
 
 def _compute_digest(file: BinaryIO) -> bytes:
+    """Return the SHA-256 of an open file, from its current position on."""
     digest = hashlib.sha256()
     for part in iter(lambda: file.read(_BLOCK_BYTES), b""):
         digest.update(part)
@@ -250,6 +258,7 @@ def _compute_digest(file: BinaryIO) -> bytes:
 
 
 def _make_entry(path: str, info: dict[str, Any]) -> Entry:
+    """Return the entry of a path from fsspec's description of it; a size that the store does not state is 0."""
     is_folder = info["type"] == "directory"
     name = path.rstrip("/").rpartition("/")[2]
     return Entry(path, name, 0 if is_folder else int(info["size"] or 0), is_folder)

@@ -31,8 +31,10 @@ def split_pattern(pattern: str) -> tuple[str, tuple[str, ...]]:
     everything below.
     """
     parts = pattern.split("/")
+    # Without wildcards, the last part is split off.
     first = next((index for index, part in enumerate(parts) if is_pattern(part)), len(parts) - 1)
     folder = "/".join(parts[:first])
+    # Repeated or final slashes make empty parts, which mean nothing.
     wildcard_parts = tuple(part for part in parts[first:] if part)
     if wildcard_parts[-1:] == (_ANY_FOLDERS,):
         wildcard_parts = (*wildcard_parts, "*")
@@ -67,21 +69,24 @@ def expand_below(folder: str, parts: tuple[str, ...], *, only_folders: bool = Fa
 
 
 def matches(path: str, parts: tuple[str, ...]) -> bool:
-    """Return whether a path below a pattern's fixed folder is one that `expand_below` yields.
+    """Return whether `expand_below` yields a file of this path.
 
     Args:
-        path: the path, with `/`.
+        path: path of the file below the pattern's fixed folder, with `/`.
         parts: parts of the pattern, see `split_pattern`.
     """
     *folders, name = path.split("/")
     positions = _add_skippable(parts, {0})
     for folder in folders:
+        # A folder that matches the whole pattern does not make the files in it match.
         positions = _advance(folder, parts, positions, is_folder=True) - {len(parts)}
     return len(parts) in _advance(name, parts, positions, is_folder=False)
 
 
 def matching_names(folder: str, parts: tuple[str, ...], accept: Callable[[str], bool]) -> Iterator[str]:
-    """Yield in order the names in a folder that are a matching file or contain one; stop searching each at its first match.
+    """Yield in order the names of the files in a folder that match, and of the folders with a match somewhere below.
+
+    A folder is searched up to its first match.
 
     Args:
         folder: folder before the pattern's first wildcard.
@@ -126,10 +131,14 @@ def _walk(
 
 
 def _advance(name: str, parts: tuple[str, ...], positions: set[int], *, is_folder: bool) -> set[int]:
-    """Return the positions of the parts that may come after `name` if it matches one at `positions`; `len(parts)` is the end."""
+    """Return the positions in the pattern that the next part of a path may match, after `name` matched one at `positions`.
+
+    `len(parts)` among them says that the path up to `name` matches the whole pattern.
+    """
     next_positions = {
         position + 1 for position in positions if parts[position] != _ANY_FOLDERS and _matches(name, parts[position])
     }
+    # `**` may also match the next folder. It matches no hidden one.
     if is_folder and not name.startswith("."):
         next_positions |= {position for position in positions if parts[position] == _ANY_FOLDERS}
     return _add_skippable(parts, next_positions)

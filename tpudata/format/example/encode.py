@@ -154,7 +154,7 @@ def _encode_int_entry(name: str, value: int) -> bytes:
 
 
 def _encode_bytes_head(name: str, size: int) -> bytes:
-    """Return the map entry of a feature that is one bytes value of `size` bytes, up to the value."""
+    """Return the beginning of the map entry of a feature that is one bytes value of `size` bytes; the value itself follows it."""
     # From the value outwards: each level is a tag of one byte, the encoded size of the next inner level, and that level.
     value_size = encode_varint(size)
     list_bytes = 1 + len(value_size) + size
@@ -181,7 +181,8 @@ def _encode_feature(name: str, value: Any) -> bytes:
         return _encode_field(BYTES_LIST, _encode_field(LIST_VALUE, plain_bytes(name, value)))
     elements = _list_elements(name, value)
     if not elements:
-        # Some readers take the kind of a list from its field, which is not there without a list.
+        # Some readers take the kind of a list from its field. So an empty array gets an empty list of its kind, but an empty
+        # sequence, whose kind is unknown, gets no list.
         return _encode_field(_find_list_number(value.dtype), b"") if isinstance(value, np.ndarray) else b""
     if all(isinstance(element, bytes) for element in elements):
         return _encode_field(BYTES_LIST, b"".join(_encode_field(LIST_VALUE, element) for element in elements))

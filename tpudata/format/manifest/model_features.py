@@ -54,6 +54,7 @@ def fed_features(manifest: Manifest, label: Feature | None) -> list[Feature]:
         return [feature for feature in candidates if feature.name in names]
     sequences = [feature for feature in candidates if is_sequence(feature)]
     named = [feature for feature in sequences if feature.name in names]
+    # Of several text fields, each has its ids in a feature FIELD_ids.
     return named or [feature for feature in sequences if feature.name.endswith(_IDS_SUFFIX)]
 
 

@@ -41,6 +41,13 @@ def find_changed_shard_error(dataset: Dataset, split: str) -> DatasetError | Non
 
 
 def _describe_difference(size: int, expected_size: int, shard: Shard) -> str:
+    """Return how the size of a shard's file differs, with a fix.
+
+    Args:
+        size: size of the file.
+        expected_size: size in the manifest, or for a shard in quarantine the size when its damage was found.
+        shard: the shard.
+    """
     if expected_size != shard.bytes:
         return (
             f"the file has {size} bytes (expected {expected_size}, as when it was put into quarantine). Run `tpudata verify"

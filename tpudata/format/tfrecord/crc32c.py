@@ -21,11 +21,12 @@ _DIGITS = 1 << _DIGIT_BITS
 
 
 def _multiply(a: int, b: int) -> int:
-    """Multiply two polynomials modulo that of CRC-32C."""
+    """Multiply two polynomials modulo that of CRC-32C; the highest of their 32 bits is x^0."""
     product = 0
     while a:
         if a & _X0:
             product ^= b
+        # The next power of x: in `a` its coefficient moves to the top, `b` is multiplied by x and reduced.
         a = a << 1 & _BITS
         b = b >> 1 ^ (_POLYNOMIAL if b & 1 else 0)
     return product
@@ -86,6 +87,7 @@ def extend_crc32c(crcs: npt.NDArray[np.uint32], data: npt.NDArray[np.uint8]) -> 
     Returns:
         uint32 [n].
     """
+    # The usual algorithm, a byte at a time: the first table has the checksums of single bytes. The state begins and ends inverted.
     step = _make_tables(_X8)[0]
     state: npt.NDArray[np.uint32] = ~crcs
     for column in data.T:
@@ -108,7 +110,7 @@ def _make_tables(factor: int) -> npt.NDArray[np.uint32]:
     """Return the tables that multiply by a polynomial, for each byte of a checksum from the lowest: uint32 [4, 256]."""
     tables = np.zeros((4, 256), np.uint32)
     for bit in range(32):
-        # A product is the sum of the products of the bits.
+        # A product is the sum of the products of the bits. The index [:, 1] selects the bytes in which this bit is set.
         bit_mask = 1 << bit % 8
         tables[bit // 8].reshape(-1, 2, bit_mask)[:, 1] ^= np.uint32(_multiply(factor, 1 << bit))
     return tables

@@ -81,6 +81,7 @@ def scan_frames(
     if large_bytes is None:
         large_bytes = _LARGE_BYTES if isinstance(storage, LocalStorage) else _LARGE_REMOTE_BYTES
     while offset < file.size:
+        # Only the headers of large records are read, which saves the time for their data.
         has_large_records = bool(starts) and offset // len(starts) >= large_bytes
         length = HEADER_BYTES if has_large_records else read_bytes
         data = storage.read_range(file.path, offset, min(length, file.size - offset))

@@ -108,6 +108,7 @@ class RecordWriter:
         block_crcs = self._compute_all_block_crcs()
         # Without compression, the file is its blocks, and its checksum follows from theirs.
         if self._gzip_writer is None:
+            # The slice drops the end that is appended a second time after a full last block.
             block_ends = np.append(offsets[self._block_records :: self._block_records], offsets[-1])[: len(block_crcs)]
             bytes_after = (offsets[-1] - block_ends).astype(np.int64)
             file_crc = int(np.bitwise_xor.reduce(move_crc32c(block_crcs, bytes_after)))

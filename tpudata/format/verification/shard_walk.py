@@ -115,7 +115,7 @@ class ShardWalk:
         self._packed_crc = google_crc32c.extend(self._packed_crc, file.read())
 
     def _enter_block(self, index: ShardIndex, block: int, offset: int) -> None:
-        """Continue at the beginning of a block, regardless of errors in earlier blocks."""
+        """Continue at the beginning of a block, or after the last one, regardless of errors in earlier blocks."""
         self._index, self._is_broken_off, self._is_block_damaged = index, False, False
         self._next_record = min(block * index.block_records, index.records)
         self.offset = self._block_start = offset
@@ -232,7 +232,7 @@ class ShardWalk:
         return self._report_damage(self.offset, reason)
 
     def _report_damage(self, offset: int, reason: str) -> Defect:
-        """Return a defect of the bytes, which explains a wrong checksum of its block and of the file."""
+        """Return a defect of the records' bytes, and note that it explains wrong checksums of their block and of the file."""
         self._is_damaged = self._is_block_damaged = True
         return self._make_defect(offset, reason)
 

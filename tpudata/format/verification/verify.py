@@ -97,7 +97,7 @@ def _check_manifest(path: str) -> Generator[Defect, None, Manifest | None]:
     try:
         return Manifest.from_bytes(data, path)
     except DatasetError as error:
-        # Catches a damaged manifest that has no checksum.
+        # Catches a damaged manifest that has no checksum. A defect has the path already, with which the message begins.
         yield Defect(path, 0, str(error).removeprefix(f"{path} ").removeprefix(f"{path}: "))
         return None
 
@@ -118,7 +118,7 @@ def _check_tfds_metadata(folder: str, manifest: Manifest) -> Iterator[Defect]:
     storage = storage_for(folder)
     labels = _read_intact_labels(folder, manifest)
     contents = tfds.encode_files(manifest, labels)
-    # A damaged labels.txt is a defect by itself, and TFDS's copy cannot be compared with it.
+    # `_check_labels` checks labels.txt. If that is damaged, TFDS's copy of the names cannot be compared with it.
     names = {*tfds.NAMES, *(metadata_names(manifest) if labels is not None else ())} - {LABELS_NAME}
     for name in sorted(names):
         path, content = storage.join(folder, name), contents.get(name)

@@ -74,7 +74,8 @@ def check_dead(
             f"{path}: not a claim that this version understands. If no run is at work in {output}, remove it and run again."
         )
     if claim.ends_with != JOB and claim.is_of_this_machine:
-        # A pipeline of this process that failed may have left its claim.
+        # A pipeline of this process that failed may have left its claim. Otherwise the process is dead if none has its id, or
+        # one that began at another time.
         is_own_pipeline = claim.pid == os.getpid() and claim.ends_with == PIPELINE
         is_dead = is_own_pipeline or read_birth(claim.pid) != claim.birth
     elif claim.ends_with == PROCESS:

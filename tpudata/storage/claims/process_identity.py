@@ -15,7 +15,7 @@ _START_TIME = 22 - 4
 
 
 @functools.cache
-def machine_identity() -> str:
+def identify_machine() -> str:
     """Return an identity of this machine, since its boot, and of its container: host names may be equal."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()

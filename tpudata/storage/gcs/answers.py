@@ -36,7 +36,7 @@ class ListingPage(NamedTuple):
     next_page: str | None
 
 
-def object_url(bucket: str, name: str) -> str:
+def make_object_url(bucket: str, name: str) -> str:
     """Return the JSON API's path of an object."""
     return f"/storage/v1/b/{quote(bucket, safe='')}/o/{quote(name, safe='')}"
 
@@ -49,7 +49,7 @@ def encode_checksum(crc32c: int) -> str:
 def describe_object(transport: Transport, bucket: str, name: str) -> Description | None:
     """Return the store's description of an object, or None if there is no such object; without retries."""
     try:
-        return _ask(transport, f"{object_url(bucket, name)}?fields={_DESCRIPTION_FIELDS}", parse_description)
+        return _ask(transport, f"{make_object_url(bucket, name)}?fields={_DESCRIPTION_FIELDS}", parse_description)
     except AbsentError:
         return None
 

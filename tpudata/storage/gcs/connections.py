@@ -39,6 +39,7 @@ def new_pools(server: str) -> urllib3.PoolManager:
         ) from error
     options: dict[str, Any] = {
         "num_pools": 1,
+        # A thread may have two requests in flight, and each keeps its connection.
         "maxsize": 2 * MAX_READ_THREADS,
         # One for all connections: loading a system's certificates takes 10 to 40 ms of CPU.
         "ssl_context": context,
@@ -61,6 +62,7 @@ def new_pools(server: str) -> urllib3.PoolManager:
 
 
 def _new_socks_pools(proxy: str, options: dict[str, Any]) -> urllib3.PoolManager:
+    """Return the connections by way of a SOCKS proxy; StorageUnavailableError without the package that it needs."""
     try:
         from urllib3.contrib.socks import SOCKSProxyManager
     except ImportError:

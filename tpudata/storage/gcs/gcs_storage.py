@@ -16,7 +16,7 @@ from typing import BinaryIO
 from urllib.parse import urlencode
 
 from tpudata.errors import StorageError
-from tpudata.storage.gcs.answers import describe_object, list_page, object_url
+from tpudata.storage.gcs.answers import describe_object, list_page, make_object_url
 from tpudata.storage.gcs.errors import ERRORS, split_object, split_path, translate_errors
 from tpudata.storage.gcs.listing import RANGE_NAMES, cut_names, scan_names
 from tpudata.storage.gcs.transport import Transport
@@ -99,13 +99,14 @@ class _GcsObjects:
             return _make_entry(bucket, name, description.size, description.crc32c)
         prefix = f"{name.rstrip('/')}/" if name else ""
         first_page = list_page(self._transport, bucket, urlencode({"prefix": prefix, "maxResults": 1}))
+        # A bucket that can be listed exists, even without objects.
         return _make_folder(path) if first_page.objects or not prefix else None
 
     def describe(self, path: str) -> Description | None:
         return describe_object(self._transport, *split_object(path))
 
     def get(self, path: str, span: tuple[int, int] | None, version: int | None) -> Content:
-        url = f"/download{object_url(*split_object(path))}?alt=media"
+        url = f"/download{make_object_url(*split_object(path))}?alt=media"
         if version is not None:
             url += f"&generation={version}"
         # Without this header the store would decompress objects with Content-Encoding.
@@ -130,7 +131,7 @@ class _GcsObjects:
     def remove(self, path: str, version: int | None) -> None:
         bucket, name = split_object(path)
         query = "" if version is None else f"?ifGenerationMatch={version}"
-        answer = self._transport.request("DELETE", f"{object_url(bucket, name)}{query}")
+        answer = self._transport.request("DELETE", f"{make_object_url(bucket, name)}{query}")
         if answer.status != _NO_CONTENT:
             # Not the store's answer: look whether the object is gone.
             description = describe_object(self._transport, bucket, name)
@@ -143,7 +144,7 @@ class _GcsObjects:
 
     @contextlib.contextmanager
     def write(self, path: str, *, replace: bool) -> Iterator[BinaryIO]:
-        """One resumable upload; a small object is one request."""
+        """Yield a writer of an object: one resumable upload, or for a small object one request."""
         # Without `replace` the generation is 0, so an existing object is a conflict.
         with translate_errors("written", path):
             existing = self.retries(lambda: self.describe(path)) if replace else None
@@ -205,6 +206,7 @@ def _make_entry(bucket: str, name: str, size: int, crc32c: int | None) -> Entry:
 
 
 def _make_folder(path: str) -> Entry:
+    """Return the entry of a folder or a bucket."""
     # The entry of a bucket has an empty name.
     name = path.rstrip("/").rpartition("/")[2] if "/" in path.removeprefix("gs://") else ""
     return Entry(path, name, size=0, is_folder=True)

@@ -31,7 +31,7 @@ from google.auth.transport.requests import Request
 from urllib3.util import Timeout, parse_url
 
 from tpudata.storage.gcs.connections import HIDDEN_QUERY, new_pools
-from tpudata.storage.gcs.credentials import EMULATOR, billing_project, find_credentials
+from tpudata.storage.gcs.credentials import EMULATOR, find_billing_project, find_credentials
 from tpudata.storage.gcs.errors import is_transient
 from tpudata.storage.gcs.pace import Pace
 from tpudata.storage.limits import request_limits
@@ -79,9 +79,9 @@ class Transport:
     """
 
     def __init__(self, policy: RetryPolicy | None = None) -> None:
-        # Not a bound method: a reference cycle would keep connections open until the garbage collector runs.
         environment = RetryPolicy.parse(os.environ.get(RETRY, ""), RETRY)
-        self._policy = functools.partial(_current_policy, policy, environment)
+        # Not a bound method: a reference cycle would keep connections open until the garbage collector runs.
+        self._policy = functools.partial(_choose_policy, policy, environment)
         self._opened_client: _Client | None = None
         self._lock = threading.Lock()
         self.retries = Retries("Google Cloud Storage", self._policy, is_transient)
@@ -98,6 +98,7 @@ class Transport:
 
     @property
     def _client(self) -> _Client:
+        """The client, which the first request opens."""
         with self._lock:
             if self._opened_client is None:
                 self._opened_client = _Client()
@@ -145,7 +146,7 @@ class _Client:
         server = os.environ.get(EMULATOR) or f"https://storage.{domain}"
         self._server = (server if "://" in server else f"http://{server}").rstrip("/")
         self._pools = new_pools(self._server)
-        self._project = billing_project()
+        self._project = find_billing_project()
         # Tokens come from another server, perhaps through another proxy, so a separate session requests them.
         self._tokens = Request()
         # Held while the token is read or renewed.
@@ -217,7 +218,7 @@ def _parse_origin(address: str) -> tuple[str | None, str | None, int | None]:
     return parts.scheme, parts.host, parts.port or _PORTS.get(parts.scheme or "")
 
 
-def _current_policy(policy: RetryPolicy | None, environment_policy: RetryPolicy) -> RetryPolicy:
+def _choose_policy(policy: RetryPolicy | None, environment_policy: RetryPolicy) -> RetryPolicy:
     """Return the policy that applies now: a limit in the environment variable takes precedence over that of `request_limits()`."""
     if policy is not None:
         return policy
@@ -246,6 +247,7 @@ def _make_answer_error(answer: Answer) -> AnswerError:
     try:
         data = gzip.decompress(answer.data) if answer.headers.get("Content-Encoding") == "gzip" else answer.data
         fields = json.loads(data)["error"]
+        # The store's own errors repeat the code; those of a proxy do not.
         return kind(answer.status, str(fields["message"]), is_described=fields["code"] == answer.status)
     except (ValueError, RecursionError, LookupError, TypeError, OSError, EOFError, zlib.error):
         return kind(answer.status, answer.data.decode(errors="replace") or "unknown error")

@@ -22,7 +22,7 @@ from urllib.parse import quote, urlencode
 
 import google_crc32c
 
-from tpudata.storage.gcs.answers import describe_object, encode_checksum, object_url, parse_description
+from tpudata.storage.gcs.answers import describe_object, encode_checksum, make_object_url, parse_description
 from tpudata.storage.gcs.transport import Answer, Transport
 from tpudata.storage.objects.errors import (
     AnswerError,
@@ -140,6 +140,7 @@ class ObjectWriter(io.RawIOBase):
                 raise
         except (AnswerError, UploadLostError) as error:
             code = error.code if isinstance(error, AnswerError) else _GONE
+            # The store's answer to data that do not match the checksum in the request.
             if code == _BAD_REQUEST and "crc32c" in str(error).lower():
                 raise DamagedError from error
             # The store forgets finished uploads, so a retry after a lost answer may get 404 or 410.
@@ -166,8 +167,9 @@ class ObjectWriter(io.RawIOBase):
             return
         if answered is None or answered.version != stored.version:
             raise UnprovenError("an answer that an upload is complete, but another object")
+        # Only the version of this upload is removed, not one that another writer makes meanwhile.
         query = urlencode({"ifGenerationMatch": answered.version})
-        self._transport.request("DELETE", f"{object_url(self._bucket, self._name)}?{query}")
+        self._transport.request("DELETE", f"{make_object_url(self._bucket, self._name)}?{query}")
         raise DamagedError
 
     def _matches_data(self, description: Description) -> bool:
@@ -183,6 +185,7 @@ class ObjectWriter(io.RawIOBase):
         if self._conflict is not None:
             if is_last:
                 raise self._conflict
+            # Nothing is sent: at the end, the existing object is compared with the checksum and the length of the data.
             del self._buffer[:size]
             self._delivered += size
             return
@@ -251,6 +254,7 @@ class ObjectWriter(io.RawIOBase):
         assert self._url is not None
         answer = self._transport.request("PUT", self._url, headers, data)
         if answer.status == _INCOMPLETE:
+            # "bytes=0-N" names the last received byte; without the header, none was received.
             match = _RECEIVED_RANGE.fullmatch(answer.headers.get("Range", ""))
             return int(match[1]) + 1 if match else 0
         if not is_last:
