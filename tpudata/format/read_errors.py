@@ -164,7 +164,7 @@ def find_file_error(text: str) -> TpudataError | None:
         path, reason = unreadable[1], unreadable[2].strip()
         if reason in _ERROR_NUMBERS:
             return make_storage_error("read", path, OSError(_ERROR_NUMBERS[reason], reason))
-        return StorageError(f"{path} could not be read: {reason}. Check that it is there and may be read.")
+        return StorageError(f"{path} could not be read: {reason}. Check that it exists and may be read.")
     damage = _find_damage_reason(text, split)
     if damage is None:
         return None
@@ -214,7 +214,7 @@ def _find_damage_reason(text: str, split: str) -> str | None:
 
 
 def _find_odd_record(text: str, feature: _OddFeature) -> FeatureError | None:
-    """Return the error for the first record whose feature differs from that of the records before it.
+    """Return the error for the first record in which a feature differs from the same feature of the records before it.
 
     Returns None if the text names no file, no record differs, or the search takes too long.
 

@@ -125,7 +125,7 @@ def labels_file_name(label: str) -> str:
 
 
 def _find_label(schema: Iterable[Feature]) -> Feature | None:
-    """Return the feature that the class names belong to; None if there is none, or more than one candidate."""
+    """Return the only feature with a number of classes; None if no feature or several have one, or its name is not printable."""
     class_features = [feature for feature in schema if feature.num_classes is not None]
     return class_features[0] if len(class_features) == 1 and class_features[0].name.isprintable() else None
 

@@ -95,7 +95,7 @@ class LoadedChunk:
         return self._offsets[number] - self._begin, self._offsets[number + 1] - self._begin
 
     def _has_indexed_lengths(self) -> bool:
-        """Return whether the lengths in the headers are those of the index, whose offsets may be damaged."""
+        """Return whether the lengths in the records' headers match the offsets in the index, either of which may be damaged."""
         begins = np.array(self._offsets, np.int64) - self._begin
         sizes = np.diff(begins) - FRAME_BYTES
         if (sizes < 0).any():

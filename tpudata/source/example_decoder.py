@@ -135,7 +135,7 @@ def _decode_raw(feature: Feature, data: bytes) -> Decoded:
 
 
 def _reshape(feature: Feature, array: npt.NDArray[Any]) -> Decoded:
-    """Return a record's values in the feature's shape, of which one dimension may vary; a scalar if the shape is ()."""
+    """Return a record's values in the feature's shape, in which one dimension may vary; a scalar if the shape is ()."""
     shape = [-1 if size is None else size for size in feature.shape]
     try:
         shaped = array.reshape(shape)

@@ -139,7 +139,7 @@ class ShardRecords:
                 read.cancel()
 
     def _group_spans(self, numbers: Sequence[int]) -> Iterator[_Span]:
-        """Yield the records in groups of ascending records of one shard, each of which one request reads."""
+        """Divide records by number into spans: records of one shard that one request reads, in ascending order."""
         order = np.argsort(np.asarray(numbers, np.int64), kind="stable")
         ascending = np.asarray(numbers, np.int64)[order]
         shards = np.searchsorted(self._ends, ascending, "right")

@@ -219,7 +219,7 @@ class _FsspecObjects:
                 is_equal = _compute_digest(written) == _compute_digest(existing)
         if not is_equal:
             raise StorageError(
-                f"{path} could not be written: it is there already, with other bytes. Remove it, or write elsewhere."
+                f"{path} could not be written: it exists already, with other bytes. Remove it, or write elsewhere."
             )
 
     def check_writable(self, path: str) -> None:
@@ -231,7 +231,7 @@ class _FsspecObjects:
             filesystem.rm_file(store_path)
 
     def _look_up(self, path: str) -> dict[str, Any] | None:
-        """Return fsspec's description of a file or folder; None if there is none."""
+        """Return fsspec's description of a file or folder; None if it does not exist."""
         filesystem, store_path = self._locate(path)
         try:
             return dict(filesystem.info(store_path))
@@ -271,7 +271,7 @@ def _translate_errors(done: str, path: str, caught: type[Exception] = Exception)
     Args:
         done: what could not be done, such as "read".
         path: the path.
-        caught: class of the exceptions to translate. While a file is written, those of other classes come from the caller's code.
+        caught: class of the exceptions to translate. While a file is written, exceptions of other classes are the caller's own.
     """
     try:
         yield

@@ -45,7 +45,7 @@ def split_pattern(pattern: str) -> tuple[str, tuple[str, ...]]:
 def expand(pattern: str) -> Iterator[tuple[Entry, str]]:
     """Yield every file and folder that a pattern matches, and its path below the pattern's fixed folder, with `/`.
 
-    Each is yielded once; those of one folder are sorted by name, with a `/` after the names of folders.
+    Each is yielded once, in the order of the names in a folder, with a `/` after the names of folders.
 
     Raises:
         StorageError: the folder before the first wildcard does not exist.

@@ -177,7 +177,7 @@ class _StorageCheck:
                 )
 
     def check_swap(self) -> None:
-        """Check that of many callers of `swap` one succeeds, and the others change nothing."""
+        """Check that one of many concurrent callers of `swap` succeeds, and the others change nothing."""
         storage, path = self._storage, self._join_path("swapped")
         self._require(not storage.swap(path, b"a", b"b"), "`swap` replaces a file that does not exist.")
         # First the callers create a file, then they replace it.

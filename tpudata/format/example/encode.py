@@ -221,7 +221,7 @@ def _convert_to_float32(name: str, values: list[float]) -> npt.NDArray[np.float3
 
 
 def _list_elements(name: str, value: Any) -> list[Any]:
-    """Return a value or a sequence of values as a list of bytes, ints and floats, and of elements of other types as they are."""
+    """Return a value or a sequence of values as a list of bytes, ints and floats; elements of other types stay for the caller."""
     if isinstance(value, (np.ndarray, np.generic)):
         check_unmasked(name, value)
         array = np.asarray(value)
@@ -248,7 +248,7 @@ def _list_elements(name: str, value: Any) -> list[Any]:
 
 
 def _convert_element(name: str, element: Any) -> Any:
-    """Return an element as bytes, int or float, or as it is if it has another type."""
+    """Return an element as bytes, int or float; an element of another type unchanged."""
     if isinstance(element, str):
         return element.encode()
     if isinstance(element, (bytes, bytearray, memoryview)):

@@ -99,7 +99,7 @@ class ObjectTable:
 
 
 def object_tables(features: Iterable[Feature]) -> tuple[ObjectTable, ...]:
-    """Return the tables of objects of a dataset, those of the longest prefix first. A list belongs to the longest that fits."""
+    """Return the tables of objects of a dataset, longest prefix first; a list belongs to the longest prefix that fits."""
     features = tuple(features)
     lists = [feature for feature in features if feature.shape[:1] == (None,) and not feature.is_image_file]
     prefixes = {prefix for feature in lists if (prefix := _find_box_prefix(feature)) is not None}

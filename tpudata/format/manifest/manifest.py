@@ -136,14 +136,14 @@ class Manifest:
         return {shard.name for shard in list_shards(self)}
 
     def split(self, name: str) -> Split:
-        """Return the split called `name`; DatasetError if there is none."""
+        """Return the split called `name`; DatasetError if it does not exist."""
         try:
             return self.splits[name]
         except KeyError:
             raise DatasetError(f"No split {name!r}; the dataset has {', '.join(self.splits)}.") from None
 
     def feature(self, name: str) -> Feature:
-        """Return the feature called `name`; DatasetError if there is none."""
+        """Return the feature called `name`; DatasetError if it does not exist."""
         for feature in self.features:
             if feature.name == name:
                 return feature

@@ -44,7 +44,7 @@ _POWERS = _list_powers()
 
 
 def split_crc32c(whole_crc32c: int, begin_crc32c: int, size: int) -> int:
-    """Return the CRC-32C of B, from those of A followed by B and of A.
+    """Return the CRC-32C of bytes B, given the CRC-32C of A and of A followed by B.
 
     Args:
         whole_crc32c: CRC-32C of A followed by B.
@@ -59,7 +59,7 @@ def split_crc32c(whole_crc32c: int, begin_crc32c: int, size: int) -> int:
 
 
 def move_crc32c(crcs: npt.NDArray[np.uint32], sizes: npt.NDArray[np.int64]) -> npt.NDArray[np.uint32]:
-    """Return the contribution of each A to the checksum of A followed by B: crc(A) * x^(8 |B|), to be added to crc(B).
+    """Return what each A adds to the checksum of A followed by B, which is the exclusive-or of it and of B's: crc(A) * x^(8 |B|).
 
     Args:
         crcs: uint32 [n], CRC-32C of each A.
@@ -78,7 +78,7 @@ def move_crc32c(crcs: npt.NDArray[np.uint32], sizes: npt.NDArray[np.int64]) -> n
 
 
 def extend_crc32c(crcs: npt.NDArray[np.uint32], data: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint32]:
-    """Return the checksums of many As followed by a few bytes each.
+    """Return the checksums of many byte strings A, each followed by a few more bytes.
 
     Args:
         crcs: uint32 [n], CRC-32C of each A; 0 if A is empty.

@@ -113,7 +113,7 @@ class _FeatureCheck:
         return cls(feature, _TYPES[feature.kind], unit, None in shape, low, high)
 
     def find_problem(self, values: Value) -> Problem | None:
-        """Return the problem of the feature's values in a record, None without one; the reason follows "feature NAME"."""
+        """Return the problem of the feature's values in a record, or None; its reason continues the words "feature NAME"."""
         if self.feature.encoding == "raw":
             return self._find_raw_problem(values)
         count = len(values)

@@ -155,7 +155,7 @@ def _check_labels(folder: str, manifest: Manifest) -> Iterator[Defect]:
 
 
 def _read_intact_labels(folder: str, manifest: Manifest) -> list[str] | None:
-    """Return the class names in labels.txt; None if there are none, or if they differ from the manifest."""
+    """Return the class names in labels.txt; None if the dataset has no classes, or if the file is missing or damaged."""
     storage = storage_for(folder)
     path = storage.join(folder, LABELS_NAME)
     if manifest.labels is None or storage.stat(path) is None:
@@ -226,7 +226,7 @@ def _check_keys(folder: str, manifest: Manifest, shards: list[Shard]) -> Iterato
 
 
 def _list_folder(folder: str, name: str) -> list[Entry]:
-    """Return the entries of a folder in the dataset's, without hidden files; empty if there is no such folder."""
+    """Return the entries of the folder `name` inside a dataset's folder, without hidden files; empty if it does not exist."""
     storage = storage_for(folder)
     path = storage.join(folder, name)
     if storage.stat(path) is None:

@@ -113,7 +113,7 @@ def claim_path(output: str) -> str:
 
 
 def find_claim(output: str) -> Claim | None:
-    """Return the claim on an output folder; None if there is none, or if this version does not understand it."""
+    """Return the claim on an output folder; None without a claim, or if this version does not understand it."""
     return parse_claim(read_claim(claim_path(output)))
 
 
@@ -131,7 +131,7 @@ def has_claim(output: str, claim: Claim) -> bool:
 
 
 def read_claim(path: str) -> bytes | None:
-    """Return the content of a claim's file, or None if there is none."""
+    """Return the content of a claim's file, or None if the file does not exist."""
     storage = storage_for(path)
     try:
         return storage.read(path)

@@ -47,7 +47,7 @@ def encode_checksum(crc32c: int) -> str:
 
 
 def describe_object(transport: Transport, bucket: str, name: str) -> Description | None:
-    """Return the store's description of an object, or None if there is no such object; without retries."""
+    """Return the store's description of an object, without retries; None if the object does not exist."""
     try:
         return _ask(transport, f"{make_object_url(bucket, name)}?fields={_DESCRIPTION_FIELDS}", parse_description)
     except AbsentError:
@@ -128,7 +128,7 @@ def _parse_page(data: bytes) -> ListingPage:
 
 
 def _parse_checksum(fields: dict[str, Any]) -> int | None:
-    """Return the CRC-32C of an object in an answer, or None if there is none; ValueError if it is not one."""
+    """Return the CRC-32C in the description of an object, or None if it has none; ValueError if it is damaged."""
     text = fields.get("crc32c")
     if text is None:
         return None

@@ -41,7 +41,7 @@ def find_credentials() -> Credentials:
     """Return the credentials that the environment selects, with the billing project if it names one.
 
     Raises:
-        google.auth.exceptions.GoogleAuthError: there are none, or their file is wrong.
+        google.auth.exceptions.GoogleAuthError: no credentials are found, or their file is wrong.
     """
     if is_switched_on(ANONYMOUS) or os.environ.get(EMULATOR):
         return AnonymousCredentials()  # type: ignore[no-untyped-call]
@@ -54,7 +54,7 @@ def find_credentials() -> Credentials:
 
 
 def _select_credentials() -> Credentials:
-    """Return the default credentials, or those of another account that the environment impersonates with them."""
+    """Return the default credentials, or credentials that use them to impersonate the account that the environment names."""
     account = os.environ.get(IMPERSONATED, "").strip()
     if not account:
         return load_default_credentials(_SCOPES)[0]
@@ -69,7 +69,7 @@ def load_default_credentials(scopes: Sequence[str] | None = None) -> tuple[Crede
     """Return the application default credentials, and the project that they or the environment name.
 
     Raises:
-        google.auth.exceptions.GoogleAuthError: there are none, or their file is wrong, see `describe_key_file_fault`.
+        google.auth.exceptions.GoogleAuthError: none are found, or their file is wrong, see `describe_key_file_fault`.
     """
     try:
         credentials: tuple[Credentials, str | None] = google.auth.default(scopes=scopes)

@@ -179,7 +179,7 @@ class _GcsObjects:
             raise
 
     def _reject_encoded(self, path: str) -> None:
-        """Reject an object with Content-Encoding: its listed size is not that of its content, which cannot be read in parts."""
+        """Raise StorageError for an object with Content-Encoding: its content has another size, and cannot be read in parts."""
         description = self.describe(path)
         if description is None or not description.encoding:
             raise UnprovenError("an answer with an encoding that the object does not have")
@@ -191,7 +191,7 @@ class _GcsObjects:
 
 
 def _read_checksum(headers: Mapping[str, str]) -> int | None:
-    """Return the CRC-32C in X-Goog-Hash, or None if there is none."""
+    """Return the CRC-32C in the header X-Goog-Hash, or None if the header has none."""
     match = _CRC32C.search(headers.get("X-Goog-Hash", ""))
     if match is None:
         return None

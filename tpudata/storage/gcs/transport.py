@@ -219,7 +219,12 @@ def _parse_origin(address: str) -> tuple[str | None, str | None, int | None]:
 
 
 def _choose_policy(policy: RetryPolicy | None, environment_policy: RetryPolicy) -> RetryPolicy:
-    """Return the policy that applies now: a limit in the environment variable takes precedence over that of `request_limits()`."""
+    """Return the policy that applies now.
+
+    Args:
+        policy: policy that the caller has fixed; None for the environment's.
+        environment_policy: policy in the environment variable. Without a limit there, `request_limits()` has the limit.
+    """
     if policy is not None:
         return policy
     if "limit" in os.environ.get(RETRY, ""):

@@ -151,7 +151,7 @@ class ObjectWriter(io.RawIOBase):
         """Check that the store has the object with the data that were written.
 
         Args:
-            answered: description in the store's answer; None if it has none.
+            answered: description in the store's answer; None if the answer has no valid one.
 
         Raises:
             UnprovenError: nothing proves it.

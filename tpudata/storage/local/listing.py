@@ -17,7 +17,7 @@ SAMPLED_NAMES = 1 << 12
 
 
 def list_names(folder: str, start: str, stop: str | None, limit: int | None) -> list[str]:
-    """Return the names in a folder in order, with a `/` after those of folders.
+    """Return the names in a folder in order, with a `/` after the names of folders.
 
     Args:
         folder: folder to list.
@@ -69,7 +69,7 @@ def _rank(name: str) -> tuple[int, str]:
 
 
 def _iterate_names(folder: str) -> Iterator[str]:
-    """Yield the names in a folder in the disk's order, with a `/` after those of folders."""
+    """Yield the names in a folder in the disk's order, with a `/` after the names of folders."""
     with translate_errors("listed", folder), os.scandir(folder) as entries:
         for entry in entries:
             yield f"{entry.name}/" if entry.is_dir() else entry.name

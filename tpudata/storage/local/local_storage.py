@@ -185,7 +185,7 @@ class LocalStorage:
                 pass
 
     def delete(self, path: str) -> None:
-        """Remove a file; no error if there is none."""
+        """Remove a file; no error if it does not exist."""
         with translate_errors("deleted", path):
             Path(path).unlink(missing_ok=True)
 
@@ -199,7 +199,7 @@ class LocalStorage:
                 with _lock(target.parent):
                     return _swap(target, old, new)
             except FileNotFoundError:
-                # There is no folder and so no file, or another process has removed the temporary file.
+                # The folder, and so the file, does not exist, or another process has removed the temporary file.
                 return old is None and new is None
 
 

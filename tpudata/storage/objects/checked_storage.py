@@ -106,7 +106,7 @@ class CheckedStorage:
         self._store.check_writable(path)
 
     def delete(self, path: str) -> None:
-        """Remove an object; no error if there is none."""
+        """Remove an object; no error if it does not exist."""
         with self._store.translate_errors("deleted", path), contextlib.suppress(AbsentError):
             self._store.retries(lambda: self._store.remove(path, None))
 
