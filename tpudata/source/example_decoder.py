@@ -175,6 +175,7 @@ def _decode_pixels(feature: Feature, data: bytes, mode: str | None) -> npt.NDArr
     try:
         with Image.open(io.BytesIO(data)) as image:
             return np.array(image if mode is None else image.convert(mode))
+    # Pillow raises any of these for a damaged file.
     except (OSError, SyntaxError, ValueError, EOFError, Image.DecompressionBombError) as error:
         raise CorruptionError(
             "tf.train.Example", 0, f"feature {feature.name!r}: the image does not decode: {error}"

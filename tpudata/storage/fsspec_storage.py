@@ -115,10 +115,12 @@ class _FsspecObjects:
         return ()
 
     def find(self, path: str) -> Entry | None:
+        """Return the file or folder at a path; None if neither exists."""
         info = self._look_up(path)
         return None if info is None else _make_entry(path, info)
 
     def describe(self, path: str) -> Description | None:
+        """Return the description of a file; None if it does not exist or is a folder."""
         info = self._look_up(path)
         if info is None or info["type"] == "directory":
             return None
@@ -129,6 +131,7 @@ class _FsspecObjects:
         return Description(int(info["size"]))
 
     def get(self, path: str, span: tuple[int, int] | None, version: int | None) -> Content:
+        """Return the bytes of a file: all of them, or `span` (offset and length)."""
         del version  # fsspec has no versions.
         filesystem, store_path = self._locate(path)
         try:
@@ -146,6 +149,7 @@ class _FsspecObjects:
             raise RangeError(416, _format_reason(error)) from error
 
     def remove(self, path: str, version: int | None) -> None:
+        """Remove a file; AbsentError if it does not exist."""
         del version  # fsspec has no versions.
         filesystem, store_path = self._locate(path)
         try:
@@ -154,6 +158,7 @@ class _FsspecObjects:
             raise AbsentError(404, _format_reason(error)) from error
 
     def put(self, path: str, data: bytes, version: int | None) -> None:
+        """Write a small file; with `version` None, ConflictError if it exists."""
         filesystem, store_path = self._locate(path)
         # With this mode, an existing file is an error: for some stores atomically, for others after a look.
         options = {"mode": "create"} if version is None else {}

@@ -65,7 +65,9 @@ def expand_below(folder: str, parts: tuple[str, ...], *, only_folders: bool = Fa
     Raises:
         StorageError: a folder cannot be listed.
     """
-    yield from _walk(folder, "", parts, _add_skippable(parts, {0}) - {len(parts)}, only_folders=only_folders)
+    # A name always matches a part, so the end of the pattern is no position to begin with.
+    positions = _add_skippable(parts, {0}) - {len(parts)}
+    yield from _walk(folder, "", parts, positions, only_folders=only_folders)
 
 
 def matches(path: str, parts: tuple[str, ...]) -> bool:

@@ -281,10 +281,12 @@ def _check_shards(manifest: Manifest) -> None:
 
 
 def _split_to_json(split: Split) -> dict[str, Any]:
+    """Return a split as a JSON object, with checksums in hexadecimal digits."""
     shards = [{**dataclasses.asdict(shard), "crc32c": f"{shard.crc32c:08x}"} for shard in split.shards]
     return {"shards": shards, "decoded_bytes": split.decoded_bytes}
 
 
 def _split_from_json(value: dict[str, Any]) -> Split:
+    """Return the split that `_split_to_json` converted."""
     shards = tuple(Shard(**{**shard, "crc32c": int(shard["crc32c"], 16)}) for shard in value["shards"])
     return Split(shards=shards, decoded_bytes=value["decoded_bytes"])

@@ -80,8 +80,9 @@ def _is_text(kind: object) -> bool:
 
 def is_sequence(feature: Feature) -> bool:
     """Return whether the feature is a sequence of integers whose length varies between records."""
-    dtype = feature.dtype if feature.encoding in (None, "raw") else ""
-    return feature.shape == (None,) and "int" in dtype
+    # Values of other encodings are files or text.
+    has_numbers = feature.encoding in (None, "raw")
+    return has_numbers and feature.shape == (None,) and "int" in feature.dtype
 
 
 def short_name(feature: Feature) -> str:

@@ -143,6 +143,7 @@ class RecordWriter:
         return np.concatenate(batches)
 
     def _end_block(self, gzip_writer: GzipBlockWriter) -> None:
+        """End the current block of a compressed file, after writing its records."""
         self._write_held()
         gzip_writer.end_block()
 

@@ -72,5 +72,6 @@ def _find_box_problems(table: ObjectTable, example: Mapping[str, Value]) -> Iter
 
 
 def _is_inside(box: Box) -> bool:
+    """Return whether a box, in fractions of the picture's sides, has an area and lies inside the picture."""
     ymin, xmin, ymax, xmax = box
     return 0 <= ymin < ymax <= 1 and 0 <= xmin < xmax <= 1

@@ -203,7 +203,13 @@ class ShardWalk:
         self._block_start, self._block_start_crc, self._is_block_damaged = self.offset, self._crc, False
 
     def _note_bad_block(self, start: int, end: int, packed: tuple[int, int] | None) -> Iterator[Defect]:
-        """Join a bad block to those before it; yield these instead if they have a different kind of defect."""
+        """Note a bad block, joined to those before it if they are bad in the same way; otherwise yield the defect of these first.
+
+        Args:
+            start: offset of the block's first record.
+            end: offset after its last record.
+            packed: byte range of the block in the file if it cannot be unpacked; None if its bytes differ from the written ones.
+        """
         before = self._bad_blocks
         if before is not None and before.packed is None and packed is None:
             start = before.start

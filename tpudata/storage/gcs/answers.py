@@ -118,6 +118,7 @@ def _parse_json(data: bytes, kind: str) -> dict[str, Any]:
 
 
 def _parse_page(data: bytes) -> ListingPage:
+    """Return the page of a listing in a JSON answer; UnprovenError if the answer is not a listing."""
     fields = _parse_json(data, _LISTING)
     try:
         objects = [(item["name"], int(item["size"]), _parse_checksum(item)) for item in fields.get("items", ())]

@@ -79,6 +79,7 @@ class _Connection:
     def request(
         self, method: str, url: str, body: Any = None, headers: Mapping[str, str] | None = None, **options: Any
     ) -> None:
+        """Send a request to `url` with the query that a header has, which is removed."""
         sent_headers = dict(headers or {})
         query = sent_headers.pop(HIDDEN_QUERY, "")
         super().request(method, url + query, body, sent_headers, **options)  # type: ignore[misc]

@@ -92,6 +92,7 @@ class _GcsObjects:
         return cut_names(self._transport, folder, deep=deep, range_names=self._range_names)
 
     def find(self, path: str) -> Entry | None:
+        """Return the object or folder at a path; None if neither exists. A folder exists if an object is below it."""
         bucket, name = split_path(path)
         # An object whose name ends with `/` marks a folder.
         description = describe_object(self._transport, bucket, name) if name and not name.endswith("/") else None
@@ -106,6 +107,7 @@ class _GcsObjects:
         return describe_object(self._transport, *split_object(path))
 
     def get(self, path: str, span: tuple[int, int] | None, version: int | None) -> Content:
+        """Return the bytes of a version of an object, None for the current one: all bytes, or `span` (offset and length)."""
         url = f"/download{make_object_url(*split_object(path))}?alt=media"
         if version is not None:
             url += f"&generation={version}"
@@ -129,6 +131,7 @@ class _GcsObjects:
         return Content(data, is_whole=False, offset=first, size=size, crc32c=crc32c)
 
     def remove(self, path: str, version: int | None) -> None:
+        """Remove an object if it is this version; any version if `version` is None."""
         bucket, name = split_object(path)
         query = "" if version is None else f"?ifGenerationMatch={version}"
         answer = self._transport.request("DELETE", f"{make_object_url(bucket, name)}{query}")
@@ -139,6 +142,8 @@ class _GcsObjects:
                 raise UnprovenError(f"an answer {answer.status} to a deletion, but the object exists")
 
     def put(self, path: str, data: bytes, version: int | None) -> None:
+        """Write a small object in place of a version of it; a new object if `version` is None."""
+        # Generation 0 stands for an object that does not exist.
         with self._open_upload(path, version or 0) as writer:
             writer.write(data)
 

@@ -115,6 +115,7 @@ def cut_names(transport: Transport, folder: str, *, deep: bool, range_names: int
     prefix_length = len(folder_name.rstrip("/")) + 1 if folder_name else 0
 
     def find_first(start: str, stop: str | None) -> str | None:
+        """Return the first name of a range, below the folder; None if the range is empty."""
         first = next(scan_names(transport, folder, start, stop, limit=1, deep=deep), None)
         return None if first is None else first.name[prefix_length:]
 

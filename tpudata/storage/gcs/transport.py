@@ -233,6 +233,7 @@ def _choose_policy(policy: RetryPolicy | None, environment_policy: RetryPolicy) 
 
 
 def _count_most_in_flight() -> int:
+    """Return the largest number of requests in flight at the same time."""
     # A part may be read twice at the same time, so each reader has up to two requests in flight.
     return max(_CONNECTIONS, 2 * request_limits().read_threads)
 

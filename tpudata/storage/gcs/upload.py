@@ -236,6 +236,7 @@ class ObjectWriter(io.RawIOBase):
         self._check_answer(self._transport.request("POST", self._make_upload_url("multipart"), headers, body))
 
     def _make_upload_url(self, kind: str) -> str:
+        """Return the address of a `multipart` or `resumable` upload, which replaces only the generation that existed at first."""
         query = {"uploadType": kind, "name": self._name, "ifGenerationMatch": str(self._generation)}
         return f"/upload/storage/v1/b/{quote(self._bucket, safe='')}/o?{urlencode(query)}"
 

@@ -49,9 +49,10 @@ def cut_names(folder: str, *, range_names: int = RANGE_NAMES, sampled_names: int
     if len(first_names) < range_names:
         return ()
     count = len(first_names)
+    # The names with the smallest checksums are a sample of them all, the same in every run.
     sample = heapq.nlargest(sampled_names, map(_rank, first_names))
     del first_names  # Memory holds only the sample from here on.
-    # A heap, whose first item has the largest checksum.
+    # A heap, whose first item has the largest checksum of the sample and is replaced by a better one.
     heapq.heapify(sample)
     for name in names:
         count += 1

@@ -251,5 +251,6 @@ class CheckedStorage:
 
 
 def _check_checksum(crc32c: int, data: bytes) -> None:
+    """Raise UnprovenError unless this is the CRC-32C of the data."""
     if crc32c != google_crc32c.value(data):
         raise UnprovenError("the received data do not match the store's checksum")
