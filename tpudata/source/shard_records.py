@@ -104,6 +104,7 @@ class ShardRecords:
         shard = bisect.bisect_right(self._ends, number)
         runs = self.runs[shard]
         record = number - (self._ends[shard - 1] if shard else 0)
+        # Without records in quarantine before it, a record has the same index in the shard.
         has_gaps = len(runs) > 1 or runs[0, 0] > 0
         if has_gaps:
             record = int(_skip_quarantined(runs, np.array([record]))[0])

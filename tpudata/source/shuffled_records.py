@@ -230,6 +230,7 @@ class _LoadingWindow:
     def __init__(self, window: Window, readers: Readers, records: ShardRecords) -> None:
         self.window = window
         self.chunks: list[Future[LoadedChunk]] = [readers.submit(records.load, chunk) for chunk in window.chunks]
+        # Records that have not been taken.
         self.remaining = len(window.chunk_of)
 
 

@@ -228,7 +228,7 @@ class _FsspecObjects:
             )
 
     def check_writable(self, path: str) -> None:
-        """Write an empty file, and remove it."""
+        """Raise StorageError if nothing can be written below a path: write an empty file, and remove it."""
         probe = f"{path.rstrip('/')}/.tpudata-{uuid.uuid4().hex}"
         with _translate_errors("written", path):
             filesystem, store_path = self._locate(probe)

@@ -86,9 +86,9 @@ def matches(path: str, parts: tuple[str, ...]) -> bool:
 
 
 def matching_names(folder: str, parts: tuple[str, ...], accept: Callable[[str], bool]) -> Iterator[str]:
-    """Yield in order the names of the files in a folder that match, and of the folders with a match somewhere below.
+    """Yield in order the names of the files in a folder that match and are accepted, and of the folders with such a file below.
 
-    A folder is searched up to its first match.
+    A folder is searched up to the first such file.
 
     Args:
         folder: folder before the pattern's first wildcard.
@@ -98,7 +98,9 @@ def matching_names(folder: str, parts: tuple[str, ...], accept: Callable[[str], 
     Raises:
         StorageError: a folder cannot be listed.
     """
+    # A name always matches a part, so the end of the pattern is no position to begin with.
     positions = _add_skippable(parts, {0}) - {len(parts)}
+    # A pipe or a device is an error only if it matches.
     for entry in lazy_entries(folder, checked=False):
         next_positions = _advance(entry.name, parts, positions, is_folder=entry.is_folder)
         if not entry.is_folder:
@@ -123,6 +125,7 @@ def _walk(
             follows all, so that nothing is yielded twice.
         only_folders: whether files are skipped.
     """
+    # A pipe or a device is an error only if it matches.
     for entry in lazy_entries(folder, checked=False):
         next_positions = _advance(entry.name, parts, positions, is_folder=entry.is_folder)
         if len(parts) in next_positions and (entry.is_folder or not only_folders):

@@ -80,7 +80,7 @@ class ObjectTable:
 
         Args:
             example: the record.
-            labels: class names of the dataset, which are the objects' if the objects have as many classes.
+            labels: class names of the dataset; not used if the objects are known to have another number of classes.
         """
         if self.texts is not None and (texts := example.get(self.texts.name)):
             return [text.decode(errors="replace") if isinstance(text, bytes) else str(text) for text in texts]

@@ -31,7 +31,7 @@ _MIN_RUN = 8
 
 def is_zlib(data: bytes) -> bool:
     """Return whether the first bytes of a file begin TFRecords compressed with ZLIB, as TensorFlow can write them."""
-    # The first two are a multiple of 31 (RFC 1950).
+    # A header of two bytes: 0x78, which is deflate with a window of 32 KiB, and one that makes both a multiple of 31 (RFC 1950).
     if data[:1] != b"\x78" or int.from_bytes(data[:2], "big") % 31:
         return False
     try:

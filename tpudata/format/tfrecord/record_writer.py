@@ -134,7 +134,9 @@ class RecordWriter:
 
     def _compute_all_block_crcs(self) -> npt.NDArray[np.uint32]:
         """Return the CRC-32C of each block: uint32 [blocks]. It takes 200 bytes per record, so records go in batches of blocks."""
+        # Whole blocks.
         step = -(-_STEP_RECORDS // self._block_records) * self._block_records
+        # The first batch is empty, for a file without records.
         batches = [np.zeros(0, np.uint32)]
         for start in range(0, len(self._sizes), step):
             sizes = np.array(self._sizes[start : start + step], np.int64)
@@ -167,6 +169,8 @@ def _compute_block_crcs(
     sizes: npt.NDArray[np.int64], crcs: npt.NDArray[np.uint32], block_records: int
 ) -> npt.NDArray[np.uint32]:
     """Return the CRC-32C of each block of framed records: uint32 [blocks].
+
+    It is the exclusive-or of the checksums of the block's parts, each moved by the bytes that follow the part in the block.
 
     Args:
         sizes: int64 [records], bytes of each record's data.

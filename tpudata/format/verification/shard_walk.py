@@ -161,7 +161,8 @@ class ShardWalk:
         if len(data) + len(footer) < length + FOOTER_BYTES:
             yield self._break_off(f"the file ends inside a record of {length} bytes")
             return
-        self._crc = google_crc32c.extend(google_crc32c.extend(google_crc32c.extend(self._crc, header), data), footer)
+        for part in (header, data, footer):
+            self._crc = google_crc32c.extend(self._crc, part)
         if not has_checksum(data, footer):
             yield self._report_damage(start, f"the checksum of a record of {length} bytes does not match")
         else:
@@ -196,6 +197,7 @@ class ShardWalk:
             # The last block of a cut file, and records after the last block, show in the count.
             is_whole = self._next_record in ((block + 1) * index.block_records, index.records)
             is_intact = not is_whole or crc == index.block_crc32c[block]
+            # A damaged record, which is reported already, explains a wrong checksum of its block.
             if is_intact or self._is_block_damaged:
                 yield from self._flush_bad_blocks()
             else:

@@ -42,7 +42,12 @@ def check_unclaimed(output: str, has_ended: HasEnded | None = None) -> None:
 
 
 def remove_dead_claim(output: str, has_ended: HasEnded | None = None) -> None:
-    """Remove the claim of a dead run, which was killed after it completed its dataset; takes and raises as `check_unclaimed`."""
+    """Remove the claim of a run that was killed after it completed its dataset; OutputError if the run may be at work.
+
+    Args:
+        output: the folder.
+        has_ended: as for `check_unclaimed`.
+    """
     path = claim_path(output)
     content = read_claim(path)
     check_dead(output, content, has_ended)

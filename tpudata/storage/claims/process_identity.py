@@ -21,6 +21,7 @@ def identify_machine() -> str:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         return f"{boot} {Path('/proc/self/ns/pid').readlink()}"
     except OSError:
+        # A system without /proc: the address of its network card.
         return f"{uuid.getnode():012x}"
 
 

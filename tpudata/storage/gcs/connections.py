@@ -26,6 +26,7 @@ def new_pools(server: str) -> urllib3.PoolManager:
     Raises:
         StorageUnavailableError: the certificates cannot be read, or a package is missing that the proxy needs.
     """
+    # `requests` knows the variables for proxies and certificates.
     with requests.Session() as session:
         settings = session.merge_environment_settings(server, {}, None, None, None)
     proxy = settings["proxies"].get(urlsplit(server).scheme) or settings["proxies"].get("all")

@@ -157,7 +157,8 @@ class _GcsObjects:
             yield writer  # type: ignore[misc]  # A raw file that takes all it is given.
 
     def check_writable(self, path: str) -> None:
-        """Begin an upload, and abandon it."""
+        """Raise StorageError if nothing can be written below a path: begin an upload, and abandon it."""
+        # The name is empty for a bucket.
         bucket, name = split_path(path)
         with translate_errors("written", path):
             writer = ObjectWriter(

@@ -174,14 +174,14 @@ class _Client:
 
         `seconds` is the time that the server may be silent.
         """
-        for number in range(1, _MAX_TOKENS + 1):
+        for attempt in range(1, _MAX_TOKENS + 1):
             all_headers = {"User-Agent": "tpudata", **headers}
             with self._renewing:
                 # Adds the token, which is renewed first if it is about to expire.
                 self._credentials.before_request(self._tokens, method, url, all_headers)  # type: ignore[no-untyped-call]
                 token = self._credentials.token
             answer = self._send_once(method, url, all_headers, data, seconds)
-            if answer.status != _DENIED or number == _MAX_TOKENS:
+            if answer.status != _DENIED or attempt == _MAX_TOKENS:
                 break
             with self._renewing:
                 # Another thread may have renewed it.

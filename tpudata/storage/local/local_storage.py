@@ -290,6 +290,7 @@ def _link(temporary: Path, target: Path) -> bool:
     except OSError as error:
         if error.errno not in _NO_LINKS:
             raise
+        # The disk has no hard links.
         temporary.replace(target)
     return True
 
