@@ -86,7 +86,7 @@ def plain_bytes(name: str, value: bytes | bytearray | memoryview) -> bytes:
     return bytes(value)
 
 
-def check_unmasked(name: str, value: Any) -> None:
+def check_unmasked(name: str, value: object) -> None:
     """Raise FeatureError if a value is an array with masked values, which would be stored."""
     if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
         raise FeatureError(f"Feature {name!r}: a numpy array with masked values. Pass array.filled(VALUE).")

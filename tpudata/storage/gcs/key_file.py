@@ -10,7 +10,7 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from google.auth import crypt
 from google.auth.exceptions import GoogleAuthError
@@ -73,7 +73,7 @@ def find_key_file_fault(path: Path) -> str | None:
     return _find_field_fault(fields)
 
 
-def _find_field_fault(fields: Any) -> str | None:
+def _find_field_fault(fields: object) -> str | None:
     """Return the fault in the parsed JSON of a file of credentials, in words; None if no fault is found."""
     if not isinstance(fields, Mapping):
         return "it holds no JSON object"

@@ -17,7 +17,7 @@ import io
 import json
 import re
 import uuid
-from typing import Any
+from typing import TYPE_CHECKING
 from urllib.parse import quote, urlencode
 
 import google_crc32c
@@ -32,6 +32,9 @@ from tpudata.storage.objects.errors import (
     UploadLostError,
 )
 from tpudata.storage.objects.object_store import Description
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
 
 # Bytes of a request; the store requires a multiple of 256 KiB. At tens of milliseconds a request, one writer exceeds 100 MB/s.
 PART_BYTES = 8 << 20
@@ -77,7 +80,7 @@ class ObjectWriter(io.RawIOBase):
         """Return the number of bytes so far."""
         return self._delivered + len(self._buffer)
 
-    def write(self, data: Any, /) -> int:
+    def write(self, data: ReadableBuffer, /) -> int:
         """Take all of `data`, a bytes-like object of any kind; return its length in bytes."""
         if self.closed:
             raise ValueError("write to closed file")
