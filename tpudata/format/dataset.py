@@ -125,6 +125,7 @@ class Dataset:
             if shard.name in self.quarantine.shards:
                 records = self._read_kept_records(shard)
             else:
+                # Every record is read in turn, so no index is needed.
                 records = read_records(path, self.manifest.compression)
             for offset, record in records:
                 yield decode_example(record, path=path, offset=offset)

@@ -18,7 +18,7 @@ _COLOURS = {GREY: "grey", 2: "colour", PALETTE: "palette", 4: "grey with alpha",
 
 
 def png_kind(data: bytes) -> tuple[int, int] | None:
-    """Return a PNG's bits a sample and kind of colour (`GREY`, `PALETTE` or others); None for other data."""
+    """Return a PNG's bits per sample and colour type (`GREY`, `PALETTE` or another number); None for other data."""
     is_png = data.startswith(PNG_SIGNATURE) and data.startswith(HEADER_NAME, HEADER_NAME_AT)
     return (data[DEPTH_AT], data[DEPTH_AT + 1]) if is_png and len(data) >= HEADER_END else None
 

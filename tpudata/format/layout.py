@@ -50,11 +50,12 @@ def shard_name(split: str, number: int, count: int, suffix: str = PLAIN_SUFFIX) 
 
 
 def shard_suffix(compression: str | None, present: Iterable[str] = ()) -> str:
-    """Return the ending of the names of a dataset's shards.
+    """Return the ending of the names of a dataset's shards, which is the same for all.
 
     Args:
         compression: compression of the shards, None or "gzip".
-        present: names of existing shards, perhaps of an earlier version; names of other files are ignored.
+        present: names of files in the folder. Further compressed shards get the ending of the existing ones, which in earlier
+            versions was `.tfrecord`.
     """
     if compression is None:
         return PLAIN_SUFFIX
@@ -78,7 +79,7 @@ def parse_prefix(shard: str) -> str:
 
 
 def parse_place(shard: str) -> tuple[int, int]:
-    """Return the number in a shard's name, from 0, and the number of shards that were planned with the same prefix."""
+    """Return the number of a shard, from 0, and the planned number of shards: `(3, 12)` for `train-00003-of-00012.tfrecord`."""
     _, number, _, count = shard_stem(shard).rsplit("-", 3)
     return int(number), int(count)
 

@@ -78,6 +78,7 @@ class ShardQuarantine:
 
     def kept_runs(self, records: int) -> npt.NDArray[np.int64]:
         """Return the runs of records that readers keep of a shard of `records`, each [first, stop): int64 [runs, 2]."""
+        # The runs before, between and after the skipped ones, some of them perhaps empty.
         firsts = [0, *(stop for _, stop, _ in self.records)]
         stops = [*(first for first, _, _ in self.records), records]
         runs = [(first, stop) for first, stop in zip(firsts, stops, strict=True) if first < stop]

@@ -27,7 +27,7 @@ from tpudata.format.example.wire import Value
 from tpudata.format.shards.stored_shards import find_changed_shard_error
 from tpudata.format.tfrecord.framing import FRAME_BYTES, HEADER_BYTES, find_damage, read_records
 from tpudata.storage import storage_for
-from tpudata.storage.local.errors import storage_error
+from tpudata.storage.local.errors import make_storage_error
 
 # Message of a check in the reader's graph: the records of a file have another size than those of its index.
 OTHER_RECORDS = "A file has other records than its index says."
@@ -63,7 +63,7 @@ def name_of_split(folder: str, split: str) -> str:
 
 
 def name_of_files(paths: Sequence[str]) -> str:
-    """Return the name of datasets that read files without a manifest; it omits them if there are too many."""
+    """Return the name of datasets that read files without a manifest; it has no file if it would be too long with all."""
     name = _mangle([*paths, ""])
     return name if len(name) <= _MAX_NAME_CHARACTERS else _mangle([""])
 
@@ -97,6 +97,7 @@ def translate_reader_error(error: BaseException, *, may_be_plain: bool = False) 
         try:
             record_error: TpudataError | None = _find_odd_record(text, odd_feature)
         except TpudataError as search_error:
+            # It says more than TensorFlow does, such as which file is damaged.
             record_error = search_error
         return record_error or FeatureError(
             f"feature {odd_feature.name!r} of a record {odd_feature.fault}. {fix}{hint}"
@@ -143,28 +144,14 @@ def find_file_error(text: str) -> TpudataError | None:
 
     Reads the record in question from each file that it can be in.
     """
-    parts = _parse_name(text)
+    parts = _parse_dataset_name(text)
     if parts is None:
         return None
+    # Without a manifest, `split` is empty and the paths are those of the files; otherwise the only path is the dataset's folder.
     *paths, split = parts
-    origin = paths[0] if split else "a file"
     damaged = texts.DAMAGED_RECORD.search(text)
     if damaged is not None:
-        # The offset is that of the record's data, or of its header if that is damaged.
-        offset = int(damaged[1])
-        for begin in (offset, offset - HEADER_BYTES):
-            damaged_path = _find_damaged_shard(paths[0], split, begin) if split else _find_damaged_file(paths, begin)
-            if damaged_path is not None:
-                return CorruptionError(damaged_path, begin, f"the record is damaged or cut. {_choose_fix(split)}")
-        if split:
-            return TpudataError(
-                f"{origin}: a record at byte {offset} of one of its files was damaged in transit; the stored record is intact."
-                " Start again."
-            )
-        # Without an index, the search ends at the first damage of a file, so a later record may be damaged, too.
-        return TpudataError(
-            f"{origin}: a record at byte {offset} of one of its files is damaged or cut. {_choose_fix(split)}"
-        )
+        return _find_record_damage(paths, split, int(damaged[1]))
     gcs_failure = texts.GCS_FAILURE.search(text)
     if gcs_failure is not None:
         reason, path = gcs_failure[1], gcs_failure[2]
@@ -176,13 +163,43 @@ def find_file_error(text: str) -> TpudataError | None:
     if unreadable is not None:
         path, reason = unreadable[1], unreadable[2].strip()
         if reason in _ERROR_NUMBERS:
-            return storage_error("read", path, OSError(_ERROR_NUMBERS[reason], reason))
-        return StorageError(f"{path} could not be read: {reason}. Check that it is there and may be read.")
+            return make_storage_error("read", path, OSError(_ERROR_NUMBERS[reason], reason))
+        return StorageError(f"{path} could not be read: {reason}. Check that it exists and may be read.")
     damage = _find_damage_reason(text, split)
     if damage is None:
         return None
-    shard_error = find_changed_shard_error(open_dataset(origin), split) if split else None
-    return shard_error or TpudataError(f"{origin}: {damage}")
+    # The listing of the shards may show which one has changed.
+    shard_error = find_changed_shard_error(open_dataset(paths[0]), split) if split else None
+    return shard_error or TpudataError(f"{_name_origin(paths, split)}: {damage}")
+
+
+def _find_record_damage(paths: Sequence[str], split: str, offset: int) -> TpudataError:
+    """Return the error for a damaged record, with its file if the record that is stored there is damaged.
+
+    Args:
+        paths: the dataset's folder, or the files without a manifest.
+        split: name of the split; empty for files without a manifest.
+        offset: byte of the record's data in its file, or of its header if that is damaged.
+    """
+    for begin in (offset, offset - HEADER_BYTES):
+        damaged_path = _find_damaged_shard(paths[0], split, begin) if split else _find_damaged_file(paths, begin)
+        if damaged_path is not None:
+            return CorruptionError(damaged_path, begin, f"the record is damaged or cut. {_choose_fix(split)}")
+    origin = _name_origin(paths, split)
+    if split:
+        return TpudataError(
+            f"{origin}: a record at byte {offset} of one of its files was damaged in transit; the stored record is intact."
+            " Start again."
+        )
+    # Without an index, the search ends at the first damage of a file, so a later record may be damaged, too.
+    return TpudataError(
+        f"{origin}: a record at byte {offset} of one of its files is damaged or cut. {_choose_fix(split)}"
+    )
+
+
+def _name_origin(paths: Sequence[str], split: str) -> str:
+    """Return the words with which a message names the dataset; files without a manifest (no `split`) may be too many to name."""
+    return paths[0] if split else "a file"
 
 
 def _find_damage_reason(text: str, split: str) -> str | None:
@@ -197,7 +214,7 @@ def _find_damage_reason(text: str, split: str) -> str | None:
 
 
 def _find_odd_record(text: str, feature: _OddFeature) -> FeatureError | None:
-    """Return the error for the first record whose feature differs from that of the records before it.
+    """Return the error for the first record in which a feature differs from the same feature of the records before it.
 
     Returns None if the text names no file, no record differs, or the search takes too long.
 
@@ -208,9 +225,10 @@ def _find_odd_record(text: str, feature: _OddFeature) -> FeatureError | None:
     Raises:
         TpudataError: a file cannot be searched.
     """
-    parts = _parse_name(text)
+    parts = _parse_dataset_name(text)
     if parts is None:
         return None
+    # Without a manifest, `split` is empty and the paths are those of the files.
     *paths, split = parts
     compression = None
     if split:
@@ -223,6 +241,7 @@ def _find_odd_record(text: str, feature: _OddFeature) -> FeatureError | None:
         for offset, record in read_records(path, compression):
             values = decode_example(record, path=path, offset=offset).get(feature.name)
             trait = _find_trait(values, feature.difference)
+            # The first record that has the trait stands for the usual ones.
             usual_trait = trait if usual_trait is None else usual_trait
             if trait is not None and trait != usual_trait:
                 fix = (
@@ -237,7 +256,10 @@ def _find_odd_record(text: str, feature: _OddFeature) -> FeatureError | None:
 
 
 def _find_trait(values: Value | None, difference: _Difference) -> object:
-    """Return the property of a record's values in which records that do not differ are equal; None if the values have none."""
+    """Return the property of a feature's values that a `difference` between records is about; None if the values have none.
+
+    It is whether they are missing, or the type of the first one, or their count and the size of the first one if it is bytes.
+    """
     if difference == "absent":
         return values is None
     if not values:
@@ -248,8 +270,11 @@ def _find_trait(values: Value | None, difference: _Difference) -> object:
     return len(values), len(values[0]) if isinstance(values[0], bytes) else None
 
 
-def _parse_name(text: str) -> list[str] | None:
-    """Return the array in the name of a dataset in an error's text, as the module's docstring says; None without such a name."""
+def _parse_dataset_name(text: str) -> list[str] | None:
+    """Return the array in the name of the dataset that an error's text is about; None if the text has no such name.
+
+    The array is [folder, split], or [file, ..., ""] for files without a manifest.
+    """
     mangled = texts.DATASET_NAME.search(text)
     if mangled is None:
         return None
@@ -258,6 +283,7 @@ def _parse_name(text: str) -> list[str] | None:
 
 
 def _choose_fix(split: str) -> str:
+    """Return the fix for damage in a split, or in files without a manifest if `split` is empty."""
     if not split:
         return "Restore the file."
     return "Run `tpudata verify DIR` to list all damage, with --quarantine to skip it."
@@ -290,5 +316,6 @@ def _find_damaged_file(paths: Sequence[str], offset: int) -> str | None:
 
 
 def _mangle(parts: Sequence[str]) -> str:
+    """Return the name of a dataset from which `_parse_dataset_name` gets these parts back."""
     data = json.dumps(parts).encode()
     return "tpudata_" + "".join(chr(byte) if chr(byte).isalnum() else f"_{byte:02x}" for byte in data)

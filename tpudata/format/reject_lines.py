@@ -80,6 +80,7 @@ def read_reject_lines(path: str) -> Iterator[RejectLine]:
 
 
 def _parse(data: bytes) -> dict[str, Any]:
+    """Return the JSON object in a line, which includes its line break; ValueError if the line is damaged."""
     value: dict[str, Any] = parse_json(data)
     _SCHEMA.check("", value)
     if not data.endswith(b"\n"):

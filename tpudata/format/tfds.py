@@ -103,6 +103,7 @@ def encode_dataset_info(manifest: Manifest) -> bytes:
     ]
     name, _, version = (manifest.tfds or DEFAULT_NAME).partition(":")
     info: dict[str, Any] = {"name": name, "version": version, "fileFormat": "tfrecord", "splits": splits}
+    # The metadata of earlier versions, whose manifests have no `tfds`, name no supervised keys.
     keys = None if manifest.tfds is None else _find_supervised_keys(manifest.features)
     if keys is not None:
         info["supervisedKeys"] = {"tuple": {"items": [{"featureKey": key} for key in keys]}}
@@ -124,7 +125,7 @@ def labels_file_name(label: str) -> str:
 
 
 def _find_label(schema: Iterable[Feature]) -> Feature | None:
-    """Return the feature that the class names belong to; None if there is none, or more than one candidate."""
+    """Return the only feature with a number of classes; None if no feature or several have one, or its name is not printable."""
     class_features = [feature for feature in schema if feature.num_classes is not None]
     return class_features[0] if len(class_features) == 1 and class_features[0].name.isprintable() else None
 
@@ -149,6 +150,7 @@ def _make_label_names(label: Feature, labels: Sequence[str]) -> list[str] | None
     if offset > _MAX_UNUSED_LABELS:
         return None
     unused = ["background" if offset == 1 else f"background_{number}" for number in range(offset)]
+    # Class names are kept as they are, so a name of an unused label that equals one is changed.
     while {*unused} & {*labels}:
         unused = [f"{name}_" for name in unused]
     names = [*unused, *labels]
@@ -186,12 +188,14 @@ def _describe_feature(feature: Feature) -> dict[str, Any]:
     if feature.dtype == "string" and feature.shape == ():
         return {"pythonClassName": f"{_PACKAGE}.text_feature.Text", "text": {}}
     if feature.num_classes is not None:
+        # TFDS counts classes from 0, so labels before the offset are classes, too.
         label = {
             "pythonClassName": f"{_PACKAGE}.class_label_feature.ClassLabel",
             "classLabel": {"numClasses": str(feature.num_classes + feature.label_offset)},
         }
         if feature.shape == ():
             return label
+        # The length -1 stands for one that varies.
         return {
             "pythonClassName": f"{_PACKAGE}.sequence_feature.Sequence",
             "sequence": {"feature": label, "length": str(feature.shape[0] or -1)},

@@ -67,6 +67,7 @@ def _find_problem(file: WrittenFile, entry: Entry | None) -> str:
         return f"got no file, expected {file.size} bytes"
     if entry.is_folder or entry.size != file.size:
         return f"got {entry.size} bytes, expected {file.size}"
+    # Not every storage lists checksums.
     if None not in (file.crc32c, entry.crc32c) and file.crc32c != entry.crc32c:
         return f"got CRC-32C {entry.crc32c:08x}, expected {file.crc32c:08x}"
     return ""

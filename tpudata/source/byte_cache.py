@@ -43,6 +43,7 @@ class ByteCache(Generic[K, V]):
         value = make()
         size = count_bytes(value)
         with self._lock:
+            # Another thread may have made it meanwhile; a value that is larger than the cache is not kept.
             if key not in self._values and size <= self._limit:
                 self._values[key] = value
                 self._sizes[key] = size

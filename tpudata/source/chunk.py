@@ -80,7 +80,7 @@ class LoadedChunk:
         """Return the number of records."""
         return len(self._offsets) - 1
 
-    def record(self, number: int) -> Record:
+    def get_record(self, number: int) -> Record:
         """Return one record, counted from 0; CorruptionError if it is damaged."""
         begin, end = self._locate_frame(number)
         offset = self._offsets[number]
@@ -95,7 +95,7 @@ class LoadedChunk:
         return self._offsets[number] - self._begin, self._offsets[number + 1] - self._begin
 
     def _has_indexed_lengths(self) -> bool:
-        """Return whether the lengths in the headers are those of the index, whose offsets may be damaged."""
+        """Return whether the lengths in the records' headers match the offsets in the index, either of which may be damaged."""
         begins = np.array(self._offsets, np.int64) - self._begin
         sizes = np.diff(begins) - FRAME_BYTES
         if (sizes < 0).any():
@@ -174,6 +174,7 @@ def cut_by_bytes(index: ShardIndex, first: int, stop: int, most_bytes: int) -> I
     step = 1 if index.compression is None else index.block_records
     part_first = first
     while part_first < stop:
+        # uint64 like the offsets; for another type numpy would convert all of them.
         limit = np.uint64(int(index.offsets[part_first]) + most_bytes)
         part_stop = int(np.searchsorted(index.offsets, limit, "right")) - 1
         if part_stop < stop:

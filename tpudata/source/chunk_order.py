@@ -88,11 +88,11 @@ class _Part(NamedTuple):
     def find_window(self, line_position: int) -> int:
         """Return the index of the window that holds a position in the line."""
         chunk_in_part = int(np.searchsorted(self.ends, line_position, "right")) - self.first
-        # The last window that begins at or before this chunk: the inverse of `find_first_chunk`.
+        # The last window that begins at or before this chunk: the inverse of `find_first_chunk`, which rounds down.
         return ((chunk_in_part + 1) * self.windows - 1) // (self.stop - self.first)
 
     def find_first_chunk(self, window: int) -> int:
-        """Return the index in `order` of the first chunk of a window; for `windows`, `stop`."""
+        """Return the index in `order` of the first chunk of a window; `stop` for the number after the last window."""
         return self.first + (self.stop - self.first) * window // self.windows
 
     def clip_chunk_start(self, chunk_index: int) -> int:
@@ -141,6 +141,7 @@ class ChunkOrder:
         total = int(table.counts.sum())
         self._begin = total * host_index // host_count
         self.epoch_records = total * (host_index + 1) // host_count - self._begin
+        # Cached, since neighbouring positions ask for the same epochs and lanes.
         self._line = functools.lru_cache(2)(self._make_line)
         self._part = functools.lru_cache(64)(self._make_part)
 
@@ -149,9 +150,9 @@ class ChunkOrder:
         epoch = position // self.epoch_records
         lane = position // self._rows % self._lanes
         part = self._part(epoch, lane)
-        # The lane's records of this epoch before this one.
-        taken = self._count_before(lane, position) - self._count_before(lane, epoch * self.epoch_records)
-        line_position = part.begin + taken
+        # Records of this epoch that the lane takes before this one.
+        records_before = self._count_before(lane, position) - self._count_before(lane, epoch * self.epoch_records)
+        line_position = part.begin + records_before
         window = part.find_window(line_position)
         return WindowKey(epoch, lane, window), line_position - part.clip_chunk_start(part.find_first_chunk(window))
 
@@ -168,6 +169,7 @@ class ChunkOrder:
             # From a position in the line to the index of its record in the shard.
             shift = int(self._table.firsts[table_row]) - line_start
             chunks.append(Chunk(int(self._table.shards[table_row]), begin + shift, end + shift))
+        # Every window of an epoch begins at another position, which selects its permutation; stream 0 is that of the chunks.
         count, stream = int(bounds[-1] - bounds[0]), int(bounds[0]) + 1
         line_positions = bounds[0] + self._draw_permutation(count, key.epoch, stream)
         chunk_of = np.searchsorted(bounds, line_positions, "right") - 1
@@ -183,7 +185,7 @@ class ChunkOrder:
         return None
 
     def _count_before(self, lane: int, position: int) -> int:
-        """Return the number of positions before `position` that belong to a lane."""
+        """Return the number of positions before `position` that belong to a lane: the lanes take `_rows` positions in turn."""
         rounds, remainder = divmod(position, self._rows * self._lanes)
         return rounds * self._rows + min(max(remainder - lane * self._rows, 0), self._rows)
 
@@ -201,12 +203,14 @@ class ChunkOrder:
         end = begin + size
         if begin == end:
             return _Part(order, ends, begin, end, first=0, stop=0, windows=0)
+        # Indices of the chunk that holds the first record, and of the chunk after the one that holds the last record.
         first = int(np.searchsorted(ends, begin, "right"))
         stop = int(np.searchsorted(ends, end, "left")) + 1
-        return _Part(order, ends, begin, end, first, stop, -(-(stop - first) // self._window_chunks))
+        windows = -(-(stop - first) // self._window_chunks)
+        return _Part(order, ends, begin, end, first, stop, windows)
 
     def _make_line(self, epoch: int) -> tuple[Integers, Integers]:
-        """Return the line of an epoch: `_Part.order` and `_Part.ends`."""
+        """Return the line of an epoch: the order of the chunks, and the position after each, as `_Part` describes them."""
         order = self._draw_permutation(len(self._table.counts), epoch, stream=0)
         return order, np.cumsum(self._table.counts[order])
 

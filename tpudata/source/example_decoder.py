@@ -110,6 +110,7 @@ def _decode(feature: Feature, example: dict[str, Value]) -> Decoded:
         strings = [value.decode() if feature.encoding == "utf8" else value for value in values]  # type: ignore[union-attr]
         if feature.shape == () and len(strings) == 1:
             return strings[0]  # type: ignore[return-value]
+        # An array of objects: in numpy's own arrays of bytes, values lose trailing zero bytes.
         array = np.empty(len(strings), object)
         array[:] = strings
         return _reshape(feature, array)
@@ -134,7 +135,7 @@ def _decode_raw(feature: Feature, data: bytes) -> Decoded:
 
 
 def _reshape(feature: Feature, array: npt.NDArray[Any]) -> Decoded:
-    """Return a record's values in the feature's shape, of which one dimension may vary; a scalar if the shape is ()."""
+    """Return a record's values in the feature's shape, in which one dimension may vary; a scalar if the shape is ()."""
     shape = [-1 if size is None else size for size in feature.shape]
     try:
         shaped = array.reshape(shape)
@@ -148,6 +149,7 @@ def _reshape(feature: Feature, array: npt.NDArray[Any]) -> Decoded:
 
 
 def _decode_image(feature: Feature, data: bytes) -> npt.NDArray[np.uint8]:
+    """Return the pixels of an image file: uint8 [height, width, channels]."""
     channels = feature.shape[2]
     assert channels is not None  # __init__ checks
     pixels = _decode_pixels(feature, data, _MODES[channels])
@@ -173,6 +175,7 @@ def _decode_pixels(feature: Feature, data: bytes, mode: str | None) -> npt.NDArr
     try:
         with Image.open(io.BytesIO(data)) as image:
             return np.array(image if mode is None else image.convert(mode))
+    # Pillow raises any of these for a damaged file.
     except (OSError, SyntaxError, ValueError, EOFError, Image.DecompressionBombError) as error:
         raise CorruptionError(
             "tf.train.Example", 0, f"feature {feature.name!r}: the image does not decode: {error}"

@@ -35,7 +35,7 @@ class Readers:
             self._pool.shutdown(wait=False, cancel_futures=True)
 
     def _open_pool(self) -> ThreadPoolExecutor:
-        """Return this process's threads, started if there are none."""
+        """Return the pool of this process, after starting it at the first call."""
         if self._owner != os.getpid():
             # The threads stayed in the parent, and perhaps one of them held the lock.
             self._lock, self._pool, self._owner = threading.Lock(), None, os.getpid()

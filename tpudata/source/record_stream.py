@@ -47,7 +47,9 @@ def stream_records(records: ShardRecords, read_ahead: int, first: int = 0) -> It
         StorageError: a file cannot be read.
     """
     readers, owner, next_record = Readers(), os.getpid(), first
-    chunks = _iterate_chunks(records, readers, first, min(CHUNK_BYTES, max(1, read_ahead // _MIN_CHUNKS)))
+    # Small enough that several chunks are read at the same time.
+    chunk_bytes = min(CHUNK_BYTES, max(1, read_ahead // _MIN_CHUNKS))
+    chunks = _iterate_chunks(records, readers, first, chunk_bytes)
     # Chunks that are being read, each with its records to come.
     reads: deque[tuple[_SizedChunk, Future[LoadedChunk]]] = deque()
     used_bytes, next_chunk = 0, next(chunks, None)
@@ -61,7 +63,7 @@ def stream_records(records: ShardRecords, read_ahead: int, first: int = 0) -> It
             loaded = read.result()
             for number in range(len(loaded)):
                 next_record += 1
-                yield loaded.record(number)
+                yield loaded.get_record(number)
                 if owner != os.getpid():
                     # The threads that read ahead are in the parent.
                     yield from stream_records(records, read_ahead, next_record)

@@ -104,6 +104,7 @@ class ShardRecords:
         shard = bisect.bisect_right(self._ends, number)
         runs = self.runs[shard]
         record = number - (self._ends[shard - 1] if shard else 0)
+        # Without records in quarantine before it, a record has the same index in the shard.
         has_gaps = len(runs) > 1 or runs[0, 0] > 0
         if has_gaps:
             record = int(_skip_quarantined(runs, np.array([record]))[0])
@@ -139,7 +140,7 @@ class ShardRecords:
                 read.cancel()
 
     def _group_spans(self, numbers: Sequence[int]) -> Iterator[_Span]:
-        """Yield the records in groups of ascending records of one shard, each of which one request reads."""
+        """Divide records by number into spans: records of one shard that one request reads, in ascending order."""
         order = np.argsort(np.asarray(numbers, np.int64), kind="stable")
         ascending = np.asarray(numbers, np.int64)[order]
         shards = np.searchsorted(self._ends, ascending, "right")
@@ -153,13 +154,19 @@ class ShardRecords:
                 yield _Span(shard, records[begin:end].tolist(), result_indices[begin:end])
 
     def _find_cuts(self, index: ShardIndex, records: Integers) -> list[int]:
-        """Return the indices in `records`, which ascend, at which a part for another request begins, without 0."""
+        """Return the indices in `records`, after 0, at which the records of another request begin.
+
+        Args:
+            index: index of the shard.
+            records: indices of records in the shard, ascending.
+        """
         if index.compression is not None:
             # Each block is read and cached separately.
             cuts: list[int] = (np.flatnonzero(np.diff(records // index.block_records)) + 1).tolist()
             return cuts
         begins = index.offsets[records].astype(np.int64).tolist()
         ends = index.offsets[records + 1].astype(np.int64).tolist()
+        # Reading the bytes between two records costs less than a request, but more than a second read of a disk.
         largest_gap = _REMOTE_GAP if self._is_remote else 0
         cuts, part_begin = [], begins[0]
         for row in range(1, len(begins)):
@@ -215,15 +222,16 @@ def _cut_frame(data: bytes, begin: int, index: ShardIndex, record: int) -> bytes
 
 
 def _skip_quarantined(runs: Integers, records: Integers) -> Integers:
-    """Return the indices in the shard of records that are counted without those in quarantine: int64 [records].
+    """Convert numbers that count only the records outside quarantine to indices in the shard: int64 [records].
 
     Args:
         runs: runs of the shard's records that are not in quarantine, [first, stop), int64 [runs, 2].
-        records: index of each record among these, int64 [records].
+        records: number of each record, counted over these runs, int64 [records].
     """
     lengths = runs[:, 1] - runs[:, 0]
     ends = np.cumsum(lengths)
     run = np.searchsorted(ends, records, "right")
+    # The position in the run, counted from the run's first record.
     in_shard: Integers = records - (ends - lengths)[run] + runs[run, 0]
     return in_shard
 

@@ -68,7 +68,9 @@ class ShuffledRecords:
             )
         self._records = records
         self._decode = decode
+        # Smaller chunks for a small window, which otherwise would hold too few to be mixed and read at the same time.
         table = _cut_table(records, min(CHUNK_BYTES, max(1, window_bytes // _MIN_CHUNKS)))
+        # Mean size of a chunk.
         chunk_bytes = sum(shard.bytes for shard in records.shards) / len(table.counts)
         self._order = ChunkOrder(
             table,
@@ -153,8 +155,9 @@ class ShuffledRecords:
             with self._lock:
                 self._lanes.pop(key.lane, None)
             raise
-        record = chunk.record(int(loading.window.record_of[index]))
+        record = chunk.get_record(int(loading.window.record_of[index]))
         with self._lock:
+            # Drop the window with its last record.
             loading.remaining -= 1
             if not loading.remaining and key.lane in self._lanes:
                 self._lanes[key.lane].pop(key, None)
@@ -163,7 +166,7 @@ class ShuffledRecords:
     def _open_window(self, key: WindowKey) -> _LoadingWindow:
         """Return a window of a lane, and start to read the next one; the caller holds the lock."""
         lane = self._lanes.setdefault(key.lane, {})
-        # The first window, or a jump: the windows in memory are not read on.
+        # The first window, or a jump: the windows in memory are no longer read.
         if key not in lane:
             lane.clear()
             lane[key] = self._load(key)
@@ -204,7 +207,7 @@ class ShuffledRecords:
         window = self._order.make_window(key)
         chunk = window.chunks[window.chunk_of[index]]
         record = chunk.first + int(window.record_of[index])
-        return self._records.load(Chunk(chunk.shard, record, record + 1)).record(0)
+        return self._records.load(Chunk(chunk.shard, record, record + 1)).get_record(0)
 
     def _load(self, key: WindowKey) -> _LoadingWindow:
         return _LoadingWindow(self._order.make_window(key), self._readers, self._records)
@@ -227,6 +230,7 @@ class _LoadingWindow:
     def __init__(self, window: Window, readers: Readers, records: ShardRecords) -> None:
         self.window = window
         self.chunks: list[Future[LoadedChunk]] = [readers.submit(records.load, chunk) for chunk in window.chunks]
+        # Records that have not been taken.
         self.remaining = len(window.chunk_of)
 
 
@@ -234,7 +238,7 @@ _Lane = dict[WindowKey, _LoadingWindow]
 
 
 def _cut_table(records: ShardRecords, chunk_bytes: int) -> ChunkTable:
-    """Return the chunks of all shards, each of about `chunk_bytes` bytes of the file.
+    """Cut all shards, without records in quarantine, into chunks of about `chunk_bytes` bytes of the file.
 
     Indexes are not read for this, so the chunks of a run have equal numbers of records.
     """

@@ -34,7 +34,7 @@ _DISCARDABLE = ("s3", "s3a")
 _PATH_ERRORS = (FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError, AbsentError)
 
 
-def is_known(scheme: str) -> bool:
+def is_fsspec_scheme(scheme: str) -> bool:
     """Return whether fsspec has a package for a scheme.
 
     Raises:
@@ -65,7 +65,7 @@ class FsspecStorage(CheckedStorage):
 
 
 class _FsspecObjects:
-    """An ObjectStore that calls fsspec's file systems."""
+    """The calls of fsspec's file systems; `ObjectStore` describes them."""
 
     has_checksums = False
     # Not every store lists trees.
@@ -75,12 +75,14 @@ class _FsspecObjects:
         import fsspec
 
         try:
+            # Imports the store's package, to report a missing one now.
             fsspec.get_filesystem_class(scheme)
         except ImportError as error:
             raise StorageError(f"{scheme}://: {error}") from None
         self._fsspec = fsspec
         self._scheme = scheme
-        self.retries = Retries(scheme, _current_policy, lambda error: isinstance(error, UnprovenError))
+        # The store's package retries failed requests, so only answers without proof are requested again here.
+        self.retries = Retries(scheme, _choose_policy, lambda error: isinstance(error, UnprovenError))
 
     def translate_errors(self, done: str, path: str) -> AbstractContextManager[None]:
         return _translate_errors(done, path)
@@ -113,10 +115,12 @@ class _FsspecObjects:
         return ()
 
     def find(self, path: str) -> Entry | None:
+        """Return the file or folder at a path; None if neither exists."""
         info = self._look_up(path)
         return None if info is None else _make_entry(path, info)
 
     def describe(self, path: str) -> Description | None:
+        """Return the description of a file; None if it does not exist or is a folder."""
         info = self._look_up(path)
         if info is None or info["type"] == "directory":
             return None
@@ -127,6 +131,7 @@ class _FsspecObjects:
         return Description(int(info["size"]))
 
     def get(self, path: str, span: tuple[int, int] | None, version: int | None) -> Content:
+        """Return the bytes of a file: all of them, or `span` (offset and length)."""
         del version  # fsspec has no versions.
         filesystem, store_path = self._locate(path)
         try:
@@ -144,6 +149,7 @@ class _FsspecObjects:
             raise RangeError(416, _format_reason(error)) from error
 
     def remove(self, path: str, version: int | None) -> None:
+        """Remove a file; AbsentError if it does not exist."""
         del version  # fsspec has no versions.
         filesystem, store_path = self._locate(path)
         try:
@@ -152,6 +158,7 @@ class _FsspecObjects:
             raise AbsentError(404, _format_reason(error)) from error
 
     def put(self, path: str, data: bytes, version: int | None) -> None:
+        """Write a small file; with `version` None, ConflictError if it exists."""
         filesystem, store_path = self._locate(path)
         # With this mode, an existing file is an error: for some stores atomically, for others after a look.
         options = {"mode": "create"} if version is None else {}
@@ -162,7 +169,11 @@ class _FsspecObjects:
 
     @contextlib.contextmanager
     def write(self, path: str, *, replace: bool) -> Iterator[BinaryIO]:
-        """Write an upload that can be discarded, or else under a temporary name; compare with an existing file that must stay."""
+        """Yield a file to write to, which appears at `path` when the context ends without an error.
+
+        An upload that can be discarded is written in place, another file under a temporary name. With `replace=False`, an existing
+        file stays and is compared with the written bytes.
+        """
         with _translate_errors("written", path):
             filesystem, store_path = self._locate(path)
             is_taken = not replace and filesystem.exists(store_path)
@@ -213,11 +224,11 @@ class _FsspecObjects:
                 is_equal = _compute_digest(written) == _compute_digest(existing)
         if not is_equal:
             raise StorageError(
-                f"{path} could not be written: it is there already, with other bytes. Remove it, or write elsewhere."
+                f"{path} could not be written: it exists already, with other bytes. Remove it, or write elsewhere."
             )
 
     def check_writable(self, path: str) -> None:
-        """Write an empty file, and remove it."""
+        """Raise StorageError if nothing can be written below a path: write an empty file, and remove it."""
         probe = f"{path.rstrip('/')}/.tpudata-{uuid.uuid4().hex}"
         with _translate_errors("written", path):
             filesystem, store_path = self._locate(probe)
@@ -225,7 +236,7 @@ class _FsspecObjects:
             filesystem.rm_file(store_path)
 
     def _look_up(self, path: str) -> dict[str, Any] | None:
-        """Return fsspec's description of a file or folder; None if there is none."""
+        """Return fsspec's description of a file or folder; None if it does not exist."""
         filesystem, store_path = self._locate(path)
         try:
             return dict(filesystem.info(store_path))
@@ -238,11 +249,13 @@ class _FsspecObjects:
         return filesystem, str(store_path)
 
 
-def _current_policy() -> RetryPolicy:
+def _choose_policy() -> RetryPolicy:
+    """Return the policy for retries with the limit that applies to this process now."""
     return RetryPolicy(limit=request_limits().retry_seconds)
 
 
 def _compute_digest(file: BinaryIO) -> bytes:
+    """Return the SHA-256 of an open file, from its current position on."""
     digest = hashlib.sha256()
     for part in iter(lambda: file.read(_BLOCK_BYTES), b""):
         digest.update(part)
@@ -250,6 +263,7 @@ def _compute_digest(file: BinaryIO) -> bytes:
 
 
 def _make_entry(path: str, info: dict[str, Any]) -> Entry:
+    """Return the entry of a path from fsspec's description of it; a size that the store does not state is 0."""
     is_folder = info["type"] == "directory"
     name = path.rstrip("/").rpartition("/")[2]
     return Entry(path, name, 0 if is_folder else int(info["size"] or 0), is_folder)
@@ -262,7 +276,7 @@ def _translate_errors(done: str, path: str, caught: type[Exception] = Exception)
     Args:
         done: what could not be done, such as "read".
         path: the path.
-        caught: class of the exceptions to translate. While a file is written, those of other classes come from the caller's code.
+        caught: class of the exceptions to translate. While a file is written, exceptions of other classes are the caller's own.
     """
     try:
         yield

@@ -31,8 +31,10 @@ def split_pattern(pattern: str) -> tuple[str, tuple[str, ...]]:
     everything below.
     """
     parts = pattern.split("/")
+    # Without wildcards, the last part is split off.
     first = next((index for index, part in enumerate(parts) if is_pattern(part)), len(parts) - 1)
     folder = "/".join(parts[:first])
+    # Repeated or final slashes make empty parts, which mean nothing.
     wildcard_parts = tuple(part for part in parts[first:] if part)
     if wildcard_parts[-1:] == (_ANY_FOLDERS,):
         wildcard_parts = (*wildcard_parts, "*")
@@ -43,7 +45,7 @@ def split_pattern(pattern: str) -> tuple[str, tuple[str, ...]]:
 def expand(pattern: str) -> Iterator[tuple[Entry, str]]:
     """Yield every file and folder that a pattern matches, and its path below the pattern's fixed folder, with `/`.
 
-    Each is yielded once; those of one folder are sorted by name, with a `/` after the names of folders.
+    Each is yielded once, in the order of the names in a folder, with a `/` after the names of folders.
 
     Raises:
         StorageError: the folder before the first wildcard does not exist.
@@ -63,25 +65,30 @@ def expand_below(folder: str, parts: tuple[str, ...], *, only_folders: bool = Fa
     Raises:
         StorageError: a folder cannot be listed.
     """
-    yield from _walk(folder, "", parts, _add_skippable(parts, {0}) - {len(parts)}, only_folders=only_folders)
+    # A name always matches a part, so the end of the pattern is no position to begin with.
+    positions = _add_skippable(parts, {0}) - {len(parts)}
+    yield from _walk(folder, "", parts, positions, only_folders=only_folders)
 
 
 def matches(path: str, parts: tuple[str, ...]) -> bool:
-    """Return whether a path below a pattern's fixed folder is one that `expand_below` yields.
+    """Return whether `expand_below` yields a file of this path.
 
     Args:
-        path: the path, with `/`.
+        path: path of the file below the pattern's fixed folder, with `/`.
         parts: parts of the pattern, see `split_pattern`.
     """
     *folders, name = path.split("/")
     positions = _add_skippable(parts, {0})
     for folder in folders:
+        # A folder that matches the whole pattern does not make the files in it match.
         positions = _advance(folder, parts, positions, is_folder=True) - {len(parts)}
     return len(parts) in _advance(name, parts, positions, is_folder=False)
 
 
 def matching_names(folder: str, parts: tuple[str, ...], accept: Callable[[str], bool]) -> Iterator[str]:
-    """Yield in order the names in a folder that are a matching file or contain one; stop searching each at its first match.
+    """Yield in order the names of the files in a folder that match and are accepted, and of the folders with such a file below.
+
+    A folder is searched up to the first such file.
 
     Args:
         folder: folder before the pattern's first wildcard.
@@ -91,7 +98,9 @@ def matching_names(folder: str, parts: tuple[str, ...], accept: Callable[[str], 
     Raises:
         StorageError: a folder cannot be listed.
     """
+    # A name always matches a part, so the end of the pattern is no position to begin with.
     positions = _add_skippable(parts, {0}) - {len(parts)}
+    # A pipe or a device is an error only if it matches.
     for entry in lazy_entries(folder, checked=False):
         next_positions = _advance(entry.name, parts, positions, is_folder=entry.is_folder)
         if not entry.is_folder:
@@ -116,6 +125,7 @@ def _walk(
             follows all, so that nothing is yielded twice.
         only_folders: whether files are skipped.
     """
+    # A pipe or a device is an error only if it matches.
     for entry in lazy_entries(folder, checked=False):
         next_positions = _advance(entry.name, parts, positions, is_folder=entry.is_folder)
         if len(parts) in next_positions and (entry.is_folder or not only_folders):
@@ -126,10 +136,14 @@ def _walk(
 
 
 def _advance(name: str, parts: tuple[str, ...], positions: set[int], *, is_folder: bool) -> set[int]:
-    """Return the positions of the parts that may come after `name` if it matches one at `positions`; `len(parts)` is the end."""
+    """Return the positions in the pattern that the next part of a path may match, after `name` matched one at `positions`.
+
+    `len(parts)` among them says that the path up to `name` matches the whole pattern.
+    """
     next_positions = {
         position + 1 for position in positions if parts[position] != _ANY_FOLDERS and _matches(name, parts[position])
     }
+    # `**` may also match the next folder. It matches no hidden one.
     if is_folder and not name.startswith("."):
         next_positions |= {position for position in positions if parts[position] == _ANY_FOLDERS}
     return _add_skippable(parts, next_positions)

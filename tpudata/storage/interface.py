@@ -119,7 +119,7 @@ class Storage(Protocol):
         """Raise StorageError if a file or folder of this path, which need not exist, cannot be written; leaves no trace."""
 
     def delete(self, path: str) -> None:
-        """Remove a file; no error if there is none."""
+        """Remove a file; no error if it does not exist."""
 
     def swap(self, path: str, old: bytes | None, new: bytes | None) -> bool:
         """Replace the content of a small file, if it is `old`, by `new`; return whether the content was `old`.

@@ -71,6 +71,7 @@ def folder_ranges(folder: str, *, deep: bool) -> Iterator[Range]:
     storage = storage_for(folder)
     names = storage.cuts(folder, deep=deep and storage.lists_deep)
     for start, stop in itertools.pairwise(["", *names, None]):
+        # Only the last stop is None; mypy cannot know that.
         yield Range(folder, start or "", stop)
 
 
@@ -117,7 +118,10 @@ def _find_skipped_before(files: Range, skip: Callable[[str], bool]) -> str:
 
 
 def _walk(files: Range, prefix: str, skip: Callable[[str], bool]) -> Iterator[tuple[Entry, str]]:
-    """Yield the files of a range, listed folder by folder, each with `prefix` and its path below the range's folder."""
+    """Yield the files of a range at any depth, each with `prefix` and its path below the range's folder.
+
+    Folders are listed one by one; a skipped folder is itself yielded like a file.
+    """
     for entry in storage_for(files.folder).scan(files.folder, start=files.start, stop=files.stop):
         if entry.checked().is_folder and not skip(entry.name):
             yield from _walk(Range(entry.path), f"{prefix}{entry.name}/", skip)

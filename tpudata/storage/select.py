@@ -75,9 +75,9 @@ def _make_storage(scheme: str) -> Storage | None:
                 f" without {', '.join(missing)}). Change its package."
             )
         return storage  # type: ignore[no-any-return]
-    from tpudata.storage.fsspec_storage import FsspecStorage, is_known
+    from tpudata.storage.fsspec_storage import FsspecStorage, is_fsspec_scheme
 
-    return FsspecStorage(scheme) if is_known(scheme) else None
+    return FsspecStorage(scheme) if is_fsspec_scheme(scheme) else None
 
 
 if hasattr(os, "register_at_fork"):

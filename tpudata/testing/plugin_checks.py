@@ -70,8 +70,8 @@ def check_source(
     check = _SourceCheck(source, Path(input), Path(folder), options)
     manifest = check.convert("whole", num_shards=_SHARDS)
     defects = list(verify(str(check.folder / "whole")))
-    _claim(not defects, f"{source}: its dataset is damaged: {defects[:1]}")
-    _claim(
+    _require(not defects, f"{source}: its dataset is damaged: {defects[:1]}")
+    _require(
         records in (None, manifest.records),
         f"{source}: another number of records (got {manifest.records}, expected {records}). Look for keys and files that the"
         " listing skips, and for records in `manifest.rejected`.",
@@ -125,7 +125,7 @@ class _SourceCheck:
         """Check that two processes write what one thread does."""
         self.convert("ordered", num_shards=_SHARDS, shuffle=False)
         self.convert("workers", num_shards=_SHARDS, shuffle=False, workers=2)
-        self._claim_equal(
+        self._require_equal(
             "workers",
             "ordered",
             "two workers with shuffle=False",
@@ -136,9 +136,12 @@ class _SourceCheck:
         """Check that the same input in a folder of an odd name gives the same bytes: keys are relative to the input."""
         moved_input = self.folder / _ODD_NAME / self.input.name
         moved_input.parent.mkdir()
-        (shutil.copytree if self.input.is_dir() else shutil.copyfile)(self.input, moved_input)
+        if self.input.is_dir():
+            shutil.copytree(self.input, moved_input)
+        else:
+            shutil.copyfile(self.input, moved_input)
         self.convert("moved", moved_input, num_shards=_SHARDS)
-        self._claim_equal(
+        self._require_equal(
             "moved",
             "whole",
             f"the input in a folder {_ODD_NAME!r}",
@@ -148,10 +151,11 @@ class _SourceCheck:
     def check_resumed_run(self) -> None:
         """Check that a run that was killed and is resumed ends with the same bytes."""
         self.convert("resumed", num_shards=_SHARDS)
+        # A killed run leaves no manifest, and not all shards.
         (self.folder / "resumed" / "manifest.json").unlink()
         min((self.folder / "resumed").glob("*.tfrecord")).unlink()
         self.convert("resumed", num_shards=_SHARDS, resume=True)
-        self._claim_equal("resumed", "whole", "a resumed run", "keys are the same in each listing")
+        self._require_equal("resumed", "whole", "a resumed run", "keys are the same in each listing")
 
     def check_splits(self) -> None:
         """Check that a record's split follows from its key, whatever the order of the records is."""
@@ -162,7 +166,7 @@ class _SourceCheck:
             return
         self.convert("splits-again", split="train=0.5,test=0.5", seed=1)
         is_kept = self._count_records("splits", "train") == self._count_records("splits-again", "train")
-        _claim(is_kept, f"{self.source}: a record changes its split with the seed. Keys must be the same each time.")
+        _require(is_kept, f"{self.source}: a record changes its split with the seed. Keys must be the same each time.")
 
     def check_append(self, grown: AnyPath | None) -> None:
         """Check that an append of the same input adds nothing, and one of a grown input only the new records.
@@ -173,7 +177,7 @@ class _SourceCheck:
         self.convert("appended")
         old_files = self._read_files("appended")
         self.convert("appended", append=True)
-        self._claim_same(
+        self._require_same(
             self._read_files("appended"), old_files, "an append of the same input", "keys are the same in each listing"
         )
         if grown is None:
@@ -181,12 +185,12 @@ class _SourceCheck:
         self.convert("grown", Path(grown))
         self.convert("appended", Path(grown), append=True)
         old_shards = {name: data for name, data in old_files.items() if name.endswith((".tfrecord", ".index"))}
-        _claim(
+        _require(
             old_shards.items() <= self._read_files("appended").items(),
             f"{self.source}: an append changes shards. Report this as a bug of tpudata.",
         )
         whole, appended = self._count_records("grown"), self._count_records("appended")
-        _claim(
+        _require(
             whole == appended,
             f"{self.source}: an append of the grown input gives other records than its conversion (got {appended.total()},"
             f" expected {whole.total()}). Keys and bytes of old records must stay as they are, and keys of new ones must be new.",
@@ -197,7 +201,7 @@ class _SourceCheck:
         try:
             self.convert("damaged", damaged)
         except BadRecordError as error:
-            _claim(
+            _require(
                 str(damaged) in error.source,
                 f"{self.source}: the error of a damaged record does not name its file (got {error.source!r}, expected a path in"
                 f" {damaged}). Pass `reject` a BadRecordError of that path.",
@@ -207,13 +211,13 @@ class _SourceCheck:
                 f"{self.source}: converts {damaged} without an error (expected a BadRecordError). Call `reject` for a record that"
                 " cannot be referred to, and raise a ValueError in `fetch` or `read`."
             )
-        _claim(
+        _require(
             not (self.folder / "damaged" / "manifest.json").exists(), f"{self.source}: a failed run leaves a manifest."
         )
         # `resume`, as the failed run has begun to write into the folder.
         manifest = self.convert("damaged", damaged, on_bad_record="skip", max_bad_records="100%", resume=True)
         rejects = sum(manifest.rejected.values())
-        _claim(
+        _require(
             manifest.records > 0 and rejects > 0,
             f"{self.source}: a run that skips bad records has {count_text(manifest.records, 'record')} and"
             f" {count_text(rejects, 'reject')} (expected some of both). Go on with the next record after `reject`.",
@@ -225,18 +229,18 @@ class _SourceCheck:
             self.convert("empty", empty)
         except TpudataError as error:
             message = str(error)
-            _claim(
+            _require(
                 str(empty) in message and "\n" not in message,
                 f"{self.source}: the error of an empty input is not one line that names it (got {message!r}).",
             )
         else:
             raise AssertionError(f"{self.source}: converts {empty}, which is to have no records, without an error.")
 
-    def _claim_equal(self, output: str, expected: str, run: str, hint: str) -> None:
-        """Raise AssertionError if two datasets differ; the arguments are those of `_claim_same`, with names of datasets."""
-        self._claim_same(self._read_files(output), self._read_files(expected), run, hint)
+    def _require_equal(self, output: str, expected: str, run: str, hint: str) -> None:
+        """Raise AssertionError if two datasets differ; the arguments are those of `_require_same`, with names of datasets."""
+        self._require_same(self._read_files(output), self._read_files(expected), run, hint)
 
-    def _claim_same(self, files: dict[str, bytes], expected: dict[str, bytes], run: str, hint: str) -> None:
+    def _require_same(self, files: dict[str, bytes], expected: dict[str, bytes], run: str, hint: str) -> None:
         """Raise AssertionError if the files of two datasets differ.
 
         Args:
@@ -246,7 +250,7 @@ class _SourceCheck:
             hint: what makes the files equal, for the message.
         """
         different = sorted(name for name in files.keys() | expected.keys() if files.get(name) != expected.get(name))
-        _claim(
+        _require(
             not different,
             f"{self.source}: {run} gives other bytes than a plain run (in {', '.join(different[:3])}). Make sure that {hint}.",
         )
@@ -292,22 +296,22 @@ def check_tokenizer(tokenizer: str, texts: Sequence[str], folder: AnyPath) -> To
         options: dict[str, Any] = {"tokenizer": tokenizer, "shuffle": False, "num_shards": 2, "workers": workers}
         tpudata.convert_text(folder / "texts.txt", folder / output, **options)
     by_one, by_two = ([*open_dataset(str(folder / output)).examples("train")] for output in ("one", "two"))
-    _claim(
+    _require(
         by_one == by_two,
         f"{tokenizer}: two workers store other ids than one. Ids must follow from the text and the file alone.",
     )
     stored_ids = [list(example["input_ids"]) for example in by_one]
     expected_ids = [ids.tolist() for text, ids in zip(texts, batch, strict=True) if text]
-    _claim(
+    _require(
         stored_ids == expected_ids,
         f"{tokenizer}: a conversion stores other ids than `encode_batch` returns here, such as {stored_ids[:1]}.",
     )
     stored = dataset_tokenizer(str(folder / "one"))
-    _claim(
+    _require(
         stored.identity == original.identity,
         f"{tokenizer}: opened from the dataset it has another identity (got {stored.identity}, expected {original.identity}).",
     )
-    _claim(
+    _require(
         all(map(np.array_equal, stored.encode_batch(list(texts)), batch)),
         f"{tokenizer}: opened from the dataset it returns other ids. `file_bytes` must be all that they follow from.",
     )
@@ -326,30 +330,30 @@ def _check_ids(name: str, tokenizer: Tokenizer, text: str, ids: Ids) -> None:
     identity = tokenizer.identity
     # The package may break the annotation.
     array: Any = ids
-    _claim(
+    _require(
         isinstance(array, np.ndarray) and array.dtype == np.int32 and array.ndim == 1,
         f"{name}: the ids of {text!r} are of another kind (got {array!r}, expected an int32 array [tokens]).",
     )
-    _claim(
+    _require(
         not ids.size or (int(ids.min()) >= 0 and int(ids.max()) < identity.vocab_size),
         f"{name}: an id of {text!r} is not in the vocabulary of {identity.vocab_size:,} (got {ids.tolist()}).",
     )
-    _claim(
+    _require(
         identity.eos_id is None or identity.eos_id not in ids,
         f"{name}: the ids of {text!r} have the end of a document (got {ids.tolist()}), which the conversion adds.",
     )
     (alone,) = tokenizer.encode_batch([text])
-    _claim(
+    _require(
         np.array_equal(ids, alone),
         f"{name}: {text!r} has other ids alone (got {alone.tolist()}) than with other texts (expected {ids.tolist()}).",
     )
-    _claim(
+    _require(
         isinstance(tokenizer.decode(ids), str),
         f"{name}: `decode` returns no text (got {type(tokenizer.decode(ids)).__name__}).",
     )
 
 
-def _claim(is_kept: bool, broken: str) -> None:
+def _require(is_kept: bool, broken: str) -> None:
     """Raise AssertionError with the message `broken` unless a promise is kept, also in a Python without assertions."""
     if not is_kept:
         raise AssertionError(broken)

@@ -53,52 +53,55 @@ class _StorageCheck:
     def check_writing(self) -> None:
         """Check that a file appears whole, once it is complete, or not at all."""
         storage, path = self._storage, self._file
-        self._claim(storage.stat(path) is None, f"{path} exists already. Pass an empty folder.")
+        self._require(storage.stat(path) is None, f"{path} exists already. Pass an empty folder.")
         storage.check_writable(path)
-        self._claim(storage.stat(path) is None, f"`check_writable` leaves {path} there.")
+        self._require(storage.stat(path) is None, f"`check_writable` leaves {path} there.")
         with storage.create(path) as file:
             file.write(_DATA[:100])
             file.writelines([_DATA[100:200], _DATA[200:]])
-            self._claim(storage.stat(path) is None, f"{path} is visible before `create` has ended.")
-        self._claim(storage.read(path) == _DATA, f"{path} does not have the bytes that were written.")
+            self._require(storage.stat(path) is None, f"{path} is visible before `create` has ended.")
+        self._require(storage.read(path) == _DATA, f"{path} does not have the bytes that were written.")
         self._abort(path)
-        self._claim(storage.read(path) == _DATA, "a `create` that ends in an error changes the file that was there.")
+        self._require(storage.read(path) == _DATA, "a `create` that ends in an error changes the file that was there.")
         self._abort(self._join_path("aborted"))
-        self._claim(storage.stat(self._join_path("aborted")) is None, "a `create` that ends in an error leaves a file.")
+        self._require(
+            storage.stat(self._join_path("aborted")) is None, "a `create` that ends in an error leaves a file."
+        )
         self._write(path, b"other")
-        self._claim(storage.read(path) == b"other", "`create` does not replace a file.")
+        self._require(storage.read(path) == b"other", "`create` does not replace a file.")
         self._write(path, b"")
-        self._claim(storage.read(path) == b"", "an empty file is not read as one.")
+        self._require(storage.read(path) == b"", "an empty file is not read as one.")
         self._write(path, _DATA)
+        # A storage may accept or reject it.
         with contextlib.suppress(StorageError):
             self._write(path, _DATA, replace=False)
-        self._claim(storage.read(path) == _DATA, "`create` with replace=False damages a file of the same bytes.")
+        self._require(storage.read(path) == _DATA, "`create` with replace=False damages a file of the same bytes.")
 
     def check_reading(self) -> None:
         """Check that every way of reading returns the same bytes, also to many threads."""
         storage, path = self._storage, self._file
         for size in (None, len(_DATA), 1, 2 * len(_DATA)):
-            self._claim(storage.read(path, size) == _DATA, f"`read` with size={size} does not return the whole file.")
+            self._require(storage.read(path, size) == _DATA, f"`read` with size={size} does not return the whole file.")
         for (offset, length), is_checked in itertools.product(_RANGES, (False, True)):
             storage.expect(path, offset, length)
             part = storage.read_range(path, offset, length, is_checked=is_checked)
             expected = _DATA[offset : offset + length]
-            self._claim(
+            self._require(
                 part == expected,
                 f"`read_range` of {length} bytes from {offset} returns others (got {count_text(len(part), 'byte')}, expected"
                 f" {len(expected)} of {len(_DATA)}).",
             )
         with storage.open(path) as file:
-            self._claim(
+            self._require(
                 (file.read(7), file.read()) == (_DATA[:7], _DATA[7:]), "`open` does not read from start to end."
             )
         storage.expect(self._join_path("none"), 0, 1)
         with ThreadPoolExecutor(_THREADS) as pool:
             offsets = range(0, len(_DATA), 100)
             parts = pool.map(lambda offset: storage.read_range(path, offset, 100), offsets)
-            self._claim(b"".join(parts) == _DATA, f"{_THREADS} threads read other bytes than one.")
+            self._require(b"".join(parts) == _DATA, f"{_THREADS} threads read other bytes than one.")
         entry = storage.stat(path)
-        self._claim(
+        self._require(
             entry is not None and (entry.name, entry.size, entry.is_folder) == ("whole", len(_DATA), False),
             f"`stat` of {path} is not that of a file of {len(_DATA)} bytes (got {entry}).",
         )
@@ -110,7 +113,7 @@ class _StorageCheck:
         for name in names:
             self._write(self._join_path("names", name, "file"), name.encode())
         entries = storage.list(self._join_path("names"))
-        self._claim(
+        self._require(
             [(entry.name, entry.is_folder, entry.size) for entry in entries] == [(name, True, 0) for name in names],
             f"`list` does not return the folders that were written, in order (got {[entry.name for entry in entries]},"
             f" expected {names}).",
@@ -118,13 +121,13 @@ class _StorageCheck:
         for entry in entries:
             (file,) = storage_for(entry.path).list(entry.path)
             data = storage_for(file.path).read(file.path)
-            self._claim(
+            self._require(
                 (file.name, file.size, data) == ("file", len(data), entry.name.encode()),
                 f"{file.path}, as `list` returns it, is not the file that was written below {entry.name!r}.",
             )
         folder_entry = storage.stat(self._join_path("names"))
         is_folder = folder_entry is not None and folder_entry.is_folder
-        self._claim(is_folder, f"`stat` of a folder is not one (got {folder_entry}).")
+        self._require(is_folder, f"`stat` of a folder is not one (got {folder_entry}).")
 
     def check_ranges_of_names(self) -> None:
         """Check that parts of a listing add up to the whole one: `scan` with limits, and between `cuts`."""
@@ -136,21 +139,21 @@ class _StorageCheck:
             entries = [*storage.scan(folder, deep=deep)]
             keys = [_make_scan_key(entry.path, entry.is_folder, deep=deep) for entry in entries]
             paths = [entry.path for entry in entries]
-            self._claim(len(paths) == count, f"`scan` with deep={deep} lists {len(paths)} of {count}.")
-            self._claim(keys == sorted(keys), f"`scan` with deep={deep} is not in the order of names (got {paths}).")
+            self._require(len(paths) == count, f"`scan` with deep={deep} lists {len(paths)} of {count}.")
+            self._require(keys == sorted(keys), f"`scan` with deep={deep} is not in the order of names (got {paths}).")
             for limit in (1, 3):
                 limited = [entry.path for entry in storage.scan(folder, limit=limit, deep=deep)]
-                self._claim(
+                self._require(
                     limited == paths[:limit], f"`scan` with limit={limit} does not return the first (got {limited})."
                 )
             for cuts in (storage.cuts(folder, deep=deep), ("c", "e.", "f")):
-                self._claim([*cuts] == sorted(set(cuts)), f"`cuts` are not in ascending order (got {[*cuts]}).")
+                self._require([*cuts] == sorted(set(cuts)), f"`cuts` are not in ascending order (got {[*cuts]}).")
                 parts = [
                     entry.path
                     for start, stop in zip(("", *cuts), (*cuts, None), strict=True)
                     for entry in storage.scan(folder, start=start, stop=stop, deep=deep)
                 ]
-                self._claim(
+                self._require(
                     parts == paths,
                     f"`scan` between {[*cuts]} with deep={deep} returns other entries than the whole (got {parts}, expected"
                     f" {paths}).",
@@ -159,7 +162,7 @@ class _StorageCheck:
     def check_absent_files(self) -> None:
         """Check that `stat` of a path that does not exist is None, and that reading and listing it is a StorageError."""
         storage, path = self._storage, self._join_path("none")
-        self._claim(storage.stat(path) is None, f"`stat` of {path}, which does not exist, is not None.")
+        self._require(storage.stat(path) is None, f"`stat` of {path}, which does not exist, is not None.")
         for call in (
             lambda: storage.read(path),
             lambda: storage.read_range(path, 0, 1),
@@ -174,22 +177,22 @@ class _StorageCheck:
                 )
 
     def check_swap(self) -> None:
-        """Check that of many callers of `swap` one succeeds, and the others change nothing."""
+        """Check that one of many concurrent callers of `swap` succeeds, and the others change nothing."""
         storage, path = self._storage, self._join_path("swapped")
-        self._claim(not storage.swap(path, b"a", b"b"), "`swap` replaces a file that does not exist.")
+        self._require(not storage.swap(path, b"a", b"b"), "`swap` replaces a file that does not exist.")
         # First the callers create a file, then they replace it.
         for attempt, old in enumerate((None, b"old")):
             contents = [b"%d of attempt %d" % (caller, attempt) for caller in range(_THREADS)]
             with ThreadPoolExecutor(_THREADS) as pool:
                 successes = [*pool.map(lambda new, old=old: storage.swap(path, old, new), contents)]
             count = sum(successes)
-            self._claim(count == 1, f"`swap`: {count} of {_THREADS} callers at once succeed (expected 1).")
+            self._require(count == 1, f"`swap`: {count} of {_THREADS} callers at once succeed (expected 1).")
             winner = contents[successes.index(True)]
-            self._claim(storage.read(path) == winner, "`swap`: the file is not that of the caller that succeeded.")
-            self._claim(not storage.swap(path, b"none", b"b"), "`swap` replaces a file that is not `old`.")
-            self._claim(storage.swap(path, winner, b"old"), "`swap` does not replace a file that is `old`.")
-        self._claim(storage.swap(path, b"old", None), "`swap` does not remove a file.")
-        self._claim(storage.stat(path) is None, "`swap` to None leaves a file.")
+            self._require(storage.read(path) == winner, "`swap`: the file is not that of the caller that succeeded.")
+            self._require(not storage.swap(path, b"none", b"b"), "`swap` replaces a file that is not `old`.")
+            self._require(storage.swap(path, winner, b"old"), "`swap` does not replace a file that is `old`.")
+        self._require(storage.swap(path, b"old", None), "`swap` does not remove a file.")
+        self._require(storage.stat(path) is None, "`swap` to None leaves a file.")
 
     def check_deletion(self) -> None:
         """Delete what the checks wrote, and check that a second deletion of a file is no error."""
@@ -201,7 +204,7 @@ class _StorageCheck:
         ):
             storage.delete(path)
             storage.delete(path)
-            self._claim(storage.stat(path) is None, f"`delete` leaves {path}.")
+            self._require(storage.stat(path) is None, f"`delete` leaves {path}.")
 
     def _join_path(self, *names: str) -> str:
         return self._storage.join(self._folder, *names)
@@ -212,11 +215,12 @@ class _StorageCheck:
 
     def _abort(self, path: str) -> None:
         """Write a part of a file, and leave the context of `create` with an error."""
+        # An error that no storage raises.
         with contextlib.suppress(ZeroDivisionError), self._storage.create(path) as file:
             file.write(b"part")
             raise ZeroDivisionError
 
-    def _claim(self, is_kept: bool, broken: str) -> None:
+    def _require(self, is_kept: bool, broken: str) -> None:
         """Raise AssertionError with the message `broken` unless a promise is kept, also in a Python without assertions."""
         if not is_kept:
             raise AssertionError(f"{self._folder}: {broken}")

@@ -25,7 +25,7 @@ def make(
     writer = RecordWriter(io.BytesIO(), block_records, compression)
     for record in records:
         writer.write(record)
-    return ShardIndex.of(writer.finish(), summary or {})
+    return ShardIndex.from_written(writer.finish(), summary or {})
 
 
 @given(

@@ -36,7 +36,7 @@ def write(records: list[bytes], block_records: int = 8) -> tuple[bytes, ShardInd
     writer = RecordWriter(file, block_records, "gzip")
     for record in records:
         writer.write(record)
-    index = ShardIndex.of(writer.finish(), {})
+    index = ShardIndex.from_written(writer.finish(), {})
     return file.getvalue(), index
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tpudata.storage.claims.process_identity import machine_identity, read_birth, read_birth_by_ps
+from tpudata.storage.claims.process_identity import identify_machine, read_birth, read_birth_by_ps
 
 needs_ps = pytest.mark.skipif(shutil.which("ps") is None, reason="needs ps")
 
@@ -36,6 +36,6 @@ def test_birth_of_a_process_is_constant_until_it_ends(
 
 
 def test_machine_identity_is_the_same_in_another_process() -> None:
-    program = "from tpudata.storage.claims.process_identity import machine_identity; print(machine_identity())"
+    program = "from tpudata.storage.claims.process_identity import identify_machine; print(identify_machine())"
     other = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert other.stdout.strip() == machine_identity()
+    assert other.stdout.strip() == identify_machine()

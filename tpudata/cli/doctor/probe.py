@@ -62,9 +62,9 @@ def credentials() -> str:
         ANONYMOUS,
         EMULATOR,
         IMPERSONATED,
-        default_credentials,
         describe_key_file_fault,
         is_switched_on,
+        load_default_credentials,
     )
 
     if os.environ.get(EMULATOR):
@@ -74,7 +74,7 @@ def credentials() -> str:
     # Also finds what loading does not notice: a readable file without a key.
     if (fault := describe_key_file_fault()) is not None:
         raise DefaultCredentialsError(fault)  # type: ignore[no-untyped-call]
-    default, project = default_credentials()
+    default, project = load_default_credentials()
     # Credentials of a person have no address; their module says their kind.
     account = getattr(default, "service_account_email", None) or type(default).__module__.rpartition(".")[2]
     if impersonated := os.environ.get(IMPERSONATED, "").strip():

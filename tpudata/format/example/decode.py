@@ -70,6 +70,7 @@ def decode_example(data: bytes, *, path: str = "tf.train.Example", offset: int =
                 if (entry_number, entry_wire) != (MAP_ENTRY, LENGTH):
                     continue
                 entry = view[entry_begin:entry_end]
+                # Short entries, such as labels, recur, so they are cached; the caller gets a copy of the list.
                 if len(entry) <= _SHORT_ENTRY:
                     name, values = _parse_short_entry(bytes(entry))
                     features[name] = values.copy()
@@ -120,6 +121,7 @@ def _parse_feature(data: memoryview) -> Value:
 
 
 def _parse_bytes(message: memoryview) -> list[bytes]:
+    """Return the values of a BytesList message."""
     return [
         bytes(message[begin:end])
         for number, wire, begin, end in iterate_fields(message)
@@ -128,6 +130,7 @@ def _parse_bytes(message: memoryview) -> list[bytes]:
 
 
 def _parse_floats(message: memoryview) -> list[float]:
+    """Return the values of a FloatList message."""
     packed = b"".join(_list_pieces(message, FIXED32))
     if len(packed) % 4:
         raise ValueError(f"floats in {len(packed)} bytes")
@@ -135,17 +138,19 @@ def _parse_floats(message: memoryview) -> list[float]:
 
 
 def _parse_ints(message: memoryview) -> list[int]:
+    """Return the values of an Int64List message."""
     values: list[int] = []
     for varints in _list_pieces(message, VARINT):
         position = 0
         while position < len(varints):
             value, position = read_varint(varints, position)
+            # A negative integer is encoded as the unsigned one of the same 64 bits.
             values.append(value - 2**64 if value > INT64_MAX else value)
     return values
 
 
 def _list_pieces(message: memoryview, single_wire: int) -> list[memoryview]:
-    """Return the numbers of a list: one piece with all, which is packed, or a piece for each.
+    """Return the encoded numbers of a list: all in one piece if they are packed, otherwise each in a piece.
 
     Args:
         message: the list's message.

@@ -86,7 +86,7 @@ def plain_bytes(name: str, value: bytes | bytearray | memoryview) -> bytes:
     return bytes(value)
 
 
-def check_unmasked(name: str, value: Any) -> None:
+def check_unmasked(name: str, value: object) -> None:
     """Raise FeatureError if a value is an array with masked values, which would be stored."""
     if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
         raise FeatureError(f"Feature {name!r}: a numpy array with masked values. Pass array.filled(VALUE).")
@@ -154,7 +154,7 @@ def _encode_int_entry(name: str, value: int) -> bytes:
 
 
 def _encode_bytes_head(name: str, size: int) -> bytes:
-    """Return the map entry of a feature that is one bytes value of `size` bytes, up to the value."""
+    """Return the beginning of the map entry of a feature that is one bytes value of `size` bytes; the value itself follows it."""
     # From the value outwards: each level is a tag of one byte, the encoded size of the next inner level, and that level.
     value_size = encode_varint(size)
     list_bytes = 1 + len(value_size) + size
@@ -181,7 +181,8 @@ def _encode_feature(name: str, value: Any) -> bytes:
         return _encode_field(BYTES_LIST, _encode_field(LIST_VALUE, plain_bytes(name, value)))
     elements = _list_elements(name, value)
     if not elements:
-        # Some readers take the kind of a list from its field, which is not there without a list.
+        # Some readers take the kind of a list from its field. So an empty array gets an empty list of its kind, but an empty
+        # sequence, whose kind is unknown, gets no list.
         return _encode_field(_find_list_number(value.dtype), b"") if isinstance(value, np.ndarray) else b""
     if all(isinstance(element, bytes) for element in elements):
         return _encode_field(BYTES_LIST, b"".join(_encode_field(LIST_VALUE, element) for element in elements))
@@ -220,7 +221,7 @@ def _convert_to_float32(name: str, values: list[float]) -> npt.NDArray[np.float3
 
 
 def _list_elements(name: str, value: Any) -> list[Any]:
-    """Return a value or a sequence of values as a list of bytes, ints and floats, and of elements of other types as they are."""
+    """Return a value or a sequence of values as a list of bytes, ints and floats; elements of other types stay for the caller."""
     if isinstance(value, (np.ndarray, np.generic)):
         check_unmasked(name, value)
         array = np.asarray(value)
@@ -247,7 +248,7 @@ def _list_elements(name: str, value: Any) -> list[Any]:
 
 
 def _convert_element(name: str, element: Any) -> Any:
-    """Return an element as bytes, int or float, or as it is if it has another type."""
+    """Return an element as bytes, int or float; an element of another type unchanged."""
     if isinstance(element, str):
         return element.encode()
     if isinstance(element, (bytes, bytearray, memoryview)):

@@ -53,6 +53,7 @@ def iterate_fields(data: memoryview, begin: int = 0, end: int | None = None) -> 
         position += 1
         if tag >= 0x80:
             tag, position = read_varint(data, position - 1)
+            # The last byte of the shortest varint for a number is not 0.
             if not data[position - 1]:
                 raise ValueError("a tag that is longer than needed")
         number, wire = tag >> 3, tag & 7
@@ -86,6 +87,7 @@ def read_varint(data: memoryview, position: int) -> tuple[int, int]:
         position += 1
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
+            # As a parser of protocol buffers, drop the bits of the tenth byte above 64.
             return value & (2**64 - 1), position
         shift += 7
         if shift > 63:

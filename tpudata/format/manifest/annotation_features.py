@@ -80,7 +80,7 @@ class ObjectTable:
 
         Args:
             example: the record.
-            labels: class names of the dataset, which are the objects' if the objects have as many classes.
+            labels: class names of the dataset; not used if the objects are known to have another number of classes.
         """
         if self.texts is not None and (texts := example.get(self.texts.name)):
             return [text.decode(errors="replace") if isinstance(text, bytes) else str(text) for text in texts]
@@ -99,7 +99,7 @@ class ObjectTable:
 
 
 def object_tables(features: Iterable[Feature]) -> tuple[ObjectTable, ...]:
-    """Return the tables of objects of a dataset, those of the longest prefix first. A list belongs to the longest that fits."""
+    """Return the tables of objects of a dataset, longest prefix first; a list belongs to the longest prefix that fits."""
     features = tuple(features)
     lists = [feature for feature in features if feature.shape[:1] == (None,) and not feature.is_image_file]
     prefixes = {prefix for feature in lists if (prefix := _find_box_prefix(feature)) is not None}
@@ -139,6 +139,7 @@ def count_entries(feature: Feature, values: Value | Sequence[object]) -> int:
         feature: the feature.
         values: its values in the record; bytes of the entries if its encoding is `raw`.
     """
+    # Further sizes that vary, and 0, count as 1: lists of such entries cannot be divided.
     entry_size = math.prod(size or 1 for size in feature.shape[1:])
     if feature.encoding == "raw":
         entry_size *= np.dtype(feature.dtype).itemsize

@@ -95,6 +95,7 @@ class Feature:
                 " Flatten it."
             )
         limit = _MAX_PIXELS if self.is_image_file else MAX_EXAMPLE_BYTES
+        # The least number for a record, without sizes that vary and sizes of 0.
         values = math.prod(size for size in self.shape if size)
         if values > limit:
             raise FeatureError(
@@ -157,6 +158,7 @@ def _normalize_shape(name: str, shape: Any) -> tuple[int | None, ...]:
     """Return a shape as a tuple of Python's integers and None; FeatureError, with the feature's name, for other values."""
     try:
         if isinstance(shape, str | bytes) or any(isinstance(size, bool) for size in shape):
+            # operator.index would take True for 1, and the letters of a text one by one.
             raise TypeError
         return tuple(None if size is None else operator.index(size) for size in shape)
     except TypeError:

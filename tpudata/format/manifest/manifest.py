@@ -123,6 +123,7 @@ class Manifest:
         if "padding" not in self.counts:
             return None
         tokens = self.counts.get("tokens", 0)
+        # 0 for a dataset that has neither.
         return tokens / max(1, tokens + self.counts["padding"])
 
     @property
@@ -135,14 +136,14 @@ class Manifest:
         return {shard.name for shard in list_shards(self)}
 
     def split(self, name: str) -> Split:
-        """Return the split called `name`; DatasetError if there is none."""
+        """Return the split called `name`; DatasetError if it does not exist."""
         try:
             return self.splits[name]
         except KeyError:
             raise DatasetError(f"No split {name!r}; the dataset has {', '.join(self.splits)}.") from None
 
     def feature(self, name: str) -> Feature:
-        """Return the feature called `name`; DatasetError if there is none."""
+        """Return the feature called `name`; DatasetError if it does not exist."""
         for feature in self.features:
             if feature.name == name:
                 return feature
@@ -177,6 +178,7 @@ class Manifest:
             value["warnings"] = dict(self.warnings)
         if self.real_token_share is not None:
             value["real_token_share"] = round(self.real_token_share, 6)
+        # backslashreplace makes a JSON escape of a lone surrogate, which stands for a byte of a file name that is not UTF-8.
         data = (json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False) + "\n").encode(
             errors="backslashreplace"
         )
@@ -199,6 +201,7 @@ class Manifest:
             if isinstance(value, dict) and isinstance(value.get("format_version"), int):
                 _check_version(value["format_version"])
             check_manifest_json(value)
+            # Manifests of earlier versions lack the keys that have a default here.
             labels_crc32c = value.get("labels_crc32c")
             manifest = cls(
                 format_version=value["format_version"],
@@ -245,6 +248,7 @@ def join_maxima(manifests: Iterable[Manifest]) -> dict[str, int]:
 
 
 def _check_version(version: int) -> None:
+    """Raise DatasetError unless the version of a manifest's format is the one that this code reads."""
     if version != FORMAT_VERSION:
         raise DatasetError(
             f"Manifest of another format version (got {version}, expected {FORMAT_VERSION}). Read it with the tpudata"
@@ -277,10 +281,12 @@ def _check_shards(manifest: Manifest) -> None:
 
 
 def _split_to_json(split: Split) -> dict[str, Any]:
+    """Return a split as a JSON object, with checksums in hexadecimal digits."""
     shards = [{**dataclasses.asdict(shard), "crc32c": f"{shard.crc32c:08x}"} for shard in split.shards]
     return {"shards": shards, "decoded_bytes": split.decoded_bytes}
 
 
 def _split_from_json(value: dict[str, Any]) -> Split:
+    """Return the split that `_split_to_json` converted."""
     shards = tuple(Shard(**{**shard, "crc32c": int(shard["crc32c"], 16)}) for shard in value["shards"])
     return Split(shards=shards, decoded_bytes=value["decoded_bytes"])

@@ -54,6 +54,7 @@ def fed_features(manifest: Manifest, label: Feature | None) -> list[Feature]:
         return [feature for feature in candidates if feature.name in names]
     sequences = [feature for feature in candidates if is_sequence(feature)]
     named = [feature for feature in sequences if feature.name in names]
+    # Of several text fields, each has its ids in a feature FIELD_ids.
     return named or [feature for feature in sequences if feature.name.endswith(_IDS_SUFFIX)]
 
 
@@ -79,8 +80,9 @@ def _is_text(kind: object) -> bool:
 
 def is_sequence(feature: Feature) -> bool:
     """Return whether the feature is a sequence of integers whose length varies between records."""
-    dtype = feature.dtype if feature.encoding in (None, "raw") else ""
-    return feature.shape == (None,) and "int" in dtype
+    # Values of other encodings are files or text.
+    has_numbers = feature.encoding in (None, "raw")
+    return has_numbers and feature.shape == (None,) and "int" in feature.dtype
 
 
 def short_name(feature: Feature) -> str:

@@ -105,7 +105,7 @@ class ShardIndex:
         return int(self.block_offsets[block]), int(self.block_offsets[block + 1])
 
     @classmethod
-    def of(cls, written: Written, summary: Mapping[str, Any]) -> ShardIndex:
+    def from_written(cls, written: Written, summary: Mapping[str, Any]) -> ShardIndex:
         """Return the index of a shard that a RecordWriter has just written."""
         return cls(
             offsets=written.offsets,
@@ -119,6 +119,7 @@ class ShardIndex:
 
     def to_bytes(self) -> bytes:
         """Return the index as stored on disk."""
+        # backslashreplace makes a JSON escape of a lone surrogate, which stands for a byte of a file name that is not UTF-8.
         summary = json.dumps(self.summary, sort_keys=True, ensure_ascii=False).encode(errors="backslashreplace")
         compression_code = next(code for code, name in _COMPRESSIONS.items() if name == self.compression)
         head = _HEAD.pack(
@@ -164,7 +165,8 @@ class ShardIndex:
             )
             raise CorruptionError(path, 0, f"{header}: this tpudata writes no such index. Convert the dataset again")
         blocks, is_compressed = -(-records // block_records), _COMPRESSIONS[compression] is not None
-        expected_bytes = _HEAD.size + 8 * (records + 1) + 4 * blocks + 8 * (blocks + 1) * is_compressed + summary_bytes
+        block_offset_bytes = 8 * (blocks + 1) if is_compressed else 0
+        expected_bytes = _HEAD.size + 8 * (records + 1) + 4 * blocks + block_offset_bytes + summary_bytes
         if len(body) != expected_bytes:
             raise CorruptionError(
                 path, len(body), f"the index has the wrong length (expected {expected_bytes} bytes before its checksum)"

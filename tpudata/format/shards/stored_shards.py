@@ -9,7 +9,7 @@ from tpudata.storage import storage_for
 
 
 def find_changed_shard_error(dataset: Dataset, split: str) -> DatasetError | None:
-    """Return the error for the first shard that is missing or differs from the manifest; None if there is no such shard.
+    """Return the error for the first shard that is missing or differs from the manifest; None if every shard matches it.
 
     Sizes are compared, and checksums if the store lists them: a file of another conversion may have the same size. A shard in
     quarantine must have the size that it had when its damage was found.
@@ -41,6 +41,13 @@ def find_changed_shard_error(dataset: Dataset, split: str) -> DatasetError | Non
 
 
 def _describe_difference(size: int, expected_size: int, shard: Shard) -> str:
+    """Return how the size of a shard's file differs, with a fix.
+
+    Args:
+        size: size of the file.
+        expected_size: size in the manifest, or for a shard in quarantine the size when its damage was found.
+        shard: the shard.
+    """
     if expected_size != shard.bytes:
         return (
             f"the file has {size} bytes (expected {expected_size}, as when it was put into quarantine). Run `tpudata verify"

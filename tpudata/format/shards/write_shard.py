@@ -94,7 +94,7 @@ def write_shard_files(
         written = writer.finish()
         if len(written.block_crc32c) == 0:
             raise DatasetError(f"{name}: no records to write. Pass 1 or more.")
-    index = ShardIndex.of(written, summary())
+    index = ShardIndex.from_written(written, summary())
     index_bytes = index.to_bytes()
     if dali_index:
         write_dali_index(folder, name, index)

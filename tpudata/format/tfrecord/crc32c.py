@@ -21,11 +21,12 @@ _DIGITS = 1 << _DIGIT_BITS
 
 
 def _multiply(a: int, b: int) -> int:
-    """Multiply two polynomials modulo that of CRC-32C."""
+    """Multiply two polynomials modulo that of CRC-32C; the highest of their 32 bits is x^0."""
     product = 0
     while a:
         if a & _X0:
             product ^= b
+        # The next power of x: in `a` its coefficient moves to the top, `b` is multiplied by x and reduced.
         a = a << 1 & _BITS
         b = b >> 1 ^ (_POLYNOMIAL if b & 1 else 0)
     return product
@@ -43,7 +44,7 @@ _POWERS = _list_powers()
 
 
 def split_crc32c(whole_crc32c: int, begin_crc32c: int, size: int) -> int:
-    """Return the CRC-32C of B, from those of A followed by B and of A.
+    """Return the CRC-32C of bytes B, given the CRC-32C of A and of A followed by B.
 
     Args:
         whole_crc32c: CRC-32C of A followed by B.
@@ -58,7 +59,7 @@ def split_crc32c(whole_crc32c: int, begin_crc32c: int, size: int) -> int:
 
 
 def move_crc32c(crcs: npt.NDArray[np.uint32], sizes: npt.NDArray[np.int64]) -> npt.NDArray[np.uint32]:
-    """Return the contribution of each A to the checksum of A followed by B: crc(A) * x^(8 |B|), to be added to crc(B).
+    """Return what each A adds to the checksum of A followed by B, which is the exclusive-or of it and of B's: crc(A) * x^(8 |B|).
 
     Args:
         crcs: uint32 [n], CRC-32C of each A.
@@ -77,7 +78,7 @@ def move_crc32c(crcs: npt.NDArray[np.uint32], sizes: npt.NDArray[np.int64]) -> n
 
 
 def extend_crc32c(crcs: npt.NDArray[np.uint32], data: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint32]:
-    """Return the checksums of many As followed by a few bytes each.
+    """Return the checksums of many byte strings A, each followed by a few more bytes.
 
     Args:
         crcs: uint32 [n], CRC-32C of each A; 0 if A is empty.
@@ -86,6 +87,7 @@ def extend_crc32c(crcs: npt.NDArray[np.uint32], data: npt.NDArray[np.uint8]) -> 
     Returns:
         uint32 [n].
     """
+    # The usual algorithm, a byte at a time: the first table has the checksums of single bytes. The state begins and ends inverted.
     step = _make_tables(_X8)[0]
     state: npt.NDArray[np.uint32] = ~crcs
     for column in data.T:
@@ -108,7 +110,7 @@ def _make_tables(factor: int) -> npt.NDArray[np.uint32]:
     """Return the tables that multiply by a polynomial, for each byte of a checksum from the lowest: uint32 [4, 256]."""
     tables = np.zeros((4, 256), np.uint32)
     for bit in range(32):
-        # A product is the sum of the products of the bits.
+        # A product is the sum of the products of the bits. The index [:, 1] selects the bytes in which this bit is set.
         bit_mask = 1 << bit % 8
         tables[bit // 8].reshape(-1, 2, bit_mask)[:, 1] ^= np.uint32(_multiply(factor, 1 << bit))
     return tables

@@ -30,8 +30,8 @@ _MIN_RUN = 8
 
 
 def is_zlib(data: bytes) -> bool:
-    """Return whether the first bytes of a file are those of TFRecords compressed with ZLIB, as TensorFlow can write them."""
-    # The first two are a multiple of 31 (RFC 1950).
+    """Return whether the first bytes of a file begin TFRecords compressed with ZLIB, as TensorFlow can write them."""
+    # A header of two bytes: 0x78, which is deflate with a window of 32 KiB, and one that makes both a multiple of 31 (RFC 1950).
     if data[:1] != b"\x78" or int.from_bytes(data[:2], "big") % 31:
         return False
     try:
@@ -81,6 +81,7 @@ def scan_frames(
     if large_bytes is None:
         large_bytes = _LARGE_BYTES if isinstance(storage, LocalStorage) else _LARGE_REMOTE_BYTES
     while offset < file.size:
+        # Only the headers of large records are read, which saves the time for their data.
         has_large_records = bool(starts) and offset // len(starts) >= large_bytes
         length = HEADER_BYTES if has_large_records else read_bytes
         data = storage.read_range(file.path, offset, min(length, file.size - offset))

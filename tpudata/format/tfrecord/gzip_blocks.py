@@ -73,6 +73,7 @@ class GzipBlockWriter:
         self._unpacked_size = self._unpacked_crc = 0
 
     def _write(self, data: bytes) -> None:
+        """Write packed bytes to the file, and add them to its size and checksum."""
         self._file.write(data)
         self.size += len(data)
         self.crc32c = google_crc32c.extend(self.crc32c, data)

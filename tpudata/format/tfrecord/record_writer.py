@@ -108,6 +108,7 @@ class RecordWriter:
         block_crcs = self._compute_all_block_crcs()
         # Without compression, the file is its blocks, and its checksum follows from theirs.
         if self._gzip_writer is None:
+            # The slice drops the end that is appended a second time after a full last block.
             block_ends = np.append(offsets[self._block_records :: self._block_records], offsets[-1])[: len(block_crcs)]
             bytes_after = (offsets[-1] - block_ends).astype(np.int64)
             file_crc = int(np.bitwise_xor.reduce(move_crc32c(block_crcs, bytes_after)))
@@ -133,7 +134,9 @@ class RecordWriter:
 
     def _compute_all_block_crcs(self) -> npt.NDArray[np.uint32]:
         """Return the CRC-32C of each block: uint32 [blocks]. It takes 200 bytes per record, so records go in batches of blocks."""
+        # Whole blocks.
         step = -(-_STEP_RECORDS // self._block_records) * self._block_records
+        # The first batch is empty, for a file without records.
         batches = [np.zeros(0, np.uint32)]
         for start in range(0, len(self._sizes), step):
             sizes = np.array(self._sizes[start : start + step], np.int64)
@@ -142,6 +145,7 @@ class RecordWriter:
         return np.concatenate(batches)
 
     def _end_block(self, gzip_writer: GzipBlockWriter) -> None:
+        """End the current block of a compressed file, after writing its records."""
         self._write_held()
         gzip_writer.end_block()
 
@@ -165,6 +169,8 @@ def _compute_block_crcs(
     sizes: npt.NDArray[np.int64], crcs: npt.NDArray[np.uint32], block_records: int
 ) -> npt.NDArray[np.uint32]:
     """Return the CRC-32C of each block of framed records: uint32 [blocks].
+
+    It is the exclusive-or of the checksums of the block's parts, each moved by the bytes that follow the part in the block.
 
     Args:
         sizes: int64 [records], bytes of each record's data.

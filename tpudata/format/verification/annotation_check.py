@@ -28,7 +28,9 @@ class AnnotationCheck:
         features = tuple(features)
         self._tables = object_tables(features)
         picture_classes = tuple(f for f in features if f.name.startswith(_CLASSES) and f.shape == (None,))
+        # Lists that must be equally long: those of each table, and those of a picture's classes.
         groups = [*((table.prefix, table.columns) for table in self._tables), (_CLASSES.rstrip("/"), picture_classes)]
+        # A single list has none to be compared with.
         self._groups = [(prefix, columns) for prefix, columns in groups if len(columns) > 1]
         self.has_any = bool(self._groups or self._tables)
 
@@ -55,7 +57,7 @@ def _describe_lengths(prefix: str, lengths: Mapping[str, int]) -> str:
 
 
 def _find_box_problems(table: ObjectTable, example: Mapping[str, Value]) -> Iterator[Problem]:
-    """Yield one problem if boxes have no area or are not inside the picture."""
+    """Yield one problem for all boxes that have no area or are not inside the picture, with the edges of the first one."""
     boxes = table.boxes(example)
     wrong_boxes = [index for index, box in enumerate(boxes) if not _is_inside(box)]
     if wrong_boxes:
@@ -70,5 +72,6 @@ def _find_box_problems(table: ObjectTable, example: Mapping[str, Value]) -> Iter
 
 
 def _is_inside(box: Box) -> bool:
+    """Return whether a box, in fractions of the picture's sides, has an area and lies inside the picture."""
     ymin, xmin, ymax, xmax = box
     return 0 <= ymin < ymax <= 1 and 0 <= xmin < xmax <= 1

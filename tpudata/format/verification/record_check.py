@@ -33,11 +33,14 @@ class RecordCheck:
     """
 
     def __init__(self, manifest: Manifest) -> None:
-        self._feature_checks = {feature.name: _FeatureCheck.of(feature, manifest) for feature in manifest.features}
+        self._feature_checks = {
+            feature.name: _FeatureCheck.from_feature(feature, manifest) for feature in manifest.features
+        }
         self._annotation_check = AnnotationCheck(manifest.features)
 
     def find_problems(self, example: Mapping[str, Value]) -> Iterator[Problem]:
         """Yield the problems of a record: those of its features, and those of its annotations if the features allow a check."""
+        # Without annotations, the second way is faster and yields the same.
         if self._annotation_check.has_any:
             return self._find_all_problems(example)
         return self._find_feature_problems(example)
@@ -54,17 +57,18 @@ class RecordCheck:
 
     def _find_feature_problems(self, example: Mapping[str, Value]) -> Iterator[Problem]:
         """Yield the problems of a record's features: unfit values, and unknown and missing features."""
-        checks, known_names = self._feature_checks, 0
+        checks, known_count = self._feature_checks, 0
         for name, values in example.items():
             check = checks.get(name)
             if check is None:
                 yield Problem(f"feature {name!r} is not in the manifest")
                 continue
-            known_names += 1
+            known_count += 1
             problem = check.find_problem(values)
             if problem is not None:
                 yield problem._replace(reason=f"feature {name!r} {problem.reason}")
-        if known_names < len(checks):
+        # Most records have every feature, and need no second loop.
+        if known_count < len(checks):
             for name, check in checks.items():
                 if name not in example and not check.may_be_absent:
                     yield Problem(f"feature {name!r} is missing")
@@ -96,21 +100,21 @@ class _FeatureCheck:
         return self.repeats and self.feature.shape == (None,) and self.feature.encoding != "raw"
 
     @classmethod
-    def of(cls, feature: Feature, manifest: Manifest) -> _FeatureCheck:
-        """Return the rule for a feature; the manifest may have the number of its classes."""
+    def from_feature(cls, feature: Feature, manifest: Manifest) -> _FeatureCheck:
+        """Return the rule for a feature; for some labels, only the manifest has the number of classes."""
         # An image file is one bytes value, whatever the shape of its pixels.
         shape = () if feature.is_image_file else feature.shape
         unit = math.prod(size for size in shape if size is not None)
         if feature.encoding == "raw":
             unit *= np.dtype(feature.dtype).itemsize
         classes, offset = feature.num_classes, feature.label_offset
-        if classes is None and feature.kind == "int64" and _counts_classes_of(manifest, feature):
+        if classes is None and feature.kind == "int64" and _uses_manifest_classes(manifest, feature):
             classes, offset = manifest.labels, int(manifest.options.get("label_offset", 0))
         low, high = (None, None) if classes is None else (offset, offset + classes - 1)
         return cls(feature, _TYPES[feature.kind], unit, None in shape, low, high)
 
     def find_problem(self, values: Value) -> Problem | None:
-        """Return the problem of the feature's values in a record, None without one; the reason follows "feature NAME"."""
+        """Return the problem of the feature's values in a record, or None; its reason continues the words "feature NAME"."""
         if self.feature.encoding == "raw":
             return self._find_raw_problem(values)
         count = len(values)
@@ -124,7 +128,7 @@ class _FeatureCheck:
         return None
 
     def _find_raw_problem(self, values: Value) -> Problem | None:
-        """Return the problem of values in the encoding `raw`, which are one bytes value of a size that fits; None without one."""
+        """Return the problem of a feature in the encoding `raw`, which must be one bytes value of the shape's size; or None."""
         if len(values) != 1:
             return Problem(f"has {len(values)} values; raw values of the manifest's shape {self._shape} are one")
         (value,) = values
@@ -141,6 +145,7 @@ class _FeatureCheck:
         """Return whether a dimension that varies allows this number of values, or of bytes for raw values."""
         if not self.repeats:
             return False
+        # If a fixed dimension is 0, the list is always empty.
         return count % self.unit == 0 if self.unit else count == 0
 
     def _describe_kind_problem(self, value: bytes | int | float) -> Problem:
@@ -151,9 +156,10 @@ class _FeatureCheck:
         return f"({', '.join('any' if size is None else str(size) for size in self.feature.shape)})"
 
 
-def _counts_classes_of(manifest: Manifest, feature: Feature) -> bool:
-    """Return whether the classes that the manifest counts are those of a feature without a number of classes."""
+def _uses_manifest_classes(manifest: Manifest, feature: Feature) -> bool:
+    """Return whether a feature without a number of classes holds labels of the classes that the manifest counts."""
     if feature.name in _LABELS:
         return True
+    # The classes are those of the objects, unless another feature has labels.
     has_other_classes = any(other.num_classes is not None or other.name in _LABELS for other in manifest.features)
     return feature.name == _OBJECT_LABEL and not has_other_classes

@@ -181,5 +181,6 @@ class ShardCheck:
 
 
 def _describe_shard(records: int, size: int, crc32c: int, compression: str | None) -> str:
+    """Return what a manifest or an index says about a shard, in words."""
     suffix = "" if compression is None else f", {compression}"
     return f"{count_text(records, 'record')}, {size} bytes, checksum {crc32c:08x}{suffix}"

@@ -115,7 +115,7 @@ class ShardWalk:
         self._packed_crc = google_crc32c.extend(self._packed_crc, file.read())
 
     def _enter_block(self, index: ShardIndex, block: int, offset: int) -> None:
-        """Continue at the beginning of a block, regardless of errors in earlier blocks."""
+        """Continue at the beginning of a block, or after the last one, regardless of errors in earlier blocks."""
         self._index, self._is_broken_off, self._is_block_damaged = index, False, False
         self._next_record = min(block * index.block_records, index.records)
         self.offset = self._block_start = offset
@@ -161,7 +161,8 @@ class ShardWalk:
         if len(data) + len(footer) < length + FOOTER_BYTES:
             yield self._break_off(f"the file ends inside a record of {length} bytes")
             return
-        self._crc = google_crc32c.extend(google_crc32c.extend(google_crc32c.extend(self._crc, header), data), footer)
+        for part in (header, data, footer):
+            self._crc = google_crc32c.extend(self._crc, part)
         if not has_checksum(data, footer):
             yield self._report_damage(start, f"the checksum of a record of {length} bytes does not match")
         else:
@@ -196,6 +197,7 @@ class ShardWalk:
             # The last block of a cut file, and records after the last block, show in the count.
             is_whole = self._next_record in ((block + 1) * index.block_records, index.records)
             is_intact = not is_whole or crc == index.block_crc32c[block]
+            # A damaged record, which is reported already, explains a wrong checksum of its block.
             if is_intact or self._is_block_damaged:
                 yield from self._flush_bad_blocks()
             else:
@@ -203,7 +205,13 @@ class ShardWalk:
         self._block_start, self._block_start_crc, self._is_block_damaged = self.offset, self._crc, False
 
     def _note_bad_block(self, start: int, end: int, packed: tuple[int, int] | None) -> Iterator[Defect]:
-        """Join a bad block to those before it; yield these instead if they have a different kind of defect."""
+        """Note a bad block, joined to those before it if they are bad in the same way; otherwise yield the defect of these first.
+
+        Args:
+            start: offset of the block's first record.
+            end: offset after its last record.
+            packed: byte range of the block in the file if it cannot be unpacked; None if its bytes differ from the written ones.
+        """
         before = self._bad_blocks
         if before is not None and before.packed is None and packed is None:
             start = before.start
@@ -232,7 +240,7 @@ class ShardWalk:
         return self._report_damage(self.offset, reason)
 
     def _report_damage(self, offset: int, reason: str) -> Defect:
-        """Return a defect of the bytes, which explains a wrong checksum of its block and of the file."""
+        """Return a defect of the records' bytes, and note that it explains wrong checksums of their block and of the file."""
         self._is_damaged = self._is_block_damaged = True
         return self._make_defect(offset, reason)
 

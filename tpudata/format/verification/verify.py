@@ -97,7 +97,7 @@ def _check_manifest(path: str) -> Generator[Defect, None, Manifest | None]:
     try:
         return Manifest.from_bytes(data, path)
     except DatasetError as error:
-        # Catches a damaged manifest that has no checksum.
+        # Catches a damaged manifest that has no checksum. A defect has the path already, with which the message begins.
         yield Defect(path, 0, str(error).removeprefix(f"{path} ").removeprefix(f"{path}: "))
         return None
 
@@ -118,7 +118,7 @@ def _check_tfds_metadata(folder: str, manifest: Manifest) -> Iterator[Defect]:
     storage = storage_for(folder)
     labels = _read_intact_labels(folder, manifest)
     contents = tfds.encode_files(manifest, labels)
-    # A damaged labels.txt is a defect by itself, and TFDS's copy cannot be compared with it.
+    # `_check_labels` checks labels.txt. If that is damaged, TFDS's copy of the names cannot be compared with it.
     names = {*tfds.NAMES, *(metadata_names(manifest) if labels is not None else ())} - {LABELS_NAME}
     for name in sorted(names):
         path, content = storage.join(folder, name), contents.get(name)
@@ -155,7 +155,7 @@ def _check_labels(folder: str, manifest: Manifest) -> Iterator[Defect]:
 
 
 def _read_intact_labels(folder: str, manifest: Manifest) -> list[str] | None:
-    """Return the class names in labels.txt; None if there are none, or if they differ from the manifest."""
+    """Return the class names in labels.txt; None if the dataset has no classes, or if the file is missing or damaged."""
     storage = storage_for(folder)
     path = storage.join(folder, LABELS_NAME)
     if manifest.labels is None or storage.stat(path) is None:
@@ -226,7 +226,7 @@ def _check_keys(folder: str, manifest: Manifest, shards: list[Shard]) -> Iterato
 
 
 def _list_folder(folder: str, name: str) -> list[Entry]:
-    """Return the entries of a folder in the dataset's, without hidden files; empty if there is no such folder."""
+    """Return the entries of the folder `name` inside a dataset's folder, without hidden files; empty if it does not exist."""
     storage = storage_for(folder)
     path = storage.join(folder, name)
     if storage.stat(path) is None:

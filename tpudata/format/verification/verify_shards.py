@@ -50,6 +50,7 @@ def find_shard_defects(
                 if advance:
                     advance(shard.bytes)
         except BaseException:
+            # End the processes now: `shutdown` would wait for the shards that they are reading.
             writer.close()
             raise
         finally:

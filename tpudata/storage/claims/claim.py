@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from tpudata.checked_json import INT64_MAX, NULL, TEXT, WHOLE, Entries, Keys, Plain, parse_json
 from tpudata.errors import StorageError, StorageUnavailableError
 from tpudata.storage import storage_for
-from tpudata.storage.claims.process_identity import machine_identity, read_birth
+from tpudata.storage.claims.process_identity import identify_machine, read_birth
 from tpudata.storage.local.local_storage import TEMPORARY_PREFIX
 
 CLAIM_NAME = f"{TEMPORARY_PREFIX}claim"
@@ -63,14 +63,19 @@ class Claim:
 
     @classmethod
     def new(cls, ends_with: str) -> Claim:
-        """Return the claim of a run that this process starts."""
+        """Return the claim of a run that this process starts.
+
+        Args:
+            ends_with: what the run ends with: `PROCESS`, `PIPELINE` or `JOB`.
+        """
         pid = os.getpid()
         return cls(
             run=uuid.uuid4().hex,
             ends_with=ends_with,
             host=socket.gethostname(),
             pid=pid,
-            machine=machine_identity(),
+            machine=identify_machine(),
+            # Empty if the system does not tell.
             birth=read_birth(pid) or "",
             started=time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime()),
         )
@@ -81,6 +86,7 @@ class Claim:
         try:
             value = parse_json(data)
             _SCHEMA.check("", value)
+            # Not in the schema, since `job` may also be null.
             if value.get("job") is not None:
                 Entries(Plain((str, NULL))).check("job", value["job"])
                 _JOB.check("job", value["job"])
@@ -95,7 +101,7 @@ class Claim:
     @property
     def is_of_this_machine(self) -> bool:
         """Whether the process is on this machine, so that it can be looked up."""
-        return (self.host, self.machine) == (socket.gethostname(), machine_identity())
+        return (self.host, self.machine) == (socket.gethostname(), identify_machine())
 
     def __str__(self) -> str:
         job = "" if self.job is None else f", job {self.job['id']}, {self.job['where']}"
@@ -108,7 +114,7 @@ def claim_path(output: str) -> str:
 
 
 def find_claim(output: str) -> Claim | None:
-    """Return the claim on an output folder; None if there is none, or if this version does not understand it."""
+    """Return the claim on an output folder; None without a claim, or if this version does not understand it."""
     return parse_claim(read_claim(claim_path(output)))
 
 
@@ -126,7 +132,7 @@ def has_claim(output: str, claim: Claim) -> bool:
 
 
 def read_claim(path: str) -> bytes | None:
-    """Return the content of a claim's file, or None if there is none."""
+    """Return the content of a claim's file, or None if the file does not exist."""
     storage = storage_for(path)
     try:
         return storage.read(path)

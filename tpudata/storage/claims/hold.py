@@ -74,7 +74,7 @@ def drop_claim(output: str, claim: Claim) -> None:
 
 
 def _change_claim(output: str, claim: Claim, change: Callable[[Claim], bytes | None]) -> None:
-    """Replace the content of a run's claim, if the run still holds it.
+    """Replace the content of a run's claim, if the run still holds it; give up if others change it at every try.
 
     Args:
         output: the folder.
@@ -93,13 +93,16 @@ def _change_claim(output: str, claim: Claim, change: Callable[[Claim], bytes | N
 
 
 def drop_pipeline_claim(output: str, claim: Claim | None) -> None:
-    """Remove the claim of a pipeline whose step fails for good, since its last step, which would remove the claim, will not run."""
+    """Remove the claim of a pipeline after a step failed for good: the last step, which removes the claim, will not run.
+
+    Does nothing if the claim is None or not a pipeline's.
+    """
     if claim is not None and claim.ends_with == PIPELINE:
         drop_claim(output, claim)
 
 
 def check_not_taken_over(output: str) -> None:
-    """Raise OutputError if another process has taken over a folder."""
+    """Raise OutputError if another process has taken over a folder; a folder without a claim is no error."""
     holder = find_claim(output)
     if holder is not None and not (holder.is_of_this_machine and holder.pid == os.getpid()):
         raise OutputError(
@@ -179,7 +182,7 @@ def _renew_claim(output: str, claim: Claim, stop: threading.Event, seconds: floa
 
 
 def _list_missing_folders(output: str) -> list[Path]:
-    """Return the folders that have to be created for a local output, the innermost first."""
+    """Return the folders that have to be created for a local output, the innermost first; object stores need none."""
     if is_remote(output):
         return []
     path = Path(local_path(output))

@@ -42,7 +42,12 @@ def check_unclaimed(output: str, has_ended: HasEnded | None = None) -> None:
 
 
 def remove_dead_claim(output: str, has_ended: HasEnded | None = None) -> None:
-    """Remove the claim of a dead run, which was killed after it completed its dataset; takes and raises as `check_unclaimed`."""
+    """Remove the claim of a run that was killed after it completed its dataset; OutputError if the run may be at work.
+
+    Args:
+        output: the folder.
+        has_ended: as for `check_unclaimed`.
+    """
     path = claim_path(output)
     content = read_claim(path)
     check_dead(output, content, has_ended)
@@ -74,7 +79,8 @@ def check_dead(
             f"{path}: not a claim that this version understands. If no run is at work in {output}, remove it and run again."
         )
     if claim.ends_with != JOB and claim.is_of_this_machine:
-        # A pipeline of this process that failed may have left its claim.
+        # A pipeline of this process that failed may have left its claim. Otherwise the process is dead if none has its id, or
+        # one that began at another time.
         is_own_pipeline = claim.pid == os.getpid() and claim.ends_with == PIPELINE
         is_dead = is_own_pipeline or read_birth(claim.pid) != claim.birth
     elif claim.ends_with == PROCESS:

@@ -15,17 +15,18 @@ _START_TIME = 22 - 4
 
 
 @functools.cache
-def machine_identity() -> str:
+def identify_machine() -> str:
     """Return an identity of this machine, since its boot, and of its container: host names may be equal."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         return f"{boot} {Path('/proc/self/ns/pid').readlink()}"
     except OSError:
+        # A system without /proc: the address of its network card.
         return f"{uuid.getnode():012x}"
 
 
 def read_birth(pid: int) -> str | None:
-    """Return the start time of a process of this machine, in the system's own unit; None if there is no such process."""
+    """Return the start time of a process of this machine, in the system's own unit; None if the process has ended."""
     try:
         # The name before the state may contain any character.
         state, *fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()

@@ -36,7 +36,7 @@ class ListingPage(NamedTuple):
     next_page: str | None
 
 
-def object_url(bucket: str, name: str) -> str:
+def make_object_url(bucket: str, name: str) -> str:
     """Return the JSON API's path of an object."""
     return f"/storage/v1/b/{quote(bucket, safe='')}/o/{quote(name, safe='')}"
 
@@ -47,9 +47,9 @@ def encode_checksum(crc32c: int) -> str:
 
 
 def describe_object(transport: Transport, bucket: str, name: str) -> Description | None:
-    """Return the store's description of an object, or None if there is no such object; without retries."""
+    """Return the store's description of an object, without retries; None if the object does not exist."""
     try:
-        return _ask(transport, f"{object_url(bucket, name)}?fields={_DESCRIPTION_FIELDS}", parse_description)
+        return _ask(transport, f"{make_object_url(bucket, name)}?fields={_DESCRIPTION_FIELDS}", parse_description)
     except AbsentError:
         return None
 
@@ -118,6 +118,7 @@ def _parse_json(data: bytes, kind: str) -> dict[str, Any]:
 
 
 def _parse_page(data: bytes) -> ListingPage:
+    """Return the page of a listing in a JSON answer; UnprovenError if the answer is not a listing."""
     fields = _parse_json(data, _LISTING)
     try:
         objects = [(item["name"], int(item["size"]), _parse_checksum(item)) for item in fields.get("items", ())]
@@ -128,7 +129,7 @@ def _parse_page(data: bytes) -> ListingPage:
 
 
 def _parse_checksum(fields: dict[str, Any]) -> int | None:
-    """Return the CRC-32C of an object in an answer, or None if there is none; ValueError if it is not one."""
+    """Return the CRC-32C in the description of an object, or None if it has none; ValueError if it is damaged."""
     text = fields.get("crc32c")
     if text is None:
         return None

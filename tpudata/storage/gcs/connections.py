@@ -26,6 +26,7 @@ def new_pools(server: str) -> urllib3.PoolManager:
     Raises:
         StorageUnavailableError: the certificates cannot be read, or a package is missing that the proxy needs.
     """
+    # `requests` knows the variables for proxies and certificates.
     with requests.Session() as session:
         settings = session.merge_environment_settings(server, {}, None, None, None)
     proxy = settings["proxies"].get(urlsplit(server).scheme) or settings["proxies"].get("all")
@@ -39,6 +40,7 @@ def new_pools(server: str) -> urllib3.PoolManager:
         ) from error
     options: dict[str, Any] = {
         "num_pools": 1,
+        # A thread may have two requests in flight, and each keeps its connection.
         "maxsize": 2 * MAX_READ_THREADS,
         # One for all connections: loading a system's certificates takes 10 to 40 ms of CPU.
         "ssl_context": context,
@@ -61,6 +63,7 @@ def new_pools(server: str) -> urllib3.PoolManager:
 
 
 def _new_socks_pools(proxy: str, options: dict[str, Any]) -> urllib3.PoolManager:
+    """Return the connections by way of a SOCKS proxy; StorageUnavailableError without the package that it needs."""
     try:
         from urllib3.contrib.socks import SOCKSProxyManager
     except ImportError:
@@ -77,6 +80,7 @@ class _Connection:
     def request(
         self, method: str, url: str, body: Any = None, headers: Mapping[str, str] | None = None, **options: Any
     ) -> None:
+        """Send a request to `url` with the query that a header has, which is removed."""
         sent_headers = dict(headers or {})
         query = sent_headers.pop(HIDDEN_QUERY, "")
         super().request(method, url + query, body, sent_headers, **options)  # type: ignore[misc]

@@ -41,11 +41,11 @@ def find_credentials() -> Credentials:
     """Return the credentials that the environment selects, with the billing project if it names one.
 
     Raises:
-        google.auth.exceptions.GoogleAuthError: there are none, or their file is wrong.
+        google.auth.exceptions.GoogleAuthError: no credentials are found, or their file is wrong.
     """
     if is_switched_on(ANONYMOUS) or os.environ.get(EMULATOR):
         return AnonymousCredentials()  # type: ignore[no-untyped-call]
-    credentials, project = _select_credentials(), billing_project()
+    credentials, project = _select_credentials(), find_billing_project()
     if project is None or not isinstance(credentials, CredentialsWithQuotaProject):
         return credentials
     # Otherwise their header could name another project than the request.
@@ -54,21 +54,22 @@ def find_credentials() -> Credentials:
 
 
 def _select_credentials() -> Credentials:
-    """Return the default credentials, or those of another account that the environment impersonates with them."""
+    """Return the default credentials, or credentials that use them to impersonate the account that the environment names."""
     account = os.environ.get(IMPERSONATED, "").strip()
     if not account:
-        return default_credentials(_SCOPES)[0]
+        return load_default_credentials(_SCOPES)[0]
     # The default credentials need this scope to impersonate; the others get `_SCOPES`.
-    default, _ = default_credentials(("https://www.googleapis.com/auth/cloud-platform",))
+    default, _ = load_default_credentials(("https://www.googleapis.com/auth/cloud-platform",))
+    # As in gcloud: the last account of a chain is impersonated, by way of those before it.
     *delegates, target = [part.strip() for part in account.split(",")]
     return impersonated_credentials.Credentials(default, target, _SCOPES, delegates=delegates)  # type: ignore[no-untyped-call]
 
 
-def default_credentials(scopes: Sequence[str] | None = None) -> tuple[Credentials, str | None]:
+def load_default_credentials(scopes: Sequence[str] | None = None) -> tuple[Credentials, str | None]:
     """Return the application default credentials, and the project that they or the environment name.
 
     Raises:
-        google.auth.exceptions.GoogleAuthError: there are none, or their file is wrong, see `describe_key_file_fault`.
+        google.auth.exceptions.GoogleAuthError: none are found, or their file is wrong, see `describe_key_file_fault`.
     """
     try:
         credentials: tuple[Credentials, str | None] = google.auth.default(scopes=scopes)
@@ -89,7 +90,7 @@ def describe_key_file_fault() -> str | None:
     return None if fault is None else f"{file}: {fault}"
 
 
-def billing_project() -> str | None:
+def find_billing_project() -> str | None:
     """Return the project that pays for requests; None if the bucket's owner pays."""
     # A request without credentials must not name a billing project: the store would answer 401 even for public objects.
     if is_switched_on(ANONYMOUS):

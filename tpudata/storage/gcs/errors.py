@@ -12,7 +12,13 @@ import requests
 import urllib3
 
 from tpudata.errors import StorageError, StorageUnavailableError
-from tpudata.storage.gcs.credentials import ANONYMOUS, BILLED, billing_project, describe_key_file_fault, is_switched_on
+from tpudata.storage.gcs.credentials import (
+    ANONYMOUS,
+    BILLED,
+    describe_key_file_fault,
+    find_billing_project,
+    is_switched_on,
+)
 from tpudata.storage.gcs.key_file import VARIABLE, find_key_file
 from tpudata.storage.objects.errors import (
     AnswerError,
@@ -82,6 +88,7 @@ def is_transient(error: BaseException | None) -> bool:
 def split_path(path: str) -> tuple[str, str]:
     """Return the bucket and the object of `gs://BUCKET/OBJECT`; the object is empty if the path is a bucket."""
     bucket, _, name = path.removeprefix("gs://").partition("/")
+    # A bucket's name begins and ends with a letter or digit.
     if not path.startswith("gs://") or not bucket[:1].isalnum() or not bucket[-1:].isalnum():
         raise StorageError(f"{path!r}: no bucket (expected gs://BUCKET/OBJECT). Correct the path.")
     return bucket, name
@@ -162,7 +169,7 @@ def _explain_credentials(error: google.auth.exceptions.GoogleAuthError) -> str:
 def _find_billing_reason(error: BaseException, bucket: str) -> str | None:
     """Return the reason and the fix of an error about the project that pays for the request; None for another error."""
     message = _read_message(error)
-    project = billing_project()
+    project = find_billing_project()
     if "requester pays" in message.lower():
         if is_switched_on(ANONYMOUS):
             return _describe_denial(f"bucket {bucket} requires a requester who pays ({message})")

@@ -16,7 +16,7 @@ from typing import BinaryIO
 from urllib.parse import urlencode
 
 from tpudata.errors import StorageError
-from tpudata.storage.gcs.answers import describe_object, list_page, object_url
+from tpudata.storage.gcs.answers import describe_object, list_page, make_object_url
 from tpudata.storage.gcs.errors import ERRORS, split_object, split_path, translate_errors
 from tpudata.storage.gcs.listing import RANGE_NAMES, cut_names, scan_names
 from tpudata.storage.gcs.transport import Transport
@@ -92,6 +92,7 @@ class _GcsObjects:
         return cut_names(self._transport, folder, deep=deep, range_names=self._range_names)
 
     def find(self, path: str) -> Entry | None:
+        """Return the object or folder at a path; None if neither exists. A folder exists if an object is below it."""
         bucket, name = split_path(path)
         # An object whose name ends with `/` marks a folder.
         description = describe_object(self._transport, bucket, name) if name and not name.endswith("/") else None
@@ -99,13 +100,15 @@ class _GcsObjects:
             return _make_entry(bucket, name, description.size, description.crc32c)
         prefix = f"{name.rstrip('/')}/" if name else ""
         first_page = list_page(self._transport, bucket, urlencode({"prefix": prefix, "maxResults": 1}))
+        # A bucket that can be listed exists, even without objects.
         return _make_folder(path) if first_page.objects or not prefix else None
 
     def describe(self, path: str) -> Description | None:
         return describe_object(self._transport, *split_object(path))
 
     def get(self, path: str, span: tuple[int, int] | None, version: int | None) -> Content:
-        url = f"/download{object_url(*split_object(path))}?alt=media"
+        """Return the bytes of a version of an object, None for the current one: all bytes, or `span` (offset and length)."""
+        url = f"/download{make_object_url(*split_object(path))}?alt=media"
         if version is not None:
             url += f"&generation={version}"
         # Without this header the store would decompress objects with Content-Encoding.
@@ -128,9 +131,10 @@ class _GcsObjects:
         return Content(data, is_whole=False, offset=first, size=size, crc32c=crc32c)
 
     def remove(self, path: str, version: int | None) -> None:
+        """Remove an object if it is this version; any version if `version` is None."""
         bucket, name = split_object(path)
         query = "" if version is None else f"?ifGenerationMatch={version}"
-        answer = self._transport.request("DELETE", f"{object_url(bucket, name)}{query}")
+        answer = self._transport.request("DELETE", f"{make_object_url(bucket, name)}{query}")
         if answer.status != _NO_CONTENT:
             # Not the store's answer: look whether the object is gone.
             description = describe_object(self._transport, bucket, name)
@@ -138,12 +142,14 @@ class _GcsObjects:
                 raise UnprovenError(f"an answer {answer.status} to a deletion, but the object exists")
 
     def put(self, path: str, data: bytes, version: int | None) -> None:
+        """Write a small object in place of a version of it; a new object if `version` is None."""
+        # Generation 0 stands for an object that does not exist.
         with self._open_upload(path, version or 0) as writer:
             writer.write(data)
 
     @contextlib.contextmanager
     def write(self, path: str, *, replace: bool) -> Iterator[BinaryIO]:
-        """One resumable upload; a small object is one request."""
+        """Yield a writer of an object: one resumable upload, or for a small object one request."""
         # Without `replace` the generation is 0, so an existing object is a conflict.
         with translate_errors("written", path):
             existing = self.retries(lambda: self.describe(path)) if replace else None
@@ -151,7 +157,8 @@ class _GcsObjects:
             yield writer  # type: ignore[misc]  # A raw file that takes all it is given.
 
     def check_writable(self, path: str) -> None:
-        """Begin an upload, and abandon it."""
+        """Raise StorageError if nothing can be written below a path: begin an upload, and abandon it."""
+        # The name is empty for a bucket.
         bucket, name = split_path(path)
         with translate_errors("written", path):
             writer = ObjectWriter(
@@ -178,7 +185,7 @@ class _GcsObjects:
             raise
 
     def _reject_encoded(self, path: str) -> None:
-        """Reject an object with Content-Encoding: its listed size is not that of its content, which cannot be read in parts."""
+        """Raise StorageError for an object with Content-Encoding: its content has another size, and cannot be read in parts."""
         description = self.describe(path)
         if description is None or not description.encoding:
             raise UnprovenError("an answer with an encoding that the object does not have")
@@ -190,7 +197,7 @@ class _GcsObjects:
 
 
 def _read_checksum(headers: Mapping[str, str]) -> int | None:
-    """Return the CRC-32C in X-Goog-Hash, or None if there is none."""
+    """Return the CRC-32C in the header X-Goog-Hash, or None if the header has none."""
     match = _CRC32C.search(headers.get("X-Goog-Hash", ""))
     if match is None:
         return None
@@ -205,6 +212,7 @@ def _make_entry(bucket: str, name: str, size: int, crc32c: int | None) -> Entry:
 
 
 def _make_folder(path: str) -> Entry:
+    """Return the entry of a folder or a bucket."""
     # The entry of a bucket has an empty name.
     name = path.rstrip("/").rpartition("/")[2] if "/" in path.removeprefix("gs://") else ""
     return Entry(path, name, size=0, is_folder=True)

@@ -10,7 +10,7 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from google.auth import crypt
 from google.auth.exceptions import GoogleAuthError
@@ -73,14 +73,15 @@ def find_key_file_fault(path: Path) -> str | None:
     return _find_field_fault(fields)
 
 
-def _find_field_fault(fields: Any) -> str | None:
-    """Return the fault of the fields of a file of credentials; None without one."""
+def _find_field_fault(fields: object) -> str | None:
+    """Return the fault in the parsed JSON of a file of credentials, in words; None if no fault is found."""
     if not isinstance(fields, Mapping):
         return "it holds no JSON object"
     kind = fields.get("type")
     if not isinstance(kind, str) or kind not in _FIELDS:
         if "installed" in fields or "web" in fields:
             return "it is the secret of an OAuth client, not a key of an account"
+        # Cut, since a wrong type may hold anything.
         words = "no type" if kind is None else f"the type {kind!r:.40}"
         return f"it has {words} (expected {', '.join(sorted(_FIELDS))})"
     missing = [name for name in _FIELDS[kind] if not isinstance(fields.get(name), str) or not fields[name].strip()]
@@ -89,12 +90,14 @@ def _find_field_fault(fields: Any) -> str | None:
     if kind == "service_account":
         return _find_key_fault(fields["private_key"])
     if kind == "impersonated_service_account":
+        # Credentials of another type, which are exchanged for those of the account.
         source_fault = _find_field_fault(fields.get("source_credentials"))
         return None if source_fault is None else f"in its source_credentials, {source_fault}"
     return None
 
 
 def _find_key_fault(key: str) -> str | None:
+    """Return the fault of a service account's private key, in words; None if google-auth can load it."""
     try:
         crypt.RSASigner.from_string(key)  # type: ignore[no-untyped-call]
     except (ValueError, TypeError, GoogleAuthError):

@@ -115,16 +115,19 @@ def cut_names(transport: Transport, folder: str, *, deep: bool, range_names: int
     prefix_length = len(folder_name.rstrip("/")) + 1 if folder_name else 0
 
     def find_first(start: str, stop: str | None) -> str | None:
+        """Return the first name of a range, below the folder; None if the range is empty."""
         first = next(scan_names(transport, folder, start, stop, limit=1, deep=deep), None)
         return None if first is None else first.name[prefix_length:]
 
     def cut_range(start: str, stop: str | None, range_count: int) -> list[str]:
         """Return the starts of the parts of a range, one of `range_count` that are cut; empty if it is small or cannot be cut."""
         names = scan_names(transport, folder, start, stop, deep=deep)
+        # Small, unless there is a name after the first `range_names`.
         is_small = next(itertools.islice(names, range_names, None), None) is None
         cuts = [] if is_small else list(_find_cuts(find_first, start, stop, max(1, _SINGLE_CHARACTERS // range_count)))
         return [start, *cuts] if cuts else []
 
+    # The first range begins at the start of the folder, which is no cut.
     starts = [""]
     # Starts of the ranges that may be large: all parts of those that were cut in the last round.
     uncut = {""}
@@ -153,18 +156,19 @@ def _find_cuts(find_first: _FindFirst, start: str, stop: str | None, doubling: i
     for _ in range(_MAX_ROUNDS):
         if first_name is None:
             return
-        # The smallest depth at which names follow those with the prefix of the first one.
+        # Length of the beginning that all names have in common: names follow those that share one character more.
         depth = bisect.bisect_left(
             range(len(first_name)), True, key=functools.partial(_has_names_after, find_first, first_name, stop)
         )
         if depth < len(first_name):
             break
-        # All other names begin with the first one.
+        # All other names begin with the whole first name: continue from the first of them.
         first_name = find_first(f"{first_name}\0", stop)
     if first_name is None or depth >= len(first_name):
         return
     common, character = first_name[:depth], first_name[depth]
     for number in itertools.count():
+        # Find the first name whose character at this depth is `step` or more after that of the last cut.
         step = 1 << max(0, (number - _SINGLE_CHARACTERS) // doubling + 1)
         next_character = _step_character(character, step)
         name = find_first(common + next_character, stop) if next_character else None
@@ -192,6 +196,7 @@ def _step_character(character: str, step: int = 1) -> str:
 
 def _reject_empty_part(folder: str, bucket: str, name: str, prefix_length: int) -> NoReturn:
     """Raise StorageError for an object's name in which two slashes follow each other after the folder's prefix."""
+    # The slash at the end of the prefix may be the first of the two.
     position = name.find("//", max(0, prefix_length - 1))
     before = name[: position + 1]
     raise StorageError(

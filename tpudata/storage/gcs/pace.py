@@ -31,7 +31,9 @@ class Pace:
         self._lowered_limit = math.inf
         self._clock = clock
         self._in_flight = 0
+        # Time at which the limit was last lowered; before any time of the clock at first.
         self._lowered_at = -1.0
+        # Time before which no request is sent.
         self._resume_at = 0.0
         self._changed = threading.Condition()
 
@@ -62,6 +64,7 @@ class Pace:
         """Raise the limit after a success, if it was lowered."""
         with self._changed:
             if self._lowered_limit < math.inf:
+                # By 1 after as many successes as the limit.
                 raised = self._lowered_limit + 1 / self._lowered_limit
                 self._lowered_limit = raised if raised < self._highest_limit() else math.inf
                 self._changed.notify()

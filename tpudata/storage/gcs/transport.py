@@ -31,7 +31,7 @@ from google.auth.transport.requests import Request
 from urllib3.util import Timeout, parse_url
 
 from tpudata.storage.gcs.connections import HIDDEN_QUERY, new_pools
-from tpudata.storage.gcs.credentials import EMULATOR, billing_project, find_credentials
+from tpudata.storage.gcs.credentials import EMULATOR, find_billing_project, find_credentials
 from tpudata.storage.gcs.errors import is_transient
 from tpudata.storage.gcs.pace import Pace
 from tpudata.storage.limits import request_limits
@@ -79,9 +79,9 @@ class Transport:
     """
 
     def __init__(self, policy: RetryPolicy | None = None) -> None:
-        # Not a bound method: a reference cycle would keep connections open until the garbage collector runs.
         environment = RetryPolicy.parse(os.environ.get(RETRY, ""), RETRY)
-        self._policy = functools.partial(_current_policy, policy, environment)
+        # Not a bound method: a reference cycle would keep connections open until the garbage collector runs.
+        self._policy = functools.partial(_choose_policy, policy, environment)
         self._opened_client: _Client | None = None
         self._lock = threading.Lock()
         self.retries = Retries("Google Cloud Storage", self._policy, is_transient)
@@ -98,6 +98,7 @@ class Transport:
 
     @property
     def _client(self) -> _Client:
+        """The client, which the first request opens."""
         with self._lock:
             if self._opened_client is None:
                 self._opened_client = _Client()
@@ -145,7 +146,7 @@ class _Client:
         server = os.environ.get(EMULATOR) or f"https://storage.{domain}"
         self._server = (server if "://" in server else f"http://{server}").rstrip("/")
         self._pools = new_pools(self._server)
-        self._project = billing_project()
+        self._project = find_billing_project()
         # Tokens come from another server, perhaps through another proxy, so a separate session requests them.
         self._tokens = Request()
         # Held while the token is read or renewed.
@@ -173,14 +174,14 @@ class _Client:
 
         `seconds` is the time that the server may be silent.
         """
-        for number in range(1, _MAX_TOKENS + 1):
+        for attempt in range(1, _MAX_TOKENS + 1):
             all_headers = {"User-Agent": "tpudata", **headers}
             with self._renewing:
                 # Adds the token, which is renewed first if it is about to expire.
                 self._credentials.before_request(self._tokens, method, url, all_headers)  # type: ignore[no-untyped-call]
                 token = self._credentials.token
             answer = self._send_once(method, url, all_headers, data, seconds)
-            if answer.status != _DENIED or number == _MAX_TOKENS:
+            if answer.status != _DENIED or attempt == _MAX_TOKENS:
                 break
             with self._renewing:
                 # Another thread may have renewed it.
@@ -217,8 +218,13 @@ def _parse_origin(address: str) -> tuple[str | None, str | None, int | None]:
     return parts.scheme, parts.host, parts.port or _PORTS.get(parts.scheme or "")
 
 
-def _current_policy(policy: RetryPolicy | None, environment_policy: RetryPolicy) -> RetryPolicy:
-    """Return the policy that applies now: a limit in the environment variable takes precedence over that of `request_limits()`."""
+def _choose_policy(policy: RetryPolicy | None, environment_policy: RetryPolicy) -> RetryPolicy:
+    """Return the policy that applies now.
+
+    Args:
+        policy: policy that the caller has fixed; None for the environment's.
+        environment_policy: policy in the environment variable. Without a limit there, `request_limits()` has the limit.
+    """
     if policy is not None:
         return policy
     if "limit" in os.environ.get(RETRY, ""):
@@ -227,6 +233,7 @@ def _current_policy(policy: RetryPolicy | None, environment_policy: RetryPolicy)
 
 
 def _count_most_in_flight() -> int:
+    """Return the largest number of requests in flight at the same time."""
     # A part may be read twice at the same time, so each reader has up to two requests in flight.
     return max(_CONNECTIONS, 2 * request_limits().read_threads)
 
@@ -246,6 +253,7 @@ def _make_answer_error(answer: Answer) -> AnswerError:
     try:
         data = gzip.decompress(answer.data) if answer.headers.get("Content-Encoding") == "gzip" else answer.data
         fields = json.loads(data)["error"]
+        # The store's own errors repeat the code; those of a proxy do not.
         return kind(answer.status, str(fields["message"]), is_described=fields["code"] == answer.status)
     except (ValueError, RecursionError, LookupError, TypeError, OSError, EOFError, zlib.error):
         return kind(answer.status, answer.data.decode(errors="replace") or "unknown error")

@@ -17,12 +17,12 @@ import io
 import json
 import re
 import uuid
-from typing import Any
+from typing import TYPE_CHECKING
 from urllib.parse import quote, urlencode
 
 import google_crc32c
 
-from tpudata.storage.gcs.answers import describe_object, encode_checksum, object_url, parse_description
+from tpudata.storage.gcs.answers import describe_object, encode_checksum, make_object_url, parse_description
 from tpudata.storage.gcs.transport import Answer, Transport
 from tpudata.storage.objects.errors import (
     AnswerError,
@@ -32,6 +32,9 @@ from tpudata.storage.objects.errors import (
     UploadLostError,
 )
 from tpudata.storage.objects.object_store import Description
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
 
 # Bytes of a request; the store requires a multiple of 256 KiB. At tens of milliseconds a request, one writer exceeds 100 MB/s.
 PART_BYTES = 8 << 20
@@ -77,7 +80,7 @@ class ObjectWriter(io.RawIOBase):
         """Return the number of bytes so far."""
         return self._delivered + len(self._buffer)
 
-    def write(self, data: Any, /) -> int:
+    def write(self, data: ReadableBuffer, /) -> int:
         """Take all of `data`, a bytes-like object of any kind; return its length in bytes."""
         if self.closed:
             raise ValueError("write to closed file")
@@ -140,6 +143,7 @@ class ObjectWriter(io.RawIOBase):
                 raise
         except (AnswerError, UploadLostError) as error:
             code = error.code if isinstance(error, AnswerError) else _GONE
+            # The store's answer to data that do not match the checksum in the request.
             if code == _BAD_REQUEST and "crc32c" in str(error).lower():
                 raise DamagedError from error
             # The store forgets finished uploads, so a retry after a lost answer may get 404 or 410.
@@ -150,7 +154,7 @@ class ObjectWriter(io.RawIOBase):
         """Check that the store has the object with the data that were written.
 
         Args:
-            answered: description in the store's answer; None if it has none.
+            answered: description in the store's answer; None if the answer has no valid one.
 
         Raises:
             UnprovenError: nothing proves it.
@@ -166,8 +170,9 @@ class ObjectWriter(io.RawIOBase):
             return
         if answered is None or answered.version != stored.version:
             raise UnprovenError("an answer that an upload is complete, but another object")
+        # Only the version of this upload is removed, not one that another writer makes meanwhile.
         query = urlencode({"ifGenerationMatch": answered.version})
-        self._transport.request("DELETE", f"{object_url(self._bucket, self._name)}?{query}")
+        self._transport.request("DELETE", f"{make_object_url(self._bucket, self._name)}?{query}")
         raise DamagedError
 
     def _matches_data(self, description: Description) -> bool:
@@ -183,6 +188,7 @@ class ObjectWriter(io.RawIOBase):
         if self._conflict is not None:
             if is_last:
                 raise self._conflict
+            # Nothing is sent: at the end, the existing object is compared with the checksum and the length of the data.
             del self._buffer[:size]
             self._delivered += size
             return
@@ -233,6 +239,7 @@ class ObjectWriter(io.RawIOBase):
         self._check_answer(self._transport.request("POST", self._make_upload_url("multipart"), headers, body))
 
     def _make_upload_url(self, kind: str) -> str:
+        """Return the address of a `multipart` or `resumable` upload, which replaces only the generation that existed at first."""
         query = {"uploadType": kind, "name": self._name, "ifGenerationMatch": str(self._generation)}
         return f"/upload/storage/v1/b/{quote(self._bucket, safe='')}/o?{urlencode(query)}"
 
@@ -251,6 +258,7 @@ class ObjectWriter(io.RawIOBase):
         assert self._url is not None
         answer = self._transport.request("PUT", self._url, headers, data)
         if answer.status == _INCOMPLETE:
+            # "bytes=0-N" names the last received byte; without the header, none was received.
             match = _RECEIVED_RANGE.fullmatch(answer.headers.get("Range", ""))
             return int(match[1]) + 1 if match else 0
         if not is_last:

@@ -34,7 +34,7 @@ _FIXES = {
 _REMOVED = "It was removed during writing: let no other job write there at the same time."
 
 
-def storage_error(done: str, path: str, error: OSError) -> StorageError:
+def make_storage_error(done: str, path: str, error: OSError) -> StorageError:
     """Return the error for a file that could not be `done`, such as "read", with the reason and, if known, the fix."""
     fix = _REMOVED if (done, error.errno) == (WRITTEN, errno.ENOENT) else _FIXES.get(error.errno or 0, "")
     return StorageError(f"{path} could not be {done}: {error.strerror or error}. {fix}".rstrip())
@@ -42,8 +42,8 @@ def storage_error(done: str, path: str, error: OSError) -> StorageError:
 
 @contextlib.contextmanager
 def translate_errors(done: str, path: str) -> Iterator[None]:
-    """Turn an operating system error into `storage_error`."""
+    """Turn an operating system error into a StorageError with the file that could not be `done`, the reason and the fix."""
     try:
         yield
     except OSError as error:
-        raise storage_error(done, path, error) from error
+        raise make_storage_error(done, path, error) from error

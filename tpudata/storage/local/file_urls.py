@@ -64,7 +64,7 @@ class FileUrls(LocalStorage):
         super().check_writable(local_path(path))
 
     def delete(self, path: str) -> None:
-        """Remove a file; no error if there is none."""
+        """Remove a file; no error if it does not exist."""
         super().delete(local_path(path))
 
     def swap(self, path: str, old: bytes | None, new: bytes | None) -> bool:

@@ -17,7 +17,7 @@ SAMPLED_NAMES = 1 << 12
 
 
 def list_names(folder: str, start: str, stop: str | None, limit: int | None) -> list[str]:
-    """Return the names in a folder in order, with a `/` after those of folders.
+    """Return the names in a folder in order, with a `/` after the names of folders.
 
     Args:
         folder: folder to list.
@@ -49,9 +49,10 @@ def cut_names(folder: str, *, range_names: int = RANGE_NAMES, sampled_names: int
     if len(first_names) < range_names:
         return ()
     count = len(first_names)
+    # The names with the smallest checksums are a sample of them all, the same in every run.
     sample = heapq.nlargest(sampled_names, map(_rank, first_names))
     del first_names  # Memory holds only the sample from here on.
-    # A heap, whose first item has the largest checksum.
+    # A heap, whose first item has the largest checksum of the sample and is replaced by a better one.
     heapq.heapify(sample)
     for name in names:
         count += 1
@@ -69,7 +70,7 @@ def _rank(name: str) -> tuple[int, str]:
 
 
 def _iterate_names(folder: str) -> Iterator[str]:
-    """Yield the names in a folder in the disk's order, with a `/` after those of folders."""
+    """Yield the names in a folder in the disk's order, with a `/` after the names of folders."""
     with translate_errors("listed", folder), os.scandir(folder) as entries:
         for entry in entries:
             yield f"{entry.name}/" if entry.is_dir() else entry.name

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, BinaryIO, cast
 
 from tpudata.errors import StorageError
 from tpudata.storage.interface import Entry, not_a_file_error
-from tpudata.storage.local.errors import WRITTEN, storage_error, translate_errors
+from tpudata.storage.local.errors import WRITTEN, make_storage_error, translate_errors
 from tpudata.storage.local.listing import RANGE_NAMES, cut_names, list_names
 from tpudata.storage.local.uncached_file import UncachedFile, new_buffer
 
@@ -54,7 +54,7 @@ class LocalStorage:
         """Return the entries of a folder, sorted by name."""
         with translate_errors("listed", folder), os.scandir(folder) as entries:
             return sorted(
-                (_entry_at(entry.path, entry.name, entry.stat).checked() for entry in entries),
+                (_look_up_entry(entry.path, entry.name, entry.stat).checked() for entry in entries),
                 key=operator.attrgetter("name"),
             )
 
@@ -70,9 +70,9 @@ class LocalStorage:
         assert not deep, "a disk lists folder by folder"
         for listed_name in list_names(folder, start, stop, limit):
             name = listed_name.rstrip("/")
-            # Path would take three times as long.
+            # pathlib would take three times as long.
             path = os.path.join(folder, name)  # noqa: PTH118
-            yield _entry_at(path, name, functools.partial(os.stat, path))
+            yield _look_up_entry(path, name, functools.partial(os.stat, path))
 
     def cuts(self, folder: str, *, deep: bool = False) -> Sequence[str]:
         """Return names at which a folder of more than 65,536 names is cut; memory holds some thousand of them."""
@@ -106,7 +106,7 @@ class LocalStorage:
             finally:
                 os.close(descriptor)
         except OSError as error:
-            raise storage_error("read", path, error) from error
+            raise make_storage_error("read", path, error) from error
 
     def read_range(self, path: str, offset: int, length: int, *, is_checked: bool = False) -> bytes:
         """Return `length` bytes from `offset`; fewer only at the end of the file."""
@@ -122,7 +122,7 @@ class LocalStorage:
             finally:
                 os.close(descriptor)
         except OSError as error:
-            raise storage_error("read", path, error) from error
+            raise make_storage_error("read", path, error) from error
 
     def expect(self, path: str, offset: int, length: int) -> None:
         """Ask the system to read a range into its page cache; return at once."""
@@ -185,12 +185,12 @@ class LocalStorage:
                 pass
 
     def delete(self, path: str) -> None:
-        """Remove a file; no error if there is none."""
+        """Remove a file; no error if it does not exist."""
         with translate_errors("deleted", path):
             Path(path).unlink(missing_ok=True)
 
     def swap(self, path: str, old: bytes | None, new: bytes | None) -> bool:
-        """Replace the content of a small file, if it is `old`, by `new`; return whether that was done."""
+        """Replace the content of a small file by `new` if it is `old`, and return whether that was done; None means no file."""
         target = Path(path)
         with translate_errors(WRITTEN, path):
             if new is not None:
@@ -199,7 +199,7 @@ class LocalStorage:
                 with _lock(target.parent):
                     return _swap(target, old, new)
             except FileNotFoundError:
-                # There is no folder and so no file, or another process has removed the temporary file.
+                # The folder, and so the file, does not exist, or another process has removed the temporary file.
                 return old is None and new is None
 
 
@@ -250,7 +250,7 @@ def _open(path: str) -> int:
 
 
 def _swap(target: Path, old: bytes | None, new: bytes | None) -> bool:
-    """Replace the content of a file by `new` if it is `old`, and return whether that was done; None stands for no file."""
+    """Replace the content of a file by `new` if it is `old`, and return whether that was done; None means no file."""
     try:
         descriptor = _open(str(target))
     except FileNotFoundError:
@@ -290,6 +290,7 @@ def _link(temporary: Path, target: Path) -> bool:
     except OSError as error:
         if error.errno not in _NO_LINKS:
             raise
+        # The disk has no hard links.
         temporary.replace(target)
     return True
 
@@ -326,19 +327,26 @@ def _read_rest(descriptor: int, length: int) -> bytes:
     return b"".join(parts)
 
 
-def _entry_at(path: str, name: str, stat: Callable[[], os.stat_result]) -> Entry:
-    """Return the entry of a path that a listing has; `stat` looks it up."""
+def _look_up_entry(path: str, name: str, stat: Callable[[], os.stat_result]) -> Entry:
+    """Return the entry of a path in a listing.
+
+    Args:
+        path: the path.
+        name: its name in the folder.
+        stat: looks the path up.
+    """
     try:
         stat_result = stat()
     except FileNotFoundError:
         # A broken link, or a file that was just removed: reading it fails, with its name.
         return Entry(path, name, size=0, is_folder=False)
     except OSError as error:
-        raise storage_error("looked up", path, error) from error
+        raise make_storage_error("looked up", path, error) from error
     return _make_entry(path, name, stat_result)
 
 
 def _make_entry(path: str, name: str, stat_result: os.stat_result) -> Entry:
+    """Return the entry of a path; it is special if it is neither a file nor a folder, such as a pipe."""
     if stat_bits.S_ISREG(stat_result.st_mode):
         return Entry(path, name, stat_result.st_size, is_folder=False)
     is_folder = stat_bits.S_ISDIR(stat_result.st_mode)

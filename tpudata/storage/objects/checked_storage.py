@@ -106,12 +106,12 @@ class CheckedStorage:
         self._store.check_writable(path)
 
     def delete(self, path: str) -> None:
-        """Remove an object; no error if there is none."""
+        """Remove an object; no error if it does not exist."""
         with self._store.translate_errors("deleted", path), contextlib.suppress(AbsentError):
             self._store.retries(lambda: self._store.remove(path, None))
 
     def swap(self, path: str, old: bytes | None, new: bytes | None) -> bool:
-        """Replace the content of a small object by `new` if it is `old`, and return whether it was `old`; None is no object."""
+        """Replace the content of a small object by `new` if it is `old`, and return whether that was done; None means no object."""
         with self._store.translate_errors("written", path):
             description = self._store.retries(lambda: self._store.describe(path))
         try:
@@ -123,7 +123,7 @@ class CheckedStorage:
             return False
         if stored != old:
             return False
-        # There is no object, and there shall be none.
+        # There is nothing to remove.
         if description is None and new is None:
             return True
         version = None if description is None else description.version
@@ -170,6 +170,7 @@ class CheckedStorage:
                     return data
                 second, _ = read_once()
             else:
+                # Both reads at the same time.
                 with ThreadPoolExecutor(1, thread_name_prefix="tpudata-again") as pool:
                     second_read = pool.submit(read_once)
                     data, _ = read_once()
@@ -200,6 +201,7 @@ class CheckedStorage:
         expected = length if size is None else max(0, min(length, size - offset))
         if content.offset != offset or len(data) != expected:
             raise UnprovenError(f"received {len(data)} bytes from {content.offset} for {expected} bytes from {offset}")
+        # The checksum is that of the whole object.
         if len(data) != size or content.crc32c is None:
             return data, False
         _check_checksum(content.crc32c, data)
@@ -224,7 +226,7 @@ class CheckedStorage:
             _check_checksum(description.crc32c, content.data)
 
     def _describe(self, path: str, version: int | None) -> Description:
-        """Return the description of an object of which bytes have come; UnprovenError if it, or the version, does not exist."""
+        """Return the description of an object after some of its bytes arrived; UnprovenError unless this version exists."""
         description = self._store.describe(path)
         if description is None or version not in (None, description.version):
             raise UnprovenError("received bytes of an object that does not exist")
@@ -249,5 +251,6 @@ class CheckedStorage:
 
 
 def _check_checksum(crc32c: int, data: bytes) -> None:
+    """Raise UnprovenError unless this is the CRC-32C of the data."""
     if crc32c != google_crc32c.value(data):
         raise UnprovenError("the received data do not match the store's checksum")

@@ -56,7 +56,7 @@ class ObjectReader(io.RawIOBase):
             )
         self._position += len(data)
         self._crc32c = google_crc32c.extend(self._crc32c, data)
-        # With the last bytes, and not again with the empty read after them.
+        # With the last bytes, and not again with the empty read after them. Not every store has a checksum.
         is_complete = len(data) > 0 and self._position == self._description.size
         if is_complete and self._description.crc32c not in (None, self._crc32c):
             raise StorageUnavailableError(

@@ -74,7 +74,7 @@ class ObjectStore(Protocol):
         """Return the object or folder at a path, or None."""
 
     def describe(self, path: str) -> Description | None:
-        """Return the description of an object, or None if there is no such object."""
+        """Return the description of an object, or None if it does not exist."""
 
     def get(self, path: str, span: tuple[int, int] | None, version: int | None) -> Content:
         """Return an object, or a part of it.
