@@ -31,4 +31,4 @@ def convert_json_number(value: Any, name: str) -> float:
             return float(value)
     except OverflowError:
         pass
-    raise ValueError(f"{name!r} is no number: {abbreviate_json(value)}")
+    raise ValueError(f"{name!r} is not a number: {abbreviate_json(value)}")

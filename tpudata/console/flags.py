@@ -62,7 +62,14 @@ class FlagParser(argparse.ArgumentParser):
         return self._group.add_argument(*names, **settings)
 
     def add_switch(self, name: str, *, default: bool | None, help: str, dest: str = "") -> None:
-        """Add a boolean flag: `--name`, `--no-name` or `--name=true|false`."""
+        """Add a boolean flag: `--name`, `--no-name` or `--name=true|false`.
+
+        Args:
+            name: the flag. If it begins with `--no-`, the help shows it and not its opposite.
+            default: value without the flag.
+            help: its line in the help.
+            dest: name of its value; empty for the flag's name with underscores.
+        """
         self._switches.add(name)
         dest = dest or name.removeprefix("--").replace("-", "_")
         if not name.startswith("--no-"):
@@ -112,7 +119,7 @@ class FlagParser(argparse.ArgumentParser):
         words = [self._spell(word, also_known or ()) for word in argv[:end]]
         if also_known is not None:
             # Before argparse looks for required flags: the message on a misspelt flag helps more than one on a missing flag.
-            names = {*self.flag_names(), *also_known}
+            names = {*self.list_flag_names(), *also_known}
             unknown_flags = [word for word in words if word.startswith("--") and word.split("=", 1)[0] not in names]
             self.reject_unknown(unknown_flags, names)
         return super().parse_known_args([*words, *argv[end:]])
@@ -132,13 +139,13 @@ class FlagParser(argparse.ArgumentParser):
             hint = f"; pass the value of a boolean with =, --FLAG={word}" if is_boolean else ""
             self.error(f"unexpected argument {word!r}{hint}")
         name = word.split("=", 1)[0]
-        self.error(f"unknown flag {name}{suggestion(name.replace('_', '-'), [*self.flag_names(), *also_known])}")
+        self.error(f"unknown flag {name}{suggestion(name.replace('_', '-'), [*self.list_flag_names(), *also_known])}")
 
-    def flag_names(self) -> list[str]:
+    def list_flag_names(self) -> list[str]:
         """Return the names of all flags of this parser, such as `--shard-size`."""
         return [name for name in self._option_string_actions if name.startswith("--")]
 
-    def path_actions(self) -> list[argparse.Action]:
+    def list_path_actions(self) -> list[argparse.Action]:
         """Return the flags and positional arguments whose values are paths."""
         return [action for action in self._actions if _PATH_METAVARS.fullmatch(str(action.metavar))]
 
@@ -158,7 +165,7 @@ class FlagParser(argparse.ArgumentParser):
 
     def _spell_name(self, name: str, other_flags: Collection[str]) -> str:
         """Return the known flag that a name stands for, or the name if it is unknown."""
-        own_flags = self.flag_names()
+        own_flags = self.list_flag_names()
         dashed, underscored = name.replace("_", "-"), "--" + name[2:].replace("-", "_")
         # Our own flags come first: Beam has a flag --dry_run, too.
         for spelling, flags in (

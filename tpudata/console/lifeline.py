@@ -28,6 +28,7 @@ class Lifeline:
 
     def cut(self) -> None:
         """End all processes that hold the reading end, now or later; any thread may call it, more than once."""
+        # IndexError: another caller has got the right to close it.
         with contextlib.suppress(IndexError):
             self._right_to_close.pop()
             os.close(self._writer)
@@ -53,6 +54,7 @@ def watch(reader: int, end: Callable[[], object]) -> None:
     """
 
     def wait() -> None:
+        # Returns at the end of the file only, since nothing is written to a lifeline.
         os.read(reader, 1)
         end()
 

@@ -99,7 +99,8 @@ def _find_size_problems(manifest: Manifest, example: Mapping[str, Value]) -> Ite
         if not (feature.is_label_map or is_mask(feature)):
             continue
         # The picture has the same prefix: `image/encoded` for `image/object/mask`.
-        picture = next((p for p in pictures if feature.name.startswith(f"{p.name.rpartition('/')[0]}/")), None)
+        pictures_of_prefix = (p for p in pictures if feature.name.startswith(f"{p.name.rpartition('/')[0]}/"))
+        picture = next(pictures_of_prefix, None)
         picture_values = None if picture is None else example.get(picture.name)
         picture_size = _find_size(picture_values[0]) if picture_values else None
         for index, data in enumerate(example.get(feature.name, ())):

@@ -249,7 +249,9 @@ def _read_frame(data: bytes, position: int) -> tuple[int, int, int, bytes]:
         raise ValueError(f"JPEG of {precision} bits per sample; 8 are read")
     if components not in (1, 3, 4):
         raise ValueError(f"JPEG of {components} components; 1, 3 and 4 are known")
-    return height, width, components, data[start : start + 9] if components == 3 else b""
+    # Each component has an id, its sampling and a table, a byte each. Only three components are a brightness and two colours.
+    sampling = data[start : start + 9] if components == 3 else b""
+    return height, width, components, sampling
 
 
 def _format_kind(kind: bytes) -> str:

@@ -108,7 +108,9 @@ def _iterate_boxes(data: bytes) -> Iterator[tuple[bytes, bytes]]:
     position = 0
     while position + 8 <= len(data):
         kind, size, head_bytes = _parse_box_head(data, position)
+        # The last box may have the size 0: it extends to the end of the file.
         end = position + size if size else len(data)
+        # A size that does not even hold the head would let the loop stand still.
         if end < position + head_bytes:
             return
         yield kind, data[position + head_bytes : end]

@@ -170,6 +170,7 @@ def encode_image(decoded: DecodedImage, image_format: str, quality: int) -> byte
 
 
 def _choose_subsampling(across: int, down: int) -> str:
+    """Return Pillow's name of the chroma subsampling for a sample of colour every `across` x `down` pixels."""
     if across < 2:
         return "4:4:4"
     return "4:2:2" if down < 2 else "4:2:0"
@@ -191,6 +192,7 @@ def is_lossless(data: bytes, image_format: str) -> bool:
         if kind in (b"VP8 ", b"VP8L"):
             return kind == b"VP8L"
         size = int.from_bytes(data[position + 4 : position + 8], "little")
+        # A chunk of odd size is followed by a byte of padding.
         position += 8 + 16 if kind == b"ANMF" else 8 + size + size % 2
     return False
 

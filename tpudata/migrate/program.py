@@ -120,5 +120,5 @@ def _migrate(program: CallRewriter, *, notes_keras: bool) -> Migration:
             )
         )
     edits = program.edits
-    notes = [MigrationNote(line, edits.new_line(line), text) for line, text in sorted(set(program.notes))]
+    notes = [MigrationNote(line, edits.find_new_line(line), text) for line, text in sorted(set(program.notes))]
     return Migration(edits.render(), len(edits), tuple(notes))

@@ -62,7 +62,7 @@ class Rewriter(abc.ABC):
         return tensorflow_path(node, self.plan.bindings)
 
     def rewrite(self, node: ast.AST) -> None:
-        """Rewrite a node, unless it has been rewritten."""
+        """Rewrite a node, unless it has been rewritten: a call, a name, or a statement that chooses TensorFlow's behaviour."""
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and self.plan.uses_estimator:
             path = self.find_path(node.value.func)
             # In guarded code as well: no branch may change the behaviour.
@@ -79,7 +79,11 @@ class Rewriter(abc.ABC):
             self._rewrite_name(node)
 
     def spell(self, target: str) -> str:
-        """Return a target of `names`, spelled with this file's names of modules, and note that it needs its module."""
+        """Return a name with this file's name of a module in place of the placeholder, and note that the file needs the module.
+
+        Args:
+            target: text such as `{v1}.train.Saver`, see `tpudata.migrate.names`.
+        """
         if "{est}" in target:
             self.modules.add("tpudata.estimator")
         elif "{slim}" in target:
@@ -108,12 +112,12 @@ class Rewriter(abc.ABC):
         return text if is_plain else f"({text})"
 
     def replace_call(self, node: ast.Call, text: str) -> None:
-        """Replace a call as a whole."""
+        """Replace a call by a text, in which nothing is rewritten any more."""
         self.edits.replace(node, text)
         self.mark_rewritten(node)
 
     def mark_rewritten(self, node: ast.AST) -> None:
-        """Leave a node and its parts as they are from now on."""
+        """Exclude a node and its parts from further rewriting."""
         self.rewritten_ids |= {id(part) for part in ast.walk(node)}
 
     def _rewrite_name(self, node: ast.Attribute | ast.Name) -> None:
@@ -126,11 +130,12 @@ class Rewriter(abc.ABC):
         while isinstance(name_parts[-1], ast.Attribute):
             name_parts.append(name_parts[-1].value)
         self.rewritten_ids |= {id(name_part) for name_part in name_parts}
-        # `tf.layers` alone is no layer.
+        # `tf.layers` alone is a module, not a layer.
         if any(path[: len(prefix)] == prefix for prefix in _OLD_KERAS_PARTS) and path != ("layers",):
             self.old_keras = min(self.old_keras or node.lineno, node.lineno)
-        # The longest part of the name that has another name today is replaced; a gone part of slim has none.
-        for name_part in [] if _is_gone_slim(path) else name_parts:
+        # Replace the longest part of the name that has another name today. Parts of slim that are gone have none.
+        renameable_parts = [] if _is_gone_slim(path) else name_parts
+        for name_part in renameable_parts:
             part_path = self.find_path(name_part)
             target = None if part_path is None else find_target(part_path, is_whole=name_part is node)
             if target is not None:
@@ -154,7 +159,7 @@ class Rewriter(abc.ABC):
         self.note(node, f"tf.{'.'.join(path[:3])} has no counterpart. {fix}")
 
     def _rewrite_api(self, node: ast.AST, innermost: ast.AST, path: Path) -> None:
-        """Let a name that only the other API has begin with that API, and note a name that neither has.
+        """Put `compat.v1` or `compat.v2` into a name that the file's API lacks and the other one has; note a name that neither has.
 
         Args:
             node: the dotted name.
@@ -164,7 +169,8 @@ class Rewriter(abc.ABC):
         if not isinstance(innermost, ast.Name) or self.plan.bindings[innermost.id].path:
             # The import of a part is rewritten instead, see `rewrite_imports`.
             return
-        is_direct = tensorflow_path(innermost, self.plan.bindings) == () and self.is_direct(node)
+        # A name with `compat` in it already says which API it is from.
+        is_direct = self.is_direct(node)
         api = tensorflow_names().find_api(path)
         # A file that shows no release may use a name that TensorFlow 2 has had only since v1_names.txt was made.
         if api is Api.UNKNOWN and self.plan.version not in (Version.UNDECIDED, Version.MAYBE_V2):
@@ -175,7 +181,7 @@ class Rewriter(abc.ABC):
             self.edits.replace(innermost, self.spell("{v1}"))
 
     def is_direct(self, node: ast.AST) -> bool:
-        """Return whether a dotted name has no `compat` in it."""
+        """Return whether a dotted name has no `compat` in it, so that its API is the file's."""
         while isinstance(node, ast.Attribute):
             if node.attr == "compat":
                 return False

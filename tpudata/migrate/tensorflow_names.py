@@ -45,7 +45,11 @@ class TensorflowNames:
     keywords: dict[str, frozenset[str]]
 
     def find_api(self, path: Path) -> Api:
-        """Return the API that has a name; what follows a class or a function in the path is ignored."""
+        """Return the API that has a name.
+
+        Args:
+            path: path of the name below `tensorflow`; its parts after a class or a function are ignored.
+        """
         if not path or path[0] in _UNLISTED or path[0].startswith("_") or path[:2] == ("experimental", "numpy"):
             return Api.UNLISTED
         if path[0] in _V1_PARTS:

@@ -158,6 +158,7 @@ def _format_split(dataset: Dataset, name: str, sample: SplitSample, decode: Deco
     charts = list(_draw_histograms(sample, [shard.bytes for shard in dataset.manifest.split(name).shards]))
     yield f'<div class="charts">{"".join(charts)}</div>'
     if sample.places:
+        # `lengths` do not count padding, `places` do.
         real_share = sum(map(sum, sample.lengths.values())) / sample.places
         yield f'<p class="note">{real_share:.1%} of the places for tokens are not padding.</p>'
     if sample.tokens:
@@ -234,13 +235,14 @@ def _draw_histograms(sample: SplitSample, shard_bytes: Sequence[int]) -> Iterato
 
 def _list_lengths(sample: SplitSample) -> Iterator[_Measurement]:
     """Yield the lengths of each feature of text or tokens."""
+    # A sample of texts has no places for tokens.
     unit = "token" if sample.places else "character"
     for name, lengths in sample.lengths.items():
         yield _Measurement("Length" if len(sample.lengths) == 1 else f"Length of {name}", lengths, unit)
 
 
 def _format_pictures(sample: SplitSample) -> Iterator[str]:
-    """Yield the HTML of the sample pictures by class."""
+    """Yield the HTML of the sample pictures by class: a row for each class, or a grid if there are many."""
     is_grid = len(sample.pictures) > _MAX_ROWS
     if is_grid:
         yield '<div class="grid">'

@@ -125,6 +125,7 @@ def measure(dataset: Dataset, flags: argparse.Namespace) -> dict[str, Any]:
                 "cores": stage.cores,
                 "other_cores": stage.other_cores,
                 "cpu_seconds_per_record": stage.cpu_per_record,
+                # None for a stage that runs only once.
                 "share": shares.get(stage.name),
             }
             for stage in stages
@@ -193,6 +194,7 @@ def _describe_stages(stages: Sequence[Stage], dataset: Dataset, flags: argparse.
 
 def _compute_shares(stages: Sequence[Stage], *, is_busy: bool) -> dict[str, float]:
     """Return by stage the share that it adds to a record's CPU time if the cores are busy, otherwise to its elapsed time."""
+    # Each stage does the work of those before it, too.
     added_costs, max_cost = {}, 0.0
     for stage in stages:
         cost = stage.cpu_per_record if is_busy else 1 / stage.rate

@@ -134,7 +134,7 @@ def _find_file_problems(dataset: Dataset, shards: Mapping[str, Any], indexes: se
     """
     for split in dataset.manifest.splits.values():
         for shard in split.shards:
-            # A shard in quarantine has the size that it had then, and a checksum that is not recorded.
+            # A shard in quarantine has the size that it had then, 0 if it was missing, and a checksum that is not recorded.
             quarantined = dataset.quarantine.for_shard(shard)
             expected_bytes = quarantined.bytes
             stored = shards.get(shard.name)

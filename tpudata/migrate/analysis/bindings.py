@@ -83,6 +83,7 @@ def find_bindings(tree: ast.AST) -> dict[str, Binding]:
                 path = module_path(f"{node.module}.{alias.name}")
                 if path is not None and alias.name != "*":
                     imports[alias.asname or alias.name] = Binding(path, f"{node.module}.{alias.name}", node)
+    # A name that is imported and assigned counts as the import, see `find_reused_names`.
     return {**_find_aliases(tree, imports), **imports}
 
 
@@ -92,9 +93,10 @@ def _find_aliases(tree: ast.AST, bindings: Mapping[str, Binding]) -> dict[str, B
     for node in ast.walk(tree):
         if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
             path = tensorflow_path(node.value, bindings)
+            # A longer path is a class or function inside of a part.
             if path is None or len(path) > 2:
                 continue
-            # Modules of tf.estimator are parts; its classes and functions are not.
+            # Of tf.estimator, modules are parts; its classes and functions are not.
             if path[:1] == ("contrib",) or path in (("estimator",), ("estimator", "tpu")):
                 aliases[node.targets[0].id] = Binding(path, "", node)
     return aliases
@@ -107,7 +109,7 @@ def tensorflow_path(node: ast.AST, bindings: Mapping[str, Binding]) -> Path | No
 
 
 def raw_path(node: ast.AST, bindings: Mapping[str, Binding]) -> Path | None:
-    """Return the path below TensorFlow that an expression means, with `compat.v1`; None for another expression."""
+    """Return the path below TensorFlow that an expression means, which keeps a leading `compat.v1`; None for another expression."""
     chain = dotted_name(node)
     if chain is None or chain[0] not in bindings:
         return None
@@ -115,8 +117,8 @@ def raw_path(node: ast.AST, bindings: Mapping[str, Binding]) -> Path | None:
 
 
 def find_paths(tree: ast.AST, bindings: Mapping[str, Binding]) -> Iterator[tuple[ast.Attribute | ast.Name, Path]]:
-    """Yield each longest dotted name below TensorFlow in a program, and its path with `compat.v1`."""
-    # Nodes of names that are parts of longer ones, which come first.
+    """Yield the node and the `raw_path` of each dotted name below TensorFlow; of `tf.a.b`, only the whole name, not `tf.a`."""
+    # Nodes inside of a longer name. `ast.walk` visits the longer name first.
     inner_ids: set[int] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute | ast.Name) and id(node) not in inner_ids and isinstance(node.ctx, ast.Load):

@@ -149,6 +149,7 @@ class _GraphUseReader:
                 pending += [(statement, inner_position) for statement in node.body]
             elif isinstance(node, ast.With):
                 has_graph = position.has_graph
+                # An item runs inside the contexts of the items before it.
                 for with_item in node.items:
                     pending.append((with_item, position._replace(has_graph=has_graph)))
                     has_graph = has_graph or self._opens_graph(with_item.context_expr)
@@ -160,14 +161,20 @@ class _GraphUseReader:
                 pending += [(child, position._replace(parent=node)) for child in ast.iter_child_nodes(node)]
 
     def _add_function(self, node: ast.FunctionDef | ast.AsyncFunctionDef, parent: ast.AST) -> _Scope:
-        """Return a new scope for a function or method."""
+        """Add a scope for a function or method under the name by which code calls it, and return the scope."""
         scope = _Scope()
+        # Code calls `__init__` by the name of its class.
         name = parent.name if isinstance(parent, ast.ClassDef) and node.name == "__init__" else node.name
         self.functions.setdefault(name, []).append(scope)
         return scope
 
     def _record_call(self, node: ast.Call, scope: _Scope) -> None:
-        """Add a call without an open graph to its scope: the function, if it is not TensorFlow's, and a use of a graph."""
+        """Record a call that no `with` of a graph encloses: as a use if it needs a graph, or as a call of the program's function.
+
+        Args:
+            node: the call.
+            scope: the function, or the module's top level, that contains it.
+        """
         chain = dotted_name(node.func)
         path = tensorflow_path(node.func, self._bindings)
         name = ".".join(path) if path else ""
@@ -178,6 +185,7 @@ class _GraphUseReader:
             arguments = (*node.args, *(keyword.value for keyword in node.keywords))
             functions = [argument.id for argument in arguments if isinstance(argument, ast.Name)]
             scope.calls.update(functions or ["main"])
+        # `path` is None for a name that is not TensorFlow's.
         elif chain is not None and not path:
             scope.calls.add(chain[-1])
             # A thread calls its target.
@@ -210,6 +218,7 @@ class _GraphUseReader:
 
 
 def _passes_graph(node: ast.Call) -> bool:
+    """Return whether a call has the argument `graph=`, as that of a session may."""
     return any(keyword.arg == "graph" for keyword in node.keywords)
 
 
@@ -219,6 +228,7 @@ def find_entry_files(trees: Mapping[str, ast.Module]) -> set[str]:
 
 
 def _tests_module_name(statement: ast.stmt) -> bool:
+    """Return whether a statement is an `if` on `__name__`, such as `if __name__ == "__main__":`."""
     return isinstance(statement, ast.If) and any(
         isinstance(node, ast.Name) and node.id == "__name__" for node in ast.walk(statement.test)
     )

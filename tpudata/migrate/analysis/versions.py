@@ -47,6 +47,7 @@ def find_version(tree: ast.AST, bindings: Mapping[str, Binding], guarded: Collec
         return Version.PORTED
     paths = [path for node, path in find_paths(tree, bindings) if node not in guarded]
     all_paths = (*paths, *(binding.path for binding in imports))
+    # Programs for TensorFlow 1 hardly name compat.v1; tf_upgrade_v2 puts it into programs for 2.
     if any(binding.is_v2 for binding in roots) or any(path[:2] == ("compat", "v1") for path in paths):
         return Version.V2
     names = tensorflow_names()
@@ -76,13 +77,22 @@ def find_program_versions(
 
 
 def _decide_version(versions: Mapping[str, Version], path: str, linked_files: Collection[str]) -> Version:
-    """Return the API of one file of a program: its own if that is clear, or else the one that other files suggest."""
+    """Return the API of one file of a program: its own if that is clear, or else the one that other files suggest.
+
+    Args:
+        versions: as for `find_program_versions`.
+        path: the file.
+        linked_files: all files of the programs that this file belongs to.
+    """
     version = versions[path]
     if version not in (Version.UNDECIDED, Version.MAYBE_V1, Version.MAYBE_V2):
         return version
-    other_versions = {versions[file] for file in (linked_files if version is Version.MAYBE_V2 else versions)}
+    # A file of Keras may be a separate program, so files that it is not linked to do not decide.
+    deciding_files = linked_files if version is Version.MAYBE_V2 else versions
+    other_versions = {versions[file] for file in deciding_files}
     if Version.V1 in other_versions:
         return Version.V1
+    # Next to a ported file, this one may have been ported with it.
     return Version.MAYBE_V1 if Version.PORTED in other_versions else version
 
 
