@@ -61,7 +61,7 @@ def _join_parsers() -> argparse.ArgumentParser:
 
 
 def _mark_paths(parser: FlagParser) -> FlagParser:
-    """Mark the arguments of a parser that are paths, for which shtab's script then completes file names; return the parser."""
+    """Mark the arguments of a parser that are paths, so that shtab's script completes file names for them; return the parser."""
     import shtab
 
     for action in parser.list_path_actions():

@@ -111,7 +111,7 @@ def _list_mentions(word: str, pages: list[Page], names: dict[str, str]) -> str:
 
 
 def _make_unknown_name_error(name: str, names: dict[str, str]) -> UsageError:
-    """Return the error for a name of which nothing is known, with the nearest command, page or source."""
+    """Return the error for a name that nothing has; its message suggests the nearest command, page or source."""
     try:
         from beam_jobs.sources.installed.installed_sources import DOCUMENTS, installed_names
         from beam_jobs.sources.source_table import source_names

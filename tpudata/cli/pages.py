@@ -1,4 +1,4 @@
-"""The pages of the documentation, for `tpudata help PAGE`: those in the installed package, or in the clone that Python imports."""
+"""Pages of the documentation for `tpudata help PAGE`, from the installed package or from the clone that Python imports."""
 
 from __future__ import annotations
 

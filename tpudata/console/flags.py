@@ -86,14 +86,15 @@ class FlagParser(argparse.ArgumentParser):
         # Positional arguments come before flags.
         words.sort(key=lambda word: word.startswith("-"))
         self.usage = " ".join(["%(prog)s", *words, "[FLAGS]"])
-        # A command that is split inside a path or a word cannot be copied.
+        # Wrapped like argparse's own text, two columns narrower than the terminal. A command that is split inside a path or a word
+        # cannot be copied.
         wrapper = textwrap.TextWrapper(
             shutil.get_terminal_size().columns - 2, break_long_words=False, break_on_hyphens=False
         )
         return "\n".join([super().format_help(), *(f"{wrapper.fill(text)}\n" for text in self.closing)])
 
     def parse(self, argv: Sequence[str]) -> argparse.Namespace:
-        """Parse all of `argv`.
+        """Parse the words after the command, all of which must be known.
 
         Raises:
             UsageError: a flag is unknown, a value is invalid or a required flag is missing.
@@ -105,7 +106,7 @@ class FlagParser(argparse.ArgumentParser):
     def parse_with_rest(
         self, argv: Sequence[str], also_known: Collection[str] | None = None
     ) -> tuple[argparse.Namespace, list[str]]:
-        """Parse the known flags; return them and the words that are left for another parser.
+        """Parse the known flags; return them and the other words, which are for another parser.
 
         Args:
             argv: the words after the command.
@@ -164,7 +165,7 @@ class FlagParser(argparse.ArgumentParser):
         return name + equals + value
 
     def _spell_name(self, name: str, other_flags: Collection[str]) -> str:
-        """Return the known flag that a name stands for, or the name if it is unknown."""
+        """Return the known flag that a name stands for, such as `--use-tpu` for `--use_tpu`; the name itself if it is unknown."""
         own_flags = self.list_flag_names()
         dashed, underscored = name.replace("_", "-"), "--" + name[2:].replace("-", "_")
         # Our own flags come first: Beam has a flag --dry_run, too.
@@ -179,6 +180,7 @@ class FlagParser(argparse.ArgumentParser):
         return name
 
     def _parse_boolean(self, name: str, value: str) -> bool:
+        """Return the boolean in `--name=value`; UsageError if the text is neither true nor false."""
         if value.lower() not in (*_TRUE, *_FALSE):
             self.error(f"argument {name}: {value!r} is neither true nor false")
         return value.lower() in _TRUE

@@ -180,13 +180,13 @@ class Option:
         return self.choices.get(parsed, parsed) if self.choices else parsed
 
     def to_flag(self, value: Any) -> Any:
-        """Return the parsed value of the flag that stands for an option's value: the inverse of `from_flag` without `collect`."""
+        """Return the parsed value of the flag that gives the option this value: undo `inverts` and `choices`, but not `collect`."""
         if self.inverts:
             return not value
         return next((text for text, choice in self.choices.items() if choice == value), value)
 
     def format_value(self, value: Any) -> str:
-        """Return the text that the flag takes for a value."""
+        """Return the text to pass with the flag so that the option has this value."""
         parsed = self.to_flag(value)
         if isinstance(parsed, bool):
             return str(parsed).lower()
@@ -259,6 +259,7 @@ def add_option(parser: FlagParser, option: Option, *, is_required: bool = False)
         option: the option.
         is_required: whether the flag must be passed.
     """
+    # argparse formats help texts with %.
     help_text = option.help.replace("%", "%%")
     if option.is_switch:
         parser.add_switch(option.flag, default=None, help=help_text, dest=option.name)
@@ -301,11 +302,11 @@ def check_options(values: Any) -> None:
 
 
 def check_uses(values: Any, mode: str = "") -> None:
-    """Raise UsageError if an option of a dataclass is set that has no effect, by the mode or without another option.
+    """Raise UsageError if an option is set that has no effect in this mode, or that lacks the option that it needs.
 
     Args:
-        values: the options.
-        mode: mode of the command.
+        values: an object of a dataclass of options.
+        mode: mode of the command; empty for commands without modes.
     """
     options = list_options(type(values))
     for name, option in options.items():
@@ -322,7 +323,9 @@ def check_uses(values: Any, mode: str = "") -> None:
 
 
 def drop_unset_options(values: Any, fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return fields without the options that are optional in the manifest and empty: shards of earlier versions keep their digest.
+    """Return fields without empty options that are optional in the manifest.
+
+    Shards of versions without these options keep the digest that is computed from the fields.
 
     Args:
         values: an object of a dataclass of options.

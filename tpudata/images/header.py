@@ -186,6 +186,7 @@ def _read_jpeg(data: bytes) -> ImageHeader:
     while position + 4 <= end:
         marker, length = unpack_segment(data, position)
         if marker in _SKIPPED:
+            # The same as at the end of the loop, but most segments come here, and a call of `max` takes time.
             position += 2 + length if length > 2 else 4
             continue
         if marker <= 0xFF00:
@@ -204,6 +205,7 @@ def _read_jpeg(data: bytes) -> ImageHeader:
             break
         body = position + 4
         if marker in _SOF_READ:
+            # Only one frame is allowed.
             is_regular = is_regular and frame is None
             frame = _read_frame(data, position)
         elif marker in _SOF_REJECTED:
@@ -218,6 +220,7 @@ def _read_jpeg(data: bytes) -> ImageHeader:
             if data.startswith(_ADOBE, body):
                 adobe_transform = data[body + _ADOBE_TRANSFORM : body + _ADOBE_TRANSFORM + 1]
         else:
+            # The standard allows no other marker here.
             is_regular = is_regular and marker == _DNL
         # A length counts its two bytes, so a smaller one is damaged.
         position += 2 + max(length, 2)
@@ -255,4 +258,5 @@ def _read_frame(data: bytes, position: int) -> tuple[int, int, int, bytes]:
 
 
 def _format_kind(kind: bytes) -> str:
+    """Return the kind of a PNG chunk for a message: its letters, or hexadecimal digits if it is damaged."""
     return kind.decode("latin-1") if kind.isalpha() else kind.hex()

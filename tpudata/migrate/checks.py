@@ -163,7 +163,7 @@ def _find_shape_names(tree: ast.AST) -> tuple[set[str], set[str]]:
 
 
 def _list_assignments(tree: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:
-    """Yield the target and the value of each assignment; of tuples also those of each element."""
+    """Yield the target and the value of each assignment; for `a, b = x, y` also (a, x) and (b, y)."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Assign):
             for target in node.targets:

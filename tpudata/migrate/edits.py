@@ -50,7 +50,7 @@ class EditedText:
         self.replace_range(self.begin(node), self.end(node), text)
 
     def replace_range(self, begin: int, end: int, text: str) -> None:
-        """Replace the bytes from `begin` to `end`; lines of the text end as those of the program do."""
+        """Replace the bytes from `begin` to `end` by a text, whose line ends become those of the program."""
         self._edits.append(_Edit(begin, end, text.replace("\r\n", "\n").replace("\n", self._newline)))
 
     def ends_line(self, node: ast.AST) -> bool:

@@ -1,4 +1,4 @@
-"""Rewriting of a program's imports, after that of its names.
+"""Rewriting of a program's imports, after its names have been rewritten.
 
 Functions get the Rewriter of the program, which has rewritten the names.
 """

@@ -1,4 +1,4 @@
-"""Names of TensorFlow's modules, and which of its two APIs has them; from v1_names.txt, which TensorFlow itself gave."""
+"""Names of TensorFlow's modules, and which of its two APIs has each; read from v1_names.txt, which scripts/_v1_names.py writes."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def tensorflow_names() -> TensorflowNames:
         head, _, names = line.partition(":")
         section, _, module = head.partition(" ")
         if section == "keyword":
-            # Here a function takes the place of the module, and parameters that of the names.
+            # In these lines, a function stands instead of the module, and its parameters instead of names.
             keywords[module].update(names.split())
             continue
         # The top has no module.

@@ -120,6 +120,7 @@ def _format_table(head: Sequence[str], rows: Iterable[Sequence[str]], number_col
 
 
 def _format_splits(dataset: Dataset) -> str:
+    """Return the HTML of a table of the splits."""
     rows = []
     for name, split in dataset.manifest.splits.items():
         sizes = [shard.bytes for shard in split.shards]
@@ -129,6 +130,7 @@ def _format_splits(dataset: Dataset) -> str:
 
 
 def _format_features(dataset: Dataset) -> str:
+    """Return the HTML of a table of the features."""
     rows = []
     for feature in dataset.manifest.features:
         shape = " x ".join("?" if size is None else str(size) for size in feature.shape) or "scalar"

@@ -98,7 +98,7 @@ class TokenizerSpec:
         return cls(kind, path, eos, replace_unknown=replace_unknown, special_tokens=special_tokens)
 
     def allow_special_tokens(self) -> TokenizerSpec:
-        """Return the spec with which the names of special tokens in a text, as chat templates write them, become these tokens."""
+        """Return a spec whose tokenizer turns names of special tokens, which chat templates write into texts, into these tokens."""
         return dataclasses.replace(self, special_tokens=TOKEN) if _find_kind(self.kind).has_special_tokens else self
 
     @property

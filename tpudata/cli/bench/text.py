@@ -67,6 +67,7 @@ def _format_step(step: dict[str, Any], fed_rate: float) -> str:
 
 
 def _format_storage(storage: dict[str, Any]) -> str:
+    """Return sentences on the rates of an object store, see `StorageRates.to_json`."""
     return (
         f"The store answers after {storage['latency_seconds'] * 1e3:.3g} ms. One stream reads"
         f" {_format_rate(storage['stream_bytes_per_second'])}, {count_text(storage['streams'], 'stream')} read"

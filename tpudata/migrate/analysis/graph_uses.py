@@ -78,7 +78,10 @@ class GraphUses:
         self._reached_names = self._find_reached_names(self._modules)
 
     def find(self, path: str) -> list[GraphUse]:
-        """Return the uses in a file by line: all of sessions, and others in code that runs when any file is imported or started."""
+        """Return the uses in a file, sorted by line: sessions anywhere, and others in code that importing or starting a file runs.
+
+        Code that nothing in the program calls may be a model_fn: an estimator runs it with a graph, but it opens no session.
+        """
         reader = self._modules[path]
         uses = list(reader.module.uses)
         for name, scopes in reader.functions.items():
