@@ -36,6 +36,7 @@ def install_command(extra: str = "") -> str:
 
     extra_suffix = f"[{extra}]" if extra else ""
     root = Path(__file__).resolve().parents[1]
+    # A clone, from which Python imports tpudata.
     if (root / "setup.py").is_file():
         return f"pip install -e {shlex.quote(f'{root}{extra_suffix}')}"
     try:

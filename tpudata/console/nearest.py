@@ -50,7 +50,7 @@ def did_you_mean(got: str, names: Iterable[str]) -> str:
 
 
 def _is_part(part: str, whole: str) -> bool:
-    """Return whether a name of some length is the beginning of another one, or consists of some of its words."""
+    """Return whether a name that is not too short begins another one, or consists of some of its words."""
     if len(part) < _SHORTEST_PART:
         return False
     return whole.startswith(part) or set(re.split(r"\W|_", part)) < set(re.split(r"\W|_", whole))

@@ -310,6 +310,7 @@ def check_uses(values: Any, mode: str = "") -> None:
     """
     options = list_options(type(values))
     for name, option in options.items():
+        # Not set.
         if getattr(values, name) in (None, False, ""):
             continue
         if option.modes and mode not in option.modes:
@@ -341,7 +342,7 @@ def drop_unset_options(values: Any, fields: Mapping[str, Any]) -> dict[str, Any]
 
 
 def stored_options(values: Any) -> dict[str, Any]:
-    """Return the entries of the manifest for an object of a dataclass of options, by their names."""
+    """Return the manifest's entries for the options of an object, by the entries' names, without empty optional ones."""
     entries: dict[str, Any] = {}
     for name, option in list_options(type(values)).items():
         value = getattr(values, name)

@@ -135,7 +135,7 @@ def end_with_parent(lifeline: int) -> None:
     watch(lifeline, functools.partial(os._exit, TpudataError.exit_code))
 
 
-def most_workers() -> int:
+def compute_max_workers() -> int:
     """Return the largest number of worker processes that a command starts on this machine."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return _WORKERS_PER_CORE * cores
@@ -148,7 +148,7 @@ def limit_workers(workers: int, parts: int | None) -> int:
         workers: the requested number.
         parts: the largest number of parts that the work has, or None if it is unknown.
     """
-    most_by_cores = most_workers()
+    most_by_cores = compute_max_workers()
     most_by_parts = workers if parts is None else parts
     # At least one, even for work without parts.
     count = max(1, min(workers, most_by_cores, most_by_parts))

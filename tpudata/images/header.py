@@ -162,6 +162,7 @@ def _read_png(data: bytes) -> ImageHeader:
         elif kind == b"IEND":
             break
         position += 12 + length
+    # After the signature, and the length and kind of the first chunk, 8 bytes each.
     width, height, bits, color_type, *_ = _IHDR.unpack_from(data, 16)
     if bits not in _PNG_DEPTHS.get(color_type, ()):
         raise ValueError(f"PNG of colour type {color_type} with {bits} bits, which is invalid")
@@ -243,7 +244,11 @@ def _read_jpeg(data: bytes) -> ImageHeader:
 
 
 def _read_frame(data: bytes, position: int) -> tuple[int, int, int, bytes]:
-    """Return height, width, components and `ImageHeader.sampling` from the start-of-frame segment at a position."""
+    """Return height, width, components and `ImageHeader.sampling` from the start-of-frame segment at a position.
+
+    Raises:
+        ValueError: the segment is cut, or its precision or number of components is not supported.
+    """
     start = position + 2 + _SOF.size
     if start > len(data):
         raise ValueError(f"JPEG cut inside its header ({len(data)} bytes)")

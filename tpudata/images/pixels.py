@@ -237,7 +237,13 @@ def _resize(image: Image.Image, size: tuple[int, int]) -> Image.Image:
 
 
 def _flatten(image: Image.Image, image_format: str, header: ImageHeader | None) -> Image.Image:
-    """Return a decoded image as mode `L` or `RGB`, on white."""
+    """Return a decoded image as mode `L` or `RGB`, on white; ValueError for other pixels than grey, RGB and CMYK.
+
+    Args:
+        image: the decoded image; its metadata may change.
+        image_format: its format.
+        header: header of a JPEG or PNG; None for other formats.
+    """
     if image_format in (TIFF, JPEG_2000) and image.mode in SIXTEEN_BIT_MODES:
         image = make_eight_bit_grey(image)
     if image.mode not in (*_GREY_MODES, *_COLOR_MODES):

@@ -197,9 +197,9 @@ def _is_shape(node: ast.expr, shapes: Container[str]) -> bool:
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
         if node.func.attr in ("get_shape", "TensorShape"):
             return True
-        return node.func.attr in ("with_rank", "with_rank_at_least", "merge_with", "concatenate") and _is_shape(
-            node.func.value, shapes
-        )
+        # Methods of a shape that return a shape.
+        is_shape_method = node.func.attr in ("with_rank", "with_rank_at_least", "merge_with", "concatenate")
+        return is_shape_method and _is_shape(node.func.value, shapes)
     return False
 
 

@@ -130,4 +130,5 @@ def _must_move(program: Rewriter, binding: Binding) -> bool:
         program.note(
             binding.statement, f"tensorflow.{name} has no counterpart. Write it with what TensorFlow has today."
         )
+    # A part that both APIs have may behave differently in each.
     return api is Api.V1 or (api is Api.BOTH and program.is_v1)

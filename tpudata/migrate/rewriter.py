@@ -42,10 +42,12 @@ class Rewriter(abc.ABC):
         self.edits = EditedText(text)
         self.tree = tree
         self.plan = plan
+        # The file's names for TensorFlow itself.
         roots = {name: binding for name, binding in plan.bindings.items() if not binding.path}
         v1_root = next((name for name, binding in roots.items() if binding.is_v1), None)
         self.root = v1_root or next(iter(roots), "tf")
         imports_v2 = any(binding.is_v2 for binding in roots.values())
+        # Without a root, the import that is added is one of compat.v1.
         self.is_v1 = v1_root is not None or not roots or (not imports_v2 and is_written_for_v1(plan.version))
         self.is_v2 = v1_root is None and imports_v2
         self.notes: list[tuple[int, str]] = list(plan.notes)
@@ -156,6 +158,7 @@ class Rewriter(abc.ABC):
         hints = (HINTS.get(".".join(path[:size])) for size in range(len(path), 0, -1))
         hint = next((hint for hint in hints if hint), None)
         fix = f"Use {hint}." if hint else "Write it with what TensorFlow has today."
+        # Three parts are enough for a name: `tf.contrib.layers.fully_connected`.
         self.note(node, f"tf.{'.'.join(path[:3])} has no counterpart. {fix}")
 
     def _rewrite_api(self, node: ast.AST, innermost: ast.AST, path: Path) -> None:

@@ -50,6 +50,7 @@ class TensorflowNames:
         Args:
             path: path of the name below `tensorflow`; its parts after a class or a function are ignored.
         """
+        # TensorFlow itself, and names that the file omits.
         if not path or path[0] in _UNLISTED or path[0].startswith("_") or path[:2] == ("experimental", "numpy"):
             return Api.UNLISTED
         if path[0] in _V1_PARTS:

@@ -177,6 +177,7 @@ def _describe_repeats(sample: SplitSample) -> Iterator[str]:
     if sample.duplicates:
         yield f"{count_text(sample.duplicates, 'duplicate')}: the same content as an earlier record of the split."
     if sample.near_duplicates:
+        # Only pictures have sizes.
         criterion = (
             "the outline of an earlier picture" if sample.sizes else "an earlier text except for case and spaces"
         )
@@ -196,14 +197,14 @@ def _format_texts(sample: SplitSample, decode: Decode) -> Iterator[str]:
 def _format_tokens(sample: SplitSample, decode: Decode) -> Iterator[str]:
     """Yield the HTML of the number of tokens and ids, and of the most frequent ones."""
     total = sample.tokens.total()
-    once = sum(count == 1 for count in sample.tokens.values())
+    rare_ids = sum(count == 1 for count in sample.tokens.values())
     yield (
         f"<h3>Tokens</h3><p>{count_text(total, 'token')} with {count_text(len(sample.tokens), 'different id')},"
-        f" of which {count_text(once)} occur once.</p>"
+        f" of which {count_text(rare_ids)} occur once.</p>"
     )
     top_tokens = _sort_by_count(sample.tokens)[:_SHOWN_TOKENS]
     yield draw_bars(
-        [(f"{token_id}  {decode([token_id])!r}" if decode else str(token_id), n) for token_id, n in top_tokens]
+        [(f"{token_id}  {decode([token_id])!r}" if decode else str(token_id), count) for token_id, count in top_tokens]
     )
 
 

@@ -65,6 +65,7 @@ class SampleReader:
             or features.get("label")
         )
         num_classes = None if self._label is None else self._label.num_classes
+        # At least 1, since it divides the number of pictures.
         self._num_classes = num_classes or len(self._class_names) or 1
         self._captions = caption_feature(manifest.features)
         image = next((f for f in features.values() if f.encoding == "image"), None)
@@ -78,6 +79,7 @@ class SampleReader:
         self._texts = () if self._picture is not None else find_text_columns(manifest)
         tokenizer = manifest.options.get("tokenizer")
         self._eos_id = tokenizer.get("eos_id") if isinstance(tokenizer, dict) else None
+        # Only these are read, so only these are checked.
         used_features = (
             self._label,
             image,

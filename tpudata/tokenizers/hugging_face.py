@@ -101,7 +101,10 @@ class HuggingFaceTokenizer:
         return unknown_id
 
     def _find_eos_id(self, eos: str | None, path: str) -> int | None:
-        """Return the id of the token `eos`, or else of the only usual end of document; None with none or several of these."""
+        """Return the id of the token that ends a document: `eos`, or the only usual one that the vocabulary has.
+
+        None if `eos` is None and the vocabulary has none or several of the usual ones.
+        """
         if eos is not None:
             eos_ids = self._list_ids([eos])
             if not eos_ids:

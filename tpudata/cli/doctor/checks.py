@@ -248,7 +248,7 @@ def _find_outputs(model: str | None, params: Mapping[str, Any], label: Feature) 
     if defaults is None or "num_classes" not in defaults:
         return first, None
     if label.num_classes is not None:
-        # As `tpudata train` derives num_classes: the last output is that of the last class.
+        # As `tpudata train` derives num_classes: the last output belongs to the last class.
         return first, label.num_classes + label.label_offset - first
     return first, defaults["num_classes"] if isinstance(defaults["num_classes"], int) else None
 

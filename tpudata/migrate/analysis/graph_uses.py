@@ -208,6 +208,7 @@ class _GraphUseReader:
         """Return whether an expression of a `with` is the `as_default()` of a graph, or a session of one."""
         if not isinstance(node, ast.Call):
             return False
+        # A session that gets a graph makes it the default.
         if _passes_graph(node):
             return tensorflow_path(node.func, self._bindings) == ("Session",)
         if not isinstance(node.func, ast.Attribute) or node.func.attr != "as_default":

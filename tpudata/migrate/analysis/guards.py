@@ -40,7 +40,7 @@ class _VersionTests:
 
     def __init__(self, tree: ast.AST, bindings: Mapping[str, Binding]) -> None:
         self._bindings = bindings
-        # Variables that hold the version or the result of a test.
+        # Variables that hold the version or the result of a test; later assignments may use them.
         self._names: set[str] = set()
         for node in ast.walk(tree):
             if isinstance(node, ast.Assign) and self.is_version_test(node.value):

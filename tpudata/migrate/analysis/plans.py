@@ -192,7 +192,7 @@ class _Planner:
 
 
 def _imports_as_v1(bindings: Mapping[str, Binding]) -> bool:
-    """Return whether all of a file's imports of TensorFlow are of the kind that TensorFlow 1 had."""
+    """Return whether a file imports TensorFlow, and never as compat.v1 or compat.v2, which few programs for TensorFlow 1 do."""
     imports = [binding for binding in bindings.values() if not isinstance(binding.statement, ast.Assign)]
     return bool(imports) and not any(binding.is_v1 or binding.is_v2 for binding in imports)
 
@@ -230,6 +230,7 @@ def _list_imports(tree: ast.Module) -> set[str]:
         if isinstance(node, ast.Import):
             names |= {alias.name.rpartition(".")[2] for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
+            # What is imported from a package may be a module.
             names |= {alias.name for alias in node.names}
             names.add((node.module or "").rpartition(".")[2])
     return names
