@@ -10,7 +10,6 @@ import contextlib
 import os
 import threading
 from collections.abc import Callable
-from typing import Any
 
 
 class Lifeline:
@@ -41,7 +40,7 @@ class Lifeline:
     def __enter__(self) -> Lifeline:
         return self
 
-    def __exit__(self, *error: Any) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
 

@@ -16,13 +16,16 @@ import enum
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tpudata.checked_json import Schema
 from tpudata.checks import is_integer
 from tpudata.console.flags import FlagParser, flag_type, positive_int
 from tpudata.console.nearest import suggestion
 from tpudata.errors import UsageError
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 _T = TypeVar("_T")
 _METADATA = "option"
@@ -240,7 +243,7 @@ def option(
     return field  # type: ignore[no-any-return]
 
 
-def list_options(kind: type) -> Mapping[str, Option]:
+def list_options(kind: type[DataclassInstance]) -> Mapping[str, Option]:
     """Return the options of a dataclass by name, in the order of its fields."""
     options: dict[str, Option] = {}
     for field in dataclasses.fields(kind):
@@ -295,13 +298,13 @@ def passed_options(kind: type, flags: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def check_options(values: Any) -> None:
+def check_options(values: DataclassInstance) -> None:
     """Raise UsageError if an option of a dataclass has a value that is not allowed by itself."""
     for name, option in list_options(type(values)).items():
         option.check(getattr(values, name))
 
 
-def check_uses(values: Any, mode: str = "") -> None:
+def check_uses(values: DataclassInstance, mode: str = "") -> None:
     """Raise UsageError if an option is set that has no effect in this mode, or that lacks the option that it needs.
 
     Args:
@@ -323,7 +326,7 @@ def check_uses(values: Any, mode: str = "") -> None:
             )
 
 
-def drop_unset_options(values: Any, fields: Mapping[str, Any]) -> dict[str, Any]:
+def drop_unset_options(values: DataclassInstance, fields: Mapping[str, Any]) -> dict[str, Any]:
     """Return fields without empty options that are optional in the manifest.
 
     Shards of versions without these options keep the digest that is computed from the fields.
@@ -341,7 +344,7 @@ def drop_unset_options(values: Any, fields: Mapping[str, Any]) -> dict[str, Any]
     return {name: value for name, value in fields.items() if name not in unset}
 
 
-def stored_options(values: Any) -> dict[str, Any]:
+def stored_options(values: DataclassInstance) -> dict[str, Any]:
     """Return the manifest's entries for the options of an object, by the entries' names, without empty optional ones."""
     entries: dict[str, Any] = {}
     for name, option in list_options(type(values)).items():

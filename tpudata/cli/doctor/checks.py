@@ -18,7 +18,7 @@ from tpudata.format.layout import INDEX_FOLDER
 from tpudata.format.manifest.model_features import fed_features, is_sequence, label_feature
 from tpudata.models import learns_label_maps, param_defaults
 from tpudata.source import RecordSource
-from tpudata.storage import is_remote, storage_for
+from tpudata.storage import Entry, is_remote, storage_for
 from tpudata.storage.local.local_storage import TEMPORARY_PREFIX
 
 OK, WARNING, PROBLEM = "ok", "warning", "problem"
@@ -124,7 +124,7 @@ def check_files(dataset: Dataset) -> DoctorLine:
     )
 
 
-def _find_file_problems(dataset: Dataset, shards: Mapping[str, Any], indexes: set[str]) -> Iterator[str]:
+def _find_file_problems(dataset: Dataset, shards: Mapping[str, Entry], indexes: set[str]) -> Iterator[str]:
     """Yield a problem for each shard and index that is missing, or differs from the manifest.
 
     Args:

@@ -69,7 +69,7 @@ def find_bindings(tree: ast.AST) -> dict[str, Binding]:
         if isinstance(node, ast.Import):
             for alias in node.names:
                 path = module_path(alias.name)
-                # `import tensorflow.keras` gives the part no name of its own. Programs import TensorFlow itself for other names.
+                # `import tensorflow.keras` binds tensorflow, which counts only if TensorFlow itself is imported.
                 if path is None or (path and alias.asname is None):
                     continue
                 # `import tensorflow.compat.v1` binds tensorflow.
