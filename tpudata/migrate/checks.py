@@ -8,7 +8,7 @@ from collections.abc import Container, Iterator, Mapping
 from pathlib import PurePath
 from typing import TypeAlias
 
-from tpudata.migrate.analysis.bindings import module_path
+from tpudata.migrate.analysis.bindings import find_module_path
 from tpudata.migrate.analysis.plans import FilePlan
 from tpudata.migrate.analysis.versions import is_written_for_v1
 
@@ -40,7 +40,7 @@ def find_indirect_imports(path: str, tree: ast.AST, plans: Mapping[str, FilePlan
         line, module = node.lineno, "." * node.level + (node.module or "")
         is_star = [alias.name for alias in node.names] == ["*"]
         # An import from TensorFlow itself binds its names in this file's plan, except by *.
-        if node.level == 0 and module_path(f"{module}.*") is not None:
+        if node.level == 0 and find_module_path(f"{module}.*") is not None:
             if is_star:
                 yield line, f"names that come from {module} by * are not seen. Import them by name, and migrate again."
             continue
@@ -121,7 +121,7 @@ def find_private_imports(tree: ast.AST) -> Notes:
             continue
         for name in names:
             # Modules of the original estimator in tensorflow.python have another path, and are rewritten.
-            path = module_path(name) or ()
+            path = find_module_path(name) or ()
             for part, fate in _PRIVATE_PARTS.items():
                 # A path is below `tensorflow`: it begins with `python`, not with `tensorflow.python`.
                 if path[:1] == (part.rpartition(".")[2],):

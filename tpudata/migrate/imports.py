@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 from tpudata.migrate.analysis.bindings import Binding
 from tpudata.migrate.rewriter import ESTIMATOR, SLIM, Rewriter, find_target
-from tpudata.migrate.tensorflow_names import Api, tensorflow_names
+from tpudata.migrate.tensorflow_names import Api, load_tensorflow_names
 
 _Import: TypeAlias = "ast.Import | ast.ImportFrom"
 
@@ -124,7 +124,7 @@ def _must_move(program: Rewriter, binding: Binding) -> bool:
     """Return whether an import of a part of TensorFlow must become one of compat.v1; note a part that no API has."""
     if binding.is_v1 or binding.is_v2:
         return False
-    api = tensorflow_names().find_api(binding.path)
+    api = load_tensorflow_names().find_api(binding.path)
     if api is Api.UNKNOWN:
         name = ".".join(binding.path)
         program.note(

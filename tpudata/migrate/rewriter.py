@@ -5,12 +5,12 @@ from __future__ import annotations
 import abc
 import ast
 
-from tpudata.migrate.analysis.bindings import tensorflow_path
+from tpudata.migrate.analysis.bindings import find_tensorflow_path
 from tpudata.migrate.analysis.plans import FilePlan
 from tpudata.migrate.analysis.versions import Version, is_written_for_v1
 from tpudata.migrate.edits import EditedText
 from tpudata.migrate.names import HINTS, REMOVED, RENAMED, SLIM_GONE
-from tpudata.migrate.tensorflow_names import Api, Path, tensorflow_names
+from tpudata.migrate.tensorflow_names import Api, Path, load_tensorflow_names
 
 ESTIMATOR, SLIM = "tpudata_estimator", "tf_slim"
 _SLIM_PATHS = (("contrib", "slim", "python", "slim"), ("contrib", "slim"))
@@ -61,7 +61,7 @@ class Rewriter(abc.ABC):
 
     def find_path(self, node: ast.AST) -> Path | None:
         """Return the path below TensorFlow that an expression means, None for another expression."""
-        return tensorflow_path(node, self.plan.bindings)
+        return find_tensorflow_path(node, self.plan.bindings)
 
     def rewrite(self, node: ast.AST) -> None:
         """Rewrite a node, unless it has been rewritten: a call, a name, or a statement that chooses TensorFlow's behaviour."""
@@ -174,7 +174,7 @@ class Rewriter(abc.ABC):
             return
         # A name with `compat` in it already says which API it is from.
         is_direct = self.is_direct(node)
-        api = tensorflow_names().find_api(path)
+        api = load_tensorflow_names().find_api(path)
         # A file that shows no release may use a name that TensorFlow 2 has had only since v1_names.txt was made.
         if api is Api.UNKNOWN and self.plan.version not in (Version.UNDECIDED, Version.MAYBE_V2):
             self._note_missing(node, path)

@@ -72,7 +72,7 @@ def _find_unlisted_api(path: Path) -> Api:
 
 
 @functools.cache
-def tensorflow_names() -> TensorflowNames:
+def load_tensorflow_names() -> TensorflowNames:
     """Return the names, read from v1_names.txt."""
     apis: dict[str, Api] = {}
     modules: set[str] = set()

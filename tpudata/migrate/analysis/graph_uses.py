@@ -7,7 +7,7 @@ import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Set
 from typing import NamedTuple
 
-from tpudata.migrate.analysis.bindings import Binding, dotted_name, tensorflow_path
+from tpudata.migrate.analysis.bindings import Binding, find_tensorflow_path, split_dotted_name
 
 # Names that need a graph, and that only a program's own training loop uses: a model_fn and an input_fn have no session.
 _SESSION_NAMES = frozenset(
@@ -178,8 +178,8 @@ class _GraphUseReader:
             node: the call.
             scope: the function, or the module's top level, that contains it.
         """
-        chain = dotted_name(node.func)
-        path = tensorflow_path(node.func, self._bindings)
+        chain = split_dotted_name(node.func)
+        path = find_tensorflow_path(node.func, self._bindings)
         name = ".".join(path) if path else ""
         if name in _SESSION_NAMES | _GRAPH_NAMES and not _passes_graph(node):
             scope.uses.append(GraphUse(node.lineno, name))
@@ -202,7 +202,7 @@ class _GraphUseReader:
             scope.calls.add(node.func.attr)
 
     def _is_new_graph(self, node: ast.AST) -> bool:
-        return isinstance(node, ast.Call) and tensorflow_path(node.func, self._bindings) == ("Graph",)
+        return isinstance(node, ast.Call) and find_tensorflow_path(node.func, self._bindings) == ("Graph",)
 
     def _opens_graph(self, node: ast.AST) -> bool:
         """Return whether an expression of a `with` is the `as_default()` of a graph, or a session of one."""
@@ -210,11 +210,11 @@ class _GraphUseReader:
             return False
         # A session that gets a graph makes it the default.
         if _passes_graph(node):
-            return tensorflow_path(node.func, self._bindings) == ("Session",)
+            return find_tensorflow_path(node.func, self._bindings) == ("Session",)
         if not isinstance(node.func, ast.Attribute) or node.func.attr != "as_default":
             return False
         owner = node.func.value
-        chain = dotted_name(owner)
+        chain = split_dotted_name(owner)
         # Attributes and parameters are judged by their names.
         return self._is_new_graph(owner) or (
             chain is not None and (chain[-1] in self._graphs or "graph" in chain[-1].lower())

@@ -7,7 +7,7 @@ import dataclasses
 from collections.abc import Collection, Mapping
 from pathlib import PurePath
 
-from tpudata.migrate.analysis.bindings import Binding, dotted_name, find_bindings, find_paths
+from tpudata.migrate.analysis.bindings import Binding, find_bindings, find_paths, split_dotted_name
 from tpudata.migrate.analysis.graph_uses import GraphUses, find_entry_files
 from tpudata.migrate.analysis.guards import find_guarded
 from tpudata.migrate.analysis.versions import Version, find_program_versions, find_version, is_written_for_v1
@@ -219,7 +219,7 @@ def _uses_estimator(tree: ast.Module, bindings: Mapping[str, Binding]) -> bool:
 
 def _calls_any(tree: ast.Module, names: Collection[str]) -> bool:
     """Return whether a file calls a function of one of these names."""
-    chains = (dotted_name(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call))
+    chains = (split_dotted_name(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call))
     return any(chain is not None and chain[-1] in names for chain in chains)
 
 

@@ -6,8 +6,8 @@ import ast
 import enum
 from collections.abc import Collection, Iterable, Mapping
 
-from tpudata.migrate.analysis.bindings import Binding, find_paths, tensorflow_path
-from tpudata.migrate.tensorflow_names import Api, Path, tensorflow_names
+from tpudata.migrate.analysis.bindings import Binding, find_paths, find_tensorflow_path
+from tpudata.migrate.tensorflow_names import Api, Path, load_tensorflow_names
 
 # Parts of compat.v1 that TensorFlow 2.0 to 2.4 had as well: mixed precision with Keras, and structures of datasets.
 _EARLY_V2_PARTS = (("mixed_precision",), ("train", "experimental"), ("data", "experimental"))
@@ -50,7 +50,7 @@ def find_version(tree: ast.AST, bindings: Mapping[str, Binding], guarded: Collec
     # Programs for TensorFlow 1 hardly name compat.v1; tf_upgrade_v2 puts it into programs for 2.
     if any(binding.is_v2 for binding in roots) or any(path[:2] == ("compat", "v1") for path in paths):
         return Version.V2
-    names = tensorflow_names()
+    names = load_tensorflow_names()
     # Guarded code and names from compat.v1 do not decide.
     counted_imports = (binding.path for binding in imports if not binding.is_v1 and binding.statement not in guarded)
     apis = {names.find_api(path) for path in (*paths, *counted_imports) if not _is_in_early_v2(path)}
@@ -107,12 +107,12 @@ def _is_in_early_v2(path: Path) -> bool:
 
 def _has_v1_keywords(tree: ast.AST, bindings: Mapping[str, Binding], guarded: Collection[ast.AST]) -> bool:
     """Return whether a call outside of guarded code has a parameter that only TensorFlow 1 has."""
-    names = tensorflow_names()
+    names = load_tensorflow_names()
     calls: Iterable[ast.Call] = (node for node in ast.walk(tree) if isinstance(node, ast.Call) and node.keywords)
     for call in calls:
         if call in guarded:
             continue
-        path = tensorflow_path(call.func, bindings)
+        path = find_tensorflow_path(call.func, bindings)
         v1_keywords = names.keywords.get(".".join(path)) if path else None
         if v1_keywords and any(keyword.arg in v1_keywords for keyword in call.keywords):
             return True
