@@ -147,6 +147,7 @@ _MODULES = ("errors", "format", "storage")
 
 
 def __getattr__(name: str) -> Any:
+    """Import a public module or name at its first use; AttributeError for other names."""
     if name in _MODULES:
         return importlib.import_module(f"{__name__}.{name}")
     if name not in _LAZY:

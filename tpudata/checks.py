@@ -16,7 +16,7 @@ from tpudata.errors import TpudataError, UsageError
 
 
 def is_integer(value: Any, least: int | None = None, most: int | None = None) -> bool:
-    """Return whether a value is an integer within limits."""
+    """Return whether a value is an integer from `least` to `most`, both included; a limit of None does not apply."""
     if isinstance(value, bool) or not hasattr(value, "__index__"):
         return False
     number = operator.index(value)
@@ -24,7 +24,7 @@ def is_integer(value: Any, least: int | None = None, most: int | None = None) ->
 
 
 def is_number(value: Any, least: float = -math.inf, most: float = math.inf) -> bool:
-    """Return whether a value is a finite number within limits."""
+    """Return whether a value is a finite number from `least` to `most`, both included."""
     if isinstance(value, bool) or not isinstance(value, Real):
         return False
     return math.isfinite(value) and least <= float(value) <= most
@@ -59,14 +59,23 @@ def check_argument(name: str, value: Any, is_valid: bool, expected: str) -> None
 def check_integer(
     where: str, value: Any, least: int, most: int | None = None, *, or_none: bool = False, fix: str = ""
 ) -> None:
-    """Check that an argument is an integer within limits; UsageError if not."""
+    """Check that an argument is an integer from `least` to `most`, or None if `or_none`; UsageError if not.
+
+    Args:
+        where: its name.
+        value: its value.
+        least: smallest integer that is allowed.
+        most: largest integer that is allowed; None without a limit.
+        or_none: whether None is allowed, too.
+        fix: a sentence that says what to do; empty if it follows from the limits.
+    """
     limits = f"of {least} or more" if most is None else f"from {least} to {format_bound(most)}"
     is_valid = is_integer(value, least, most) or (or_none and value is None)
     check(where, value, is_valid, f"{'None or ' if or_none else ''}an integer {limits}", fix)
 
 
 def check_flag(where: str, value: Any, *, or_none: bool = False) -> None:
-    """Check that an argument is True or False; UsageError if not."""
+    """Check that an argument is True or False, or None if `or_none`; UsageError if not."""
     is_valid = isinstance(value, bool) or (or_none and value is None)
     check(where, value, is_valid, f"{'None, ' if or_none else ''}True or False")
 
@@ -117,7 +126,7 @@ def require_type(
 
 
 def require_one_of(where: str, value: Any, choices: Collection[str], error: type[Exception] = ValueError) -> None:
-    """Check that a value is one of some strings; raise `error` if not."""
+    """Check that a value is one of `choices`; raise `error` if not."""
     if value not in choices:
         raise error(f"{where} must be one of {', '.join(choices)}, got {value!r}.")
 

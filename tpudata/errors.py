@@ -86,6 +86,7 @@ class BadRecordError(SourceError):
         self, source: str, reason: str | None = None, offset: int | None = None, key: str | None = None
     ) -> None:
         if reason is None:
+            # Recover the attributes from the message, see the class's docstring.
             message = source
             source, _, reason = message.partition(": rejected: ")
             if match := _SOURCE_AND_OFFSET.fullmatch(source):

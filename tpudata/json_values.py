@@ -30,5 +30,5 @@ def convert_json_number(value: Any, name: str) -> float:
         if isinstance(value, int | float) and not isinstance(value, bool):
             return float(value)
     except OverflowError:
-        pass
-    raise ValueError(f"{name!r} is no number: {abbreviate_json(value)}")
+        pass  # An integer beyond the largest float.
+    raise ValueError(f"{name!r} is not a number: {abbreviate_json(value)}")

@@ -53,7 +53,7 @@ def _parser_of(command: str, monkeypatch: pytest.MonkeyPatch) -> FlagParser:
 def test_no_boolean_flag_takes_the_next_word(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
     parser = _parser_of(command, monkeypatch)
     # Flags that the command requires.
-    required = [f"{name}=1" for name in ("--input", "--output", "--batch-size") if name in parser.flag_names()]
+    required = [f"{name}=1" for name in ("--input", "--output", "--batch-size") if name in parser.list_flag_names()]
     # All flags without a value.
     names = [name for action in parser._actions if action.nargs == 0 for name in action.option_strings]
     names = [name for name in names if name not in ("-h", "--help")]

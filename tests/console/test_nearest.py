@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from tpudata.console.nearest import nearest_name, suggestion
+from tpudata.console.nearest import find_nearest_name, suggestion
 
 FLAGS = ["--shard-size", "--num-shards", "--resume", "--resize-shorter", "--quality", "--workers", "--seed", "--split"]
 
@@ -28,7 +28,7 @@ FLAGS = ["--shard-size", "--num-shards", "--resume", "--resize-shorter", "--qual
     ],
 )
 def test_suggests_the_name_behind_a_typo_or_a_part(got: str, known: list[str], near: str) -> None:
-    assert nearest_name(got, known) == near
+    assert find_nearest_name(got, known) == near
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_suggests_the_name_behind_a_typo_or_a_part(got: str, known: list[str], n
     ],
 )
 def test_suggests_no_unrelated_name(got: str, known: list[str]) -> None:
-    assert nearest_name(got, known) is None
+    assert find_nearest_name(got, known) is None
     assert suggestion(got, known) == ""
 
 

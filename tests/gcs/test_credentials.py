@@ -18,7 +18,7 @@ from google.auth.exceptions import GoogleAuthError
 
 from scripts.fake_gcs import FakeGcs, Fault
 from tests.helpers.forked import run
-from tpudata.cli.doctor.probe import credentials
+from tpudata.cli.doctor.probe import describe_credentials
 from tpudata.errors import StorageError, StorageUnavailableError
 from tpudata.storage.gcs import GcsStorage
 from tpudata.storage.gcs.credentials import ANONYMOUS, IMPERSONATED
@@ -68,13 +68,13 @@ def test_impersonates_another_account(described: FakeGcs, monkeypatch: pytest.Mo
 
 def test_credentials_names_the_accounts_in_use(as_google: FakeGcs, monkeypatch: pytest.MonkeyPatch) -> None:
     nobody = "nobody@test.iam.gserviceaccount.com"
-    assert credentials() == f"{nobody}, project test"
+    assert describe_credentials() == f"{nobody}, project test"
     monkeypatch.setenv(IMPERSONATED, "one@test, other@test")
-    assert credentials() == f"other@test, impersonated by {nobody}, project test"
+    assert describe_credentials() == f"other@test, impersonated by {nobody}, project test"
     monkeypatch.setenv(ANONYMOUS, "1")
-    assert credentials() == f"none used: {ANONYMOUS} is 1"
+    assert describe_credentials() == f"none used: {ANONYMOUS} is 1"
     monkeypatch.setenv("STORAGE_EMULATOR_HOST", "http://127.0.0.1:9")
-    assert credentials() == "none needed: STORAGE_EMULATOR_HOST is http://127.0.0.1:9"
+    assert describe_credentials() == "none needed: STORAGE_EMULATOR_HOST is http://127.0.0.1:9"
 
 
 def test_anonymous_access_requests_no_token(described: FakeGcs, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -144,7 +144,7 @@ def test_names_the_fault_of_a_key_file(
     assert "secret" not in message.replace("the secret of an OAuth client", "")
     assert "\n" not in message
     with pytest.raises(GoogleAuthError) as named:
-        credentials()
+        describe_credentials()
     assert f"{path}: {words}" in str(named.value)
 
 

@@ -3,14 +3,14 @@
 import pytest
 
 from scripts._v1_names import sections
-from tpudata.migrate.tensorflow_names import Api, tensorflow_names
+from tpudata.migrate.tensorflow_names import Api, load_tensorflow_names
 
 # Names that TensorFlow 2.21 has and 2.20 lacks: one of v1, and a few of both.
 NEWER = {"NoneTensorSpec", "image.decode_jxl", "io.decode_jxl"}
 
 
 def test_lists_the_names_of_the_installed_tensorflow() -> None:
-    carried = tensorflow_names()
+    carried = load_tensorflow_names()
     apis = {"v1": Api.V1, "v2": Api.V2, "both": Api.BOTH}
     installed = sections()
     for section, api in apis.items():
@@ -39,4 +39,4 @@ def test_lists_the_names_of_the_installed_tensorflow() -> None:
     ],
 )
 def test_finds_the_api_of_a_name(name: str, api: Api) -> None:
-    assert tensorflow_names().find_api(tuple(name.split("."))) is api
+    assert load_tensorflow_names().find_api(tuple(name.split("."))) is api

@@ -77,6 +77,7 @@ def _dispatch(argv: Sequence[str]) -> int:
 
 
 def _format_help() -> str:
+    """Return the usage, and all commands with their summaries."""
     width = max(map(len, COMMANDS))
     commands = "\n".join(f"  {name:<{width}}  {summary}" for name, summary in COMMANDS.items())
     return (

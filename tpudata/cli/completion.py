@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from tpudata.cli import COMMANDS
 from tpudata.cli.convert import KINDS
-from tpudata.cli.pages import all_pages, short_names
+from tpudata.cli.pages import find_short_names, list_pages
 from tpudata.console.flags import FlagParser
 
 _SHELLS = ("bash", "zsh", "fish")
@@ -52,7 +52,8 @@ def _join_parsers() -> argparse.ArgumentParser:
                 parents = [_mark_paths(module.new_parser(kind))]
                 kinds.add_parser(kind, help=kind_summary, parents=parents, add_help=False)
         elif name == "help":
-            names = [*COMMANDS, *short_names(all_pages()).values()]
+            # Its parser takes any words; the names of commands and pages are completed.
+            names = [*COMMANDS, *find_short_names(list_pages()).values()]
             commands.add_parser(name, help=summary).add_argument("name", choices=names)
         else:
             commands.add_parser(name, help=summary, parents=[_mark_paths(module.new_parser())], add_help=False)
@@ -60,9 +61,9 @@ def _join_parsers() -> argparse.ArgumentParser:
 
 
 def _mark_paths(parser: FlagParser) -> FlagParser:
-    """Mark the arguments of a parser that are paths, for which shtab's script then completes file names; return the parser."""
+    """Mark the arguments of a parser that are paths, so that shtab's script completes file names for them; return the parser."""
     import shtab
 
-    for action in parser.path_actions():
+    for action in parser.list_path_actions():
         action.complete = shtab.FILE  # type: ignore[attr-defined]
     return parser

@@ -49,6 +49,7 @@ def _import_job(kind: str) -> ModuleType:
 
 
 def _format_help() -> str:
+    """Return the usage, and all kinds of input with their summaries."""
     kinds = "\n".join(f"  {kind:<6}  {summary}" for kind, summary in KINDS.items())
     return (
         f"usage: tpudata convert KIND --input SRC --output DIR [FLAGS]\n\nkinds of input:\n{kinds}\n\n`tpudata convert"

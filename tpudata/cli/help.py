@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 
 from tpudata.cli import COMMANDS
-from tpudata.cli.pages import SECTIONS, Page, all_pages, short_names
+from tpudata.cli.pages import SECTIONS, Page, find_short_names, list_pages
 from tpudata.console.flags import FlagParser, end_sentence
 from tpudata.console.nearest import suggestion
 from tpudata.console.quiet import quiet_beam_loading
@@ -33,8 +33,8 @@ def run(argv: Sequence[str]) -> int:
         MissingExtraError: no page mentions the word, and Beam, without which sources are unknown, is not installed.
     """
     name = new_parser().parse(argv).name
-    pages = all_pages()
-    names = short_names(pages)
+    pages = list_pages()
+    names = find_short_names(pages)
     if name is None:
         _show(_format_contents(pages, names))
         return 0
@@ -45,7 +45,7 @@ def run(argv: Sequence[str]) -> int:
             f"{name!r} is several pages. See: {', '.join(f'tpudata help {page.name}' for page in matches)}"
         )
     if matches:
-        _show(matches[0].text(names))
+        _show(matches[0].render_text(names))
         return 0
     text = _describe_source_arguments(name) or _list_mentions(name, pages, names)
     if not text:
@@ -96,7 +96,7 @@ def _list_mentions(word: str, pages: list[Page], names: dict[str, str]) -> str:
     for page in pages:
         scores = {
             heading: min(len(pattern.findall(text)), _MAX_MENTIONS) + _HEADING_SCORE * bool(pattern.search(heading))
-            for heading, text in page.sections()
+            for heading, text in page.read_sections()
         }
         best = max(scores, key=lambda heading: scores[heading])
         if scores[best]:
@@ -111,7 +111,7 @@ def _list_mentions(word: str, pages: list[Page], names: dict[str, str]) -> str:
 
 
 def _make_unknown_name_error(name: str, names: dict[str, str]) -> UsageError:
-    """Return the error for a name of which nothing is known, with the nearest command, page or source."""
+    """Return the error for a name that nothing has; its message suggests the nearest command, page or source."""
     try:
         from beam_jobs.sources.installed.installed_sources import DOCUMENTS, installed_names
         from beam_jobs.sources.source_table import source_names

@@ -1,4 +1,4 @@
-"""The pages of the documentation, for `tpudata help PAGE`: those in the installed package, or in the clone that Python imports."""
+"""Pages of the documentation for `tpudata help PAGE`, from the installed package or from the clone that Python imports."""
 
 from __future__ import annotations
 
@@ -32,23 +32,24 @@ class Page:
         with self.file.open(encoding="utf-8") as lines:
             return next(line for line in lines if line.startswith("# ")).removeprefix("# ").strip()
 
-    def sections(self) -> list[tuple[str, str]]:
-        """Return the heading and the text of each section; a text begins with its heading."""
+    def read_sections(self) -> list[tuple[str, str]]:
+        """Return the heading and the text of each section; the text begins with the line of the heading."""
         sections: list[tuple[str, list[str]]] = []
         is_code = False
         for line in self.file.read_text("utf-8").splitlines():
             # The line before a code block and the line after it begin so; `#` is a comment between them.
             is_code ^= line.startswith("```")
+            # The first line of a page is a heading.
             if not is_code and re.match("#{1,3} ", line):
                 sections.append((line.lstrip("# "), []))
             sections[-1][1].append(line)
         return [(heading, "\n".join(lines)) for heading, lines in sections]
 
-    def text(self, short_names: dict[str, str]) -> str:
+    def render_text(self, short_names: dict[str, str]) -> str:
         """Return the page for a terminal: links to pages become `tpudata help` commands, and pictures are omitted.
 
         Args:
-            short_names: the shortest name of each page, by its name (see the function of this name).
+            short_names: the shortest name of each page, by its name (see `find_short_names`).
         """
 
         def format_link(link: re.Match[str]) -> str:
@@ -63,7 +64,7 @@ class Page:
         return re.sub(r"\[([^]]*)\]\(([^)\s]*)\)", format_link, without_pictures)
 
 
-def all_pages() -> list[Page]:
+def list_pages() -> list[Page]:
     """Return the pages, section by section; an empty list if the installation has none."""
     folder = next((folder for folder in _FOLDERS if folder.is_dir()), None)
     if folder is None:
@@ -72,8 +73,8 @@ def all_pages() -> list[Page]:
     return [Page(file.relative_to(folder).with_suffix("").as_posix(), file) for file in files]
 
 
-def short_names(pages: list[Page]) -> dict[str, str]:
-    """Return the shortest unique name of each page, by its name: that of its file unless another page or a command has the same."""
+def find_short_names(pages: list[Page]) -> dict[str, str]:
+    """Return the short name of each page by its full name: the file's name, or the full name if a page or a command shares that."""
     from tpudata.cli import COMMANDS
 
     used_names = [page.file.stem for page in pages] + [*COMMANDS]

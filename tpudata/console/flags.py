@@ -62,7 +62,14 @@ class FlagParser(argparse.ArgumentParser):
         return self._group.add_argument(*names, **settings)
 
     def add_switch(self, name: str, *, default: bool | None, help: str, dest: str = "") -> None:
-        """Add a boolean flag: `--name`, `--no-name` or `--name=true|false`."""
+        """Add a boolean flag: `--name`, `--no-name` or `--name=true|false`.
+
+        Args:
+            name: the flag. If it begins with `--no-`, the help shows it and not its opposite.
+            default: value without the flag.
+            help: its line in the help.
+            dest: name of its value; empty for the flag's name with underscores.
+        """
         self._switches.add(name)
         dest = dest or name.removeprefix("--").replace("-", "_")
         if not name.startswith("--no-"):
@@ -79,14 +86,15 @@ class FlagParser(argparse.ArgumentParser):
         # Positional arguments come before flags.
         words.sort(key=lambda word: word.startswith("-"))
         self.usage = " ".join(["%(prog)s", *words, "[FLAGS]"])
-        # A command that is split inside a path or a word cannot be copied.
+        # Wrapped like argparse's own text, two columns narrower than the terminal. A command that is split inside a path or a word
+        # cannot be copied.
         wrapper = textwrap.TextWrapper(
             shutil.get_terminal_size().columns - 2, break_long_words=False, break_on_hyphens=False
         )
         return "\n".join([super().format_help(), *(f"{wrapper.fill(text)}\n" for text in self.closing)])
 
     def parse(self, argv: Sequence[str]) -> argparse.Namespace:
-        """Parse all of `argv`.
+        """Parse the words after the command, all of which must be known.
 
         Raises:
             UsageError: a flag is unknown, a value is invalid or a required flag is missing.
@@ -98,7 +106,7 @@ class FlagParser(argparse.ArgumentParser):
     def parse_with_rest(
         self, argv: Sequence[str], also_known: Collection[str] | None = None
     ) -> tuple[argparse.Namespace, list[str]]:
-        """Parse the known flags; return them and the words that are left for another parser.
+        """Parse the known flags; return them and the other words, which are for another parser.
 
         Args:
             argv: the words after the command.
@@ -112,7 +120,7 @@ class FlagParser(argparse.ArgumentParser):
         words = [self._spell(word, also_known or ()) for word in argv[:end]]
         if also_known is not None:
             # Before argparse looks for required flags: the message on a misspelt flag helps more than one on a missing flag.
-            names = {*self.flag_names(), *also_known}
+            names = {*self.list_flag_names(), *also_known}
             unknown_flags = [word for word in words if word.startswith("--") and word.split("=", 1)[0] not in names]
             self.reject_unknown(unknown_flags, names)
         return super().parse_known_args([*words, *argv[end:]])
@@ -132,13 +140,13 @@ class FlagParser(argparse.ArgumentParser):
             hint = f"; pass the value of a boolean with =, --FLAG={word}" if is_boolean else ""
             self.error(f"unexpected argument {word!r}{hint}")
         name = word.split("=", 1)[0]
-        self.error(f"unknown flag {name}{suggestion(name.replace('_', '-'), [*self.flag_names(), *also_known])}")
+        self.error(f"unknown flag {name}{suggestion(name.replace('_', '-'), [*self.list_flag_names(), *also_known])}")
 
-    def flag_names(self) -> list[str]:
+    def list_flag_names(self) -> list[str]:
         """Return the names of all flags of this parser, such as `--shard-size`."""
         return [name for name in self._option_string_actions if name.startswith("--")]
 
-    def path_actions(self) -> list[argparse.Action]:
+    def list_path_actions(self) -> list[argparse.Action]:
         """Return the flags and positional arguments whose values are paths."""
         return [action for action in self._actions if _PATH_METAVARS.fullmatch(str(action.metavar))]
 
@@ -157,8 +165,8 @@ class FlagParser(argparse.ArgumentParser):
         return name + equals + value
 
     def _spell_name(self, name: str, other_flags: Collection[str]) -> str:
-        """Return the known flag that a name stands for, or the name if it is unknown."""
-        own_flags = self.flag_names()
+        """Return the known flag that a name stands for, such as `--use-tpu` for `--use_tpu`; the name itself if it is unknown."""
+        own_flags = self.list_flag_names()
         dashed, underscored = name.replace("_", "-"), "--" + name[2:].replace("-", "_")
         # Our own flags come first: Beam has a flag --dry_run, too.
         for spelling, flags in (
@@ -172,6 +180,7 @@ class FlagParser(argparse.ArgumentParser):
         return name
 
     def _parse_boolean(self, name: str, value: str) -> bool:
+        """Return the boolean in `--name=value`; UsageError if the text is neither true nor false."""
         if value.lower() not in (*_TRUE, *_FALSE):
             self.error(f"argument {name}: {value!r} is neither true nor false")
         return value.lower() in _TRUE

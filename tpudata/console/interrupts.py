@@ -28,7 +28,7 @@ def owns_process() -> bool:
     return _is_owned
 
 
-def set_owned(is_owned: bool) -> None:
+def set_owned(*, is_owned: bool) -> None:
     """Set whether this process only runs one of tpudata's commands, or a part of one."""
     global _is_owned
     _is_owned = is_owned
@@ -103,8 +103,9 @@ def _raise_once(signal_number: int, frame: FrameType | None) -> None:
 
 
 def _end(signal_number: int = signal.SIGINT, frame: FrameType | None = None) -> None:
-    """Handle Ctrl-C: report it in one line, and end the process."""
+    """Handle Ctrl-C: report it in one line, and end the process at once, without Python's cleanup."""
     del signal_number, frame
+    # Not through `sys.stderr`, whose lock the interrupted code may hold. The descriptor may be closed.
     with contextlib.suppress(OSError):
         os.write(2, f"{MESSAGE}\n".encode())
     os._exit(INTERRUPTED)

@@ -10,7 +10,6 @@ import contextlib
 import os
 import threading
 from collections.abc import Callable
-from typing import Any
 
 
 class Lifeline:
@@ -28,6 +27,7 @@ class Lifeline:
 
     def cut(self) -> None:
         """End all processes that hold the reading end, now or later; any thread may call it, more than once."""
+        # IndexError: another caller has got the right to close it.
         with contextlib.suppress(IndexError):
             self._right_to_close.pop()
             os.close(self._writer)
@@ -40,7 +40,7 @@ class Lifeline:
     def __enter__(self) -> Lifeline:
         return self
 
-    def __exit__(self, *error: Any) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
 
@@ -53,6 +53,7 @@ def watch(reader: int, end: Callable[[], object]) -> None:
     """
 
     def wait() -> None:
+        # Returns at the end of the file only, since nothing is written to a lifeline.
         os.read(reader, 1)
         end()
 

@@ -13,7 +13,7 @@ _PART_DISTANCE = 1.5
 _SHORTEST_PART = 3
 
 
-def nearest_name(got: str, names: Iterable[str]) -> str | None:
+def find_nearest_name(got: str, names: Iterable[str]) -> str | None:
     """Return the known name that `got` most likely stands for, or None if all are too far.
 
     A name is near if it differs by at most one edit for every three characters, four in all (a letter added, omitted, changed, or
@@ -39,18 +39,18 @@ def nearest_name(got: str, names: Iterable[str]) -> str | None:
 
 def suggestion(got: str, names: Iterable[str]) -> str:
     """Return `"; did you mean X?"` for the nearest known name, or an empty string if all are too far."""
-    nearest = nearest_name(got, names)
+    nearest = find_nearest_name(got, names)
     return "" if nearest is None else f"; did you mean {nearest}?"
 
 
 def did_you_mean(got: str, names: Iterable[str]) -> str:
     """Return the sentence `" Did you mean 'X'?"` for the nearest known name, or an empty string if all are too far."""
-    nearest = nearest_name(got, names)
+    nearest = find_nearest_name(got, names)
     return "" if nearest is None else f" Did you mean {nearest!r}?"
 
 
 def _is_part(part: str, whole: str) -> bool:
-    """Return whether a name is the beginning of another one, or has some of its words."""
+    """Return whether a name that is not too short begins another one, or consists of some of its words."""
     if len(part) < _SHORTEST_PART:
         return False
     return whole.startswith(part) or set(re.split(r"\W|_", part)) < set(re.split(r"\W|_", whole))

@@ -16,13 +16,16 @@ import enum
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tpudata.checked_json import Schema
 from tpudata.checks import is_integer
 from tpudata.console.flags import FlagParser, flag_type, positive_int
 from tpudata.console.nearest import suggestion
 from tpudata.errors import UsageError
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 _T = TypeVar("_T")
 _METADATA = "option"
@@ -180,13 +183,13 @@ class Option:
         return self.choices.get(parsed, parsed) if self.choices else parsed
 
     def to_flag(self, value: Any) -> Any:
-        """Return the parsed value of the flag that stands for an option's value: the inverse of `from_flag` without `collect`."""
+        """Return the parsed value of the flag that gives the option this value: undo `inverts` and `choices`, but not `collect`."""
         if self.inverts:
             return not value
         return next((text for text, choice in self.choices.items() if choice == value), value)
 
     def format_value(self, value: Any) -> str:
-        """Return the text that the flag takes for a value."""
+        """Return the text to pass with the flag so that the option has this value."""
         parsed = self.to_flag(value)
         if isinstance(parsed, bool):
             return str(parsed).lower()
@@ -240,7 +243,7 @@ def option(
     return field  # type: ignore[no-any-return]
 
 
-def list_options(kind: type) -> Mapping[str, Option]:
+def list_options(kind: type[DataclassInstance]) -> Mapping[str, Option]:
     """Return the options of a dataclass by name, in the order of its fields."""
     options: dict[str, Option] = {}
     for field in dataclasses.fields(kind):
@@ -259,6 +262,7 @@ def add_option(parser: FlagParser, option: Option, *, is_required: bool = False)
         option: the option.
         is_required: whether the flag must be passed.
     """
+    # argparse formats help texts with %.
     help_text = option.help.replace("%", "%%")
     if option.is_switch:
         parser.add_switch(option.flag, default=None, help=help_text, dest=option.name)
@@ -294,21 +298,22 @@ def passed_options(kind: type, flags: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def check_options(values: Any) -> None:
+def check_options(values: DataclassInstance) -> None:
     """Raise UsageError if an option of a dataclass has a value that is not allowed by itself."""
     for name, option in list_options(type(values)).items():
         option.check(getattr(values, name))
 
 
-def check_uses(values: Any, mode: str = "") -> None:
-    """Raise UsageError if an option of a dataclass is set that has no effect, by the mode or without another option.
+def check_uses(values: DataclassInstance, mode: str = "") -> None:
+    """Raise UsageError if an option is set that has no effect in this mode, or that lacks the option that it needs.
 
     Args:
-        values: the options.
-        mode: mode of the command.
+        values: an object of a dataclass of options.
+        mode: mode of the command; empty for commands without modes.
     """
     options = list_options(type(values))
     for name, option in options.items():
+        # Not set.
         if getattr(values, name) in (None, False, ""):
             continue
         if option.modes and mode not in option.modes:
@@ -321,8 +326,10 @@ def check_uses(values: Any, mode: str = "") -> None:
             )
 
 
-def drop_unset_options(values: Any, fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return fields without the options that are optional in the manifest and empty: shards of earlier versions keep their digest.
+def drop_unset_options(values: DataclassInstance, fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return fields without empty options that are optional in the manifest.
+
+    Shards of versions without these options keep the digest that is computed from the fields.
 
     Args:
         values: an object of a dataclass of options.
@@ -337,8 +344,8 @@ def drop_unset_options(values: Any, fields: Mapping[str, Any]) -> dict[str, Any]
     return {name: value for name, value in fields.items() if name not in unset}
 
 
-def stored_options(values: Any) -> dict[str, Any]:
-    """Return the entries of the manifest for an object of a dataclass of options, by their names."""
+def stored_options(values: DataclassInstance) -> dict[str, Any]:
+    """Return the manifest's entries for the options of an object, by the entries' names, without empty optional ones."""
     entries: dict[str, Any] = {}
     for name, option in list_options(type(values)).items():
         value = getattr(values, name)

@@ -50,7 +50,7 @@ def run_command(function: Callable[[Sequence[str]], int], argv: Sequence[str] | 
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
         # With arguments from a caller, the process belongs to the caller's program.
-        set_owned(argv is None)
+        set_owned(is_owned=argv is None)
         code = _run_and_report(function, sys.argv[1:] if argv is None else argv)
         # Flush now, so that a closed pipe raises here and not at the interpreter's exit.
         sys.stdout.flush()
@@ -67,7 +67,7 @@ def run_command(function: Callable[[Sequence[str]], int], argv: Sequence[str] | 
         print(f"tpudata: error: standard output could not be written: {reason}.", file=sys.stderr)
         return TpudataError.exit_code
     finally:
-        set_owned(False)
+        set_owned(is_owned=False)
     return code
 
 
@@ -131,11 +131,11 @@ def end_with_parent(lifeline: int) -> None:
     Args:
         lifeline: descriptor of the reading end of the parent's lifeline.
     """
-    set_owned(True)
+    set_owned(is_owned=True)
     watch(lifeline, functools.partial(os._exit, TpudataError.exit_code))
 
 
-def most_workers() -> int:
+def compute_max_workers() -> int:
     """Return the largest number of worker processes that a command starts on this machine."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return _WORKERS_PER_CORE * cores
@@ -148,9 +148,10 @@ def limit_workers(workers: int, parts: int | None) -> int:
         workers: the requested number.
         parts: the largest number of parts that the work has, or None if it is unknown.
     """
-    most_by_cores = most_workers()
+    most_by_cores = compute_max_workers()
+    most_by_parts = workers if parts is None else parts
     # At least one, even for work without parts.
-    count = max(1, min(workers, most_by_cores, workers if parts is None else parts))
+    count = max(1, min(workers, most_by_cores, most_by_parts))
     if count < workers:
         reason = f"{_WORKERS_PER_CORE} for each core" if count == most_by_cores else "as many as the work has parts"
         _log.warning("--workers %d: %d are started, %s.", workers, count, reason)

@@ -62,6 +62,7 @@ def interruptible(stop: Callable[[], None], tidy: Callable[[], None]) -> Iterato
     try:
         yield
     except BaseException as error:
+        # No signal came, or the error is the exception of the signal itself.
         if interrupts.received in (None, error):
             raise
         # Frameworks wrap an interrupt that meets a running step, and fail because of a worker that it ended.
@@ -102,7 +103,10 @@ def defer_signals() -> Iterator[None]:
 
 @contextlib.contextmanager
 def end_on_second_sigterm() -> Iterator[None]:
-    """Let the second SIGTERM end the process even if the main thread waits for a device and runs no handler."""
+    """Let the second SIGTERM end the process even if the main thread waits for a device and runs no handler.
+
+    Python writes the number of each signal to the wakeup descriptor at once, before the main thread handles it.
+    """
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
     outer_descriptor = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
@@ -112,6 +116,7 @@ def end_on_second_sigterm() -> Iterator[None]:
         yield
     finally:
         signal.set_wakeup_fd(outer_descriptor)
+        # Ends the thread: it reads the end of the file.
         os.close(writer)
         thread.join()
         os.close(reader)
@@ -144,6 +149,7 @@ class _Interrupts:
         del frame
         if self.received is None:
             self.received = Terminated() if signal_number == signal.SIGTERM else KeyboardInterrupt()
+            # Wakes `_watch`.
             os.write(self._writer, b"!")
             raise self.received
         if not self.owns_process:
@@ -162,6 +168,7 @@ class _Interrupts:
 
     def _watch(self) -> None:
         """After the first signal, stop other processes, and end this one by force if it does not end in time."""
+        # The pipe ends without a byte if the body ended without a signal, see `leave`.
         if not os.read(self._reader, 1):
             return
         assert self.received is not None

@@ -37,6 +37,7 @@ def find_own_cause(error: BaseException) -> TpudataError | None:
 
 def iterate_causes(error: BaseException | None) -> Iterator[BaseException]:
     """Yield an error, then the one that it was raised from or during, and so on."""
+    # Errors may be each other's causes.
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
         yield error

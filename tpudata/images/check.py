@@ -1,4 +1,4 @@
-"""Comparison of encoded images with the features that describe them: those of records, and those of examples to be written."""
+"""Comparison of encoded images with the features that describe them, in records and in examples that will be written."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def check_fits(feature: Feature, data: bytes) -> None:
         data: the bytes.
 
     Raises:
-        ValueError: they are not; the message says what they are.
+        ValueError: they are not such an image; the message says what they are instead.
     """
     image_format = detect_format(data)
     if image_format in _NOT_FED:
@@ -41,7 +41,7 @@ def find_image_problems(manifest: Manifest, example: Mapping[str, Value]) -> Ite
 
     The header of every image feature of the manifest must be complete, and match the height, width, channels and format in the
     features next to it (`image/height` and so on for `image/encoded`), and the manifest's height and width if all images share
-    them. The header of a label map must be that of a file whose values readers do not change. Masks of objects are PNGs, and they
+    them. A label map must have a format whose values readers do not change. Masks of objects are PNGs, and they
     and label maps have the size of their picture. No pixel is decoded.
 
     Args:
@@ -99,7 +99,8 @@ def _find_size_problems(manifest: Manifest, example: Mapping[str, Value]) -> Ite
         if not (feature.is_label_map or is_mask(feature)):
             continue
         # The picture has the same prefix: `image/encoded` for `image/object/mask`.
-        picture = next((p for p in pictures if feature.name.startswith(f"{p.name.rpartition('/')[0]}/")), None)
+        pictures_of_prefix = (p for p in pictures if feature.name.startswith(f"{p.name.rpartition('/')[0]}/"))
+        picture = next(pictures_of_prefix, None)
         picture_values = None if picture is None else example.get(picture.name)
         picture_size = _find_size(picture_values[0]) if picture_values else None
         for index, data in enumerate(example.get(feature.name, ())):

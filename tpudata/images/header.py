@@ -162,6 +162,7 @@ def _read_png(data: bytes) -> ImageHeader:
         elif kind == b"IEND":
             break
         position += 12 + length
+    # After the signature, and the length and kind of the first chunk, 8 bytes each.
     width, height, bits, color_type, *_ = _IHDR.unpack_from(data, 16)
     if bits not in _PNG_DEPTHS.get(color_type, ()):
         raise ValueError(f"PNG of colour type {color_type} with {bits} bits, which is invalid")
@@ -186,6 +187,7 @@ def _read_jpeg(data: bytes) -> ImageHeader:
     while position + 4 <= end:
         marker, length = unpack_segment(data, position)
         if marker in _SKIPPED:
+            # The same as at the end of the loop, but most segments come here, and a call of `max` takes time.
             position += 2 + length if length > 2 else 4
             continue
         if marker <= 0xFF00:
@@ -204,6 +206,7 @@ def _read_jpeg(data: bytes) -> ImageHeader:
             break
         body = position + 4
         if marker in _SOF_READ:
+            # Only one frame is allowed.
             is_regular = is_regular and frame is None
             frame = _read_frame(data, position)
         elif marker in _SOF_REJECTED:
@@ -218,6 +221,7 @@ def _read_jpeg(data: bytes) -> ImageHeader:
             if data.startswith(_ADOBE, body):
                 adobe_transform = data[body + _ADOBE_TRANSFORM : body + _ADOBE_TRANSFORM + 1]
         else:
+            # The standard allows no other marker here.
             is_regular = is_regular and marker == _DNL
         # A length counts its two bytes, so a smaller one is damaged.
         position += 2 + max(length, 2)
@@ -240,7 +244,11 @@ def _read_jpeg(data: bytes) -> ImageHeader:
 
 
 def _read_frame(data: bytes, position: int) -> tuple[int, int, int, bytes]:
-    """Return height, width, components and `ImageHeader.sampling` from the start-of-frame segment at a position."""
+    """Return height, width, components and `ImageHeader.sampling` from the start-of-frame segment at a position.
+
+    Raises:
+        ValueError: the segment is cut, or its precision or number of components is not supported.
+    """
     start = position + 2 + _SOF.size
     if start > len(data):
         raise ValueError(f"JPEG cut inside its header ({len(data)} bytes)")
@@ -249,8 +257,11 @@ def _read_frame(data: bytes, position: int) -> tuple[int, int, int, bytes]:
         raise ValueError(f"JPEG of {precision} bits per sample; 8 are read")
     if components not in (1, 3, 4):
         raise ValueError(f"JPEG of {components} components; 1, 3 and 4 are known")
-    return height, width, components, data[start : start + 9] if components == 3 else b""
+    # Each component has an id, its sampling and a table, a byte each. Only three components are a brightness and two colours.
+    sampling = data[start : start + 9] if components == 3 else b""
+    return height, width, components, sampling
 
 
 def _format_kind(kind: bytes) -> str:
+    """Return the kind of a PNG chunk for a message: its letters, or hexadecimal digits if it is damaged."""
     return kind.decode("latin-1") if kind.isalpha() else kind.hex()

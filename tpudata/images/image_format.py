@@ -72,6 +72,7 @@ def _find_iso_format(data: bytes) -> str:
     main_brand = data[8:12]
     if main_brand not in (b"mif1", b"msf1"):
         return _BRANDS[main_brand]
+    # The box `ftyp`: size, kind, main brand and version take 16 bytes; the compatible brands follow.
     box_end = min(int.from_bytes(data[:4], "big"), len(data))
     compatible_brands = {data[position : position + 4] for position in range(16, box_end, 4)}
     return AVIF if compatible_brands & {b"avif", b"avis"} else HEIC

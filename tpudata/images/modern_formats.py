@@ -26,7 +26,7 @@ _HEVC_STEPS = {1: (2, 2), 2: (2, 1), 3: (1, 1)}
 
 
 def open_modern(data: bytes, image_format: str) -> Image.Image | None:
-    """Return an opened HEIC; None for other formats, which Pillow opens itself, once its build is known to have the format.
+    """Open a HEIC; return None for other formats, which Pillow opens itself, if this build of Pillow has the format.
 
     HEIC is opened without registering it with Pillow, which would change Pillow for the whole process.
 
@@ -68,7 +68,7 @@ def is_reversible(data: bytes) -> bool:
 
 
 def find_iso_chroma_step(data: bytes, image_format: str) -> tuple[int, int]:
-    """Return the pixels for each sample of colour of an AVIF or HEIC as it is decoded, across and down; (1, 1) if unknown.
+    """Return how many pixels share a sample of colour in a decoded AVIF or HEIC, across and down; (1, 1) if unknown.
 
     Every coded image has a configuration among the item properties (ISO/IEC 23008-12, 6.5; `av1C`, AV1 in ISOBMFF, 2.3; `hvcC`,
     ISO/IEC 14496-15, 8.3). If they differ, as for a thumbnail, the finest counts.
@@ -99,7 +99,7 @@ def _iterate_item_properties(data: bytes) -> Iterator[tuple[bytes, bytes]]:
 
 
 def _find_box(data: bytes, kind: bytes) -> bytes:
-    """Return the content of the first box of a kind; empty if there is none."""
+    """Return the content of the first box of a kind; empty without one."""
     return next((content for box_kind, content in _iterate_boxes(data) if box_kind == kind), b"")
 
 
@@ -108,7 +108,9 @@ def _iterate_boxes(data: bytes) -> Iterator[tuple[bytes, bytes]]:
     position = 0
     while position + 8 <= len(data):
         kind, size, head_bytes = _parse_box_head(data, position)
+        # The last box may have the size 0: it extends to the end of the file.
         end = position + size if size else len(data)
+        # A size that does not even hold the head would let the loop stand still.
         if end < position + head_bytes:
             return
         yield kind, data[position + head_bytes : end]

@@ -170,6 +170,7 @@ def encode_image(decoded: DecodedImage, image_format: str, quality: int) -> byte
 
 
 def _choose_subsampling(across: int, down: int) -> str:
+    """Return Pillow's name of the chroma subsampling for a sample of colour every `across` x `down` pixels."""
     if across < 2:
         return "4:4:4"
     return "4:2:2" if down < 2 else "4:2:0"
@@ -191,6 +192,7 @@ def is_lossless(data: bytes, image_format: str) -> bool:
         if kind in (b"VP8 ", b"VP8L"):
             return kind == b"VP8L"
         size = int.from_bytes(data[position + 4 : position + 8], "little")
+        # A chunk of odd size is followed by a byte of padding.
         position += 8 + 16 if kind == b"ANMF" else 8 + size + size % 2
     return False
 
@@ -235,7 +237,13 @@ def _resize(image: Image.Image, size: tuple[int, int]) -> Image.Image:
 
 
 def _flatten(image: Image.Image, image_format: str, header: ImageHeader | None) -> Image.Image:
-    """Return a decoded image as mode `L` or `RGB`, on white."""
+    """Return a decoded image as mode `L` or `RGB`, on white; ValueError for other pixels than grey, RGB and CMYK.
+
+    Args:
+        image: the decoded image; its metadata may change.
+        image_format: its format.
+        header: header of a JPEG or PNG; None for other formats.
+    """
     if image_format in (TIFF, JPEG_2000) and image.mode in SIXTEEN_BIT_MODES:
         image = make_eight_bit_grey(image)
     if image.mode not in (*_GREY_MODES, *_COLOR_MODES):

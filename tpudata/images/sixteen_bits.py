@@ -44,6 +44,7 @@ def check_tiff(image: Image.Image) -> None:
 def make_eight_bit_grey(image: Image.Image) -> Image.Image:
     """Return a grey image of 16 bits a sample as one of 8 bits."""
     scaled = Image.fromarray(_scale(np.asarray(image)))
+    # Callers read its metadata, such as the transparent colour.
     scaled.info = image.info
     return scaled
 
@@ -82,11 +83,15 @@ def is_deep_color(image: Image.Image) -> bool:
 def make_eight_bit_tiff(data: bytes, image: Image.Image) -> Image.Image:
     """Return a TIFF with colours of 16 bits a sample as an image of 8 bits.
 
-    Pillow keeps the higher byte of each sample, and the lower one of an image that claims the other byte order.
+    Pillow keeps only the higher byte of each sample. The image is therefore decoded twice: told the other byte order, Pillow keeps
+    the lower byte.
 
     Args:
         data: the encoded image.
         image: the image, opened.
+
+    Raises:
+        ValueError: its pixels are of an unknown kind, or damaged.
     """
     swapped_image = open_image(data, TIFF)
     tiles: list[Any] = []

@@ -61,7 +61,7 @@ class CallRewriter(Rewriter):
         self.replace_call(node, self.spell(f"{{tf2}}.summary.record_if({{v1}}.equal({step} % {interval}, 0))"))
 
     def _check_resolver(self, node: ast.Call) -> None:
-        """Note an empty name of a TPU, which meant the TPU of this machine."""
+        """Note a call with an empty name of a TPU, which meant the TPU of this machine."""
         tpu = node.args[0] if node.args else _find_keyword(node, "tpu")
         if isinstance(tpu, ast.Constant) and tpu.value == "":
             self.note(
@@ -84,6 +84,7 @@ class CallRewriter(Rewriter):
             "batch_and_drop_remainder",
         ):
             size = ", ".join(map(self.rewrite_part, [*inner.args, *(keyword.value for keyword in inner.keywords)]))
+            # From the end of the dataset's expression: `.apply(...)`.
             begin, end = self.edits.end(function.value), self.edits.end(node)
             self.edits.replace_range(begin, end, f".batch({size}, drop_remainder=True)")
             self.mark_rewritten(inner)

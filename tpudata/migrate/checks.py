@@ -8,7 +8,7 @@ from collections.abc import Container, Iterator, Mapping
 from pathlib import PurePath
 from typing import TypeAlias
 
-from tpudata.migrate.analysis.bindings import module_path
+from tpudata.migrate.analysis.bindings import find_module_path
 from tpudata.migrate.analysis.plans import FilePlan
 from tpudata.migrate.analysis.versions import is_written_for_v1
 
@@ -39,12 +39,14 @@ def find_indirect_imports(path: str, tree: ast.AST, plans: Mapping[str, FilePlan
             continue
         line, module = node.lineno, "." * node.level + (node.module or "")
         is_star = [alias.name for alias in node.names] == ["*"]
-        if node.level == 0 and module_path(f"{module}.*") is not None:
+        # An import from TensorFlow itself binds its names in this file's plan, except by *.
+        if node.level == 0 and find_module_path(f"{module}.*") is not None:
             if is_star:
                 yield line, f"names that come from {module} by * are not seen. Import them by name, and migrate again."
             continue
         if module.partition(".")[0] in sys.stdlib_module_names:
             continue
+        # None for a module that is not a file of the program.
         imported_plan = plans_by_module.get(module.rpartition(".")[2])
         if is_star:
             names = _find_star_names(line, plan, imported_plan) & loaded_names
@@ -84,7 +86,7 @@ def _find_star_names(line: int, plan: FilePlan, imported_plan: FilePlan | None) 
 
 
 def _is_same(name: str, plan: FilePlan, other_plan: FilePlan) -> bool:
-    """Return whether a name means the same part of the same API in two files, also after the rewrite; the first one has it."""
+    """Return whether a name that a file binds means the same part of the same API in another file, also after the rewrite."""
     binding, other_binding = plan.bindings[name], other_plan.bindings.get(name)
     return (
         other_binding is not None
@@ -119,8 +121,9 @@ def find_private_imports(tree: ast.AST) -> Notes:
             continue
         for name in names:
             # Modules of the original estimator in tensorflow.python have another path, and are rewritten.
-            path = module_path(name) or ()
+            path = find_module_path(name) or ()
             for part, fate in _PRIVATE_PARTS.items():
+                # A path is below `tensorflow`: it begins with `python`, not with `tensorflow.python`.
                 if path[:1] == (part.rpartition(".")[2],):
                     yield node.lineno, f"{name} {fate}. Import what it gave from TensorFlow's API, if it is there."
 
@@ -147,8 +150,10 @@ def _find_shape_names(tree: ast.AST) -> tuple[set[str], set[str]]:
     for _ in range(2):
         for target, expression in _list_assignments(tree):
             if isinstance(target, ast.Name):
-                shapes |= {target.id} if _is_shape(expression, shapes) else set()
-                dimensions |= {target.id} if _is_dimension(expression, shapes) else set()
+                if _is_shape(expression, shapes):
+                    shapes.add(target.id)
+                if _is_dimension(expression, shapes):
+                    dimensions.add(target.id)
             elif isinstance(target, ast.Tuple | ast.List) and _is_shape(expression, shapes):
                 dimensions |= {element.id for element in target.elts if isinstance(element, ast.Name)}
         for target, expression in _list_loops(tree):
@@ -158,7 +163,7 @@ def _find_shape_names(tree: ast.AST) -> tuple[set[str], set[str]]:
 
 
 def _list_assignments(tree: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:
-    """Yield the target and the value of each assignment; of tuples also those of each element."""
+    """Yield the target and the value of each assignment; for `a, b = x, y` also (a, x) and (b, y)."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Assign):
             for target in node.targets:
@@ -192,9 +197,9 @@ def _is_shape(node: ast.expr, shapes: Container[str]) -> bool:
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
         if node.func.attr in ("get_shape", "TensorShape"):
             return True
-        return node.func.attr in ("with_rank", "with_rank_at_least", "merge_with", "concatenate") and _is_shape(
-            node.func.value, shapes
-        )
+        # Methods of a shape that return a shape.
+        is_shape_method = node.func.attr in ("with_rank", "with_rank_at_least", "merge_with", "concatenate")
+        return is_shape_method and _is_shape(node.func.value, shapes)
     return False
 
 

@@ -50,7 +50,7 @@ class EditedText:
         self.replace_range(self.begin(node), self.end(node), text)
 
     def replace_range(self, begin: int, end: int, text: str) -> None:
-        """Replace the bytes from `begin` to `end`; lines of the text end as those of the program do."""
+        """Replace the bytes from `begin` to `end` by a text, whose line ends become those of the program."""
         self._edits.append(_Edit(begin, end, text.replace("\r\n", "\n").replace("\n", self._newline)))
 
     def ends_line(self, node: ast.AST) -> bool:
@@ -62,7 +62,7 @@ class EditedText:
         """Remove a node that is alone in its lines, with the end of the last one."""
         self.replace_range(self.begin(node), self.end(node) + len(self._newline), "")
 
-    def new_line(self, line: int) -> int:
+    def find_new_line(self, line: int) -> int:
         """Return the number, from 1, that a line has in the edited text."""
         edits_above = [edit for edit in self._edits if edit.end <= self._line_offsets[line - 1]]
         removed_lines = sum(self._text[edit.begin : edit.end].count(b"\n") for edit in edits_above)
@@ -70,7 +70,10 @@ class EditedText:
 
     @contextlib.contextmanager
     def isolate(self) -> Iterator[None]:
-        """Set all edits aside for the body, and drop those that it makes; inside, `render` returns text for another edit."""
+        """Set all edits aside for the context's body, and drop the edits that the body makes.
+
+        Inside, `render` applies only the body's edits: the text that it returns can be part of a larger edit.
+        """
         outer_edits, self._edits = self._edits, []
         try:
             yield

@@ -1,4 +1,4 @@
-"""Rewriting of a program's imports, after that of its names.
+"""Rewriting of a program's imports, after its names have been rewritten.
 
 Functions get the Rewriter of the program, which has rewritten the names.
 """
@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 from tpudata.migrate.analysis.bindings import Binding
 from tpudata.migrate.rewriter import ESTIMATOR, SLIM, Rewriter, find_target
-from tpudata.migrate.tensorflow_names import Api, tensorflow_names
+from tpudata.migrate.tensorflow_names import Api, load_tensorflow_names
 
 _Import: TypeAlias = "ast.Import | ast.ImportFrom"
 
@@ -37,6 +37,7 @@ def _list_new_imports(program: Rewriter) -> list[str]:
     """Return the import statements that the rewritten names need and the program lacks."""
     new_imports = []
     needs_root = "tensorflow" in program.modules or program.plan.disables_v2
+    # A binding without a path is TensorFlow itself.
     if needs_root and all(binding.path for binding in program.plan.bindings.values()):
         new_imports.append(f"import tensorflow.compat.v1 as {program.root}")
     if "tpudata.estimator" in program.modules:
@@ -48,6 +49,7 @@ def _list_new_imports(program: Rewriter) -> list[str]:
 
 def _rewrite_statement(program: Rewriter, statement: _Import, new_lines: list[str]) -> None:
     """Replace an import by what it becomes and by new lines after it; remove it if nothing is left."""
+    # In one normal form, so that an import that stays the same is recognised.
     old_text = ast.unparse(statement)
     is_guarded = statement in program.plan.guarded
     text = "\n".join([*([old_text] if is_guarded else _format_imports(program, statement)), *new_lines])
@@ -75,6 +77,7 @@ def _format_imports(program: Rewriter, statement: _Import) -> list[str]:
     root_imports: list[str] = []
     v1_aliases: dict[str, list[str]] = {}
     for alias in statement.names:
+        # Without `as`, `import a.b` binds a.
         name = alias.asname or (alias.name if isinstance(statement, ast.ImportFrom) else alias.name.split(".")[0])
         binding = bindings.get(name)
         alias_text = ast.unparse(alias)
@@ -121,10 +124,11 @@ def _must_move(program: Rewriter, binding: Binding) -> bool:
     """Return whether an import of a part of TensorFlow must become one of compat.v1; note a part that no API has."""
     if binding.is_v1 or binding.is_v2:
         return False
-    api = tensorflow_names().find_api(binding.path)
+    api = load_tensorflow_names().find_api(binding.path)
     if api is Api.UNKNOWN:
         name = ".".join(binding.path)
         program.note(
             binding.statement, f"tensorflow.{name} has no counterpart. Write it with what TensorFlow has today."
         )
+    # A part that both APIs have may behave differently in each.
     return api is Api.V1 or (api is Api.BOTH and program.is_v1)

@@ -73,7 +73,7 @@ def migrate_files(texts: Mapping[str, str]) -> dict[str, Migration]:
     """
     trees = {path: _parse(text, path) for path, text in texts.items()}
     plans = plan_files(trees)
-    # One note on the old Keras is enough for a program, and none is needed by one that sets the variable.
+    # One note on the old Keras is enough for a program. A program that sets the variable needs none.
     needs_keras_note = not any(_OLD_KERAS in text for text in texts.values())
     migrations: dict[str, Migration] = {}
     for path, text in texts.items():
@@ -120,5 +120,5 @@ def _migrate(program: CallRewriter, *, notes_keras: bool) -> Migration:
             )
         )
     edits = program.edits
-    notes = [MigrationNote(line, edits.new_line(line), text) for line, text in sorted(set(program.notes))]
+    notes = [MigrationNote(line, edits.find_new_line(line), text) for line, text in sorted(set(program.notes))]
     return Migration(edits.render(), len(edits), tuple(notes))

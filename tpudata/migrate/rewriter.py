@@ -5,12 +5,12 @@ from __future__ import annotations
 import abc
 import ast
 
-from tpudata.migrate.analysis.bindings import tensorflow_path
+from tpudata.migrate.analysis.bindings import find_tensorflow_path
 from tpudata.migrate.analysis.plans import FilePlan
 from tpudata.migrate.analysis.versions import Version, is_written_for_v1
 from tpudata.migrate.edits import EditedText
 from tpudata.migrate.names import HINTS, REMOVED, RENAMED, SLIM_GONE
-from tpudata.migrate.tensorflow_names import Api, Path, tensorflow_names
+from tpudata.migrate.tensorflow_names import Api, Path, load_tensorflow_names
 
 ESTIMATOR, SLIM = "tpudata_estimator", "tf_slim"
 _SLIM_PATHS = (("contrib", "slim", "python", "slim"), ("contrib", "slim"))
@@ -42,10 +42,12 @@ class Rewriter(abc.ABC):
         self.edits = EditedText(text)
         self.tree = tree
         self.plan = plan
+        # The file's names for TensorFlow itself.
         roots = {name: binding for name, binding in plan.bindings.items() if not binding.path}
         v1_root = next((name for name, binding in roots.items() if binding.is_v1), None)
         self.root = v1_root or next(iter(roots), "tf")
         imports_v2 = any(binding.is_v2 for binding in roots.values())
+        # Without a root, the import that is added is one of compat.v1.
         self.is_v1 = v1_root is not None or not roots or (not imports_v2 and is_written_for_v1(plan.version))
         self.is_v2 = v1_root is None and imports_v2
         self.notes: list[tuple[int, str]] = list(plan.notes)
@@ -59,10 +61,10 @@ class Rewriter(abc.ABC):
 
     def find_path(self, node: ast.AST) -> Path | None:
         """Return the path below TensorFlow that an expression means, None for another expression."""
-        return tensorflow_path(node, self.plan.bindings)
+        return find_tensorflow_path(node, self.plan.bindings)
 
     def rewrite(self, node: ast.AST) -> None:
-        """Rewrite a node, unless it has been rewritten."""
+        """Rewrite a node, unless it has been rewritten: a call, a name, or a statement that chooses TensorFlow's behaviour."""
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and self.plan.uses_estimator:
             path = self.find_path(node.value.func)
             # In guarded code as well: no branch may change the behaviour.
@@ -79,7 +81,11 @@ class Rewriter(abc.ABC):
             self._rewrite_name(node)
 
     def spell(self, target: str) -> str:
-        """Return a target of `names`, spelled with this file's names of modules, and note that it needs its module."""
+        """Return a name with this file's name of a module in place of the placeholder, and note that the file needs the module.
+
+        Args:
+            target: text such as `{v1}.train.Saver`, see `tpudata.migrate.names`.
+        """
         if "{est}" in target:
             self.modules.add("tpudata.estimator")
         elif "{slim}" in target:
@@ -108,12 +114,12 @@ class Rewriter(abc.ABC):
         return text if is_plain else f"({text})"
 
     def replace_call(self, node: ast.Call, text: str) -> None:
-        """Replace a call as a whole."""
+        """Replace a call by a text, in which nothing is rewritten any more."""
         self.edits.replace(node, text)
         self.mark_rewritten(node)
 
     def mark_rewritten(self, node: ast.AST) -> None:
-        """Leave a node and its parts as they are from now on."""
+        """Exclude a node and its parts from further rewriting."""
         self.rewritten_ids |= {id(part) for part in ast.walk(node)}
 
     def _rewrite_name(self, node: ast.Attribute | ast.Name) -> None:
@@ -126,11 +132,12 @@ class Rewriter(abc.ABC):
         while isinstance(name_parts[-1], ast.Attribute):
             name_parts.append(name_parts[-1].value)
         self.rewritten_ids |= {id(name_part) for name_part in name_parts}
-        # `tf.layers` alone is no layer.
+        # `tf.layers` alone is a module, not a layer.
         if any(path[: len(prefix)] == prefix for prefix in _OLD_KERAS_PARTS) and path != ("layers",):
             self.old_keras = min(self.old_keras or node.lineno, node.lineno)
-        # The longest part of the name that has another name today is replaced; a gone part of slim has none.
-        for name_part in [] if _is_gone_slim(path) else name_parts:
+        # Replace the longest part of the name that has another name today. Parts of slim that are gone have none.
+        renameable_parts = [] if _is_gone_slim(path) else name_parts
+        for name_part in renameable_parts:
             part_path = self.find_path(name_part)
             target = None if part_path is None else find_target(part_path, is_whole=name_part is node)
             if target is not None:
@@ -151,10 +158,11 @@ class Rewriter(abc.ABC):
         hints = (HINTS.get(".".join(path[:size])) for size in range(len(path), 0, -1))
         hint = next((hint for hint in hints if hint), None)
         fix = f"Use {hint}." if hint else "Write it with what TensorFlow has today."
+        # Three parts are enough for a name: `tf.contrib.layers.fully_connected`.
         self.note(node, f"tf.{'.'.join(path[:3])} has no counterpart. {fix}")
 
     def _rewrite_api(self, node: ast.AST, innermost: ast.AST, path: Path) -> None:
-        """Let a name that only the other API has begin with that API, and note a name that neither has.
+        """Put `compat.v1` or `compat.v2` into a name that the file's API lacks and the other one has; note a name that neither has.
 
         Args:
             node: the dotted name.
@@ -164,8 +172,9 @@ class Rewriter(abc.ABC):
         if not isinstance(innermost, ast.Name) or self.plan.bindings[innermost.id].path:
             # The import of a part is rewritten instead, see `rewrite_imports`.
             return
-        is_direct = tensorflow_path(innermost, self.plan.bindings) == () and self.is_direct(node)
-        api = tensorflow_names().find_api(path)
+        # A name with `compat` in it already says which API it is from.
+        is_direct = self.is_direct(node)
+        api = load_tensorflow_names().find_api(path)
         # A file that shows no release may use a name that TensorFlow 2 has had only since v1_names.txt was made.
         if api is Api.UNKNOWN and self.plan.version not in (Version.UNDECIDED, Version.MAYBE_V2):
             self._note_missing(node, path)
@@ -175,7 +184,7 @@ class Rewriter(abc.ABC):
             self.edits.replace(innermost, self.spell("{v1}"))
 
     def is_direct(self, node: ast.AST) -> bool:
-        """Return whether a dotted name has no `compat` in it."""
+        """Return whether a dotted name has no `compat` in it, so that its API is the file's."""
         while isinstance(node, ast.Attribute):
             if node.attr == "compat":
                 return False

@@ -1,4 +1,4 @@
-"""Names of TensorFlow's modules, and which of its two APIs has them; from v1_names.txt, which TensorFlow itself gave."""
+"""Names of TensorFlow's modules, and which of its two APIs has each; read from v1_names.txt, which scripts/_v1_names.py writes."""
 
 from __future__ import annotations
 
@@ -45,7 +45,12 @@ class TensorflowNames:
     keywords: dict[str, frozenset[str]]
 
     def find_api(self, path: Path) -> Api:
-        """Return the API that has a name; what follows a class or a function in the path is ignored."""
+        """Return the API that has a name.
+
+        Args:
+            path: path of the name below `tensorflow`; its parts after a class or a function are ignored.
+        """
+        # TensorFlow itself, and names that the file omits.
         if not path or path[0] in _UNLISTED or path[0].startswith("_") or path[:2] == ("experimental", "numpy"):
             return Api.UNLISTED
         if path[0] in _V1_PARTS:
@@ -67,7 +72,7 @@ def _find_unlisted_api(path: Path) -> Api:
 
 
 @functools.cache
-def tensorflow_names() -> TensorflowNames:
+def load_tensorflow_names() -> TensorflowNames:
     """Return the names, read from v1_names.txt."""
     apis: dict[str, Api] = {}
     modules: set[str] = set()
@@ -79,7 +84,7 @@ def tensorflow_names() -> TensorflowNames:
         head, _, names = line.partition(":")
         section, _, module = head.partition(" ")
         if section == "keyword":
-            # Here a function takes the place of the module, and parameters that of the names.
+            # In these lines, a function stands instead of the module, and its parameters instead of names.
             keywords[module].update(names.split())
             continue
         # The top has no module.

@@ -43,6 +43,7 @@ def draw_histogram(values: Sequence[int], unit: str, bins: int = 32) -> str:
         bins: number of ranges, at most; fewer if there are fewer whole numbers between the values.
     """
     low, high = min(values), max(values)
+    # Whole numbers: the range of each bin excludes its end, so the last one ends after `high`.
     counts, edges = np.histogram(values, bins=min(bins, high - low + 1), range=(low, high + 1))
     largest, bin_width = int(counts.max()), _WIDTH / len(counts)
     parts = []

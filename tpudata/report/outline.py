@@ -24,7 +24,9 @@ class Outlines:
     def add(self, outline: int) -> bool:
         """Add an outline unless an earlier one is nearly the same; return whether one is."""
         width = _SIDE * _SIDE // _PARTS
-        parts = [(number, outline >> number * width & (1 << width) - 1) for number in range(_PARTS)]
+        # The number and the bits of each part of `width` bits.
+        parts = [(number, (outline >> (number * width)) & ((1 << width) - 1)) for number in range(_PARTS)]
+        # Only outlines that share a part can be near, see `_PARTS`.
         is_near = any(
             (outline ^ other).bit_count() <= _MAX_DIFFERENT for part in parts for other in self._by_part.get(part, ())
         )
@@ -45,7 +47,7 @@ def compute_outline(picture: Image.Image) -> int | None:
     """
     grey_copy = picture.convert("L").resize((_SIDE + 1, _SIDE), Image.Resampling.LANCZOS)
     pixels = np.asarray(grey_copy, np.int16)
-    # Noise of encoders, of 1 or 2 levels, decides the bits of plain areas; half of the bits must be of others.
+    # In plain areas the noise of encoders, 1 or 2 levels, decides the bits; larger differences must decide at least half of them.
     if np.count_nonzero(np.abs(np.diff(pixels, axis=1)) > 2) < _SIDE * _SIDE // 2:
         return None
     return int.from_bytes(np.packbits(pixels[:, :-1] < pixels[:, 1:]).tobytes(), "big")

@@ -120,6 +120,7 @@ def _format_table(head: Sequence[str], rows: Iterable[Sequence[str]], number_col
 
 
 def _format_splits(dataset: Dataset) -> str:
+    """Return the HTML of a table of the splits."""
     rows = []
     for name, split in dataset.manifest.splits.items():
         sizes = [shard.bytes for shard in split.shards]
@@ -129,6 +130,7 @@ def _format_splits(dataset: Dataset) -> str:
 
 
 def _format_features(dataset: Dataset) -> str:
+    """Return the HTML of a table of the features."""
     rows = []
     for feature in dataset.manifest.features:
         shape = " x ".join("?" if size is None else str(size) for size in feature.shape) or "scalar"
@@ -158,6 +160,7 @@ def _format_split(dataset: Dataset, name: str, sample: SplitSample, decode: Deco
     charts = list(_draw_histograms(sample, [shard.bytes for shard in dataset.manifest.split(name).shards]))
     yield f'<div class="charts">{"".join(charts)}</div>'
     if sample.places:
+        # `lengths` do not count padding, `places` do.
         real_share = sum(map(sum, sample.lengths.values())) / sample.places
         yield f'<p class="note">{real_share:.1%} of the places for tokens are not padding.</p>'
     if sample.tokens:
@@ -174,6 +177,7 @@ def _describe_repeats(sample: SplitSample) -> Iterator[str]:
     if sample.duplicates:
         yield f"{count_text(sample.duplicates, 'duplicate')}: the same content as an earlier record of the split."
     if sample.near_duplicates:
+        # Only pictures have sizes.
         criterion = (
             "the outline of an earlier picture" if sample.sizes else "an earlier text except for case and spaces"
         )
@@ -193,14 +197,14 @@ def _format_texts(sample: SplitSample, decode: Decode) -> Iterator[str]:
 def _format_tokens(sample: SplitSample, decode: Decode) -> Iterator[str]:
     """Yield the HTML of the number of tokens and ids, and of the most frequent ones."""
     total = sample.tokens.total()
-    once = sum(count == 1 for count in sample.tokens.values())
+    rare_ids = sum(count == 1 for count in sample.tokens.values())
     yield (
         f"<h3>Tokens</h3><p>{count_text(total, 'token')} with {count_text(len(sample.tokens), 'different id')},"
-        f" of which {count_text(once)} occur once.</p>"
+        f" of which {count_text(rare_ids)} occur once.</p>"
     )
     top_tokens = _sort_by_count(sample.tokens)[:_SHOWN_TOKENS]
     yield draw_bars(
-        [(f"{token_id}  {decode([token_id])!r}" if decode else str(token_id), n) for token_id, n in top_tokens]
+        [(f"{token_id}  {decode([token_id])!r}" if decode else str(token_id), count) for token_id, count in top_tokens]
     )
 
 
@@ -234,13 +238,14 @@ def _draw_histograms(sample: SplitSample, shard_bytes: Sequence[int]) -> Iterato
 
 def _list_lengths(sample: SplitSample) -> Iterator[_Measurement]:
     """Yield the lengths of each feature of text or tokens."""
+    # A sample of texts has no places for tokens.
     unit = "token" if sample.places else "character"
     for name, lengths in sample.lengths.items():
         yield _Measurement("Length" if len(sample.lengths) == 1 else f"Length of {name}", lengths, unit)
 
 
 def _format_pictures(sample: SplitSample) -> Iterator[str]:
-    """Yield the HTML of the sample pictures by class."""
+    """Yield the HTML of the sample pictures by class: a row for each class, or a grid if there are many."""
     is_grid = len(sample.pictures) > _MAX_ROWS
     if is_grid:
         yield '<div class="grid">'

@@ -67,7 +67,8 @@ def encode_png(picture: Image.Image) -> bytes:
 
 
 def _decode_pixels(content: bytes, feature: Feature) -> Image.Image:
-    # No size is None, see `is_picture`; only type checkers do not know it.
+    """Return a picture from bare pixels, uint8 [height, width, 1 or 3]."""
+    # `or 0` is for type checkers: `is_picture` has made sure that no size is None.
     height, width, channels = (size or 0 for size in feature.shape)
     array = np.frombuffer(content, np.uint8).reshape(height, width, channels)
     return Image.fromarray(array[:, :, 0] if channels == 1 else array)

@@ -65,6 +65,7 @@ class SampleReader:
             or features.get("label")
         )
         num_classes = None if self._label is None else self._label.num_classes
+        # At least 1, since it divides the number of pictures.
         self._num_classes = num_classes or len(self._class_names) or 1
         self._captions = caption_feature(manifest.features)
         image = next((f for f in features.values() if f.encoding == "image"), None)
@@ -78,6 +79,7 @@ class SampleReader:
         self._texts = () if self._picture is not None else find_text_columns(manifest)
         tokenizer = manifest.options.get("tokenizer")
         self._eos_id = tokenizer.get("eos_id") if isinstance(tokenizer, dict) else None
+        # Only these are read, so only these are checked.
         used_features = (
             self._label,
             image,
@@ -101,6 +103,7 @@ class SampleReader:
         classes = self._name_classes(values)
         self._sample.classes.update(classes)
         if self._picture is not None:
+            # The check has made sure that it is one value.
             (content,) = values[self._picture.name]
             self._count_objects(values)
             outline = self._add_picture(content, self._picture, values, classes)
@@ -117,9 +120,11 @@ class SampleReader:
         if not self._class_names:
             return tuple(map(str, labels))
         indices = [label - self._label.label_offset for label in labels]
+        # A label without a name is omitted.
         return tuple(self._class_names[index] for index in indices if 0 <= index < len(self._class_names))
 
     def _count_objects(self, values: Mapping[str, Any]) -> None:
+        """Add the number of a record's objects and their classes to the statistics, if the dataset has objects."""
         if self._objects is not None:
             self._sample.objects.append(self._objects.count(values))
             self._sample.object_classes.update(self._objects.class_names(values, self._class_names))
@@ -141,15 +146,16 @@ class SampleReader:
             self._sample.sizes.append((picture.height, picture.width))
             # Lets Pillow decode a JPEG at a fraction of its size; other formats ignore it.
             picture.draft("RGB", (2 * side, 2 * side))
-            plain = picture.convert("L" if picture.mode in ("1", "L", "I;16") else "RGB")
+            decoded = picture.convert("L" if picture.mode in ("1", "L", "I;16") else "RGB")
             if self._has_room(classes):
-                small = make_thumbnail(plain, side)
+                small = make_thumbnail(decoded, side)
                 maps = [colour_label_map(values[label_map.name][0], label_map) for label_map in self._overlays]
                 overlays = [label_map.resize(small.size, Image.Resampling.NEAREST) for label_map in maps]
-                name = classes[0] if classes else ""
                 sample_picture = self._make_picture(values, small, overlays, classes)
-                self._sample.pictures.setdefault(name, []).append(sample_picture)
-            return compute_outline(plain)
+                # The page groups pictures by the first class of their record.
+                group = classes[0] if classes else ""
+                self._sample.pictures.setdefault(group, []).append(sample_picture)
+            return compute_outline(decoded)
         except _PICTURE_ERRORS:
             self._sample.unreadable += 1
             return None
@@ -159,6 +165,7 @@ class SampleReader:
         most_pictures = _ANNOTATED_PICTURES if self._is_annotated else _PICTURES
         most_of_class = _PICTURES_WITHOUT_CLASSES
         if classes:
+            # Fewer for each of many classes, so that more classes are shown.
             most_of_class = min(_PICTURES_A_CLASS, max(1, most_pictures // self._num_classes))
         pictures = self._sample.pictures
         pictures_of_class = pictures.get(classes[0] if classes else "", [])
@@ -190,22 +197,28 @@ class SampleReader:
         )
 
     def _add_tokens(self, values: Mapping[str, Any], classes: Sequence[str]) -> ContentMatch:
-        """Add the token ids of a record, of which only exact duplicates are counted."""
+        """Add the rows of token ids of a record to the statistics; their match is never a near one.
+
+        Args:
+            values: values of the record's features.
+            classes: names of its classes.
+        """
         documents_by_side, content = {}, b""
         for column in self._texts:
             name = column.feature.name
-            ids, count = column.ids(values)
+            # Padding follows the first `count` ids.
+            ids, count = column.read_ids(values)
             self._sample.places += len(ids)
             self._sample.lengths.setdefault(name, []).append(count)
             self._sample.tokens.update(ids[:count].tolist())
-            documents_by_side[name] = column.documents(values, self._eos_id)
+            documents_by_side[name] = column.split_documents(values, self._eos_id)
             content += ids.tobytes()
         self._add_text(join_sides(documents_by_side), classes)
         return ContentMatch(_digest(content))
 
     def _add_strings(self, values: Mapping[str, Any], classes: Sequence[str]) -> ContentMatch:
-        """Add the texts of a record."""
-        texts = {column.feature.name: column.text(values) for column in self._texts}
+        """Add the texts of a record to the statistics; return their digest, and whether an earlier record has nearly the same."""
+        texts = {column.feature.name: column.read_text(values) for column in self._texts}
         for name, text in texts.items():
             self._sample.lengths.setdefault(name, []).append(len(text))
         self._add_text(join_sides({name: [[SamplePart(text)]] for name, text in texts.items()}), classes)

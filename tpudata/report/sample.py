@@ -24,6 +24,7 @@ def sample_dataset(dataset: Dataset, samples: int = DEFAULT_SAMPLES) -> dict[str
         CorruptionError: one of them is damaged.
         StorageError: a shard or its index cannot be read.
     """
+    # By the digest of a record's content, the first split that has it: finds records that several splits share.
     first_splits: dict[bytes, str] = {}
     return {name: _sample_split(dataset, name, samples, first_splits) for name in dataset.manifest.splits}
 

@@ -72,18 +72,22 @@ def _decode_parts(documents: Text, decode: Decode) -> Iterator[tuple[str, bool, 
         if index:
             yield _DOCUMENT_SEPARATOR, False, ""
         for part_index, (content, is_learned, side) in enumerate(document):
+            # Only the first part of a side has its name.
             if part_index and side:
                 yield "\n", False, ""
             if isinstance(content, str):
-                yield content, is_learned, side
+                text = content
+            elif decode is not None:
+                text = decode(content)
             else:
-                yield decode(content) if decode is not None else " ".join(map(str, content)), is_learned, side
+                text = " ".join(map(str, content))
+            yield text, is_learned, side
 
 
 def _draw_object(picture: SamplePicture, index: int) -> str:
     """Return the SVG of an object's box, with the name of its class."""
     name, (ymin, xmin, ymax, xmax) = picture.objects[index]
-    # A class has the same colour in all pictures.
+    # A class has the same colour in all pictures: a hue in degrees, by its name.
     colour = f"hsl({zlib.crc32(name.encode()) * 137 % 360} 95% 60%)"
     x, y = xmin * picture.width, ymin * picture.height
     width, height = (xmax - xmin) * picture.width, (ymax - ymin) * picture.height

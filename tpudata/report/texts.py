@@ -41,42 +41,47 @@ class TextColumn:
         """All features of the column."""
         return tuple(feature for feature in (self.feature, self.segments, self.weights) if feature is not None)
 
-    def text(self, values: _Values) -> str:
+    def read_text(self, values: _Values) -> str:
         """Return the text of a record; a list of texts is joined."""
         return b"".join(values.get(self.feature.name, ())).decode("utf-8", "replace")
 
-    def ids(self, values: _Values) -> tuple[_Ids, int]:
+    def read_ids(self, values: _Values) -> tuple[_Ids, int]:
         """Return the token ids of a record, and how many of them are not padding; without segments, none is padding."""
         ids = _read_integers(values, self.feature)
         if self.segments is None:
             return ids, len(ids)
         return ids, int(np.count_nonzero(_read_integers(values, self.segments)))
 
-    def documents(self, values: _Values, eos_id: int | None) -> list[list[SamplePart]]:
+    def split_documents(self, values: _Values, eos_id: int | None) -> list[list[SamplePart]]:
         """Return the documents of a row of tokens: those of its segments, or else up to each end of a document.
+
+        A document has one part; with weights, a part for each run of tokens that are learned or not learned.
 
         Args:
             values: values of the record.
             eos_id: id of the end of a document, or None.
         """
-        padded_ids, count = self.ids(values)
+        padded_ids, count = self.read_ids(values)
         ids = padded_ids[:count]
-        # Indices at which the next document begins.
-        ends = np.array([], np.int64)
+        # Indices at which documents after the first one begin.
+        begins = np.array([], np.int64)
         if self.segments is not None:
-            ends = np.flatnonzero(np.diff(_read_integers(values, self.segments)[:count])) + 1
+            begins = np.flatnonzero(np.diff(_read_integers(values, self.segments)[:count])) + 1
         # A row with weights but no segments is one document, in which the id may end the turns of a chat.
         elif eos_id is not None and self.weights is None:
-            ends = np.flatnonzero(ids[:-1] == eos_id) + 1
-        documents = np.split(ids, ends)
+            begins = np.flatnonzero(ids[:-1] == eos_id) + 1
+        documents = np.split(ids, begins)
         if self.weights is None:
             return [[SamplePart(document.tolist())] for document in documents]
-        masks = np.split(_read_integers(values, self.weights)[:count] > 0, ends)
+        masks = np.split(_read_integers(values, self.weights)[:count] > 0, begins)
         return [_split_learned(document, mask) for document, mask in zip(documents, masks, strict=True)]
 
 
 def find_text_columns(manifest: Manifest) -> tuple[TextColumn, ...]:
-    """Return the columns of text of a dataset, those of token ids if it has any: one, both sides of pairs, or several fields."""
+    """Return the columns that hold a dataset's texts: one, both sides of pairs, or several fields; empty if it has no text.
+
+    Columns of token ids come before text: if a dataset has any, its strings are not shown.
+    """
     features = {feature.name: feature for feature in manifest.features}
     if _INPUT_IDS in features:
         return (TextColumn(features[_INPUT_IDS], features.get("segment_ids"), features.get("loss_weights")),)
@@ -87,6 +92,7 @@ def find_text_columns(manifest: Manifest) -> tuple[TextColumn, ...]:
         return tuple(TextColumn(feature, features.get(f"{feature.name}_segment_ids")) for feature in id_features)
     text_features = [f for f in features.values() if f.encoding == "utf8" and not f.name.startswith("image/")]
     fed_texts = [feature for feature in text_features if feature in fed]
+    # If a model is fed no text, the first feature of text is shown.
     return tuple(TextColumn(feature) for feature in fed_texts or text_features[:1])
 
 
@@ -94,12 +100,13 @@ def join_sides(sides: Mapping[str, list[list[SamplePart]]]) -> Text:
     """Return the documents of a record with several sides: document k has the parts of the k-th document of each side.
 
     Args:
-        sides: the documents of each side, by its name, which the first part of the side gets.
+        sides: the documents of each side, by its name. With several sides, the first part of each document gets this name.
     """
     if len(sides) == 1:
         return next(iter(sides.values()))
     joined: Text = [[] for _ in range(max(map(len, sides.values())))]
     for name, documents in sides.items():
+        # A side may have fewer documents than another one.
         for document, (first, *others) in zip(joined, documents, strict=False):
             document += [first._replace(side=name), *others]
     return joined

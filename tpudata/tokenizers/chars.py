@@ -43,7 +43,8 @@ class CharTokenizer:
             raise SourceError("the vocabulary is not a list of distinct characters in the order of code points")
         self.characters = characters
         self._replaces_unknown = replace_unknown
-        self.file_bytes = vocabulary_bytes(characters)
+        self.file_bytes = encode_vocabulary(characters)
+        # After the characters: the ids of the end of a document, of padding and of unknown characters.
         size = len(characters)
         self.identity = TokenizerIdentity(
             NAME, vocab_size=size + 3, eos_id=size, pad_id=size + 1, file=FILE, sha256=sha256(self.file_bytes)
@@ -76,6 +77,7 @@ class CharTokenizer:
             if not all(isinstance(character, str) and len(character) == 1 for character in characters):
                 raise ValueError("each character must be a string of one")
             return cls("".join(characters), eos, replace_unknown=replace_unknown)
+        # A TypeError: the value of `characters` is not a list. A SourceError: it is not a vocabulary.
         except (ValueError, TypeError, SourceError) as error:
             raise SourceError(
                 f"{path} is not a vocabulary of characters, which a conversion with chars writes as {FILE}: {error}. {COPY_AGAIN}"
@@ -90,6 +92,7 @@ class CharTokenizer:
         """Return the ids of each text; ValueError for an unknown character, unless these are replaced."""
         code_points = _encode_code_points("".join(texts))
         ids = self._ids[np.minimum(code_points, len(self._ids) - 1)]
+        # The last id stands for unknown characters.
         unknown_positions = np.flatnonzero(ids == self.identity.vocab_size - 1)
         if unknown_positions.size and not self._replaces_unknown:
             character = chr(code_points[unknown_positions[0]])
@@ -126,10 +129,11 @@ class CharacterSet:
         return "".join(map(chr, np.flatnonzero(self._seen)))
 
 
-def vocabulary_bytes(characters: str) -> bytes:
-    """Return the vocabulary file of some characters: the same bytes for the same characters."""
+def encode_vocabulary(characters: str) -> bytes:
+    """Return the content of the vocabulary file of some characters."""
     return (json.dumps({"kind": NAME, "characters": list(characters)}, ensure_ascii=False) + "\n").encode()
 
 
 def _encode_code_points(text: str) -> npt.NDArray[np.uint32]:
+    """Return the code point of each character, uint32 [characters]."""
     return np.frombuffer(text.encode("utf-32-le"), "<u4")

@@ -48,6 +48,7 @@ class HuggingFaceTokenizer:
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
         self._tokenizer.encode_special_tokens = special_tokens == PLAIN
+        # By the largest id, since ids may have gaps; 0 without tokens.
         size = 1 + max(self._tokenizer.get_vocab(with_added_tokens=True).values(), default=-1)
         if size == 0:
             raise SourceError(f"{path} has no tokens. Pass a trained tokenizer.")
@@ -84,7 +85,7 @@ class HuggingFaceTokenizer:
             text: str = self._tokenizer.decode(content, skip_special_tokens=False)
         except _PYTHON_ERRORS:
             raise
-        except BaseException as error:  # See _PYTHON_ERRORS.
+        except BaseException as error:  # A panic of Rust code is not an Exception.
             raise FeatureError(f"the tokenizer cannot decode ids: {one_line(error)}. {COPY_AGAIN}") from None
         return text
 
@@ -95,10 +96,15 @@ class HuggingFaceTokenizer:
         # A Unigram model has the id, other models have the token.
         unknown_id: int | None = model.get("unk_id")
         token: str | None = model.get("unk_token")
-        return self._tokenizer.token_to_id(token) if unknown_id is None and token is not None else unknown_id
+        if unknown_id is None and token is not None:
+            unknown_id = self._tokenizer.token_to_id(token)
+        return unknown_id
 
     def _find_eos_id(self, eos: str | None, path: str) -> int | None:
-        """Return the id of the token `eos`, or else of the only usual end of document; None with none or several of these."""
+        """Return the id of the token that ends a document: `eos`, or the only usual one that the vocabulary has.
+
+        None if `eos` is None and the vocabulary has none or several of the usual ones.
+        """
         if eos is not None:
             eos_ids = self._list_ids([eos])
             if not eos_ids:
@@ -113,17 +119,31 @@ class HuggingFaceTokenizer:
 
 
 def _encode(encode_batch: Callable[..., list[Any]], texts: Sequence[str]) -> list[Any]:
-    """Return the encodings of texts by a method of the package's tokenizer."""
+    """Return the package's encodings of texts; ValueError if the package cannot encode one.
+
+    Args:
+        encode_batch: the method of the package's tokenizer to call.
+        texts: the texts.
+    """
     try:
         return encode_batch(list(texts), add_special_tokens=False)
     except _PYTHON_ERRORS:
         raise
-    except BaseException as error:  # See _PYTHON_ERRORS.
+    except BaseException as error:  # A panic of Rust code is not an Exception.
         raise ValueError(f"the tokenizer cannot encode it: {one_line(error)}") from None
 
 
 def _load_tokenizer(data: bytes, path: str) -> Any:
-    """Return the package's tokenizer of a file."""
+    """Return the package's tokenizer of a file.
+
+    Args:
+        data: content of the file.
+        path: path of the file, for messages.
+
+    Raises:
+        MissingExtraError: the package is not installed.
+        SourceError: the file is not a tokenizer.json.
+    """
     try:
         package = importlib.import_module("tokenizers")
     except ModuleNotFoundError as error:
@@ -134,5 +154,5 @@ def _load_tokenizer(data: bytes, path: str) -> Any:
         return package.Tokenizer.from_str(data.decode())
     except _PYTHON_ERRORS:
         raise
-    except BaseException as error:  # See _PYTHON_ERRORS.
+    except BaseException as error:  # A panic of Rust code is not an Exception.
         raise SourceError(f"{path} is not a tokenizer.json of Hugging Face: {one_line(error)}. {COPY_AGAIN}") from None

@@ -98,7 +98,7 @@ class TokenizerSpec:
         return cls(kind, path, eos, replace_unknown=replace_unknown, special_tokens=special_tokens)
 
     def allow_special_tokens(self) -> TokenizerSpec:
-        """Return the spec with which the names of special tokens in a text, as chat templates write them, become these tokens."""
+        """Return a spec whose tokenizer turns names of special tokens, which chat templates write into texts, into these tokens."""
         return dataclasses.replace(self, special_tokens=TOKEN) if _find_kind(self.kind).has_special_tokens else self
 
     @property
@@ -175,7 +175,7 @@ def dataset_tokenizer(folder: str) -> Tokenizer:
 
 
 def _check_members(spec: TokenizerSpec, tokenizer: Tokenizer) -> None:
-    """Raise UsageError if the tokenizer of an installed package lacks a member, or its identity is no TokenizerIdentity."""
+    """Raise UsageError if the tokenizer of an installed package lacks a member, or its identity is not a TokenizerIdentity."""
     if any(not hasattr(tokenizer, name) for name in _MEMBERS):
         raise UsageError(
             f"--tokenizer {spec.kind}: not a tokenizer (got {type(tokenizer).__name__}, expected the members of"
@@ -190,6 +190,10 @@ def _check_members(spec: TokenizerSpec, tokenizer: Tokenizer) -> None:
 
 def _open(spec: TokenizerSpec, characters: str) -> Tokenizer:
     """Open the tokenizer of a spec, without checks of what its package returns.
+
+    Args:
+        spec: the tokenizer.
+        characters: characters of the vocabulary of `chars` without a file; empty for others.
 
     Raises:
         SourceError: its file does not exist, is too large, or is not of this kind.
@@ -214,6 +218,7 @@ def _open_bytes(spec: TokenizerSpec, _data: bytes, _characters: str) -> Tokenize
 
 
 def _open_chars(spec: TokenizerSpec, data: bytes, characters: str) -> Tokenizer:
+    """Open a tokenizer of characters: from the content of its vocabulary file if it has one, otherwise from the characters."""
     if spec.path:
         return chars.CharTokenizer.from_bytes(data, spec.path, spec.eos, replace_unknown=spec.replace_unknown)
     if not characters:

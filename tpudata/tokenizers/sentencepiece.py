@@ -77,6 +77,7 @@ class SentencePieceTokenizer:
         return np.concatenate(list(interleaved))
 
     def _encode(self, texts: Sequence[str]) -> list[Ids]:
+        """Return the ids of each text, in which names of control pieces are plain text."""
         # One thread: several worker processes share the machine.
         try:
             encoded: list[Ids] = self._processor.encode(list(texts), out_type="numpy", num_threads=1)
@@ -102,7 +103,16 @@ def _find_control_pieces(processor: Any) -> dict[str, int]:
 
 
 def _load_processor(data: bytes, path: str) -> Any:
-    """Return the package's processor of a model file."""
+    """Return the package's processor of a model file.
+
+    Args:
+        data: content of the file.
+        path: path of the file, for messages.
+
+    Raises:
+        MissingExtraError: the package is not installed.
+        SourceError: the file is not a model.
+    """
     try:
         package = importlib.import_module("sentencepiece")
     except ModuleNotFoundError as error:

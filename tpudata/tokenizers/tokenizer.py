@@ -124,7 +124,7 @@ def check_ids(ids: npt.NDArray[np.integer], identity: TokenizerIdentity) -> None
 
 
 def content_ids(ids: Iterable[int], identity: TokenizerIdentity, *, has_pad: bool = True) -> Ids:
-    """Return ids as an array, int32 [tokens], without those of ends of documents and padding.
+    """Return ids as an array, int32 [tokens], without ends of documents and padding.
 
     Args:
         ids: ids of the tokenizer.

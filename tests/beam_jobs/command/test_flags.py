@@ -117,7 +117,7 @@ def test_shared_flags_include_every_overlap_with_beam() -> None:
     beam = set(beam_flag_names())
     for command in ("images", "text", "reshard"):
         parser = importlib.import_module(f"beam_jobs.{command}").new_parser("program")
-        assert {*parser.flag_names()} & beam <= {*SHARED_FLAGS}
+        assert {*parser.list_flag_names()} & beam <= {*SHARED_FLAGS}
 
 
 @pytest.mark.parametrize("flags", [["--label", "image"], ["--label=image"]])

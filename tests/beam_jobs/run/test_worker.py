@@ -19,7 +19,7 @@ from apache_beam.options.pipeline_options import DirectOptions
 from tests.beam_jobs.pipelines import local_pipeline, run_pipeline
 from tests.helpers.forked import Forked
 from tests.helpers.processes import ROOT, assert_nobody_is_left, ends_while_it_loads, wait_for
-from tpudata.console.process import most_workers
+from tpudata.console.process import compute_max_workers
 from tpudata.errors import TpudataError
 
 PROGRAM = """
@@ -103,5 +103,5 @@ def test_an_interrupted_run_does_not_wait_for_loading_workers(tmp_path: Path, mo
 def test_starts_at_most_4_workers_per_core(caplog: pytest.LogCaptureFixture) -> None:
     # tests/beam_jobs/run/test_progress.py has a run with fewer parts.
     pipeline = local_pipeline(1000, parts=10**6)
-    assert pipeline.options.view_as(DirectOptions).direct_num_workers == most_workers()
-    assert caplog.messages == [f"--workers 1000: {most_workers()} are started, 4 for each core."]
+    assert pipeline.options.view_as(DirectOptions).direct_num_workers == compute_max_workers()
+    assert caplog.messages == [f"--workers 1000: {compute_max_workers()} are started, 4 for each core."]

@@ -19,7 +19,7 @@ from tests.helpers import forked
 from tests.helpers.processes import ends_while_it_loads
 from tpudata.cli import main
 from tpudata.cli.doctor import command
-from tpudata.cli.doctor.flags import parse_flags, rehearsal_flags
+from tpudata.cli.doctor.flags import list_rehearsal_flags, parse_flags
 
 
 @pytest.fixture(autouse=True)
@@ -154,11 +154,13 @@ def test_rejects_wrong_flags(flags: list[str], message: str, capsys: pytest.Capt
 
 def test_passes_the_tpu_and_the_parameters_to_the_rehearsal() -> None:
     passed = ["--train-split=a", "--tpu=v5e-8", "--batch-size=16", "--param=dropout=0.1"]
-    assert rehearsal_flags(parse_flags(["--data=d", "--model=mnist_cnn", *passed])) == passed
+    assert list_rehearsal_flags(parse_flags(["--data=d", "--model=mnist_cnn", *passed])) == passed
 
 
 def test_the_rehearsal_takes_the_split_of_the_configuration_file() -> None:
-    assert rehearsal_flags(parse_flags(["--data=d", "--model=mnist_cnn", "--config=c.yaml"])) == ["--config=c.yaml"]
+    assert list_rehearsal_flags(parse_flags(["--data=d", "--model=mnist_cnn", "--config=c.yaml"])) == [
+        "--config=c.yaml"
+    ]
 
 
 def test_the_probe_ends_with_the_command(tmp_path: Path) -> None:

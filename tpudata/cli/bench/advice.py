@@ -62,7 +62,7 @@ def _estimate_image_bytes(dataset: Dataset, split_name: str) -> float:
     """Return the bytes of a decoded image: by its shape, or else the mean of a split; inf if neither is known."""
     for feature in dataset.manifest.features:
         if feature.encoding == "image" and feature.is_static:
-            # No size is None; only type checkers do not know it.
+            # `or 1` is for type checkers: no size of a static shape is None.
             return math.prod(size or 1 for size in feature.shape)
     split = dataset.manifest.split(split_name)
     return split.decoded_bytes / split.records if split.decoded_bytes else math.inf

@@ -19,7 +19,7 @@ from tpudata.cli.bench.text import format_report
 from tpudata.cli.bench.tpu import compile_step
 from tpudata.console.loading import uncollected_loading
 from tpudata.console.quiet import quiet_loading
-from tpudata.format import Dataset, open_dataset
+from tpudata.format import Dataset, Split, open_dataset
 
 if TYPE_CHECKING:
     from tpudata.devices.tpu_compiler.step_cost import StepCost
@@ -108,7 +108,7 @@ def measure(dataset: Dataset, flags: argparse.Namespace) -> dict[str, Any]:
     limit = max(shares, key=lambda name: shares[name])
     idle_reason = "storage" if limit == "read" else "threads"
     waits_for = "cores" if is_busy else idle_reason
-    descriptions = _describe_stages(stages, dataset, flags)
+    descriptions = _describe_work(stages, dataset, flags)
     return {
         "path": dataset.path,
         "split": flags.split,
@@ -116,19 +116,8 @@ def measure(dataset: Dataset, flags: argparse.Namespace) -> dict[str, Any]:
         "batch_size": flags.batch_size,
         "cores": cores,
         "is_held": stage_runner.is_held,
-        "stages": [
-            {
-                "name": stage.name,
-                "does": descriptions[stage.name],
-                "records_per_second": stage.rate,
-                "bytes_per_second": stage.rate * split.bytes / split.records,
-                "cores": stage.cores,
-                "other_cores": stage.other_cores,
-                "cpu_seconds_per_record": stage.cpu_per_record,
-                "share": shares.get(stage.name),
-            }
-            for stage in stages
-        ],
+        # A stage that runs only once has no share.
+        "stages": [_describe_stage(stage, split, descriptions[stage.name], shares.get(stage.name)) for stage in stages],
         "limit": limit,
         "waits_for": waits_for,
         "advice": advise(limit, waits_for, dataset, flags, is_held=stage_runner.is_held),
@@ -169,7 +158,7 @@ def _make_reading(flags: argparse.Namespace) -> Reading:
     return tpudata.Reading() if flags.streams is None else tpudata.Reading(streams=flags.streams)
 
 
-def _describe_stages(stages: Sequence[Stage], dataset: Dataset, flags: argparse.Namespace) -> dict[str, str]:
+def _describe_work(stages: Sequence[Stage], dataset: Dataset, flags: argparse.Namespace) -> dict[str, str]:
     """Return the work of each stage in words, by its name; the entry of `decode` is not used without such a stage."""
     decoding = ["decode"] if has_pictures(dataset) else []
     if flags.crop is not None:
@@ -191,8 +180,35 @@ def _describe_stages(stages: Sequence[Stage], dataset: Dataset, flags: argparse.
     }
 
 
+def _describe_stage(stage: Stage, split: Split, work: str, share: float | None) -> dict[str, Any]:
+    """Return the entry of a stage in the report, see `measure`.
+
+    Args:
+        stage: measurement of the stage.
+        split: the split that was fed.
+        work: work of the stage in words.
+        share: what the stage adds to the cost of a record; None if it runs only once.
+    """
+    return {
+        "name": stage.name,
+        "does": work,
+        "records_per_second": stage.rate,
+        "bytes_per_second": stage.rate * split.bytes / split.records,
+        "cores": stage.cores,
+        "other_cores": stage.other_cores,
+        "cpu_seconds_per_record": stage.cpu_per_record,
+        "share": share,
+    }
+
+
 def _compute_shares(stages: Sequence[Stage], *, is_busy: bool) -> dict[str, float]:
-    """Return by stage the share that it adds to a record's CPU time if the cores are busy, otherwise to its elapsed time."""
+    """Return the share of a record's cost that each stage adds, by the stage's name.
+
+    Args:
+        stages: measurements of the stages, in order.
+        is_busy: whether the cores are busy: the cost is then CPU time, otherwise elapsed time.
+    """
+    # Each stage does the work of those before it, too.
     added_costs, max_cost = {}, 0.0
     for stage in stages:
         cost = stage.cpu_per_record if is_busy else 1 / stage.rate
@@ -205,7 +221,14 @@ def _compute_shares(stages: Sequence[Stage], *, is_busy: bool) -> dict[str, floa
 def _describe_step(
     pipeline: Stage, flags: argparse.Namespace, storage: StorageRates | None, *, is_busy: bool
 ) -> dict[str, Any] | None:
-    """Return the entry `step` of the report; None without a step time."""
+    """Return the entry `step` of the report, see `measure`; None without a step time.
+
+    Args:
+        pipeline: measurement of the last stage, which is the whole input_fn.
+        flags: flags of the command.
+        storage: rates of the object store; None on a disk.
+        is_busy: whether the cores limit feeding.
+    """
     if flags.step_time is None:
         return None
     needed_rate = flags.batch_size / (flags.step_time / 1000)
@@ -220,7 +243,14 @@ def _describe_step(
 
 
 def _compare_with_tpu(pipeline: Stage, cost: StepCost, cores: int, storage: StorageRates | None) -> dict[str, Any]:
-    """Return the entry `tpu` of the report, for a step of this cost."""
+    """Return the entry `tpu` of the report, see `measure`.
+
+    Args:
+        pipeline: measurement of the last stage, which is the whole input_fn.
+        cost: cost of the model's step on the TPU.
+        cores: number of cores of this machine.
+        storage: rates of the object store; None on a disk.
+    """
     from tpudata.devices.tpu_compiler.step_cost import FeedingRate
 
     comparison = FeedingRate(pipeline.rate, pipeline.cpu_per_record, cores).compare(cost)

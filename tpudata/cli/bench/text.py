@@ -54,7 +54,12 @@ def format_report(report: dict[str, Any]) -> str:
 
 
 def _format_step(step: dict[str, Any], fed_rate: float) -> str:
-    """Return sentences that compare the records per second of a step with those that are fed."""
+    """Return sentences that compare the records that a step takes with those that are fed.
+
+    Args:
+        step: the entry `step` of the report, see `tpudata.cli.bench.command.measure`.
+        fed_rate: records per second that the whole input_fn feeds.
+    """
     needed_rate = step["records_per_second"]
     demand = f"A step of {step['milliseconds']:g} ms takes {count_text(round(needed_rate))} records/s"
     if not step["is_input_bound"]:
@@ -67,6 +72,7 @@ def _format_step(step: dict[str, Any], fed_rate: float) -> str:
 
 
 def _format_storage(storage: dict[str, Any]) -> str:
+    """Return sentences on the rates of an object store, see `StorageRates.to_json`."""
     return (
         f"The store answers after {storage['latency_seconds'] * 1e3:.3g} ms. One stream reads"
         f" {_format_rate(storage['stream_bytes_per_second'])}, {count_text(storage['streams'], 'stream')} read"
@@ -75,7 +81,11 @@ def _format_storage(storage: dict[str, Any]) -> str:
 
 
 def _format_tpu(tpu: dict[str, Any]) -> str:
-    """Return sentences that compare the records per second of a TPU with those that are fed."""
+    """Return sentences that compare the records that a TPU takes with those that are fed.
+
+    Args:
+        tpu: the entry `tpu` of the report, see `tpudata.cli.bench.command.measure`.
+    """
     if tpu["needed"] is None:
         return f"A {tpu['name']} has no work in a step, so that its rate has no bound."
     host = "it" if tpu["hosts"] == 1 else f"each of its {tpu['hosts']} hosts"

@@ -31,7 +31,7 @@ def compile_step(flags: argparse.Namespace) -> StepCost:
     if (missing := missing_compiler()) is not None:
         raise TpudataError(f"--tpu {flags.tpu.name}: {missing}")
     with tempfile.TemporaryDirectory(prefix="tpudata-bench-") as folder:
-        job = prepare_job(parse_options([*_train_flags(flags), f"--model-dir={folder}/model"], "tpudata bench"))
+        job = prepare_job(parse_options([*_make_train_flags(flags), f"--model-dir={folder}/model"], "tpudata bench"))
         findings = check_tpu_compatibility(job.estimator, {ModeKeys.TRAIN: job.training_input}, tpu=flags.tpu.name)
         raise_if_rejected(findings, [ModeKeys.TRAIN])
     if not findings.costs:
@@ -39,15 +39,17 @@ def compile_step(flags: argparse.Namespace) -> StepCost:
         raise TpudataError(
             f"--tpu {flags.tpu.name}: the step was not compiled for it ({reasons}). Omit --tpu and --model."
         )
+    # It has one cost, for the only TPU.
     return findings.costs[0]
 
 
-def _train_flags(flags: argparse.Namespace) -> list[str]:
+def _make_train_flags(flags: argparse.Namespace) -> list[str]:
     """Return the flags of `tpudata train` that rehearse the step on the records that this command feeds."""
     options = {
         "model": flags.model,
         "data": flags.folder,
         "train-split": flags.split,
+        # This command's batch is that of one host, a training's that of all hosts.
         "batch-size": flags.batch_size * flags.tpu.hosts,
         "image-size": None if flags.image_size is None else "x".join(map(str, flags.image_size)),
         "crop": flags.crop,

@@ -18,7 +18,7 @@ from tpudata.format.layout import INDEX_FOLDER
 from tpudata.format.manifest.model_features import fed_features, is_sequence, label_feature
 from tpudata.models import learns_label_maps, param_defaults
 from tpudata.source import RecordSource
-from tpudata.storage import is_remote, storage_for
+from tpudata.storage import Entry, is_remote, storage_for
 from tpudata.storage.local.local_storage import TEMPORARY_PREFIX
 
 OK, WARNING, PROBLEM = "ok", "warning", "problem"
@@ -124,7 +124,7 @@ def check_files(dataset: Dataset) -> DoctorLine:
     )
 
 
-def _find_file_problems(dataset: Dataset, shards: Mapping[str, Any], indexes: set[str]) -> Iterator[str]:
+def _find_file_problems(dataset: Dataset, shards: Mapping[str, Entry], indexes: set[str]) -> Iterator[str]:
     """Yield a problem for each shard and index that is missing, or differs from the manifest.
 
     Args:
@@ -134,7 +134,7 @@ def _find_file_problems(dataset: Dataset, shards: Mapping[str, Any], indexes: se
     """
     for split in dataset.manifest.splits.values():
         for shard in split.shards:
-            # A shard in quarantine has the size that it had then, and a checksum that is not recorded.
+            # A shard in quarantine has the size that it had then, 0 if it was missing, and a checksum that is not recorded.
             quarantined = dataset.quarantine.for_shard(shard)
             expected_bytes = quarantined.bytes
             stored = shards.get(shard.name)
@@ -248,7 +248,7 @@ def _find_outputs(model: str | None, params: Mapping[str, Any], label: Feature) 
     if defaults is None or "num_classes" not in defaults:
         return first, None
     if label.num_classes is not None:
-        # As `tpudata train` derives num_classes: the last output is that of the last class.
+        # As `tpudata train` derives num_classes: the last output belongs to the last class.
         return first, label.num_classes + label.label_offset - first
     return first, defaults["num_classes"] if isinstance(defaults["num_classes"], int) else None
 

@@ -87,6 +87,7 @@ def measure_multiplication_rate(
 
 
 def _check_version() -> None:
+    """Raise UsageError if the installed jax is not of a version that tpudata supports."""
     # Imported here, since the module imports jax.
     from tpudata.devices.spmd.stablehlo import require_version
 

@@ -23,7 +23,7 @@ from tpudata.cli.doctor.checks import (
     check_model_dir,
     check_shapes,
 )
-from tpudata.cli.doctor.flags import SHAPE_FLAGS, flag_or_config, parse_flags, read_config, rehearsal_flags
+from tpudata.cli.doctor.flags import SHAPE_FLAGS, get_flag_or_config, list_rehearsal_flags, parse_flags, read_config
 from tpudata.console.lifeline import Lifeline
 from tpudata.console.tables import count_text, table
 from tpudata.errors import MissingExtraError, TpudataError
@@ -71,6 +71,7 @@ def run(argv: Sequence[str]) -> int:
     state, text = _hint_at_hosts(*_run_probe(limit, PROBLEM, "tpu"))
     report.add("TPU", PROBLEM if flags.use_tpu and state == _NONE else state, text)
     on_gcs = any((path or "").startswith("gs://") for path in (flags.data, flags.model_dir))
+    # Without gs://, a run needs no credentials.
     report.add("credentials", *_run_probe(limit, PROBLEM if on_gcs else _NONE, "credentials"))
     if flags.model_dir is not None:
         report.add(*check_model_dir(flags.model_dir))
@@ -83,7 +84,7 @@ def run(argv: Sequence[str]) -> int:
         output = contextlib.redirect_stdout(io.StringIO()) if flags.json else contextlib.nullcontext()
         try:
             with output:
-                _rehearse(flags.model, flags.data, rehearsal_flags(flags))
+                _rehearse(flags.model, flags.data, list_rehearsal_flags(flags))
             report.add("rehearsal", OK, f"{flags.model}: nothing that a TPU would reject")
         except TpudataError as error:
             if not flags.json:
@@ -116,10 +117,17 @@ class _Report:
         return PROBLEM in self.states.values()
 
     def add(self, name: str, state: str, text: str) -> None:
-        """Add a line."""
+        """Add a check to the report, and print its line unless the report is JSON.
+
+        Args:
+            name: name of the check.
+            state: its outcome, such as `OK`.
+            text: what was found.
+        """
         self.states[name] = state
         self.checks.append({"name": name, "state": state, "text": text})
         if not self._is_json:
+            # Fixed widths, since each line is a table of one row.
             print(table([(f"{name:<11}", f"{state:<7}", text)]), flush=True)
 
 
@@ -129,15 +137,15 @@ def _check_dataset(flags: argparse.Namespace, report: _Report) -> None:
 
     dataset = open_dataset(flags.data)
     config = read_config(flags.config)
-    split = flag_or_config(flags, config, "train-split") or "train"
+    split = get_flag_or_config(flags, config, "train-split") or "train"
     params = {**config.get(PARAMS, {}), **dict(map(parse_param, flags.param))}
     report.add(*check_files(dataset))
     if split not in dataset.manifest.splits:
         split_names = ", ".join(dataset.manifest.splits)
         report.add("split", PROBLEM, f"no split {split!r} (the dataset has {split_names}). Pass --train-split.")
         return
-    flag_values = {name: flag_or_config(flags, config, name) for name in SHAPE_FLAGS}
-    batch_size = flag_or_config(flags, config, "batch-size")
+    flag_values = {name: get_flag_or_config(flags, config, name) for name in SHAPE_FLAGS}
+    batch_size = get_flag_or_config(flags, config, "batch-size")
     report.add(*check_shapes(dataset, flag_values))
     labels = check_labels(dataset, flags.model, params)
     if labels is not None:
@@ -205,7 +213,7 @@ def _run_probe(limit: int, failure_state: str, *words: str) -> tuple[str, str]:
 
 
 def _hint_at_hosts(state: str, text: str) -> tuple[str, str]:
-    """Return a state and its text, which ends with a hint that hosts wait for each other if the TPU does not answer."""
+    """Return the state and the text of the line about the TPU; if the TPU does not answer, a hint at its other hosts is added."""
     if not text.startswith(_NO_ANSWER):
         return state, text
     return (
@@ -215,7 +223,7 @@ def _hint_at_hosts(state: str, text: str) -> tuple[str, str]:
 
 
 def _rehearse(model: str, data: str, words: Sequence[str]) -> None:
-    """Rehearse the training of a model, which prints what a TPU would reject; RehearsalError if there is anything.
+    """Rehearse the training of a model, which prints what a TPU would reject; RehearsalError if it rejects anything.
 
     Args:
         model: name of the model.

@@ -113,7 +113,7 @@ def read_config(path: str | None) -> dict[str, Any]:
     return config
 
 
-def flag_or_config(flags: argparse.Namespace, config: Mapping[str, Any], name: str) -> str | None:
+def get_flag_or_config(flags: argparse.Namespace, config: Mapping[str, Any], name: str) -> str | None:
     """Return the text of a flag, or else of its value in the file of --config; None if neither sets it."""
     key = name.replace("-", "_")
     value = getattr(flags, key)
@@ -122,8 +122,8 @@ def flag_or_config(flags: argparse.Namespace, config: Mapping[str, Any], name: s
     return None if config.get(key) is None else str(config[key])
 
 
-def rehearsal_flags(flags: argparse.Namespace) -> list[str]:
-    """Return the flags for the rehearsal, which `tpudata train` parses."""
+def list_rehearsal_flags(flags: argparse.Namespace) -> list[str]:
+    """Return the words of the rehearsal's command line, which `tpudata train` parses."""
     names = ("train-split", "config", "tpu", *REHEARSAL_FLAGS)
     flag_values = {name: getattr(flags, name.replace("-", "_")) for name in names}
     words = [f"--{name}={value}" for name, value in flag_values.items() if value is not None]

@@ -36,7 +36,7 @@ _MAX_TIMES = 10_000
 _FEEDING_SECONDS = 1
 
 
-def devices() -> str:
+def describe_devices() -> str:
     """Return a line on the CPU and GPUs that TensorFlow sees, with the speed of the first of each."""
     tf = _import_tensorflow()
     parts = []
@@ -48,13 +48,13 @@ def devices() -> str:
     return ", ".join(parts)
 
 
-def tpu() -> str:
+def describe_tpu() -> str:
     """Return a line on the TPU chips of this machine, and their speed."""
     with quiet_loading(), uncollected_loading():
         return find_chips()
 
 
-def credentials() -> str:
+def describe_credentials() -> str:
     """Return a line on the credentials that google-auth finds."""
     from google.auth.exceptions import DefaultCredentialsError
 
@@ -83,13 +83,13 @@ def credentials() -> str:
     return f"{account}, project {project or 'not set'}"
 
 
-def data(folder: str) -> str:
+def describe_data(folder: str) -> str:
     """Return a line on the records of a dataset."""
     splits = open_dataset(folder).manifest.splits
     return ", ".join(f"{name} {count_text(split.records, 'record')}" for name, split in splits.items())
 
 
-def memory(folder: str, split: str, image_size: str, crop: str, sequence_length: str) -> str:
+def estimate_memory(folder: str, split: str, image_size: str, crop: str, sequence_length: str) -> str:
     """Return a line on the memory of the shuffle window and of a cache of decoded records, and on the free memory.
 
     Args:
@@ -137,7 +137,7 @@ def memory(folder: str, split: str, image_size: str, crop: str, sequence_length:
     return text
 
 
-def feeding(
+def measure_feeding(
     folder: str, split: str, batch_size: str, step_time: str, image_size: str, crop: str, sequence_length: str
 ) -> str:
     """Return a line on the measured records per second, and on those that a step time needs.
@@ -162,6 +162,7 @@ def feeding(
     optional = {"step-time": step_time, "image-size": image_size, "crop": crop, "sequence-length": sequence_length}
     words += [f"--{name}={value}" for name, value in optional.items() if value]
     report = measure(open_dataset(folder), parse_bench_flags(words))
+    # The last stage is the whole input_fn.
     rate = report["stages"][-1]["records_per_second"]
     text = f"{rate:,.0f} records/s in batches of {batch_size}"
     step = report["step"]
@@ -178,6 +179,7 @@ class _SlowError(Exception):
 
 
 def _import_tensorflow() -> Any:
+    """Return the module tensorflow; MissingExtraError if it is not installed."""
     with quiet_loading(), uncollected_loading():
         require_tensorflow("tpudata doctor")
         import tensorflow as tf
@@ -218,12 +220,12 @@ def _measure_speed(tf: Any, kind: str, device: str) -> str:
 
 
 _PROBES: dict[str, Callable[..., str]] = {
-    "devices": devices,
-    "tpu": tpu,
-    "credentials": credentials,
-    "data": data,
-    "memory": memory,
-    "feeding": feeding,
+    "devices": describe_devices,
+    "tpu": describe_tpu,
+    "credentials": describe_credentials,
+    "data": describe_data,
+    "memory": estimate_memory,
+    "feeding": measure_feeding,
 }
 
 

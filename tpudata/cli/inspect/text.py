@@ -44,6 +44,7 @@ def format_description(description: dict[str, Any]) -> str:
 
 
 def _format_splits(splits: dict[str, Any]) -> str:
+    """Return a table of the splits: their descriptions by name, see `describe`."""
     rows = [["split", "records", "shards", "bytes", "smallest shard", "largest shard", "decoded"]]
     for name, split in splits.items():
         sizes = [shard["bytes"] for shard in split["shards"]]
@@ -62,6 +63,7 @@ def _format_splits(splits: dict[str, Any]) -> str:
 
 
 def _format_features(features: list[dict[str, Any]]) -> str:
+    """Return a table of the features, which are entries of a manifest's JSON."""
     rows = [["feature", "stored as", "decoded to", "shape", ""]]
     for feature in features:
         shape = "x".join("?" if size is None else str(size) for size in feature["shape"]) or "scalar"
@@ -76,6 +78,12 @@ def _format_features(features: list[dict[str, Any]]) -> str:
 
 
 def _format_annotations(kinds: dict[str, list[str]], splits: dict[str, Any]) -> str:
+    """Return a table of the annotations, and a line with their counts for each split that has any.
+
+    Args:
+        kinds: kinds of annotations, by the name of their feature.
+        splits: descriptions of the splits, by name, see `describe`.
+    """
     rows = [[f"  {name}", ", ".join(kinds_of_feature)] for name, kinds_of_feature in kinds.items()]
     lines = ["annotations:", table(rows)]
     for name, split in splits.items():
@@ -122,6 +130,7 @@ def _join_classes(classes: Sequence[str]) -> str:
 
 
 def _format_rejects(description: dict[str, Any]) -> str:
+    """Return a table of rejected inputs by reason, and the paths of the files that list them."""
     if not description["rejected"]:
         return "rejected: none"
     return "\n".join(
@@ -146,6 +155,12 @@ def _format_counts(counts: dict[str, int], real_token_share: float | None) -> st
 
 
 def _format_examples(split: str, examples: list[dict[str, Any]]) -> str:
+    """Return the values of the first records of a split, a table for each record.
+
+    Args:
+        split: name of the split.
+        examples: for each record, its values by the name of their feature.
+    """
     lines = [f"first records of {split}:"]
     for index, example in enumerate(examples):
         rows = [[f"    {key}", json.dumps(value, ensure_ascii=False)] for key, value in example.items()]

@@ -52,7 +52,7 @@ class Binding:
         return self.module == _V2 or self.module.startswith(f"{_V2}.")
 
 
-def module_path(name: str) -> Path | None:
+def find_module_path(name: str) -> Path | None:
     """Return the path below `tensorflow` that a module stands for; None for a module of another package."""
     if name in _MODULES:
         return _MODULES[name]
@@ -68,8 +68,8 @@ def find_bindings(tree: ast.AST) -> dict[str, Binding]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
-                path = module_path(alias.name)
-                # `import tensorflow.keras` binds tensorflow, not the part.
+                path = find_module_path(alias.name)
+                # `import tensorflow.keras` binds tensorflow, which counts only if TensorFlow itself is imported.
                 if path is None or (path and alias.asname is None):
                     continue
                 # `import tensorflow.compat.v1` binds tensorflow.
@@ -80,9 +80,10 @@ def find_bindings(tree: ast.AST) -> dict[str, Binding]:
             if node.module.split(".")[0] not in _ROOTS:
                 continue
             for alias in node.names:
-                path = module_path(f"{node.module}.{alias.name}")
+                path = find_module_path(f"{node.module}.{alias.name}")
                 if path is not None and alias.name != "*":
                     imports[alias.asname or alias.name] = Binding(path, f"{node.module}.{alias.name}", node)
+    # A name that is imported and assigned counts as the import, see `find_reused_names`.
     return {**_find_aliases(tree, imports), **imports}
 
 
@@ -91,32 +92,36 @@ def _find_aliases(tree: ast.AST, bindings: Mapping[str, Binding]) -> dict[str, B
     aliases: dict[str, Binding] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
-            path = tensorflow_path(node.value, bindings)
+            path = find_tensorflow_path(node.value, bindings)
+            # A longer path is a class or function inside of a part.
             if path is None or len(path) > 2:
                 continue
-            # Modules of tf.estimator are parts; its classes and functions are not.
+            # Of tf.estimator, modules are parts; its classes and functions are not.
             if path[:1] == ("contrib",) or path in (("estimator",), ("estimator", "tpu")):
                 aliases[node.targets[0].id] = Binding(path, "", node)
     return aliases
 
 
-def tensorflow_path(node: ast.AST, bindings: Mapping[str, Binding]) -> Path | None:
+def find_tensorflow_path(node: ast.AST, bindings: Mapping[str, Binding]) -> Path | None:
     """Return the path below TensorFlow that an expression means, without `compat.v1`; None for another expression."""
-    raw = raw_path(node, bindings)
+    raw = find_raw_path(node, bindings)
     return raw[2:] if raw is not None and raw[:2] == ("compat", "v1") else raw
 
 
-def raw_path(node: ast.AST, bindings: Mapping[str, Binding]) -> Path | None:
-    """Return the path below TensorFlow that an expression means, with `compat.v1`; None for another expression."""
-    chain = dotted_name(node)
+def find_raw_path(node: ast.AST, bindings: Mapping[str, Binding]) -> Path | None:
+    """Return the path below TensorFlow that an expression means, which keeps a leading `compat.v1`; None for another expression."""
+    chain = split_dotted_name(node)
     if chain is None or chain[0] not in bindings:
         return None
     return (*bindings[chain[0]].path, *chain[1:])
 
 
 def find_paths(tree: ast.AST, bindings: Mapping[str, Binding]) -> Iterator[tuple[ast.Attribute | ast.Name, Path]]:
-    """Yield each longest dotted name below TensorFlow in a program, and its path with `compat.v1`."""
-    # Nodes of names that are parts of longer ones, which come first.
+    """Yield the node and the path of each dotted name below TensorFlow; of `tf.a.b`, only the whole name, not `tf.a`.
+
+    Paths are those of `find_raw_path`, which keep a leading `compat.v1`.
+    """
+    # Nodes inside of a longer name. `ast.walk` visits the longer name first.
     inner_ids: set[int] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute | ast.Name) and id(node) not in inner_ids and isinstance(node.ctx, ast.Load):
@@ -124,12 +129,12 @@ def find_paths(tree: ast.AST, bindings: Mapping[str, Binding]) -> Iterator[tuple
             while isinstance(part, ast.Attribute):
                 part = part.value
                 inner_ids.add(id(part))
-            path = raw_path(node, bindings)
+            path = find_raw_path(node, bindings)
             if path is not None:
                 yield node, path
 
 
-def dotted_name(node: ast.AST) -> Path | None:
+def split_dotted_name(node: ast.AST) -> Path | None:
     """Return the parts of a dotted name; None for another expression."""
     names: list[str] = []
     while isinstance(node, ast.Attribute):

@@ -7,7 +7,7 @@ import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Set
 from typing import NamedTuple
 
-from tpudata.migrate.analysis.bindings import Binding, dotted_name, tensorflow_path
+from tpudata.migrate.analysis.bindings import Binding, find_tensorflow_path, split_dotted_name
 
 # Names that need a graph, and that only a program's own training loop uses: a model_fn and an input_fn have no session.
 _SESSION_NAMES = frozenset(
@@ -78,7 +78,10 @@ class GraphUses:
         self._reached_names = self._find_reached_names(self._modules)
 
     def find(self, path: str) -> list[GraphUse]:
-        """Return the uses in a file by line: all of sessions, and others in code that runs when any file is imported or started."""
+        """Return the uses in a file, sorted by line: sessions anywhere, and others in code that importing or starting a file runs.
+
+        Code that nothing in the program calls may be a model_fn: an estimator runs it with a graph, but it opens no session.
+        """
         reader = self._modules[path]
         uses = list(reader.module.uses)
         for name, scopes in reader.functions.items():
@@ -149,6 +152,7 @@ class _GraphUseReader:
                 pending += [(statement, inner_position) for statement in node.body]
             elif isinstance(node, ast.With):
                 has_graph = position.has_graph
+                # An item runs inside the contexts of the items before it.
                 for with_item in node.items:
                     pending.append((with_item, position._replace(has_graph=has_graph)))
                     has_graph = has_graph or self._opens_graph(with_item.context_expr)
@@ -160,16 +164,22 @@ class _GraphUseReader:
                 pending += [(child, position._replace(parent=node)) for child in ast.iter_child_nodes(node)]
 
     def _add_function(self, node: ast.FunctionDef | ast.AsyncFunctionDef, parent: ast.AST) -> _Scope:
-        """Return a new scope for a function or method."""
+        """Add a scope for a function or method under the name by which code calls it, and return the scope."""
         scope = _Scope()
+        # Code calls `__init__` by the name of its class.
         name = parent.name if isinstance(parent, ast.ClassDef) and node.name == "__init__" else node.name
         self.functions.setdefault(name, []).append(scope)
         return scope
 
     def _record_call(self, node: ast.Call, scope: _Scope) -> None:
-        """Add a call without an open graph to its scope: the function, if it is not TensorFlow's, and a use of a graph."""
-        chain = dotted_name(node.func)
-        path = tensorflow_path(node.func, self._bindings)
+        """Record a call that no `with` of a graph encloses: as a use if it needs a graph, or as a call of the program's function.
+
+        Args:
+            node: the call.
+            scope: the function, or the module's top level, that contains it.
+        """
+        chain = split_dotted_name(node.func)
+        path = find_tensorflow_path(node.func, self._bindings)
         name = ".".join(path) if path else ""
         if name in _SESSION_NAMES | _GRAPH_NAMES and not _passes_graph(node):
             scope.uses.append(GraphUse(node.lineno, name))
@@ -178,6 +188,7 @@ class _GraphUseReader:
             arguments = (*node.args, *(keyword.value for keyword in node.keywords))
             functions = [argument.id for argument in arguments if isinstance(argument, ast.Name)]
             scope.calls.update(functions or ["main"])
+        # `path` is None for a name that is not TensorFlow's.
         elif chain is not None and not path:
             scope.calls.add(chain[-1])
             # A thread calls its target.
@@ -191,18 +202,19 @@ class _GraphUseReader:
             scope.calls.add(node.func.attr)
 
     def _is_new_graph(self, node: ast.AST) -> bool:
-        return isinstance(node, ast.Call) and tensorflow_path(node.func, self._bindings) == ("Graph",)
+        return isinstance(node, ast.Call) and find_tensorflow_path(node.func, self._bindings) == ("Graph",)
 
     def _opens_graph(self, node: ast.AST) -> bool:
         """Return whether an expression of a `with` is the `as_default()` of a graph, or a session of one."""
         if not isinstance(node, ast.Call):
             return False
+        # A session that gets a graph makes it the default.
         if _passes_graph(node):
-            return tensorflow_path(node.func, self._bindings) == ("Session",)
+            return find_tensorflow_path(node.func, self._bindings) == ("Session",)
         if not isinstance(node.func, ast.Attribute) or node.func.attr != "as_default":
             return False
         owner = node.func.value
-        chain = dotted_name(owner)
+        chain = split_dotted_name(owner)
         # Attributes and parameters are judged by their names.
         return self._is_new_graph(owner) or (
             chain is not None and (chain[-1] in self._graphs or "graph" in chain[-1].lower())
@@ -210,6 +222,7 @@ class _GraphUseReader:
 
 
 def _passes_graph(node: ast.Call) -> bool:
+    """Return whether a call has the argument `graph=`, as that of a session may."""
     return any(keyword.arg == "graph" for keyword in node.keywords)
 
 
@@ -219,6 +232,7 @@ def find_entry_files(trees: Mapping[str, ast.Module]) -> set[str]:
 
 
 def _tests_module_name(statement: ast.stmt) -> bool:
+    """Return whether a statement is an `if` on `__name__`, such as `if __name__ == "__main__":`."""
     return isinstance(statement, ast.If) and any(
         isinstance(node, ast.Name) and node.id == "__name__" for node in ast.walk(statement.test)
     )

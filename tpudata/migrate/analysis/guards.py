@@ -15,7 +15,11 @@ _MISSING_NAME_ERRORS = frozenset({"AttributeError", "ImportError", "ModuleNotFou
 
 
 def find_guarded(tree: ast.AST, bindings: Mapping[str, Binding]) -> set[ast.AST]:
-    """Return the nodes inside each `if` that tests TensorFlow's version or names, and each `try` that catches a missing name."""
+    """Return the nodes that one release alone runs.
+
+    These are the nodes inside each `if` that tests TensorFlow's version or names, and those in the body and the handlers of each
+    `try` that catches a missing name.
+    """
     version_tests = _VersionTests(tree, bindings)
     nodes: set[ast.AST] = set()
     for node in ast.walk(tree):
@@ -36,7 +40,7 @@ class _VersionTests:
 
     def __init__(self, tree: ast.AST, bindings: Mapping[str, Binding]) -> None:
         self._bindings = bindings
-        # Variables that hold the version or the result of a test.
+        # Variables that hold the version or the result of a test; later assignments may use them.
         self._names: set[str] = set()
         for node in ast.walk(tree):
             if isinstance(node, ast.Assign) and self.is_version_test(node.value):
@@ -51,16 +55,22 @@ class _VersionTests:
         return any(self._is_hasattr_of_tensorflow(child) for child in ast.walk(node) if isinstance(child, ast.Call))
 
     def _is_hasattr_of_tensorflow(self, call: ast.Call) -> bool:
+        """Return whether a call is a `hasattr` of TensorFlow or a part of it."""
         is_hasattr = isinstance(call.func, ast.Name) and call.func.id == "hasattr" and bool(call.args)
         return is_hasattr and next(find_paths(call.args[0], self._bindings), None) is not None
 
 
 def _catches_missing_name(handlers: Collection[ast.ExceptHandler]) -> bool:
+    """Return whether an `except` catches an error that the use of a name raises in a release without it."""
     return any(name in _MISSING_NAME_ERRORS for handler in handlers for name in _list_caught_errors(handler.type))
 
 
 def _list_caught_errors(node: ast.expr | None) -> Iterator[str]:
-    """Yield the names of the classes that an `except` catches, by the expression after it."""
+    """Yield the names of the classes that an `except` catches.
+
+    Args:
+        node: the expression after `except`; None without one. Names with dots are omitted.
+    """
     for error_class in node.elts if isinstance(node, ast.Tuple) else [node]:
         if isinstance(error_class, ast.Name):
             yield error_class.id

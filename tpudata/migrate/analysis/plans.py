@@ -7,7 +7,7 @@ import dataclasses
 from collections.abc import Collection, Mapping
 from pathlib import PurePath
 
-from tpudata.migrate.analysis.bindings import Binding, dotted_name, find_bindings, find_paths
+from tpudata.migrate.analysis.bindings import Binding, find_bindings, find_paths, split_dotted_name
 from tpudata.migrate.analysis.graph_uses import GraphUses, find_entry_files
 from tpudata.migrate.analysis.guards import find_guarded
 from tpudata.migrate.analysis.versions import Version, find_program_versions, find_version, is_written_for_v1
@@ -66,6 +66,7 @@ class _Planner:
         self._trees = trees
         self._bindings = {path: find_bindings(tree) for path, tree in trees.items()}
         self._uses = GraphUses(trees, self._bindings)
+        # Files that are run, or whose import alone opens a session or makes a placeholder.
         self._entry_files = find_entry_files(trees) | {path for path in trees if self._uses.reaches_any(path)}
         paths_by_module = {PurePath(path).stem: path for path in trees}
         self._imported_files = {
@@ -130,10 +131,15 @@ class _Planner:
         return reachable
 
     def _disables_v2(self, path: str) -> bool:
-        """Return whether a file gets `disable_v2_behavior()`: an entry file, or a file with graph uses that one starts."""
+        """Return whether the rewrite adds `disable_v2_behavior()` to a file.
+
+        It does so for an entry file, and for a file with graph uses if an entry file without TensorFlow starts it. Both must be
+        written for TensorFlow 1, and belong only to programs without an estimator.
+        """
         programs = self._find_programs(path)
         if self._versions[path] is not Version.V1 or any(program & self._estimator_files for program in programs):
             return False
+        # A program that chooses the behaviour itself keeps its choice. The call goes after an import of TensorFlow 1's kind.
         if any(program & self._behaviour_files for program in programs) or not _imports_as_v1(self._bindings[path]):
             return False
         # An entry file that does not import TensorFlow leaves the call to the file that does.
@@ -171,7 +177,7 @@ class _Planner:
         return [(uses[0].line, f"tf.{uses[0].name} needs TensorFlow 1's behaviour. Call {call} {location}.")]
 
     def _note_mixed_names(self, path: str) -> list[tuple[int, str]]:
-        """Return a note on a file that has names of each release alone, so that no release runs all of it."""
+        """Return the line and text of a note on a file that mixes names of both releases; empty for other files."""
         if self._versions[path] is not Version.MIXED:
             return []
         line = min(binding.statement.lineno for binding in self._bindings[path].values())
@@ -186,7 +192,7 @@ class _Planner:
 
 
 def _imports_as_v1(bindings: Mapping[str, Binding]) -> bool:
-    """Return whether all of a file's imports of TensorFlow are of the kind that TensorFlow 1 had."""
+    """Return whether a file imports TensorFlow, and never as compat.v1 or compat.v2, which few programs for TensorFlow 1 do."""
     imports = [binding for binding in bindings.values() if not isinstance(binding.statement, ast.Assign)]
     return bool(imports) and not any(binding.is_v1 or binding.is_v2 for binding in imports)
 
@@ -197,7 +203,7 @@ def _uses_estimator(tree: ast.Module, bindings: Mapping[str, Binding]) -> bool:
         path = full_path[2:] if full_path[:2] in (("compat", "v1"), ("compat", "v2")) else full_path
         if path[:1] == ("estimator",) or path[:2] in (("contrib", "learn"), ("contrib", "estimator")):
             return True
-        if path[:2] == ("contrib", "tpu") and path[2:3] and path[2] in TPU_NAMES - _WITHOUT_ESTIMATOR:
+        if path[:2] == ("contrib", "tpu") and len(path) > 2 and path[2] in TPU_NAMES - _WITHOUT_ESTIMATOR:
             return True
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.module == "tpudata":
@@ -205,6 +211,7 @@ def _uses_estimator(tree: ast.Module, bindings: Mapping[str, Binding]) -> bool:
                 return True
         elif isinstance(node, ast.ImportFrom | ast.Import):
             names = [node.module or ""] if isinstance(node, ast.ImportFrom) else [alias.name for alias in node.names]
+            # The module itself, or one inside of it.
             if any(f"{name}.".startswith("tpudata.estimator.") for name in names):
                 return True
     return False
@@ -212,7 +219,7 @@ def _uses_estimator(tree: ast.Module, bindings: Mapping[str, Binding]) -> bool:
 
 def _calls_any(tree: ast.Module, names: Collection[str]) -> bool:
     """Return whether a file calls a function of one of these names."""
-    chains = (dotted_name(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call))
+    chains = (split_dotted_name(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call))
     return any(chain is not None and chain[-1] in names for chain in chains)
 
 
@@ -223,6 +230,7 @@ def _list_imports(tree: ast.Module) -> set[str]:
         if isinstance(node, ast.Import):
             names |= {alias.name.rpartition(".")[2] for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
+            # What is imported from a package may be a module.
             names |= {alias.name for alias in node.names}
             names.add((node.module or "").rpartition(".")[2])
     return names

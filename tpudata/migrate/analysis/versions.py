@@ -6,8 +6,8 @@ import ast
 import enum
 from collections.abc import Collection, Iterable, Mapping
 
-from tpudata.migrate.analysis.bindings import Binding, find_paths, tensorflow_path
-from tpudata.migrate.tensorflow_names import Api, Path, tensorflow_names
+from tpudata.migrate.analysis.bindings import Binding, find_paths, find_tensorflow_path
+from tpudata.migrate.tensorflow_names import Api, Path, load_tensorflow_names
 
 # Parts of compat.v1 that TensorFlow 2.0 to 2.4 had as well: mixed precision with Keras, and structures of datasets.
 _EARLY_V2_PARTS = (("mixed_precision",), ("train", "experimental"), ("data", "experimental"))
@@ -47,9 +47,10 @@ def find_version(tree: ast.AST, bindings: Mapping[str, Binding], guarded: Collec
         return Version.PORTED
     paths = [path for node, path in find_paths(tree, bindings) if node not in guarded]
     all_paths = (*paths, *(binding.path for binding in imports))
+    # Programs for TensorFlow 1 hardly name compat.v1; tf_upgrade_v2 puts it into programs for 2.
     if any(binding.is_v2 for binding in roots) or any(path[:2] == ("compat", "v1") for path in paths):
         return Version.V2
-    names = tensorflow_names()
+    names = load_tensorflow_names()
     # Guarded code and names from compat.v1 do not decide.
     counted_imports = (binding.path for binding in imports if not binding.is_v1 and binding.statement not in guarded)
     apis = {names.find_api(path) for path in (*paths, *counted_imports) if not _is_in_early_v2(path)}
@@ -76,13 +77,22 @@ def find_program_versions(
 
 
 def _decide_version(versions: Mapping[str, Version], path: str, linked_files: Collection[str]) -> Version:
-    """Return the API of one file of a program: its own if that is clear, or else the one that other files suggest."""
+    """Return the API of one file of a program: its own if that is clear, or else the one that other files suggest.
+
+    Args:
+        versions: as for `find_program_versions`.
+        path: the file.
+        linked_files: all files of the programs that this file belongs to.
+    """
     version = versions[path]
     if version not in (Version.UNDECIDED, Version.MAYBE_V1, Version.MAYBE_V2):
         return version
-    other_versions = {versions[file] for file in (linked_files if version is Version.MAYBE_V2 else versions)}
+    # A file of Keras may be a separate program, so files that it is not linked to do not decide.
+    deciding_files = linked_files if version is Version.MAYBE_V2 else versions
+    other_versions = {versions[file] for file in deciding_files}
     if Version.V1 in other_versions:
         return Version.V1
+    # Next to a ported file, this one may have been ported with it.
     return Version.MAYBE_V1 if Version.PORTED in other_versions else version
 
 
@@ -97,12 +107,12 @@ def _is_in_early_v2(path: Path) -> bool:
 
 def _has_v1_keywords(tree: ast.AST, bindings: Mapping[str, Binding], guarded: Collection[ast.AST]) -> bool:
     """Return whether a call outside of guarded code has a parameter that only TensorFlow 1 has."""
-    names = tensorflow_names()
+    names = load_tensorflow_names()
     calls: Iterable[ast.Call] = (node for node in ast.walk(tree) if isinstance(node, ast.Call) and node.keywords)
     for call in calls:
         if call in guarded:
             continue
-        path = tensorflow_path(call.func, bindings)
+        path = find_tensorflow_path(call.func, bindings)
         v1_keywords = names.keywords.get(".".join(path)) if path else None
         if v1_keywords and any(keyword.arg in v1_keywords for keyword in call.keywords):
             return True
