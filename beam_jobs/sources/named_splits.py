@@ -25,14 +25,14 @@ _WORD = re.compile(r"([A-Za-z]+)[0-9]*")
 SplitOf = Callable[[str], str]
 
 
-def folder_split(name: str) -> str:
+def find_folder_split(name: str) -> str:
     """Return the split that a folder's name stands for, whatever its case: train, validation, test, or an empty string."""
     return _SPLITS.get(name.lower(), "")
 
 
 def find_listed_split(name: str) -> str:
-    """Return the split that a name in a list stands for: that of `folder_split`, or a split of this very name."""
-    return folder_split(name) or name
+    """Return the split that a name in a list stands for: train, validation, test or, for other names, the name itself."""
+    return find_folder_split(name) or name
 
 
 def find_splits(names: Sequence[str], origin: str) -> dict[str, str]:
@@ -43,7 +43,7 @@ def find_splits(names: Sequence[str], origin: str) -> dict[str, str]:
     Raises:
         SourceError: two folders stand for one split, or some names are splits and some are not.
     """
-    splits = {name: folder_split(name) for name in names}
+    splits = {name: find_folder_split(name) for name in names}
     split_names = [name for name in names if splits[name]]
     others = [name for name in names if not splits[name]]
     if len(split_names) < 2 and others:
@@ -60,7 +60,7 @@ def find_splits(names: Sequence[str], origin: str) -> dict[str, str]:
     return splits
 
 
-def class_and_split(folders: Sequence[str], record: str) -> tuple[str, str]:
+def find_class_and_split(folders: Sequence[str], record: str) -> tuple[str, str]:
     """Return the class and the split of a record by its innermost folders: CLASS, or SPLIT/CLASS.
 
     Args:
@@ -73,45 +73,46 @@ def class_and_split(folders: Sequence[str], record: str) -> tuple[str, str]:
     Raises:
         SourceError: there is no folder, or the innermost is named after a split, so the record has no class.
     """
-    if not folders or folder_split(folders[-1]) or folders[-1] in ("", ".", ".."):
+    if not folders or find_folder_split(folders[-1]) or folders[-1] in ("", ".", ".."):
         raise SourceError(
             f"{record} lies in no folder of its class. Put the images of each class into a folder named after the class, or pass"
             " --unlabelled."
         )
-    return folders[-1], folder_split(folders[-2]) if len(folders) > 1 else ""
+    return folders[-1], find_folder_split(folders[-2]) if len(folders) > 1 else ""
 
 
-def top_split(name: str) -> str:
+def find_top_split(name: str) -> str:
     """Return the split that the outermost folder, or a file in no folder, is named after: `train/a.txt`, `train-00.jsonl`."""
-    return folder_split(name.split("/")[0].split(".")[0].split("-")[0])
+    return find_folder_split(name.split("/")[0].split(".")[0].split("-")[0])
 
 
-def file_split(name: str) -> str:
+def find_file_split(name: str) -> str:
     """Return the split that a file or its folder is named after: `train-00000-of-00002.tar`, `data/test.tar`, `test/0000.tar`."""
     *folders, file = name.split("/")
-    split = folder_split(file.partition(".")[0].partition("-")[0])
-    return split or (folder_split(folders[-1]) if folders else "")
+    split = find_folder_split(file.partition(".")[0].partition("-")[0])
+    return split or (find_folder_split(folders[-1]) if folders else "")
 
 
-def split_in_top_name(name: str) -> str:
+def find_split_in_top_name(name: str) -> str:
     """Return the one split among the words of the outermost folder, or of a file in no folder: `wiki.train.tokens`."""
-    return _split_in(name.split("/")[0])
+    return _find_only_split(name.split("/")[0])
 
 
-def split_in_file_name(name: str) -> str:
+def find_split_in_file_name(name: str) -> str:
     """Return the one split among the words of a file's name: `imagenet-train-000000.tar`."""
-    return _split_in(name.rpartition("/")[2])
+    return _find_only_split(name.rpartition("/")[2])
 
 
-def split_in_path(name: str) -> str:
+def find_split_in_path(name: str) -> str:
     """Return the first split among the words of a path, last name first: `train/x`, `x-validation-00001`, `val2017.tfrecord`."""
     words = (word for part in reversed(name.split("/")) for word in _BETWEEN_WORDS.split(part))
-    splits = (folder_split(match[1]) for word in words if (match := _WORD.fullmatch(word)))
+    splits = (find_folder_split(match[1]) for word in words if (match := _WORD.fullmatch(word)))
     return next(filter(None, splits), "")
 
 
-def _split_in(name: str) -> str:
-    splits = {split for word in _BETWEEN_WORDS.split(name) if (split := folder_split(word))}
+def _find_only_split(name: str) -> str:
+    """Return the split among the words of a name; an empty string if none or several are."""
+    splits = {split for word in _BETWEEN_WORDS.split(name) if (split := find_folder_split(word))}
     return splits.pop() if len(splits) == 1 else ""
 
 
@@ -136,15 +137,15 @@ class NamedSplits:
     are_splits: bool
     splits: frozenset[str]
     are_all: bool
-    split_of: SplitOf = top_split
+    split_of: SplitOf = find_top_split
 
     @classmethod
     def find(
         cls,
         options: ConvertOptions,
         names: Iterable[str],
-        split_of: SplitOf = top_split,
-        split_inside: SplitOf = split_in_top_name,
+        split_of: SplitOf = find_top_split,
+        split_inside: SplitOf = find_split_in_top_name,
         *,
         accidental: bool = True,
     ) -> NamedSplits:
@@ -229,6 +230,7 @@ class NamedSplits:
         return split if self.are_splits else ""
 
     def _make_contradiction_error(self, name: str, difference: str) -> SourceError:
+        """Return the error for a later name that contradicts what the first names led to; `difference` is a clause on how."""
         return SourceError(
             f"{self.input_path} has {name}, which {difference} before it do. Rename it, or name the files by a pattern."
         )

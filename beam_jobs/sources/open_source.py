@@ -108,7 +108,7 @@ def _open(options: ConvertOptions, source_options: SourceOptions) -> Source:
     if entry is None:
         if is_pattern(options.input):
             return _open_pattern(options, source_options)
-        raise SourceError(f"{options.input} is not there. Name {FORMS}.")
+        raise SourceError(f"{options.input} does not exist. Name {FORMS}.")
     if entry.is_folder:
         return _open_folder(options, source_options)
     return _open_files(options, source_options, options.input)

@@ -91,6 +91,7 @@ class PathLabels:
             has_match = True
             integer_columns -= {name for name in integer_columns if not _is_whole(match[name])}
             if class_group:
+                # An optional group that took no part in the match is None.
                 labels.add(match[class_group] or "")
         if first_path and not has_match:
             raise UsageError(

@@ -18,7 +18,7 @@ from beam_jobs.sources.input_files import InputFiles
 from beam_jobs.sources.installed.installed_sources import (
     IMAGES,
     Installed,
-    installed_names,
+    list_installed_names,
     load_source,
     make_no_arguments_error,
     make_unknown_source_error,
@@ -46,13 +46,13 @@ def find_opener(name: str) -> OpenSource:
         return functools.partial(_open_without_arguments, name)
     installed = load_source(IMAGES, name)
     if installed is None:
-        raise make_unknown_source_error(IMAGES, name, source_names())
+        raise make_unknown_source_error(IMAGES, name, list_source_names())
     return functools.partial(_open_installed, name, installed)
 
 
-def source_names() -> list[str]:
+def list_source_names() -> list[str]:
     """Return the names of all sources, those of installed packages last."""
-    return [*SOURCES, *installed_names(IMAGES)]
+    return [*SOURCES, *list_installed_names(IMAGES)]
 
 
 def _open_without_arguments(name: str, options: ConvertOptions, source_options: SourceOptions) -> Source:

@@ -169,7 +169,7 @@ def measure(command: Sequence[str], source: Path, output: Path) -> Cost:
     words = [word.replace("{input}", str(source)).replace("{output}", str(output)) for word in command]
     begin = time.monotonic()
     pid = os.posix_spawn(words[0], words, {**os.environ, "PYTHONPATH": str(Path.cwd()), "TF_CPP_MIN_LOG_LEVEL": "3"})
-    # The usage includes that of child processes, for which the process has waited.
+    # The usage includes the child processes for which the process has waited.
     _, status, usage = os.wait4(pid, 0)
     if status:
         raise SystemExit(f"failed with status {status}: {' '.join(words)[:200]}")
@@ -178,7 +178,7 @@ def measure(command: Sequence[str], source: Path, output: Path) -> Cost:
         shutil.rmtree(output, ignore_errors=True)
     else:
         output.unlink(missing_ok=True)
-    # In kB.
+    # `ru_maxrss` is in units of 1,024 bytes.
     return Cost(usage.ru_utime + usage.ru_stime, clock, usage.ru_maxrss * 1024)
 
 

@@ -102,7 +102,7 @@ def _print_row(devices: int, arrays: int, loop: int, calls: int, rounds: int, *,
         loop: number of steps in a call.
         calls: number of calls in a round.
         rounds: number of rounds.
-        is_fed: whether stacks are read meanwhile.
+        is_fed: whether stacks are read meanwhile; otherwise, all calls take the first stack. The third side always does.
     """
     builders = (
         lambda: _build_engine(devices, arrays, loop, is_fed=is_fed),
@@ -110,6 +110,7 @@ def _print_row(devices: int, arrays: int, loop: int, calls: int, rounds: int, *,
         lambda: _build_jax(devices, arrays, loop, is_alike=False),
     )
     sides, first_seconds = zip(*map(_build_and_call, builders), strict=True)
+    # Three calls warm each side up.
     for side in sides:
         for _ in range(3):
             side()
@@ -160,7 +161,14 @@ class _RepeatedStack(StackIteration):
 
 
 def _build_engine(devices: int, arrays: int, loop: int, *, is_fed: bool) -> Callable[[], Any]:
-    """Return a function that runs a loop of the engine's steps; the arguments are those of `_print_row`."""
+    """Return a function that runs a loop of the engine's steps.
+
+    Args:
+        devices: number of devices.
+        arrays: number of variables.
+        loop: number of steps in a loop.
+        is_fed: whether each loop reads a new stack of batches; otherwise, all loops take the first one.
+    """
 
     def call_model(features: Any, labels: Any) -> TPUEstimatorSpec:
         del labels
@@ -194,7 +202,12 @@ def _make_feed(mesh: Any, devices: int, loop: int) -> StackFeed:
 def _build_jax(devices: int, arrays: int, loop: int, *, is_alike: bool, is_fed: bool = False) -> Callable[[], Any]:
     """Return a function that runs a loop of JAX's steps.
 
-    The arguments are those of `_print_row`, and `is_alike`: whether the steps do the engine's checks.
+    Args:
+        devices: number of devices.
+        arrays: number of arrays that a step updates.
+        loop: number of steps in a loop.
+        is_alike: whether the steps do what the engine's do besides: average the loss, stop at NaN, check the arrays.
+        is_fed: whether each loop reads a new stack of batches; otherwise, all loops take the first one.
     """
     mesh = make_mesh(find_local_devices(devices))
     everywhere, rows = PartitionSpec(), PartitionSpec(None, AXIS)
@@ -212,6 +225,7 @@ def _build_jax(devices: int, arrays: int, loop: int, *, is_alike: bool, is_fed: 
             step, is_finite, _, _ = carry
             return (step < count) & is_finite
 
+        # Step, whether the last loss is a number, arrays, and the losses by step.
         begin = jax.numpy.int32(0), True, arrays, jax.numpy.zeros(loop)
         end = run_step(begin) if loop == 1 else jax.lax.while_loop(goes_on, run_step, begin)
         steps, _, arrays, losses = end

@@ -103,6 +103,7 @@ def _make_dataset(name: str, devices: int, *, is_for_one_device: bool) -> Any:
 
 
 def _make_mesh(devices: int, axis: str) -> Any:
+    """Return JAX's mesh of the first devices, with one axis."""
     import jax
     import numpy as np
     from jax.sharding import Mesh
@@ -131,7 +132,10 @@ def _use_as_jax(dataset: Any, devices: int) -> Iterator[Any]:
 
 
 def _take_stacks(dataset: Any, devices: int) -> Iterator[Any]:
-    """Yield a stack of batches on devices once for each of its steps; in training, a loop takes all steps without Python."""
+    """Yield the trainer's stacks of batches on devices, each as often as it has steps.
+
+    In training, one call takes all steps of a stack.
+    """
     import jax
 
     from tpudata.devices.batches.feeder import StackFeed

@@ -101,12 +101,13 @@ def fixed(folder: Path, rounds: int) -> None:
         sides = {}
         for title, build in FIXED.items():
             if build is read_slowly:
-                sides[title] = Side(partial(build, data), 20)
+                # Its batches take so long that 20 are enough.
+                sides[title] = Side(partial(build, data), batches=20)
             elif title.startswith(("tpudata, training", "least, shuffled")):
-                # A window of 117 batches is filled several times in a round.
-                sides[title] = Side(partial(build, data), 1600, batches)
+                # A window of 117 batches is filled several times in a round; the warm-up takes as many records as the dataset has.
+                sides[title] = Side(partial(build, data), batches=1600, warm_up=batches)
             else:
-                sides[title] = Side(partial(build, data), batches)
+                sides[title] = Side(partial(build, data), batches=batches)
         print(f"fixed: {records:,} records of 842 bytes, {name}; thousand records")
         print_table(sides, BATCH, rounds)
 
@@ -121,7 +122,7 @@ def resume(folder: Path, rounds: int) -> None:
         next(iter(input_fn({"batch_size": BATCH}, start_step=step)))
         return time.perf_counter() - begin
 
-    # Imports and traces.
+    # The first call also imports modules and traces functions.
     measure_first_batch(0)
     print("resume: 345 MB; seconds to the first batch")
     for step in (0, 1, 1000, 10**6, 10**9):
@@ -135,6 +136,7 @@ def shuffle(folder: Path, rounds: int) -> None:  # noqa: ARG001
         "shuffle: a dataset sorted by class; distance of records from their places, as a share of all, and classes per batch"
     )
     print(f"    {'':49} {'mean':>6} {'25%':>6} {'50%':>6} {'75%':>6} {'classes':>8}")
+    # Records and window are numbers of records, size is the bytes of one, and chunk is the records that are shuffled as one.
     for name, records, size, chunk, window, classes in (
         ("1.28 M of 110 kB (141 GB), 1000 classes", 1_280_000, 110_000, 8, 1024, 1000),
         ("409,600 of 842 bytes (345 MB), 10 classes", 409_600, 842, 1024, WINDOW, 10),
@@ -142,10 +144,12 @@ def shuffle(folder: Path, rounds: int) -> None:  # noqa: ARG001
         ("1.28 M of tokens, 6.2 kB (7.9 GB), 1000 sources", 1_280_000, 6200, 512, 16_236, 1000),
     ):
         steps = records // BATCH
+        # A dataset of 8 shards; the seed is 1.
         order = TrainingOrder.make(Chunks.cut([records // 8] * 8, chunk), BATCH, window, 1)
         permutations = {name: _list_order(order, steps)}
         if (pieces_window := max(2048, PIECES_WINDOW // size)) < records:
-            # As from an object store: shards of 100 MB, a cut of which fetches 2.9 MB twice, in lanes that cost 3 %.
+            # As from an object store: shards of 100 MB, read in at most 32 lanes. Each lane fetches about 2.9 MB twice, which may
+            # cost 3 % of the bytes in all.
             lanes = largest_divisor(BATCH, min(32, 1 + round(0.03 * records * size / 2.9e6)))
             pieces = Chunks.cut([records], 10**8 // size)
             streams = StreamOrder.make_lanes(pieces, BATCH, pieces_window, 1, lanes=lanes, max_run=10**6 // size)
@@ -154,6 +158,7 @@ def shuffle(folder: Path, rounds: int) -> None:  # noqa: ARG001
         permutations["  true permutation"] = np.random.default_rng(0).permutation(records)
         for label, numbers in permutations.items():
             distances = np.abs(numbers - np.arange(len(numbers))) / records
+            # Sorted by class, each class has a run of `records // classes` records.
             record_classes = numbers // (records // classes)
             batch_classes = np.mean([len(np.unique(batch)) for batch in record_classes.reshape(-1, BATCH)])
             quartiles = " ".join(f"{quartile:6.3f}" for quartile in np.quantile(distances, (0.25, 0.5, 0.75)))
@@ -182,7 +187,7 @@ def _list_source_order(records: int, size: int) -> Any:
         records: number of records.
         size: bytes of a record.
     """
-    # Of 8 MiB, as RecordSource has them.
+    # Chunks of 8 MiB, as RecordSource has them, and at least as many as a window holds.
     chunks = max(32, records * size >> 23)
     cuts = records * np.arange(chunks + 1) // chunks
     table = ChunkTable(np.zeros(chunks, np.int64), cuts[:-1], np.diff(cuts))

@@ -202,7 +202,7 @@ class _Original:
         )
 
     def measure_speed(self, steps: int, *, has_hooks: bool) -> float:
-        """Return its steps per second."""
+        """Train some steps in the process, and return the steps per second."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         print(steps, int(has_hooks), file=self._process.stdin, flush=True)

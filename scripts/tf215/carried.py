@@ -32,7 +32,7 @@ def results(folder):
     """Record the types of the metrics that evaluate returns, and the summaries of vectors and images in the event file."""
 
     def model_fn(features, labels, mode, params):
-        logits = dense(features, False)
+        logits = dense(features, training=False)
         loss = tf.losses.sparse_softmax_cross_entropy(labels, logits)
         step = tf.train.get_global_step()
         train_op = tf.train.GradientDescentOptimizer(0.1).minimize(loss, global_step=step)
@@ -59,10 +59,9 @@ def results(folder):
         for event in tf.train.summary_iterator(str(path)):
             for value in event.summary.value:
                 kind = value.WhichOneof("value")
-                summaries[value.tag] = [
-                    kind,
-                    tf.make_ndarray(value.tensor) if kind == "tensor" and value.node_name else 0,
-                ]
+                # `evaluate` writes vectors of metrics with a node's name. They are compared by value, all else by its kind.
+                is_vector = kind == "tensor" and value.node_name
+                summaries[value.tag] = [kind, tf.make_ndarray(value.tensor) if is_vector else 0]
     types = {name: type(value).__name__ for name, value in metrics.items()}
     return {**add_prefix("types", types), **add_prefix("items", scalar_values), **add_prefix("summaries", summaries)}
 
@@ -110,7 +109,7 @@ def sparse_features(folder):
     def model_fn(features, labels, mode, params):
         wide = tf.get_variable("wide", [12, 4], initializer=tf.zeros_initializer())
         filled, _ = tf.sparse.fill_empty_rows(features["ids"], 0)
-        logits = dense(features, False) + tf.nn.embedding_lookup_sparse(wide, filled, None, combiner="sum")
+        logits = dense(features, training=False) + tf.nn.embedding_lookup_sparse(wide, filled, None, combiner="sum")
         if mode == "infer":
             ids = features["ids"]
             counts = tf.sparse.reduce_sum(
@@ -135,7 +134,7 @@ def skipped_steps(folder):
     """Train with steps that do not count, as those that a loss scale skips, at several intervals of summaries."""
 
     def make_spec(features, labels, mode, every):
-        loss = tf.losses.sparse_softmax_cross_entropy(labels, dense(features, False))
+        loss = tf.losses.sparse_softmax_cross_entropy(labels, dense(features, training=False))
         tries = tf.get_variable("tries", [], tf.int64, initializer=tf.zeros_initializer(), trainable=False)
         step = tf.train.get_global_step()
         optimizer = tf.train.GradientDescentOptimizer(0.1)
@@ -188,8 +187,10 @@ class CountingHook(tf.train.SessionRunHook):
 
 
 def counting_hook(folder):
+    """Train with a hook that counts steps, and a train_op that does not."""
+
     def model_fn(features, labels, mode, params):
-        loss = tf.losses.sparse_softmax_cross_entropy(labels, dense(features, False))
+        loss = tf.losses.sparse_softmax_cross_entropy(labels, dense(features, training=False))
         return tpu.TPUEstimatorSpec(mode, loss=loss, train_op=tf.train.GradientDescentOptimizer(0.1).minimize(loss))
 
     copy_start(folder)
@@ -201,7 +202,7 @@ def infinite_loss(folder):
     """Train with a loss that is infinite in some steps, while the gradients are finite."""
 
     def model_fn(features, labels, mode, params):
-        loss = tf.losses.sparse_softmax_cross_entropy(labels, dense(features, False))
+        loss = tf.losses.sparse_softmax_cross_entropy(labels, dense(features, training=False))
         step = tf.train.get_global_step()
         train_op = tf.train.GradientDescentOptimizer(0.1).minimize(loss, global_step=step)
         scale = tf.where(tf.equal(features["scale"][0], 2.0), np.inf, 1.0)

@@ -2,7 +2,8 @@
 """Cases of model functions that leave operations with an effect in the graph, for scripts/oracle_tf215 and for the tests.
 
 The model is one variable `w` that starts at 10 (in a checkpoint) or 3, and the loss is its square: with a learning rate of 0.1 each
-step multiplies it by 0.8. Each case adds one kind of operation, which the train_op, the loss or a hook runs, or nothing.
+step multiplies it by 0.8. Each case adds one kind of operation, which the train_op, the loss or a hook runs, or nothing. A summand
+`0.0 * x` makes a result depend on `x` without changing its value.
 
 A case is a function whose first argument is `m`, a Model; it returns the spec.
 """
@@ -44,6 +45,7 @@ class Model:
         self.loss = self.w * self.w + 0.0 * tf.reduce_sum(features["x"])
 
     def counter(self, name="counter", **options):
+        """Return a new variable that is not trained and starts at 0."""
         return tf.get_variable(name, [], initializer=tf.zeros_initializer(), trainable=False, **options)
 
     def wrapped(self, optimizer):
@@ -60,6 +62,7 @@ class Model:
         loss = self.loss if loss is None else loss
         if self.mode == "infer":
             value = self.w if value is None else value
+            # The zeros from the features give each example a row.
             return self.tpu.TPUEstimatorSpec(self.mode, predictions={"w": value + 0.0 * self.features["x"][:, 0]})
         if not self.trains:
             return self.tpu.TPUEstimatorSpec(self.mode, loss=loss)

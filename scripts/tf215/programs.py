@@ -82,6 +82,7 @@ def dropout(folder):
 
 
 def optimizers(folder):
+    """Record the losses and variables after 30 steps of each of TensorFlow's optimizers."""
     record = {}
     for name, optimizer in {
         "sgd": lambda: tf.train.GradientDescentOptimizer(0.1),
@@ -104,7 +105,7 @@ def custom_optimizers(folder):
 
     def make_model_fn_with(name):
         def model_fn(features, labels, mode, params):
-            loss = tf.losses.sparse_softmax_cross_entropy(labels, dense(features, True))
+            loss = tf.losses.sparse_softmax_cross_entropy(labels, dense(features, training=True))
             optimizer, step = OPTIMIZERS[name](), tf.train.get_global_step()
             if SIDE == "ours":  # The original's CrossShardOptimizer has no kernel for the CPU.
                 optimizer = tpu.CrossShardOptimizer(optimizer)
@@ -209,8 +210,10 @@ class Listener(tf.train.CheckpointSaverListener):
 
 
 def model_with_hooks(calls, values):
+    """Return a model_fn whose spec has a hook that records into `calls` and `values`."""
+
     def model_fn(features, labels, mode, params):
-        logits = dense(features, False)
+        logits = dense(features, training=False)
         loss = tf.losses.sparse_softmax_cross_entropy(labels, logits)
         loss = tf.identity(loss, name="the_loss")
         spec_hooks = [Recorder("spec", calls, values)]
@@ -235,6 +238,7 @@ def hooks(folder):
 
         def log_loss(tensors, lines=lines):
             lines.append([round(float(tensors["the_loss:0"]), 4)])
+            # A formatter returns the text to log.
             return ""
 
         subfolder = folder / name
@@ -247,6 +251,7 @@ def hooks(folder):
             tf.train.StopAtStepHook(num_steps=7),
         ]
         estimator.train(data, hooks=all_hooks, steps=50, saving_listeners=[Listener(calls)])
+        # Closes the writers, so that the file that is read below has the step counts.
         tf.summary.FileWriterCache.clear()
         estimator.evaluate(make_finite_input_fn(BATCH * 2), hooks=[Recorder("evaluation", calls, values)])
         record |= {f"calls/{name}": calls, f"values/{name}": values, f"logged/{name}": lines}
@@ -262,7 +267,7 @@ def averages(folder):
     """Evaluate and predict with moving averages of the variables, and initial values from a scaffold."""
 
     def model_fn(features, labels, mode, params):
-        logits = dense(features, False)
+        logits = dense(features, training=False)
         average = tf.train.ExponentialMovingAverage(0.8)
 
         def restore_averages():
@@ -314,7 +319,7 @@ def host_calls(folder):
         return tf.summary.all_v2_summary_ops()
 
     def model_fn(features, labels, mode, params):
-        logits = dense(features, False)
+        logits = dense(features, training=False)
         loss = tf.losses.sparse_softmax_cross_entropy(labels, logits)
         step = tf.train.get_global_step()
         train_op = tf.train.AdamOptimizer(0.01).minimize(loss, global_step=step)
@@ -335,7 +340,7 @@ def plain_estimator_spec(folder):
     """Use the EstimatorSpec of programs without a TPU, with a tensor instead of a dict of predictions."""
 
     def model_fn(features, labels, mode, params):
-        logits = dense(features, False)
+        logits = dense(features, training=False)
         if mode == "infer":
             return base.EstimatorSpec(mode, predictions=logits)
         loss = tf.losses.sparse_softmax_cross_entropy(labels, logits)
@@ -383,6 +388,7 @@ def limits(folder):
 
 
 def predict_options(folder):
+    """Predict in batches, with some of the keys, and from an older checkpoint."""
     copy_start(folder)
     estimator = make_estimator(folder, make_model_fn())
     estimator.train(input_fn, steps=5)
@@ -396,6 +402,7 @@ def predict_options(folder):
 
 
 def checkpoint_intervals(folder):
+    """Record the steps of the checkpoints that remain after 10 steps, by the options of saving."""
     record = {}
     for name, config in {
         "every 3": {"save_checkpoints_steps": 3},
@@ -410,6 +417,7 @@ def checkpoint_intervals(folder):
 
 
 def warm_start(folder):
+    """Record the names of the variables that training with each kind of warm start takes from the original's checkpoint."""
     copy_start(folder / "first")
     make_estimator(folder / "first", make_model_fn(batch_norm)).train(input_fn, steps=10)
     first = str(ROOT / "original" / folder.name / "first")
@@ -427,6 +435,7 @@ def warm_start(folder):
         reader = tf.train.load_checkpoint(str(folder / f"cold_{name}" / "model.ckpt-0"))
         source = tf.train.load_checkpoint(first)
         renames = {"dense_1/bias": "dense_1/bias/Adam"} if name == "renamed" else {}
+        # A variable of zeros is left out: it equals the checkpoint's even if it is not taken from there.
         record[f"warm variables/{name}"] = sorted(
             key
             for key in reader.get_variable_to_shape_map()
@@ -515,7 +524,7 @@ AFTER_OURS = ("taken_back",)
 
 
 def to_json(value):
-    """Return a value without arrays, tuples, bytes and keys that JSON does not have."""
+    """Return a value as JSON has it: lists for arrays and tuples, text for bytes, and keys that are text."""
     if isinstance(value, dict):
         return {str(key): to_json(element) for key, element in value.items()}
     if isinstance(value, (list, tuple)):

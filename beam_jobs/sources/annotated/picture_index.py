@@ -79,8 +79,8 @@ def list_pictures(files: Range, omitted: tuple[str, ...]) -> Iterator[Picture]:
             yield Picture(key, entry.size)
 
 
-def path_below(folder: str, path: str) -> str:
-    """Return a path relative to a folder; an empty string if it is outside."""
+def find_path_below(folder: str, path: str) -> str:
+    """Return a path relative to a folder; an empty string if it is not below it. Folders may end with `/`."""
     prefix = f"{folder.rstrip('/')}/"
     return path.removeprefix(prefix).rstrip("/") if path.startswith(prefix) else ""
 

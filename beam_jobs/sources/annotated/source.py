@@ -24,10 +24,10 @@ from beam_jobs.references.notes import ANNOTATION_VALUES, Note, ignore_note
 from beam_jobs.references.reference import Reference, key_digests
 from beam_jobs.references.rejection import Reject, raise_rejection
 from beam_jobs.references.repeated_keys import Repeat
-from beam_jobs.sources.annotated.picture_index import Picture, list_pictures, load_index, path_below
+from beam_jobs.sources.annotated.picture_index import Picture, list_pictures, load_index, find_path_below
 from beam_jobs.sources.annotated.scan import AnnotationFacts, AnnotationScan, Block, PictureScan
 from beam_jobs.sources.classes import read_labels
-from beam_jobs.sources.named_splits import folder_split
+from beam_jobs.sources.named_splits import find_folder_split
 from beam_jobs.sources.options import FAIL_UNANNOTATED, SKIP_UNANNOTATED, SourceOptions, reject_split_flag
 from beam_jobs.sources.source import Scan, ScannedSource, make_reference
 from tpudata.errors import BadRecordError, SourceError
@@ -83,7 +83,7 @@ class AnnotatedImages(ScannedSource):
         """
         entry = storage_for(options.input).stat(options.input)
         if entry is None or not entry.is_folder:
-            state = "is a file" if entry else "is not there"
+            state = "is a file" if entry else "does not exist"
             raise SourceError(f"{options.input} {state}. With annotations, pass the folder of the pictures.")
         source_options.reject_list_flags("the input has annotations")
         form: AnnotationForm | None
@@ -203,7 +203,7 @@ class AnnotatedImages(ScannedSource):
         if isinstance(unit, Range):
             yield from self._list_unannotated(unit, ignored, reject)
             return
-        for picture_or_error in unit.pictures():
+        for picture_or_error in unit.unpack():
             if isinstance(picture_or_error, BadRecordError):
                 reject(picture_or_error)
             elif self.form.split_lists.find_split(picture_or_error.picture.key) is None:
@@ -270,9 +270,9 @@ class AnnotatedImages(ScannedSource):
 
     @property
     def _omitted(self) -> tuple[str, ...]:
-        """Folders in the input without pictures, by path below it: those of annotations, whose PNGs are label maps."""
+        """Folders of annotations inside the input, by path below it with `/` at the end: their PNGs are label maps, not pictures."""
         folders = (self._annotations_path, *self.form.map_folders)
-        inner_paths = (path_below(self.options.input, folder) for folder in folders)
+        inner_paths = (find_path_below(self.options.input, folder) for folder in folders)
         return tuple(f"{path}/" for path in inner_paths if path)
 
     def _find_key(self, path: str, repeat: Repeat) -> str:
@@ -292,4 +292,4 @@ class AnnotatedImages(ScannedSource):
 def _find_folder_split(folders: Sequence[str]) -> str:
     """Return the split that the outermost folder, or the one below `images`, is named after; an empty string if it is none."""
     split_folders = folders[1:2] if folders[:1] == ["images"] else folders[:1]
-    return folder_split(split_folders[0]) if split_folders else ""
+    return find_folder_split(split_folders[0]) if split_folders else ""

@@ -153,7 +153,7 @@ class ClassFolders(Source):
         """Yield the class folders.
 
         Raises:
-            SourceError: a folder is not of a known class, as it was made after the job began.
+            SourceError: a folder was made after the job began, and its class is not among those that were listed then.
         """
         class_names = set(self.labels.names)
         for top in self.tops:

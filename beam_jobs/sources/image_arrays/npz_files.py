@@ -26,7 +26,7 @@ from beam_jobs.image_records.pixels import Pixels
 from beam_jobs.sources.idx_pairs.file import check_shape
 from beam_jobs.sources.image_arrays.image_set import ImageRow, ImageSet
 from beam_jobs.sources.image_arrays.pieces import PieceReader, read_numbers
-from beam_jobs.sources.named_splits import folder_split
+from beam_jobs.sources.named_splits import find_folder_split
 from beam_jobs.sources.zips import find_content, open_zip
 from tpudata.console.tables import count_text
 from tpudata.errors import CorruptionError, SourceError
@@ -102,11 +102,11 @@ class NpzSet(ImageSet):
         with contextlib.ExitStack() as stack:
             images = None if self.images.is_stored else stack.enter_context(self.images.open(self.path))
             labels = stack.enter_context(self.labels.open(self.path))
-            for index, row_labels in enumerate(self._label_rows(labels)):
+            for index, row_labels in enumerate(self._read_labels(labels)):
                 data = b"" if images is None else images.take(size)
                 yield ImageRow(self.images.offset + index * size, row_labels, data)
 
-    def _label_rows(self, reader: PieceReader) -> Iterator[tuple[str, ...]]:
+    def _read_labels(self, reader: PieceReader) -> Iterator[tuple[str, ...]]:
         """Yield the labels of each image: its number or, with several, the indices of the columns that are 1."""
         width = math.prod(self.labels.shape[1:])
         numbers = read_numbers(reader, self.labels.form, self.labels.shape[0] * width)
@@ -142,7 +142,7 @@ def open_npz_file(path: str) -> list[NpzSet]:
     for other_words, image_array in sorted(images.items()):
         label_array = labels[other_words]
         _check_pair(path, image_array, label_array)
-        split = next(filter(None, map(folder_split, other_words.split("_"))), "")
+        split = next(filter(None, map(find_folder_split, other_words.split("_"))), "")
         sets.append(NpzSet(path, f"{file_name}/{image_array.name}", split, image_array, label_array))
     return sets
 

@@ -42,6 +42,7 @@ class PieceReader:
         return bytes(parts[0]) if len(parts) == 1 else b"".join(parts)
 
     def _read_next(self) -> bytes:
+        """Return the next piece; CorruptionError if there is none, or it is damaged."""
         try:
             piece = next(self._pieces, None)
         except DECOMPRESSION_ERRORS as error:

@@ -119,6 +119,7 @@ class _ReferenceCheck:
         has_one_class = source.has_classes and not columns.several_labels and not self._has_annotations
         self._needs_class = stores_classes and has_one_class
         self._names = {feature.name for feature in columns.features}
+        # Of references that `find_reason` accepted: the last payload, and all labels.
         self._payload: Payload | None = None
         self._labels: set[tuple[str, ...]] = set()
 

@@ -41,8 +41,8 @@ class CsvForm(NamedTuple):
 _LocatedCells = tuple[list[str], int, int]
 
 
-def csv_header(pieces: Iterable[bytes], form: CsvForm) -> tuple[tuple[str, ...], ListRow]:
-    """Return the columns of a CSV list, and its first row without values, which says where the row ends; see `csv_rows`.
+def read_csv_header(pieces: Iterable[bytes], form: CsvForm) -> tuple[tuple[str, ...], ListRow]:
+    """Return the columns of a CSV list, and its first row without values, which says where the row ends; see `read_csv_rows`.
 
     A list without rows has no columns, and the row ends at 0.
     """
@@ -53,13 +53,13 @@ def csv_header(pieces: Iterable[bytes], form: CsvForm) -> tuple[tuple[str, ...],
     return tuple(cell.strip() for cell in cells), ListRow(line, end, {})
 
 
-def csv_rows(
+def read_csv_rows(
     pieces: Iterable[bytes], form: CsvForm, columns: Sequence[str], *, offset: int, line: int
 ) -> Iterator[ListRow]:
     """Yield the rows of a CSV list, omitting blank lines.
 
     Args:
-        pieces: bytes from the end of some row on, in pieces of any size, which are taken one by one.
+        pieces: bytes that begin after the end of a row, in pieces of any size, which are taken one by one.
         form: rules for reading the rows.
         columns: columns of the list.
         offset: offset of the first piece in the file.

@@ -51,6 +51,7 @@ class ListFacts:
         for place, spelling in sorted((place, spelling) for spelling, place in self.splits.items()):
             split = find_listed_split(spelling)
             first_place, first_spelling = first_spellings.setdefault(split, (place, spelling))
+            # `Train` and `train` are one spelling; `train` and `training` are two.
             if first_spelling.lower() != spelling.lower():
                 raise SourceError(
                     f"{place}: split {spelling!r}, and {first_place} has {first_spelling!r}; both stand for {split}. Write one of"
@@ -71,13 +72,12 @@ class ListFacts:
             return label_type == INT
         if not any(map(is_number_label, self.names)):
             return False
-        first_other, first_integer = (
-            min(
-                ((place, name) for name, place in self.names.items() if is_integer_label(name) == is_integer),
-                default=None,
-            )
-            for is_integer in (False, True)
-        )
+
+        def find_first(*, is_integer: bool) -> tuple[RowPlace, str] | None:
+            labels = ((place, name) for name, place in self.names.items() if is_integer_label(name) == is_integer)
+            return min(labels, default=None)
+
+        first_other, first_integer = find_first(is_integer=False), find_first(is_integer=True)
         if first_other is None:
             return True
         place, label = first_other

@@ -29,7 +29,7 @@ from beam_jobs.sources.lists.roles import Roles
 from beam_jobs.sources.lists.rows import ListRow
 from beam_jobs.sources.lists.scan import BLOCK_BYTES, ListScan, parse_labels, parse_path
 from beam_jobs.sources.lists.sizes import ListedFile, attach_sizes
-from beam_jobs.sources.named_splits import LOOKED_AT, NamedSplits, file_split, find_listed_split, split_in_file_name
+from beam_jobs.sources.named_splits import LOOKED_AT, NamedSplits, find_file_split, find_listed_split, find_split_in_file_name
 from beam_jobs.sources.options import SourceOptions, reject_split_flag
 from beam_jobs.sources.source import ScannedSource, make_reference
 from beam_jobs.values.column_kinds import ColumnKind
@@ -117,7 +117,7 @@ class Lists(ScannedSource):
             )
         # A column of splits takes precedence over the names of the lists.
         names = [name for _, name in first_files] if roles.split is None else []
-        splits = NamedSplits.find(options, names, file_split, split_in_file_name)
+        splits = NamedSplits.find(options, names, find_file_split, find_split_in_file_name)
         classes = Classes.open(source_options)
         schema = ListSchema(several=source_options.label_separator is not None)
         return cls(options, source_options, files, splits, first_path, typed, roles, classes, schema)
@@ -205,7 +205,7 @@ class Lists(ScannedSource):
             # Labels are not checked here: the listing rejects those that the file does not have.
             integers = all(map(is_integer_label, facts.names))
             are_all_labels = False
-        kinds = tuple(facts.columns.kinds(source_options.column_kinds).items())
+        kinds = tuple(facts.columns.find_kinds(source_options.column_kinds).items())
         labels = None
         if self.roles.label is not None:
             labels = facts.labels(integers, are_all=are_all_labels)
@@ -217,7 +217,7 @@ class Lists(ScannedSource):
         )
 
     def describe_repeat(self, repeat: Repeat, facts: ListFacts) -> SourceError:
-        """Return the error of two rows with one path."""
+        """Return the error of two rows with one path, which is read again; its message has '' if the list has changed since."""
         path, _ = facts.lists[repeat.list_index]
         first_path, _ = facts.lists[repeat.first_list_index]
         # Rows of a JSON array may share a line, so the digest is compared, too.
@@ -260,7 +260,7 @@ class Lists(ScannedSource):
                 f"{path} was cut during the run (got {len(data)} bytes at byte {unit.start}, expected {block_size}). Run again"
                 " when it is complete."
             )
-        rows = unit.file.block_rows(data, unit.start, unit.line)
+        rows = unit.file.read_block(data, unit.start, unit.line)
         files = (self._find_file(row, f"{path} line {row.line}", folder, kinds) for row in rows)
         named_split = self._find_named_split(path)
         for file_and_size in attach_sizes(files):

@@ -81,7 +81,7 @@ def is_tar_header(block: bytes) -> bool:
     return len(block) == BLOCK and block != _ZEROS and _checksum_fits(block)
 
 
-def tar_members(file: BinaryIO, path: str, start: int = 0, end: int | None = None) -> Iterator[Member]:
+def list_tar_members(file: BinaryIO, path: str, start: int = 0, end: int | None = None) -> Iterator[Member]:
     """Yield the members of a tar in order, except folders.
 
     Between two members the caller may read from `file`. Memory holds one header.
@@ -138,11 +138,13 @@ def tar_members(file: BinaryIO, path: str, start: int = 0, end: int | None = Non
                 _check_global(_parse_pax(body, path, offset), path, offset)
             else:
                 pax = _parse_pax(body, path, offset)
+        # A volume label (V) is skipped.
         elif kind != b"V":
             # A sparse file of format 1.0 has its name under a separate key, and an artificial path.
             name = pax.get("GNU.sparse.name") or pax.get("path") or long_name or _parse_name(header)
             safe_path = resolve_member_path(name)
             if any(key.startswith(_SPARSE_KEYS) for key in pax):
+                # Its header has the type of an ordinary file; S is the type of GNU's sparse files, which are rejected.
                 kind = b"S"
             if kind in _REJECTED_TYPES:
                 raise SourceError(f"{path} at byte {offset}: {safe_path or name} is {_REJECTED_TYPES[kind]}.")
@@ -181,7 +183,10 @@ def _check_global(pax: dict[str, str], path: str, offset: int) -> None:
 
 
 def _read(file: BinaryIO, path: str, offset: int, size: int, end: int | None, where_cut: str) -> bytes:
-    """Read `size` bytes from `offset`; CorruptionError if the tar ends before, with `where_cut` at the end of its message."""
+    """Read `size` bytes from `offset`; CorruptionError if the tar ends before, with `where_cut` at the end of its message.
+
+    `end` is the offset at which the tar ends, or None if it is unknown before it is read.
+    """
     if end is not None and offset + size > end:
         raise CorruptionError(path, offset, f"the tar is cut {where_cut}")
     file.seek(offset)

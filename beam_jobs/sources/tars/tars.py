@@ -27,10 +27,10 @@ from beam_jobs.sources.input_files import InputFiles
 from beam_jobs.sources.named_splits import (
     LOOKED_AT,
     NamedSplits,
-    class_and_split,
-    file_split,
-    folder_split,
-    split_in_file_name,
+    find_class_and_split,
+    find_file_split,
+    find_folder_split,
+    find_split_in_file_name,
 )
 from beam_jobs.sources.options import SourceOptions, reject_split_flag
 from beam_jobs.sources.path_labels import PathLabels
@@ -53,7 +53,7 @@ from beam_jobs.sources.tars.samples import (
     MemberContent,
     read_content,
 )
-from beam_jobs.sources.tars.unit import TarUnit, tar_files
+from beam_jobs.sources.tars.unit import TarUnit, list_tar_files
 from tpudata.errors import BadRecordError
 from tpudata.format import Feature
 
@@ -113,7 +113,7 @@ class Tars(ClassifiedSource):
                 `detect_tar_form`.
         """
         first_files = list(itertools.islice(files, LOOKED_AT + 1))
-        splits = NamedSplits.find(options, [name for _, name in first_files], file_split, split_in_file_name)
+        splits = NamedSplits.find(options, [name for _, name in first_files], find_file_split, find_split_in_file_name)
         path_labels = PathLabels.find(source_options, list_member_paths(_make_tar_unit(*file) for file in first_files))
         if path_labels is not None:
             labelled = path_labels.has_classes
@@ -200,7 +200,7 @@ class Tars(ClassifiedSource):
         compression = read_compression(unit.path)
         compressed = bool(compression)
         with open_tar(unit.path, compression) as (file, size):
-            members = tar_files(file, unit, size, ignored, reject)
+            members = list_tar_files(file, unit, size, ignored, reject)
             if self.form == PAIRS:
                 pairs = Pairs(
                     has_classes=self.has_classes,
@@ -214,7 +214,7 @@ class Tars(ClassifiedSource):
             else:
                 records = self._list_records(file, unit, members, compressed=compressed)
             for content, split, labels, columns in records:
-                key = unit.key(content.member.name)
+                key = unit.make_key(content.member.name)
                 origin = f"{unit.path}/{content.member.name}"
                 try:
                     if self.path_labels is None:
@@ -246,12 +246,12 @@ class Tars(ClassifiedSource):
             split = ""
             labels: tuple[str, ...] = (unit.label,)
             if not self.has_classes or self.path_labels is not None:
-                # If no folder is a class, the outermost may be a split.
-                split, labels = folder_split(folders[0]) if folders else "", ()
+                # If folders are not classes, the outermost may be a split. With --label-from, the whole path gives the labels later.
+                split, labels = find_folder_split(folders[0]) if folders else "", ()
             elif not unit.label:
                 if not folders:
                     check_is_no_sample(unit, member.name)
-                class_name, split = class_and_split(folders, f"{unit.path}: member {member.name}")
+                class_name, split = find_class_and_split(folders, f"{unit.path}: member {member.name}")
                 labels = (class_name,)
             if split:
                 reject_split_flag(self.options, f"{unit.path} has split folders already ({split})")

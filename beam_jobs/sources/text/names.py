@@ -60,7 +60,7 @@ def list_first_names(path: str) -> list[str]:
             raise SourceError(f"{path}: there is no folder {folder}. Check the path.")
     else:
         raise SourceError(
-            f"{path} is not there. Name a file of text, a folder of such, or a pattern such as 'DIR/*.txt'."
+            f"{path} does not exist. Name a file of text, a folder of such, or a pattern such as 'DIR/*.txt'."
         )
     names = list(itertools.islice(matching_names(folder, parts, _is_visible), LOOKED_AT + 1))
     if not names:

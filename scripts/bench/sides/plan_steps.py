@@ -74,6 +74,7 @@ class GeneratedFolders(RecordSource):
         name = f"n{unit // _FOLDER_RECORDS:08d}"
         for number in range(unit, min(unit + _FOLDER_RECORDS, self.records)):
             key = f"{name}/{name}_{number}.JPEG"
+            # Sizes from 60 to 160 kB, spread evenly.
             path, size = f"{self.options.input}/{key}", 60_000 + number * 7919 % 100_000
             yield make_reference(self.options, key, path=path, size=size, labels=(name,))
 
@@ -130,7 +131,7 @@ def combine(folder: Path, records: int) -> dict[str, Output]:
     for name, combine_fn in _make_combines().items():
         outputs[name] = Output()
         with (folder / f"{name}-parts").open("wb") as file:
-            # Bytes of accumulators that are merged into one, and of those that were.
+            # Bytes of accumulators that are merged into one, and how many of them are merged so far.
             share, merged_bytes = (folder / name).stat().st_size / FANOUT, 0
             accumulator = combine_fn.create_accumulator()
             for data in _read_elements(folder / name):
@@ -247,7 +248,7 @@ def make_manifest(folder: Path, records: int) -> dict[str, Output]:
 
 
 def count_references(shard: tuple[tuple[str, int], list[bytes]]) -> tuple[int, int]:
-    """Return the number and the bytes of the references of a shard, after a check of their order.
+    """Return the number of a shard's references and the bytes of their files; SystemExit if they are out of order.
 
     Args:
         shard: split and number of the shard, and its packs.

@@ -66,6 +66,7 @@ def _read_raw_shuffled(data: Path, batch_size: int) -> tf.data.Dataset:
 
 
 def _read_and_parse(data: Path, batch_size: int) -> tf.data.Dataset:
+    """Return batches of rows, parsed by TensorFlow's `parse_example`; the manifest says how they are stored."""
     is_raw = open_dataset(str(data)).manifest.features[0].encoding == "raw"
     batches = _read_records(data).batch(batch_size)
     return batches.map(_make_parser(is_raw=is_raw), num_parallel_calls=tf.data.AUTOTUNE).prefetch(2)
