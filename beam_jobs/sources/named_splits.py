@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import re
 from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
 
 from beam_jobs.options import ConvertOptions
 from beam_jobs.sources.options import reject_split_flag
@@ -21,6 +23,7 @@ _SPLITS = {name: split for split, names in _SPLIT_NAMES.items() for name in name
 LOOKED_AT = 10_000
 _BETWEEN_WORDS = re.compile(r"[-_.]")
 _WORD = re.compile(r"([A-Za-z]+)[0-9]*")
+_Name = TypeVar("_Name")
 # Function from the path of a file below the input to a split, or an empty string.
 SplitOf = Callable[[str], str]
 
@@ -33,6 +36,14 @@ def find_folder_split(name: str) -> str:
 def find_listed_split(name: str) -> str:
     """Return the split that a name in a list stands for: train, validation, test or, for other names, the name itself."""
     return find_folder_split(name) or name
+
+
+def take_first_names(names: Iterable[_Name]) -> list[_Name]:
+    """Return the first names of an input, or files with names, as `NamedSplits.find` takes them.
+
+    One more than `LOOKED_AT` shows that these are not all.
+    """
+    return list(itertools.islice(names, LOOKED_AT + 1))
 
 
 def find_splits(names: Sequence[str], origin: str) -> dict[str, str]:
@@ -168,6 +179,7 @@ class NamedSplits:
             splits, split_of = inner_splits, split_inside
         split_names = frozenset(split for split in splits.values() if split)
         others = [name for name, split in splits.items() if not split]
+        # Two splits are no accident; nor is one whose names cannot be accidental, unless it is `train`, the split of all others.
         is_deliberate = len(split_names) > 1 or not (accidental or split_names == {"train"})
         are_splits = bool(split_names) and (not others or is_deliberate)
         if are_splits and others:

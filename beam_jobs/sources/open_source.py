@@ -224,9 +224,12 @@ def _find_form(pattern: str) -> str:
 
 
 def _find_form_of_name(name: str) -> str:
+    """Return the form that a file's name indicates; IMAGE if it indicates none."""
     if is_idx_name(name):
         return IDX
-    return ARRAYS if is_array_name(name) else find_form_of_ending(name) or IMAGE
+    if is_array_name(name):
+        return ARRAYS
+    return find_form_of_ending(name) or IMAGE
 
 
 def _open_files(options: ConvertOptions, source_options: SourceOptions, path: str) -> Source:

@@ -59,6 +59,7 @@ def _make_source_option(help: str) -> str | None:
 
 
 def _make_source_args_option() -> Mapping[str, str]:
+    """Return the default of the field `source_args`, which declares the flag --source-arg."""
     return option(
         {},
         FlagGroup.INPUT,

@@ -56,6 +56,7 @@ def list_source_names() -> list[str]:
 
 
 def _open_without_arguments(name: str, options: ConvertOptions, source_options: SourceOptions) -> Source:
+    """Open one of this package's sources; UsageError with --source-arg, which none of them takes."""
     if source_options.source_args:
         raise make_no_arguments_error(name)
     return SOURCES[name](options, source_options)
@@ -72,6 +73,7 @@ def _open_files(options: ConvertOptions, source_options: SourceOptions) -> Sourc
 
 
 def _open_imagenet(options: ConvertOptions, source_options: SourceOptions) -> Source:
+    """Open ImageNet's files; SourceError if the input is laid out otherwise."""
     images = ImageNet.find(options, source_options)
     if images is None:
         raise SourceError(
@@ -93,6 +95,7 @@ def _open_containers(
 
 
 def _open_idx(options: ConvertOptions, source_options: SourceOptions) -> Source:
+    """Open the IDX files of the input, whatever else it has."""
     paths = [path for path, _ in InputFiles(options.input)]
     # Other files may lie next to the pairs. If no name is one of a pair, IdxPairs reports the first.
     idx_paths = [path for path in paths if is_idx_name(path.rpartition("/")[2])]

@@ -183,7 +183,7 @@ def _build_engine(devices: int, arrays: int, loop: int, *, is_fed: bool) -> Call
         return TPUEstimatorSpec("train", loss=loss, train_op=tf.group(step, *changes))
 
     topology = Topology(devices, find_local_devices(devices))
-    traced = trace_model(call_model, "train", (_SPEC, None), 1, None, devices)
+    traced = trace_model(call_model, "train", (_SPEC, None), seed=1, num_replicas=devices)
     mesh = make_mesh(topology.devices)
     variables: dict[str, Any] = {}
     store = VariableStore(variables, DeviceVariables(mesh, variables), topology.peers)

@@ -99,10 +99,10 @@ def convert(folder: Path, flags: argparse.Namespace) -> None:
             bucket.blob(path.removeprefix("gs://data/")).download_as_bytes()
         single_rate = ONE_BY_ONE / (time.perf_counter() - begin)
         command = [sys.executable, "-m", "beam_jobs.images", "--input", "gs://data/in", "--output", "gs://data/out"]
-        begin, cpu = time.perf_counter(), cpu_seconds()
+        begin, cpu = time.perf_counter(), read_child_cpu()
         process = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
         process_rate = len(paths) / (time.perf_counter() - begin)
-        cpu = cpu_seconds() - cpu
+        cpu = read_child_cpu() - cpu
         # The job's last line has its time, without the start of the process.
         job_seconds = re.search(r"in ([\d.]+) s", process.stdout)
         job_rate = len(paths) / float(job_seconds[1]) if job_seconds else process_rate
@@ -116,16 +116,17 @@ def convert(folder: Path, flags: argparse.Namespace) -> None:
     print(f"    CPU of the process: {cpu:.1f} s, {cpu / len(paths) * 1e3:.2f} ms an object")
 
 
-def cpu_seconds() -> float:
-    """CPU seconds, of user and system, of the processes that have ended."""
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
+def read_child_cpu() -> float:
+    """Return the CPU seconds, of user and system, of the child processes that have ended."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
 
 
 def read(folder: Path, flags: argparse.Namespace, pipelines: Sequence[str]) -> None:
     """Run each pipeline in a separate process, and print the numbers that it reports."""
     data = folder / "data"
     size = write_shards(str(data / "set"), flags.megabytes, flags.shards)
+    # The records in the default window of 512 MiB.
     window = (512 << 20) // RECORD_BYTES
     program = [sys.executable, str(Path(__file__).with_name("sides") / "read_gcs.py")]
     with run_store(data, flags):
@@ -200,21 +201,23 @@ def write_shards(folder: str, megabytes: int, shards: int) -> int:
     from tpudata.format import Feature, Manifest, Source, Split, encode_example, shard_name, write_metadata, write_shard
 
     random = np.random.default_rng(0)
-    each = megabytes * 10**6 // RECORD_BYTES // shards
+    shard_records = megabytes * 10**6 // RECORD_BYTES // shards
 
-    def part() -> Iterator[bytes]:
-        for number in range(each):
+    def make_records() -> Iterator[bytes]:
+        for number in range(shard_records):
             yield encode_example({"image_raw": random.bytes(RECORD_BYTES), "label": number % 10})
 
-    written = [write_shard(folder, shard_name("train", number, shards), part()) for number in range(shards)]
+    written_shards = [
+        write_shard(folder, shard_name("train", number, shards), make_records()) for number in range(shards)
+    ]
     features = (
         Feature("image_raw", "bytes", "uint8", (RECORD_BYTES, 1, 1), "raw"),
         Feature("label", "int64", "int64", num_classes=10),
     )
-    source = Source("random", each * shards, 0, "0")
-    manifest = Manifest("raw", {"train": Split(tuple(written))}, features, source, "bench", labels=10)
+    source = Source("random", shard_records * shards, bytes=0, fingerprint="0")
+    manifest = Manifest("raw", {"train": Split(tuple(written_shards))}, features, source, "bench", labels=10)
     write_metadata(folder, manifest, [str(number) for number in range(10)])
-    return sum(shard.bytes for shard in written)
+    return sum(shard.bytes for shard in written_shards)
 
 
 if __name__ == "__main__":

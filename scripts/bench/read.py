@@ -166,13 +166,18 @@ def shuffle(folder: Path, rounds: int) -> None:  # noqa: ARG001
 
 
 def _list_order(order: TrainingOrder, steps: int) -> Any:
-    """Return the numbers of the records of the first steps of an order."""
+    """Return the numbers of the records of the first steps of an order, int64 [rows of all steps].
+
+    The graph is the reader's, except that it makes numbers where the reader reads records.
+    """
     slots = order.slots(0, order.batch_size)
     if isinstance(order, StreamOrder):
+        # The slots take turns, each with its next run.
         streams = [order.stream(np.int64(slot), 0).map(tf.range).rebatch(order.run) for slot in slots]
         read = tf.data.Dataset.choose_from_datasets(streams, tf.data.Dataset.range(len(slots)).repeat())
     else:
         read = order.spans(slots, 0).map(lambda *spans: range_numbers(*spans)[1])
+    # Elements are now blocks of records in the order of reading; rows of batches are picked from them.
     read = read.rebatch(len(slots) * order.turns)
     blocks = tf.data.Dataset.zip((tf.data.Dataset.range(tf.int64.max), read)).map(
         lambda block, records: tf.gather(records, order.find_row_positions(slots, block))
@@ -243,7 +248,7 @@ def read_slowly(data: str) -> tf.data.Dataset:
 
 
 def read_least(data: str) -> tf.data.Dataset:
-    """Return the least work that makes tensors of records in order: it knows the positions of values, and checks nothing."""
+    """Return a dataset with the least work that makes tensors in order: it knows the positions of values, and checks nothing."""
     return (
         tf.data.TFRecordDataset(_list_shards(data))
         .batch(BATCH)
@@ -253,13 +258,16 @@ def read_least(data: str) -> tf.data.Dataset:
 
 
 def read_least_shuffled(data: str) -> tf.data.Dataset:
-    """Return the least work that shuffles in a graph: runs of 1,024 records, drawn at random with repetition, mixed in a window."""
+    """Return a dataset with the least work that shuffles: runs of 1,024 records, drawn with repetition, mixed in a window."""
     dataset, slice_records = open_dataset(data), make_slicer(data)
     files, shards = tf.constant(_list_shards(data)), dataset.manifest.split("train").shards
+    # By shard: the offset of every BATCH-th record. The last of the index's offsets is the end of the file.
     run_offsets = tf.constant([dataset.index(shard).offsets[:-1:BATCH] for shard in shards])
+    # All shards have the same number of runs.
     (shard_runs,) = {shard.records // BATCH for shard in shards}
     runs = shard_runs * len(shards)
 
+    # The columns of a run's records, drawn by the number of the draw.
     def read_run(draw: tf.Tensor) -> Any:
         run = tf.random.stateless_uniform([], tf.stack([0, draw]), 0, runs, tf.int64)
         shard, run_in_shard = run // shard_runs, run % shard_runs
@@ -272,6 +280,7 @@ def read_least_shuffled(data: str) -> tf.data.Dataset:
         records = tf.data.experimental.from_variant(variant, tf.TensorSpec([], tf.string))
         return slice_records(records.batch(BATCH).take(1).get_single_element())
 
+    # The batches of a window's records in random order; `number` is the number of the window.
     def mix(number: tf.Tensor, *window: tf.Tensor) -> tf.data.Dataset:
         draws = tf.random.stateless_uniform([WINDOW], tf.stack([1, number]), dtype=tf.float32)
         order = tf.reshape(tf.argsort(draws)[: WINDOW // BATCH * BATCH], [-1, BATCH])
@@ -369,7 +378,7 @@ def write_mnist_like(folder: Path, records: int, shards: int = 4) -> str:
             Feature("image_raw", "bytes", "uint8", (28, 28, 1), "raw"),
             Feature("label", "int64", "int64", num_classes=10),
         ),
-        source=Source("random", records, 0, "0"),
+        source=Source("random", records, bytes=0, fingerprint="0"),
         created_by=tpudata.__version__,
         labels=10,
     )

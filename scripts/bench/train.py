@@ -58,7 +58,7 @@ def main() -> None:
         first_step_seconds = time.monotonic() - begin
         run_bare_loop = _make_bare_loop(images, labels, flags.channels)
         run_bare_loop(_LOOP)
-        # Functions that train, and return the steps per second.
+        # By name: functions that train and return the steps per second.
         sides: dict[str, Callable[[], float]] = {
             _BARE: lambda: flags.steps / _measure(lambda: run_bare_loop(flags.steps)),
             _OURS: lambda: _measure_speed(estimator, train_input, flags.steps),
@@ -79,6 +79,7 @@ def main() -> None:
             "evaluate": lambda: estimator.evaluate(one_batch),
             "predict": lambda: list(estimator.predict(one_batch)),
         }
+        # The first call, which traces, and ten more.
         call_seconds = {name: [_measure(call) for _ in range(11)] for name, call in calls.items()}
     device = "GPU" if tf.config.list_logical_devices("GPU") else "CPU"
     print(
@@ -116,6 +117,7 @@ def _measure(function: Callable[[], Any]) -> float:
 
 
 def _compute_logits(images: Any, channels: int, training: bool) -> Any:
+    """Return the logits of two convolutions, each with a pooling, and two dense layers; only training applies the dropout."""
     layers = v1.layers
     net = layers.conv2d(images, channels, 5, padding="same", activation=tf.nn.relu)
     net = layers.max_pooling2d(net, 2, 2)

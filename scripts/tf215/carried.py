@@ -22,6 +22,7 @@ from model import (
     make_finite_input_fn,
     make_model_fn,
     read_events,
+    read_losses,
     read_variables,
     record_folder,
     tpu,
@@ -81,6 +82,7 @@ class InitializingHook(tf.train.SessionRunHook):
 
 
 def initialised_iterator(folder):
+    """Train and evaluate with an iterator that a hook initialises."""
     copy_start(folder)
     hook = InitializingHook()
     estimator = make_estimator(folder, make_model_fn())
@@ -91,16 +93,17 @@ def initialised_iterator(folder):
 
 def sparse_features(folder):
     """Train a wide and deep model: sparse ids, dense features."""
-    rows = [[row % 7, row % 5 + 7][: row % 3] for row in range(ROWS)]
+    # None, one or two of 12 ids in each row.
+    ids_of_rows = [[row % 7, row % 5 + 7][: row % 3] for row in range(ROWS)]
     spec = {"ids": tf.io.VarLenFeature(tf.int64), "flat": tf.io.FixedLenFeature([16], tf.float32)}
 
-    def example(row):
+    def make_example(row):
         example_proto = tf.train.Example()
-        example_proto.features.feature["ids"].int64_list.value.extend(rows[row])
+        example_proto.features.feature["ids"].int64_list.value.extend(ids_of_rows[row])
         example_proto.features.feature["flat"].float_list.value.extend(FLAT[row])
         return example_proto.SerializeToString()
 
-    examples = [example(row) for row in range(ROWS)]
+    examples = [make_example(row) for row in range(ROWS)]
 
     def sparse_input_fn(params, rows=ROWS):
         data = tf.data.Dataset.from_tensor_slices((examples[:rows], LABELS[:rows]))
@@ -108,6 +111,7 @@ def sparse_features(folder):
 
     def model_fn(features, labels, mode, params):
         wide = tf.get_variable("wide", [12, 4], initializer=tf.zeros_initializer())
+        # `embedding_lookup_sparse` has no result for a row without ids: these get the id 0.
         filled, _ = tf.sparse.fill_empty_rows(features["ids"], 0)
         logits = dense(features, training=False) + tf.nn.embedding_lookup_sparse(wide, filled, None, combiner="sum")
         if mode == "infer":
@@ -283,7 +287,7 @@ def partitioned(folder):
     estimator = make_estimator(folder, model_fn)
     metrics = estimator.evaluate(input_fn, steps=3)
     estimator.train(input_fn, max_steps=8)
-    losses = {step: loss for step, loss in read_events(folder)[1].items() if step > 4}
+    losses = {step: loss for step, loss in read_losses(folder).items() if step > 4}
     rows = [row["logits"] for row in estimator.predict(make_finite_input_fn(10))]
     return {**add_prefix("metrics", metrics), "losses": losses, "predictions/logits": rows}
 

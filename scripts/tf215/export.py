@@ -56,6 +56,7 @@ def export(folder):
         flat = tf.placeholder(tf.float32, [None, 16])
         return base.export.TensorServingInputReceiver(flat, flat)
 
+    # Receivers pass the tensor as `flat`, as `feature`, or bare.
     def any_features(features, training):
         if not isinstance(features, dict):
             features = {"flat": features}

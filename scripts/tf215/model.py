@@ -192,6 +192,12 @@ def read_events(folder):
     return {tag: sorted(tag_steps) for tag, tag_steps in steps.items()}, losses
 
 
+def read_losses(folder):
+    """Return the losses in a folder's summaries, by step."""
+    _, losses = read_events(folder)
+    return losses
+
+
 def read_scalars(folder, tags):
     """Return the values of scalar summaries by tag and step."""
     values = {tag: {} for tag in tags}

@@ -41,6 +41,7 @@ from model import (
     metric_fn,
     momentum,
     read_events,
+    read_losses,
     read_scalars,
     read_variables,
     record_folder,
@@ -94,7 +95,7 @@ def optimizers(folder):
         copy_start(folder / name)
         make_estimator(folder / name, make_model_fn(optimizer=optimizer)).train(input_fn, steps=30)
         record |= {
-            f"losses/{name}": read_events(folder / name)[1],
+            f"losses/{name}": read_losses(folder / name),
             **read_variables(folder / name, f"variables/{name}"),
         }
     return record
@@ -323,9 +324,8 @@ def host_calls(folder):
         loss = tf.losses.sparse_softmax_cross_entropy(labels, logits)
         step = tf.train.get_global_step()
         train_op = tf.train.AdamOptimizer(0.01).minimize(loss, global_step=step)
-        with tf.control_dependencies(
-            [train_op]
-        ):  # Otherwise the original reads it before or after the step, by chance.
+        # Otherwise the original reads the global step before or after it is counted, by chance.
+        with tf.control_dependencies([train_op]):
             next_step = tf.reshape(step.read_value(), [1])
         tensors = [next_step, tf.reshape(loss, [1]), logits * 2]
         return tpu.TPUEstimatorSpec(mode, loss=loss, train_op=train_op, host_call=(host_fn, tensors))
@@ -435,7 +435,7 @@ def warm_start(folder):
         reader = tf.train.load_checkpoint(str(folder / f"cold_{name}" / "model.ckpt-0"))
         source = tf.train.load_checkpoint(first)
         renames = {"dense_1/bias": "dense_1/bias/Adam"} if name == "renamed" else {}
-        # A variable of zeros is left out: it equals the checkpoint's even if it is not taken from there.
+        # A variable of zeros is skipped: it equals the checkpoint's even if it is not taken from there.
         record[f"warm variables/{name}"] = sorted(
             key
             for key in reader.get_variable_to_shape_map()
@@ -446,6 +446,7 @@ def warm_start(folder):
 
 
 def train_and_evaluate(folder):
+    """Train and evaluate in turn with each kind of exporter; then again, when max_steps is reached already."""
     copy_start(folder)
     receiver = base.export.build_parsing_serving_input_receiver_fn({"flat": tf.io.FixedLenFeature([16], tf.float32)})
     estimator = make_estimator(folder, make_model_fn())
@@ -457,12 +458,14 @@ def train_and_evaluate(folder):
     evaluation = base.EvalSpec(input_fn, steps=None, exporters=exporters, throttle_secs=0)
     metrics, exports = base.train_and_evaluate(estimator, base.TrainSpec(input_fn, max_steps=12), evaluation)
     again = base.train_and_evaluate(estimator, base.TrainSpec(input_fn, max_steps=12), evaluation)
-    record = {f"exports/{item.name}": len(list((folder / "export" / item.name).iterdir())) for item in exporters}
-    results = [type(result).__name__ for result in exports]
+    export_counts = {
+        f"exports/{exporter.name}": len(list((folder / "export" / exporter.name).iterdir())) for exporter in exporters
+    }
+    result_types = [type(result).__name__ for result in exports]
     return {
         **add_prefix("metrics", metrics),
-        **record,
-        "export results": results,
+        **export_counts,
+        "export results": result_types,
         "again": list(again),
         **record_folder(folder),
     }
@@ -475,7 +478,7 @@ def continue_training(folder, giver):
     else:
         copy_start(folder, 10, giver)
     make_estimator(folder, make_model_fn(cnn, momentum)).train(input_fn, max_steps=20)
-    losses = {step: loss for step, loss in read_events(folder)[1].items() if step > 10}
+    losses = {step: loss for step, loss in read_losses(folder).items() if step > 10}
     return {"losses": losses, "checkpoints": list_checkpoint_steps(folder)[-3:], **read_variables(folder)}
 
 

@@ -43,7 +43,14 @@ def write_dataset(folder: str) -> tuple[Any, Any]:
     parts = (records[:60], records[60:])
     shards = [write_shard(folder, shard_name("train", number, 2), part) for number, part in enumerate(parts)]
     splits = {"train": Split(tuple(shards))}
-    manifest = Manifest("raw", splits, FEATURES, Source("numbers", RECORDS, 0, ""), "reader_tf215", 4)
+    manifest = Manifest(
+        "raw",
+        splits,
+        FEATURES,
+        Source("numbers", RECORDS, bytes=0, fingerprint=""),
+        created_by="reader_tf215",
+        labels=4,
+    )
     write_metadata(folder, manifest, list("abcd"))
     return images, labels
 

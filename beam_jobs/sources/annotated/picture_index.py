@@ -38,6 +38,7 @@ class PictureIndex:
     """
 
     def __init__(self, folder: str, omitted: tuple[str, ...]) -> None:
+        # The key of picture i is keys[key_ends[i]:key_ends[i + 1]].
         digests, key_ends, sizes, keys = [], [0], [], bytearray()
         for files in folder_ranges(folder, deep=True):
             for picture in list_pictures(files, omitted):

@@ -24,7 +24,7 @@ from beam_jobs.references.notes import ANNOTATION_VALUES, Note, ignore_note
 from beam_jobs.references.reference import Reference, key_digests
 from beam_jobs.references.rejection import Reject, raise_rejection
 from beam_jobs.references.repeated_keys import Repeat
-from beam_jobs.sources.annotated.picture_index import Picture, list_pictures, load_index, find_path_below
+from beam_jobs.sources.annotated.picture_index import Picture, find_path_below, list_pictures, load_index
 from beam_jobs.sources.annotated.scan import AnnotationFacts, AnnotationScan, Block, PictureScan
 from beam_jobs.sources.classes import read_labels
 from beam_jobs.sources.named_splits import find_folder_split
@@ -107,7 +107,7 @@ class AnnotatedImages(ScannedSource):
                     f"{source_options.annotations} has lists of splits already ({', '.join(sorted(splits))}), which are not read"
                     " if a folder or file that does not include them is passed as --annotations",
                 )
-        return cls(options, source_options, form, uuid.uuid4().hex)
+        return cls(options, source_options, form, run=uuid.uuid4().hex)
 
     @property
     def annotations(self) -> AnnotationSchema | None:
@@ -227,7 +227,8 @@ class AnnotatedImages(ScannedSource):
         pictures = list_pictures(files, self._omitted)
         while batch := list(itertools.islice(pictures, _LOOKUP_BATCH)):
             digests = key_digests([picture.key for picture in batch])[:, 0]
-            # A digest above all others is compared with the last one, from which it differs.
+            # Each digest is compared with the nearest annotated one that is not below it, or with the last one. There is one at
+            # least: a scan without annotated pictures is an error.
             nearest_rows = np.minimum(np.searchsorted(self.annotated, digests), len(self.annotated) - 1)
             yield from (batch[row] for row in np.flatnonzero(self.annotated[nearest_rows] != digests).tolist())
 
@@ -235,7 +236,7 @@ class AnnotatedImages(ScannedSource):
         """Return the reference to a picture with its annotation; UsageError if --split is passed and its folder is a split."""
         split = self.form.split_lists.find_split(picture.key) or ""
         if not split:
-            split = _find_folder_split(picture.key.split("/")[:-1])
+            split = _find_outer_split(picture.key.split("/")[:-1])
             # `find` rejects --split for listed splits.
             if split:
                 reject_split_flag(self.options, f"{self.options.input} has split folders already ({split})")
@@ -270,7 +271,7 @@ class AnnotatedImages(ScannedSource):
 
     @property
     def _omitted(self) -> tuple[str, ...]:
-        """Folders of annotations inside the input, by path below it with `/` at the end: their PNGs are label maps, not pictures."""
+        """Folders of annotations inside the input, as paths below it that end with `/`. Their PNGs are label maps, not pictures."""
         folders = (self._annotations_path, *self.form.map_folders)
         inner_paths = (find_path_below(self.options.input, folder) for folder in folders)
         return tuple(f"{path}/" for path in inner_paths if path)
@@ -289,7 +290,7 @@ class AnnotatedImages(ScannedSource):
         return ""
 
 
-def _find_folder_split(folders: Sequence[str]) -> str:
+def _find_outer_split(folders: Sequence[str]) -> str:
     """Return the split that the outermost folder, or the one below `images`, is named after; an empty string if it is none."""
     split_folders = folders[1:2] if folders[:1] == ["images"] else folders[:1]
     return find_folder_split(split_folders[0]) if split_folders else ""

@@ -129,7 +129,7 @@ class ClassFolders(Source):
             return cls(options, tops, classes.labels, classes)
         largest = max(folders, key=lambda entry: int(entry.name))
         numbers = {entry.name for entry in folders}
-        # The classes between those of an append may be in the dataset.
+        # With --append, the dataset may have the classes whose numbers are missing here.
         if not options.append:
             check_classes(int(largest.name), len(numbers), largest.path)
         return cls(options, tops, make_integer_labels(numbers), classes)

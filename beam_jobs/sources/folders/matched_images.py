@@ -213,6 +213,7 @@ class MatchedImages(ClassifiedSource):
                 if not entry.is_folder and matches(key, self.pattern):
                     yield entry.checked(), key
             return
+        # The folder matches already.
         name_pattern = self.pattern[-1:]
         for entry in storage_for(files.folder).scan(files.folder, start=files.start, stop=files.stop):
             if not entry.is_folder and matches(entry.name, name_pattern):

@@ -65,6 +65,7 @@ def read_header(path: str, dimensions: tuple[int, ...]) -> tuple[tuple[int, ...]
 
 def check_shape(path: str, shape: tuple[int, ...]) -> None:
     """Raise SourceError if images of a shape cannot be converted, before memory is allocated for one that a header claims."""
+    # Images of two dimensions have one channel.
     height, width, channels = (*shape, 1)[:3]
     if not 0 < height * width <= MAX_PIXELS or channels not in (1, 3):
         raise SourceError(

@@ -225,7 +225,7 @@ class _ElementReader:
         begin = self.position
         _, size = self.read_tag()
         if size > _MAX_HEADER_BYTES:
-            raise self._reader.error("a variable of a MATLAB file with a large header")
+            raise self._reader.make_error("a variable of a MATLAB file with a large header")
         # A small element has a tag of 4 bytes and 4 bytes of content.
         is_small = self.position - begin == 4
         content = self._take(4 if is_small else _pad_size(size))

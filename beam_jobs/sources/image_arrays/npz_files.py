@@ -227,6 +227,7 @@ def _read_pieces(file: IO[bytes], path: str) -> Iterator[bytes]:
 
 
 def _read(file: IO[bytes], size: int, path: str) -> bytes:
+    """Return up to `size` bytes of an archive's member; CorruptionError if it is damaged."""
     try:
         return file.read(size)
     except (*DECOMPRESSION_ERRORS, zipfile.BadZipFile) as error:

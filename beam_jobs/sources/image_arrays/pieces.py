@@ -46,12 +46,12 @@ class PieceReader:
         try:
             piece = next(self._pieces, None)
         except DECOMPRESSION_ERRORS as error:
-            raise self.error(f"cut or damaged: {error}") from None
+            raise self.make_error(f"cut or damaged: {error}") from None
         if piece is None:
-            raise self.error("it ends before the last number that its header counts")
+            raise self.make_error("it ends before the last number that its header counts")
         return piece
 
-    def error(self, reason: str) -> CorruptionError:
+    def make_error(self, reason: str) -> CorruptionError:
         """Return the error of a damaged part."""
         return CorruptionError(self._path, self._offset, reason)
 

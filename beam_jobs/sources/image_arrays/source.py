@@ -41,9 +41,9 @@ def is_array_name(name: str) -> bool:
 
 
 def find_array_files(names: Mapping[str, str]) -> list[str]:
-    """Return the paths of a folder's files of arrays; an empty list if the folder has a file of another kind.
+    """Return the paths of a folder's files of arrays; an empty list if any file is of another kind, except for a README and such.
 
-    All kinds are told by names, and the first file also by its content.
+    Names decide, and the content of the first file.
 
     Args:
         names: names of the folder's files, by path.

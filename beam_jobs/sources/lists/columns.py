@@ -110,18 +110,20 @@ class Column:
                 raise SourceError(
                     f"{place}: column {name!r} has a list whose item {value.index(None)} is null. Remove it."
                 )
-            items = value
+            elements = value
         else:
             if value is None or value == "":
                 self.missing = self.missing or place
                 return
             self.scalar = self.scalar or place
-            items = [value]
+            elements = [value]
         # An empty list fits every kind, so it counts as the narrowest.
-        rank = max((_find_rank(item, typed=typed, place=place, name=name) for item in items), default=_INT_RANK)
+        rank = max(
+            (_find_rank(element, typed=typed, place=place, name=name) for element in elements), default=_INT_RANK
+        )
         self.widest = max(self.widest or _INT_RANK, rank)
         if self.inexact is None and rank != _STR_RANK:
-            self.inexact = next(filter(None, (_find_inexact(item, place, name) for item in items)), None)
+            self.inexact = next(filter(None, (_find_inexact(element, place, name) for element in elements)), None)
 
 
 @dataclasses.dataclass
@@ -203,6 +205,7 @@ class ColumnReader:
 
 def _infer_kind(name: str, column: Column) -> ColumnKind:
     """Return the kind of a column from its facts; SourceError if no kind stores all of its values unchanged."""
+    # Both are the places of first rows: of one with a list, and of one with a scalar.
     if column.listed is not None and column.scalar is not None:
         raise SourceError(
             f"{column.listed}: column {name!r} is a list, and at {column.scalar} it is not. Write lists in all rows, or pass"

@@ -87,8 +87,8 @@ class ListFacts:
             " labels as names, numbered in their sorted order, or --label-type int to reject rows such as this one."
         )
 
-    def labels(self, integers: bool, are_all: bool) -> Labels:
-        """Return the classes.
+    def make_labels(self, integers: bool, are_all: bool) -> Labels:
+        """Return the classes: names in sorted order, or whole numbers up to the largest.
 
         Args:
             integers: whether the labels are whole numbers that stand for themselves.

@@ -75,7 +75,13 @@ class ListFile(NamedTuple):
             yield header, self.read_rows(pieces, header.end, header.line)
 
     def read_rows(self, pieces: Iterable[bytes], offset: int, line: int) -> Iterator[ListRow]:
-        """Yield the rows in pieces of the file, which for JSONL are lines; see `read_csv_rows`."""
+        """Yield the rows in pieces of the file.
+
+        Args:
+            pieces: bytes from the end of a row on; for JSONL, lines.
+            offset: offset of the first piece in the file.
+            line: number of lines before the first piece.
+        """
         if self.is_array:
             return read_array_rows(pieces, self.path, offset=offset, line=line)
         if self.columns:
@@ -83,7 +89,7 @@ class ListFile(NamedTuple):
         return read_json_rows(pieces, self.path, offset=offset, line=line)
 
     def read_block(self, data: bytes, offset: int, line: int) -> Iterator[ListRow]:
-        """Yield the rows in the bytes of a block; see `read_csv_rows`."""
+        """Yield the rows in a block, given its bytes, and its start and line as `ListBlock` has them."""
         if self.is_array:
             return read_block_array_rows(data, self.path, offset=offset, line=line)
         file = io.BytesIO(data)

@@ -10,7 +10,6 @@ key is the path as written.
 from __future__ import annotations
 
 import dataclasses
-import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
@@ -29,7 +28,13 @@ from beam_jobs.sources.lists.roles import Roles
 from beam_jobs.sources.lists.rows import ListRow
 from beam_jobs.sources.lists.scan import BLOCK_BYTES, ListScan, parse_labels, parse_path
 from beam_jobs.sources.lists.sizes import ListedFile, attach_sizes
-from beam_jobs.sources.named_splits import LOOKED_AT, NamedSplits, find_file_split, find_listed_split, find_split_in_file_name
+from beam_jobs.sources.named_splits import (
+    NamedSplits,
+    find_file_split,
+    find_listed_split,
+    find_split_in_file_name,
+    take_first_names,
+)
 from beam_jobs.sources.options import SourceOptions, reject_split_flag
 from beam_jobs.sources.source import ScannedSource, make_reference
 from beam_jobs.values.column_kinds import ColumnKind
@@ -104,12 +109,13 @@ class Lists(ScannedSource):
             UsageError: the options do not fit the list, or assign splits, but the names of the lists stand for splits.
         """
         source_options.reject_list_types("values of other lists show that they are lists")
-        first_files = list(itertools.islice(files, LOOKED_AT + 1))
+        first_files = take_first_names(files)
         first_path, _ = first_files[0]
         file = detect_list(first_path, source_options)
         roles = Roles.find(read_columns(file), source_options, first_path)
         if roles.split is not None:
             reject_split_flag(options, f"{first_path} has splits already, in its column {roles.split!r}")
+        # Values of JSON have types; the cells of CSV, which has a header, are text.
         typed = not file.columns
         if typed and source_options.label_separator is not None:
             raise UsageError(
@@ -178,6 +184,7 @@ class Lists(ScannedSource):
             raise SourceError(
                 f"{part} and {self.first_path} have different columns for path, label and split. Convert them separately."
             )
+        # CSV has a header and no types, JSON the reverse: both values are equal if the list is of the other form.
         if bool(file.columns) == self.typed:
             raise SourceError(f"{self.options.input} has CSV and JSONL lists. Convert them separately.")
         reader = ColumnReader(self.source_options.column_kinds, self.roles, self.typed)
@@ -208,7 +215,7 @@ class Lists(ScannedSource):
         kinds = tuple(facts.columns.find_kinds(source_options.column_kinds).items())
         labels = None
         if self.roles.label is not None:
-            labels = facts.labels(integers, are_all=are_all_labels)
+            labels = facts.make_labels(integers, are_all=are_all_labels)
         return dataclasses.replace(
             self,
             classes=dataclasses.replace(self.classes, integers=integers),

@@ -154,7 +154,7 @@ def _fits(column_type: Any, kind: str) -> bool:
         return is_supported_type(column_type)
     types = pyarrow.types
     if kind == INT:
-        # Booleans are 0 and 1, dates and times the integers that Arrow stores.
+        # Booleans are read as 0 and 1, dates and times as whole numbers of their unit.
         return bool(types.is_integer(column_type) or types.is_boolean(column_type) or types.is_temporal(column_type))
     return bool(types.is_integer(column_type) or types.is_floating(column_type) or types.is_decimal(column_type))
 

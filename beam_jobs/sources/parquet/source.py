@@ -8,7 +8,6 @@ The column of images holds bytes, or structs of `bytes` and `path`. The schema's
 from __future__ import annotations
 
 import dataclasses
-import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -32,7 +31,7 @@ from beam_jobs.references.rejection import Reject, add_key, make_file_rejection,
 from beam_jobs.sources.classes import Classes
 from beam_jobs.sources.input_files import InputFiles
 from beam_jobs.sources.lists.columns import convert_row, make_features
-from beam_jobs.sources.named_splits import LOOKED_AT, NamedSplits, find_file_split, find_split_in_file_name
+from beam_jobs.sources.named_splits import NamedSplits, find_file_split, find_split_in_file_name, take_first_names
 from beam_jobs.sources.options import SourceOptions
 from beam_jobs.sources.parquet.columns import OBJECTS, ParquetColumns, find_columns
 from beam_jobs.sources.source import Source, make_reference
@@ -119,7 +118,7 @@ class ParquetImages(Source):
             CorruptionError: the first file is truncated or damaged.
             UsageError: the options assign splits, but the names of the files stand for splits; or a flag is for lists.
         """
-        first_files = list(itertools.islice(files, LOOKED_AT + 1))
+        first_files = take_first_names(files)
         first_path, _ = first_files[0]
         for name in ("split_column", "label_separator", "raw_tsv"):
             if getattr(source_options, name):
@@ -218,8 +217,9 @@ class ParquetImages(Source):
             # The listing of this unit rejects the file.
             yield ParquetUnit(part.path, size, part.name, split, group=None, first=0)
             return
+        # The footer stays in memory after the file is closed.
         self._check_columns(file, part.path)
-        # The user is told about columns that are not converted.
+        # The closing table lists columns that are not converted.
         for name in file.schema.names:
             if name not in self.columns.all_names:
                 self.note(IMAGE_COLUMNS, name)

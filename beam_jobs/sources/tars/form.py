@@ -139,7 +139,10 @@ def _find_map_dtype(file: BinaryIO, fields: Mapping[str, MemberContent]) -> str:
 
 
 def _find_columns(unit: TarUnit, first: Mapping[str, MemberContent], declared: Mapping[str, ColumnKind]) -> JsonColumns:
-    """Return the columns in the JSON of the first samples; of a compressed tar, which is not unpacked again, only of `first`."""
+    """Return the columns in the JSON of the first samples.
+
+    A compressed tar is not unpacked again, so only its first sample counts, which is `first`.
+    """
     if JSON not in first or read_compression(unit.path):
         return JsonColumns.find([first[JSON]] if JSON in first else [], declared, unit.path)
     with open_tar(unit.path, "") as (file, size):
@@ -159,8 +162,8 @@ def list_member_paths(units: Iterable[TarUnit]) -> Iterator[str]:
                     break
 
 
-def check_is_no_sample(unit: TarUnit, name: str) -> None:
-    """Raise SourceError if a member in no folder belongs to a WebDataset sample that does not follow the rules of such.
+def reject_broken_sample(unit: TarUnit, name: str) -> None:
+    """Raise SourceError if a member in no folder belongs to a WebDataset sample that breaks the rules for samples.
 
     Args:
         unit: the tar.
@@ -170,6 +173,7 @@ def check_is_no_sample(unit: TarUnit, name: str) -> None:
     if ending.lower() not in (*IMAGE_FIELDS, *LABEL_FIELDS):
         return
     with open_tar(unit.path, read_compression(unit.path)) as (file, size):
+        # A negative end means the whole file.
         members = itertools.islice(
             list_tar_members(file, unit.path, unit.start, size if unit.end < 0 else unit.end), _MAX_NAMES
         )

@@ -105,7 +105,7 @@ def list_tar_members(file: BinaryIO, path: str, start: int = 0, end: int | None 
     while True:
         header = _read(file, path, offset, BLOCK, end, "where the next member or the end mark should be")
         if header == _ZEROS:
-            _check_rest(file, path, offset + BLOCK, end)
+            _check_only_zeros(file, path, offset + BLOCK, end)
             return
         if not _checksum_fits(header):
             if dataless_name:
@@ -196,8 +196,8 @@ def _read(file: BinaryIO, path: str, offset: int, size: int, end: int | None, wh
     return data
 
 
-def _check_rest(file: BinaryIO, path: str, offset: int, end: int | None) -> None:
-    """Check that only zeros follow the end mark; anything else is a second tar, which other readers skip in silence."""
+def _check_only_zeros(file: BinaryIO, path: str, offset: int, end: int | None) -> None:
+    """Raise CorruptionError if anything but zeros follows the end mark: a second tar, which other readers skip in silence."""
     file.seek(offset)
     while data := file.read(_CHUNK if end is None else max(0, min(_CHUNK, end - offset))):
         if data.strip(b"\0"):
@@ -208,12 +208,13 @@ def _check_rest(file: BinaryIO, path: str, offset: int, end: int | None) -> None
 
 
 def _checksum_fits(header: bytes) -> bool:
-    """Return whether the checksum in a header is that of its bytes, unsigned or signed."""
+    """Return whether the checksum in a header is the sum of its bytes, unsigned or signed."""
     field = header[148:156]
     try:
         stored_checksum = int(field.strip(b" \0"), 8)
     except ValueError:
         return False
+    # The field of the checksum counts as 8 blanks.
     total = sum(header) - sum(field) + 8 * ord(" ")
     # Some old programs sum signed bytes. This sum is compared last: it takes twice as long as everything else here.
     return stored_checksum == total or stored_checksum == total - 256 * sum(
@@ -232,6 +233,7 @@ def _parse_number(field: bytes, path: str, offset: int) -> int:
 
 
 def _parse_name(header: bytes) -> str:
+    """Return the name in a header; in the format ustar, a long one is split into a prefix and the name."""
     name = _decode_text(header[:100])
     if header[257:263] == b"ustar\0" and header[345]:
         return f"{_decode_text(header[345:500])}/{name}"

@@ -72,7 +72,7 @@ class Pairs:
     columns: JsonColumns
     note: Note
 
-    def records(
+    def list_records(
         self,
         file: BinaryIO,
         unit: TarUnit,

@@ -13,7 +13,6 @@ tars, of which only headers and labels are read; images of a compressed tar trav
 from __future__ import annotations
 
 import dataclasses
-import itertools
 from collections.abc import Iterable, Iterator
 from typing import BinaryIO
 
@@ -25,12 +24,12 @@ from beam_jobs.references.rejection import Reject, add_key, raise_rejection
 from beam_jobs.sources.classes import Classes, ClassifiedSource, are_integer_labels
 from beam_jobs.sources.input_files import InputFiles
 from beam_jobs.sources.named_splits import (
-    LOOKED_AT,
     NamedSplits,
     find_class_and_split,
     find_file_split,
     find_folder_split,
     find_split_in_file_name,
+    take_first_names,
 )
 from beam_jobs.sources.options import SourceOptions, reject_split_flag
 from beam_jobs.sources.path_labels import PathLabels
@@ -41,10 +40,10 @@ from beam_jobs.sources.tars.form import (
     FORMS,
     PAIRS,
     TARS,
-    check_is_no_sample,
     detect_tar_form,
     list_inner_tars,
     list_member_paths,
+    reject_broken_sample,
 )
 from beam_jobs.sources.tars.json_columns import NO_COLUMNS, JsonColumns
 from beam_jobs.sources.tars.members import Member
@@ -112,7 +111,7 @@ class Tars(ClassifiedSource):
             UsageError: the options assign splits, but the names of the tars stand for splits; or as `PathLabels.find` and
                 `detect_tar_form`.
         """
-        first_files = list(itertools.islice(files, LOOKED_AT + 1))
+        first_files = take_first_names(files)
         splits = NamedSplits.find(options, [name for _, name in first_files], find_file_split, find_split_in_file_name)
         path_labels = PathLabels.find(source_options, list_member_paths(_make_tar_unit(*file) for file in first_files))
         if path_labels is not None:
@@ -210,7 +209,7 @@ class Tars(ClassifiedSource):
                     columns=self.columns,
                     note=self.note,
                 )
-                records = pairs.records(file, unit, members, ignored, reject, compressed=compressed)
+                records = pairs.list_records(file, unit, members, ignored, reject, compressed=compressed)
             else:
                 records = self._list_records(file, unit, members, compressed=compressed)
             for content, split, labels, columns in records:
@@ -246,11 +245,11 @@ class Tars(ClassifiedSource):
             split = ""
             labels: tuple[str, ...] = (unit.label,)
             if not self.has_classes or self.path_labels is not None:
-                # If folders are not classes, the outermost may be a split. With --label-from, the whole path gives the labels later.
+                # If folders are not classes, the outermost may be a split. --label-from reads labels from the whole path later.
                 split, labels = find_folder_split(folders[0]) if folders else "", ()
             elif not unit.label:
                 if not folders:
-                    check_is_no_sample(unit, member.name)
+                    reject_broken_sample(unit, member.name)
                 class_name, split = find_class_and_split(folders, f"{unit.path}: member {member.name}")
                 labels = (class_name,)
             if split:

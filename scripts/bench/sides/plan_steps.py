@@ -228,14 +228,15 @@ def make_manifest(folder: Path, records: int) -> dict[str, Output]:
     summary_text, count = json.dumps(summary.to_json()), plan.splits["train"].count
     for number in range(count):
         total.merge(ImageSummary.from_json(json.loads(summary_text)))
-        shards.append(Shard(shard_name("train", number, count), records // count, 100_000_000, number))
+        name = shard_name("train", number, count)
+        shards.append(Shard(name, records // count, bytes=100_000_000, crc32c=number))
     labels = Labels(pickle.loads((folder / f"{NAMES}-sum").read_bytes()).names)
     manifest = Manifest(
         layout="imagenet",
         compression=None,
         splits={"train": Split(tuple(shards), total.decoded_bytes)},
         features=ImageConverter().features(total, labels),
-        source=Source(OPTIONS.input, records, plan.bytes, plan.fingerprint, 0),
+        source=Source(OPTIONS.input, records, plan.bytes, plan.fingerprint),
         created_by="bench",
         labels=len(labels.names),
         rejected={},
@@ -262,6 +263,7 @@ def count_references(shard: tuple[tuple[str, int], list[bytes]]) -> tuple[int, i
 
 
 def _read_plan(folder: Path) -> Plan:
+    """Return the plan that `plan_shards` wrote."""
     plan: Plan = pickle.loads((folder / "plan").read_bytes())
     return plan
 

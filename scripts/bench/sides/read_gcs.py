@@ -50,6 +50,7 @@ def main() -> None:
             break
     seconds, cpu = time.perf_counter() - begin, time.process_time() - cpu
     after = fetch_counts(url)
+    # The store has no counter for reads before the first one.
     numbers = {
         "MB/s": done / 1e6 / seconds,
         "CPU s/GB": cpu / done * 1e9,

@@ -23,6 +23,7 @@ _BATCH = 64
 
 
 def _model_fn(features: Any, labels: Any, mode: str, params: dict[str, Any]) -> Any:
+    """Build the model of train.py, for training only."""
     channels = params["channels"]
     layers = v1.layers
     net = layers.conv2d(features, channels, 5, padding="same", activation=tf.nn.relu)
@@ -37,6 +38,7 @@ def _model_fn(features: Any, labels: Any, mode: str, params: dict[str, Any]) -> 
 
 
 def _input_fn(params: dict[str, Any]) -> Any:
+    """Return endless batches of random images with labels."""
     random = np.random.default_rng(0)
     images = random.normal(size=(2048, 28, 28, 1)).astype(np.float32)
     labels = random.integers(0, 10, 2048).astype(np.int32)
