@@ -72,8 +72,8 @@ class Classes:
 
         Args:
             options: options of the input.
-            integers: see the attribute.
-            rejects_numbers: see the attribute; ignored with a file.
+            integers: whether the input writes whole numbers: labels themselves or, with a file, indices into its names.
+            rejects_numbers: whether numbers are rejected, because other labels are names; ignored with a file.
 
         Raises:
             SourceError: as `read_labels`.

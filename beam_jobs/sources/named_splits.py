@@ -175,6 +175,7 @@ class NamedSplits:
         """
         splits = {name: split_of(name) for name in names}
         inner_splits = {name: split_inside(name) for name in splits} if not any(splits.values()) else {}
+        # If no name begins with a split, splits inside names count, provided that every name has one and that they differ.
         if len({*inner_splits.values()}) > 1 and all(inner_splits.values()):
             splits, split_of = inner_splits, split_inside
         split_names = frozenset(split for split in splits.values() if split)

@@ -199,6 +199,7 @@ class SourceOptions:
     )
 
     def __post_init__(self) -> None:
+        """Raise UsageError if a value is invalid, or options exclude each other."""
         check_options(self)
         for name in ("labels_file", "path_column", "label_column", "split_column", "label_separator"):
             if getattr(self, name) == "":

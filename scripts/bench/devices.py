@@ -150,7 +150,7 @@ class _RepeatedStack(StackIteration):
     """An iteration that returns the first stack of a feed again and again."""
 
     def __init__(self, feed: StackFeed, loop: int) -> None:
-        super().__init__(feed, None)
+        super().__init__(feed, steps=None)
         self._portion = super().take(loop)
         self.close()
 
@@ -252,6 +252,7 @@ def _build_jax(devices: int, arrays: int, loop: int, *, is_alike: bool, is_fed: 
             stack = _take_stack(iteration, loop)
         state, results = compiled(state, stack, count)
         results[0].block_until_ready()
+        # The engine fetches all results; the bare loop needs the losses alone.
         jax.tree.map(np.asarray, results if is_alike else results[0])
 
     return run

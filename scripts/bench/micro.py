@@ -160,7 +160,7 @@ def run_combined_checksums(data: bytes) -> Callable[[], int]:
 
     def run() -> int:
         with open(os.devnull, "wb") as file:
-            writer = RecordWriter(file, 16)
+            writer = RecordWriter(file, block_records=16)
             for _ in range(count):
                 writer.write(data)
             writer.finish()
@@ -238,7 +238,10 @@ def run_uncached_writes(folder: Path, data: bytes) -> Callable[[], int]:
 
 
 def run_buffered_writes(folder: Path, data: bytes) -> Callable[[], int]:
-    """Return a function that does the same through the page cache, with a buffer of the same size."""
+    """Return a function that writes 100 MB to a file through the page cache, with a buffer of as many bytes as UncachedFile's.
+
+    It removes the file, and returns the number of records.
+    """
     count = _FILE_BYTES // len(data)
 
     def run() -> int:

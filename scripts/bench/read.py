@@ -269,6 +269,7 @@ def read_least_shuffled(data: str) -> tf.data.Dataset:
 
     # The columns of a run's records, drawn by the number of the draw.
     def read_run(draw: tf.Tensor) -> Any:
+        # Seeds of runs begin with 0, those of windows with 1.
         run = tf.random.stateless_uniform([], tf.stack([0, draw]), 0, runs, tf.int64)
         shard, run_in_shard = run // shard_runs, run % shard_runs
         variant = tf.raw_ops.TFRecordDatasetV2(

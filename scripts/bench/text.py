@@ -64,7 +64,7 @@ def main() -> None:
 
 
 def read_documents(path: Path) -> list[str]:
-    """Return the documents of a file, or of a folder's files that are UTF-8."""
+    """Return the documents, which blank lines separate, of a file or of all files below a folder; skip files that are not UTF-8."""
     files = sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
     documents = []
     for file in files:

@@ -81,6 +81,23 @@ def main() -> None:
         }
         # The first call, which traces, and ten more.
         call_seconds = {name: [_measure(call) for _ in range(11)] for name, call in calls.items()}
+    _print_results(flags, speeds, first_step_seconds, call_seconds)
+
+
+def _print_results(
+    flags: argparse.Namespace,
+    speeds: dict[str, list[float]],
+    first_step_seconds: float,
+    call_seconds: dict[str, list[float]],
+) -> None:
+    """Print all measurements.
+
+    Args:
+        flags: the command's flags.
+        speeds: steps per second by side, for each round; the first round is a warm-up.
+        first_step_seconds: seconds until the estimator has trained a step.
+        call_seconds: seconds of each call of evaluate and of predict, the first one included.
+    """
     device = "GPU" if tf.config.list_logical_devices("GPU") else "CPU"
     print(
         f"{device}, {flags.num_replicas} replicas, batch {_BATCH}, {flags.channels} channels, {_LOOP} steps per loop, "
@@ -128,6 +145,7 @@ def _compute_logits(images: Any, channels: int, training: bool) -> Any:
 
 
 def _model_fn(features: Any, labels: Any, mode: str, params: dict[str, Any]) -> TPUEstimatorSpec:
+    """Build the model; hooks log the tensor `the_loss`."""
     logits = _compute_logits(features, params["channels"], mode == ModeKeys.TRAIN)
     if mode == ModeKeys.PREDICT:
         return TPUEstimatorSpec(mode, predictions={"class": tf.argmax(logits, 1)})

@@ -74,6 +74,7 @@ class InitializingHook(tf.train.SessionRunHook):
         self.initialize(session)
 
     def input_fn(self, params):
+        """Return the tensors of a batch, which exist once `initialize` is called with a session."""
         flat, labels = tf.placeholder(tf.float32, FLAT.shape), tf.placeholder(tf.int32, LABELS.shape)
         data = tf.data.Dataset.from_tensor_slices(({"flat": flat}, labels)).repeat().batch(params["batch_size"], True)
         iterator = tf.data.make_initializable_iterator(data)
@@ -212,6 +213,7 @@ def infinite_loss(folder):
         scale = tf.where(tf.equal(features["scale"][0], 2.0), np.inf, 1.0)
         return tpu.TPUEstimatorSpec(mode, loss=loss * scale, train_op=train_op)
 
+    # The scale is the number of the batch in a pass over the data.
     def scaled(params):
         scale = (np.arange(ROWS) // BATCH).astype(np.float32)
         return tf.data.Dataset.from_tensor_slices(({"flat": FLAT, "scale": scale}, LABELS)).repeat().batch(BATCH, True)

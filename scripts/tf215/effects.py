@@ -19,7 +19,7 @@ def input_fn(params):
 
 
 def make_spec(features, mode, w, scaffold_fn=None):
-    """Return the spec of a model with the weight w; predictions are not made."""
+    """Return the spec of a model with the weight w, for training or evaluation."""
     # The original reads no batch if the loss does not depend on the features.
     loss = tf.reduce_sum(w**2) + 0 * tf.reduce_sum(features["x"])
     if mode == "eval":

@@ -8,6 +8,7 @@ from model import FLAT, SIDE, base, copy_start, dense, input_fn, make_estimator,
 
 def record_signatures(path):
     """Return the names of an exported model's signatures, and for each its inputs and the outputs for the first 5 rows."""
+    # `export_saved_model` returns bytes.
     loaded = tf.saved_model.load_v2(path.decode())
     record = {"signatures": sorted(loaded.signatures)}
     examples = [

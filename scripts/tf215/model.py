@@ -166,6 +166,7 @@ def copy_start(folder, step=0, giver="original"):
     folder.mkdir(parents=True)
     for path in source.glob(f"model.ckpt-{step}.*"):
         shutil.copy(path, folder)
+    # The file by which TensorFlow finds the newest checkpoint.
     (folder / "checkpoint").write_text(f'model_checkpoint_path: "model.ckpt-{step}"\n')
 
 
@@ -219,7 +220,8 @@ def record_folder(folder):
         **read_variables(folder),
     }
     for path in sorted(folder.glob("eval*")):
-        record |= add_prefix(f"event steps of {path.name}", read_events(path)[0])
+        evaluation_steps, _ = read_events(path)
+        record |= add_prefix(f"event steps of {path.name}", evaluation_steps)
     return record
 
 

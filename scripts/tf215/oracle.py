@@ -130,7 +130,14 @@ def abbreviate(value: Any) -> str:
 def compare_records(
     program: str, original: dict[str, Any], ours: dict[str, Any], known: tuple[KnownDifference, ...] = KNOWN
 ) -> list[Row]:
-    """Compare the records of a program on both sides, and return a row for each field."""
+    """Compare the records of a program on both sides, and return a row for each field.
+
+    Args:
+        program: name of the program.
+        original: record of the original, by field.
+        ours: record of ours, by field.
+        known: differences with a reason; their programs and fields are patterns, and the first that matches counts.
+    """
     rows = []
     for field in sorted({*original, *ours}):
         difference = describe_difference(field, original, ours)

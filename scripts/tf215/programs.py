@@ -124,9 +124,8 @@ def custom_optimizers(folder):
             copy_start(subfolder)
             num_replicas = replicas if SIDE == "ours" else None
             make_estimator(subfolder, make_model_fn_with(name), num_replicas=num_replicas).train(input_fn, steps=10)
-            _, losses = read_events(subfolder)
             title = f"{name} on {replicas}"
-            record |= {f"losses/{title}": losses, **read_variables(subfolder, f"variables/{title}")}
+            record |= {f"losses/{title}": read_losses(subfolder), **read_variables(subfolder, f"variables/{title}")}
     return record
 
 
@@ -256,7 +255,8 @@ def hooks(folder):
         tf.summary.FileWriterCache.clear()
         estimator.evaluate(make_finite_input_fn(BATCH * 2), hooks=[Recorder("evaluation", calls, values)])
         record |= {f"calls/{name}": calls, f"values/{name}": values, f"logged/{name}": lines}
-        record |= {f"counted/{name}": sorted(read_events(subfolder / "counter")[0].get("global_step/sec", []))}
+        counter_steps, _ = read_events(subfolder / "counter")
+        record |= {f"counted/{name}": sorted(counter_steps.get("global_step/sec", []))}
         record |= {
             f"checkpoints/{name}": list_checkpoint_steps(subfolder),
             **read_variables(subfolder, f"variables/{name}"),
@@ -476,9 +476,10 @@ def continue_training(folder, giver):
     if giver == SIDE:
         make_estimator(folder, make_model_fn(cnn, momentum)).train(input_fn, max_steps=10)
     else:
-        copy_start(folder, 10, giver)
+        copy_start(folder, step=10, giver=giver)
     make_estimator(folder, make_model_fn(cnn, momentum)).train(input_fn, max_steps=20)
     losses = {step: loss for step, loss in read_losses(folder).items() if step > 10}
+    # The last three checkpoints: the side that did not train the first 10 steps lacks older ones.
     return {"losses": losses, "checkpoints": list_checkpoint_steps(folder)[-3:], **read_variables(folder)}
 
 

@@ -61,6 +61,7 @@ def model_fn(features: Any, labels: Any, mode: str, params: Any) -> Any:  # noqa
     logits = v1.layers.dense(v1.layers.flatten(features["image"]), 4)
     if mode == "infer":
         return v1.estimator.tpu.TPUEstimatorSpec(mode, predictions={"logits": logits})
+    # Training has no weights, as no batch is padded.
     weights = features.get("weights", 1.0)
     loss = v1.losses.sparse_softmax_cross_entropy(labels, logits, weights)
     if mode == "eval":
@@ -115,6 +116,7 @@ def run_with_contexts(folder: str, labels: Any) -> Iterator[Row]:
         ("4 cores", 2, "PER_SHARD_V1", 4),
         ("2 hosts, a batch for each of 4 cores", 2, "PER_HOST_V2", 2),
     ):
+        # All that TPUContext reads of the original's internal context.
         internal = types.SimpleNamespace(
             is_input_sharded_per_core=lambda mode=mode: mode == "PER_SHARD_V1",
             is_input_per_host_with_iterators=lambda mode=mode: mode == "PER_HOST_V2",

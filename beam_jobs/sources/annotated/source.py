@@ -171,6 +171,7 @@ class AnnotatedImages(ScannedSource):
         """Return the error of two annotations for one picture."""
         first_path, _ = facts.files[repeat.first_list_index]
         path, _ = facts.files[repeat.list_index]
+        # Both annotations may be in one file.
         origins = " and ".join(dict.fromkeys((first_path, path)))
         key = self._find_key(path, repeat)
         return SourceError(f"{origins}: two annotations for the picture {key!r}. Keep one of them.")

@@ -124,7 +124,7 @@ class ClassFolders(Source):
             try:
                 classes.resolve(entry.name, entry.path)
             except BadRecordError as error:
-                raise _describe_no_class(entry, classes, error) from None
+                raise _make_no_class_error(entry, classes, error) from None
         if classes.labels is not None:
             return cls(options, tops, classes.labels, classes)
         largest = max(folders, key=lambda entry: int(entry.name))
@@ -161,6 +161,7 @@ class ClassFolders(Source):
                 try:
                     class_name = self.classes.resolve(entry.name, entry.path)
                 except BadRecordError:
+                    # No class has this name, so the check below fails.
                     class_name = ""
                 if class_name not in class_names:
                     raise SourceError(
@@ -198,7 +199,7 @@ class ClassFolders(Source):
             )
 
 
-def _describe_no_class(entry: Entry, classes: Classes, error: BadRecordError) -> SourceError:
+def _make_no_class_error(entry: Entry, classes: Classes, error: BadRecordError) -> SourceError:
     """Return the error of a folder whose name is not a class."""
     if classes.labels is None:
         return SourceError(f"{entry.path}: with --label-type int, {error.reason}.")

@@ -240,7 +240,7 @@ def _list_synset_parts(options: ConvertOptions, split: str, entry: Entry) -> Ite
 
 
 def _read_synsets(path: str) -> tuple[str, ...]:
-    """Return the synsets in a file, one a line; SourceError if a line is not a synset."""
+    """Return the synsets in a file, one a line; SourceError if it has anything else."""
     lines = storage_for(path).read(path).decode("utf-8", "replace").split()
     for line_number, line in enumerate(lines, 1):
         if not _SYNSET.fullmatch(line):
@@ -249,7 +249,11 @@ def _read_synsets(path: str) -> tuple[str, ...]:
 
 
 def _list_images(unit: ImageNetUnit, ignored: list[str], reject: Reject) -> Iterator[tuple[str, str, int, int]]:
-    """Yield (name, path, offset, size) of every image of a part."""
+    """Yield every image of a part: (name, path of the file that holds it, offset there or WHOLE_FILE, size in bytes).
+
+    Raises:
+        SourceError: there is a folder among the images.
+    """
     if unit.is_tar:
         with open_tar(unit.path, "") as (file, size):
             # The keys of rejected members begin with the split.

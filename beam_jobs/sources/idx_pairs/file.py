@@ -101,7 +101,7 @@ def read_label_pieces(path: str, first: int, length: int) -> Iterator[bytes]:
         file.seek(start)
         for size in sizes:
             yield read_exactly(file, size, path)
-        reject_more(file, path)
+        reject_trailing_bytes(file, path)
 
 
 def read_exactly(file: BinaryIO, size: int, path: str) -> bytes:
@@ -116,7 +116,7 @@ def read_exactly(file: BinaryIO, size: int, path: str) -> bytes:
     return b"".join(pieces)
 
 
-def reject_more(file: BinaryIO, path: str) -> None:
+def reject_trailing_bytes(file: BinaryIO, path: str) -> None:
     """Raise CorruptionError if a file has more bytes."""
     if file.read(1):
         raise CorruptionError(path, file.tell() - 1, "there are bytes after the last record that the header counts")

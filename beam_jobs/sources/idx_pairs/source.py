@@ -21,7 +21,13 @@ from beam_jobs.references.notes import IDX_SETS, Note, ignore_note
 from beam_jobs.references.reference import Reference
 from beam_jobs.references.rejection import Reject, add_key, raise_rejection
 from beam_jobs.sources.classes import Classes, ClassifiedSource
-from beam_jobs.sources.idx_pairs.file import check_shape, read_exactly, read_header, read_label_pieces, reject_more
+from beam_jobs.sources.idx_pairs.file import (
+    check_shape,
+    read_exactly,
+    read_header,
+    read_label_pieces,
+    reject_trailing_bytes,
+)
 from beam_jobs.sources.named_splits import find_folder_split
 from beam_jobs.sources.options import SourceOptions, reject_split_flag
 from beam_jobs.sources.source import make_reference
@@ -169,11 +175,11 @@ class IdxPairs(ClassifiedSource):
                     data=data,
                 )
             if stream is not None:
-                reject_more(stream, unit.images)
+                reject_trailing_bytes(stream, unit.images)
 
 
 def _find_pair(path: str) -> _Pair:
-    """Return the pair that a file belongs to; SourceError if its name is another one, or its partner is missing."""
+    """Return the pair that a file belongs to; SourceError if it has no name of an IDX file, or its partner is missing."""
     folder, slash, name = path.rpartition("/")
     match = _NAME.fullmatch(name)
     if match is None:
@@ -181,7 +187,7 @@ def _find_pair(path: str) -> _Pair:
     paths = {match["kind"]: path}
     partner = "labels" if match["kind"] == "images" else "images"
     name_start = f"{match['prefix']}{partner}"
-    # The dash or dot that follows sorts before `~`.
+    # The dash or dot that follows sorts before `~`. A path without a folder is in the working directory, or in the root.
     for entry in storage_for(path).scan(folder or slash or ".", start=name_start, stop=f"{name_start}~"):
         partner_match = _NAME.fullmatch(entry.name)
         if partner_match and (partner_match["prefix"], partner_match["kind"]) == (match["prefix"], partner):

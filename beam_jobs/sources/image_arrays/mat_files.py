@@ -70,6 +70,7 @@ class _Variable(NamedTuple):
         """Return a reader positioned at the first number."""
         pieces = read_pieces(path, self.element, self.size)
         reader = PieceReader(decompress_zlib(pieces) if self.is_compressed else pieces, path, self.element)
+        # Skip the header.
         reader.take(self.start)
         return reader
 

@@ -64,6 +64,7 @@ class _Array(NamedTuple):
         """Yield a reader positioned at the first number."""
         with open_zip(path) as (_, archive), archive.open(f"{self.name}{_ENDING}") as file:
             reader = PieceReader(_read_pieces(file, path), path, self.offset)
+            # Skip the header.
             reader.take(self.header)
             yield reader
 
@@ -100,6 +101,7 @@ class NpzSet(ImageSet):
         """Yield the images in order."""
         size = math.prod(self.images.shape[1:])
         with contextlib.ExitStack() as stack:
+            # Images of an uncompressed array are read when they are converted.
             images = None if self.images.is_stored else stack.enter_context(self.images.open(self.path))
             labels = stack.enter_context(self.labels.open(self.path))
             for index, row_labels in enumerate(self._read_labels(labels)):
@@ -217,6 +219,7 @@ def _find_struct_format(dtype: np.dtype[np.generic]) -> str:
     if dtype.kind not in "biu" or dtype.itemsize > 8:
         return ""
     order = ">" if dtype.str.startswith(">") else "<"
+    # b, h, i and q are integers of 1, 2, 4 and 8 bytes.
     code = "?" if dtype.kind == "b" else "bhiq"[dtype.itemsize.bit_length() - 1]
     return order + (code.upper() if dtype.kind == "u" else code)
 

@@ -75,6 +75,7 @@ def read_numbers(reader: PieceReader, form: str, count: int) -> Iterator[Any]:
         form: format of one number with its byte order, in the notation of `struct`.
         count: number of numbers.
     """
+    # In batches, since a header may claim billions of numbers.
     size, batch_size = struct.calcsize(form), 1 << 16
     for first in range(0, count, batch_size):
         yield from (

@@ -137,6 +137,7 @@ def _locate_bulk_rows(rows: list[list[str]], data: bytes, start: int, line: int)
     # Numbers in `data`, from 1, of the last line of each row.
     last_lines: Iterable[int] = range(1, len(lines) + 1)
     if len(rows) < len(lines):
+        # Some cells have line ends.
         last_lines = itertools.accumulate(1 + "".join(cells).count("\n") for cells in rows)
     for cells, last_line in zip(rows, last_lines, strict=True):
         if not lines[last_line - 1].isspace():

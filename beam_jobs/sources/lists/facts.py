@@ -58,8 +58,8 @@ class ListFacts:
                     " them, or name the splits otherwise."
                 )
 
-    def has_integers(self, label_type: str | None) -> bool:
-        """Return whether the labels are whole numbers that stand for themselves.
+    def infer_integers(self, label_type: str | None) -> bool:
+        """Decide whether the labels are whole numbers that stand for themselves; return True if they are.
 
         Args:
             label_type: `"int"` or `"str"` if it is declared, else None.

@@ -205,7 +205,7 @@ class Lists(ScannedSource):
         facts.check_splits()
         source_options = self.source_options
         if source_options.labels_file is None:
-            integers = facts.has_integers(source_options.label_type)
+            integers = facts.infer_integers(source_options.label_type)
             # The dataset to append to may have others.
             are_all_labels = not self.options.append
         else:
@@ -258,6 +258,7 @@ class Lists(ScannedSource):
         del ignored
         path = unit.file.path
         kinds = dict(self.schema.kinds)
+        # A list without a folder in its path lies in the working directory, or in the root.
         folder = path.rpartition("/")[0] or ("/" if path.startswith("/") else ".")
         block_size = unit.end - unit.start
         data = storage_for(path).read_range(path, unit.start, block_size)
@@ -293,7 +294,15 @@ class Lists(ScannedSource):
     def _find_file(
         self, row: ListRow, origin: str, folder: str, kinds: Mapping[str, ColumnKind]
     ) -> ListedFile | BadRecordError:
-        """Return the file that a row lists, or the row's rejection."""
+        """Return the file that a row lists, or the row's rejection.
+
+        Args:
+            row: the row.
+            origin: list and line, for messages.
+            folder: folder of the list, to which relative paths are joined.
+            kinds: kinds of the extra columns, by name.
+        """
+        # A row without a valid path is rejected without a key.
         key = None
         try:
             key = parse_path(row, self.roles, origin)

@@ -143,6 +143,7 @@ def _find_columns(unit: TarUnit, first: Mapping[str, MemberContent], declared: M
 
     A compressed tar is not unpacked again, so only its first sample counts, which is `first`.
     """
+    # Without JSON, there are no columns, and `find` rejects all that are declared.
     if JSON not in first or read_compression(unit.path):
         return JsonColumns.find([first[JSON]] if JSON in first else [], declared, unit.path)
     with open_tar(unit.path, "") as (file, size):
@@ -173,10 +174,7 @@ def reject_broken_sample(unit: TarUnit, name: str) -> None:
     if ending.lower() not in (*IMAGE_FIELDS, *LABEL_FIELDS):
         return
     with open_tar(unit.path, read_compression(unit.path)) as (file, size):
-        # A negative end means the whole file.
-        members = itertools.islice(
-            list_tar_members(file, unit.path, unit.start, size if unit.end < 0 else unit.end), _MAX_NAMES
-        )
+        members = itertools.islice(list_tar_members(file, unit.path, unit.start, unit.find_end(size)), _MAX_NAMES)
         names = [member.name for member in members if is_record(member)]
     partner = next((other for other in names if other != name and other.rpartition(".")[0] == stem), None)
     if partner is None:

@@ -34,6 +34,10 @@ class TarUnit(NamedTuple):
         """Return the key of a member, given its name, or of a sample, given the common part of its members' names."""
         return f"{self.name}/{member}"
 
+    def find_end(self, file_size: int | None) -> int | None:
+        """Return the byte of the file at which the tar ends; None if the whole file is the tar, and its size is None."""
+        return file_size if self.end < 0 else self.end
+
 
 def is_record(member: Member) -> bool:
     """Return whether a member may be a record or belong to one: a file whose name is not ignored."""
@@ -59,7 +63,7 @@ def list_tar_files(
         reject: called with the error of a member that cannot be a record.
         most_bytes: size of the largest member that may be a record.
     """
-    for member in list_tar_members(file, unit.path, unit.start, size if unit.end < 0 else unit.end):
+    for member in list_tar_members(file, unit.path, unit.start, unit.find_end(size)):
         origin, key = f"{unit.path}/{member.name}", unit.make_key(member.name)
         if member.link:
             reason = f"a link (to {member.link}); pack the tar again with --dereference --hard-dereference"

@@ -173,6 +173,7 @@ class SourceDocuments(PackSource):
             small_rows = np.array([row for row, reference in enumerate(run) if _is_small(reference)], np.intp)
             for row, data in zip(small_rows.tolist(), _read_rows(pack, small_rows), strict=True):
                 buffers[row] = data
+        # Each document that is held begins a buffer.
         starts = np.array([0 if data else NOT_HELD for data in buffers], np.int64)
         return ListedPack(pack, pack.keys.digests(), buffers, np.arange(len(run)), starts)
 
@@ -233,7 +234,7 @@ def _read_rows(pack: Pack, rows: npt.NDArray[np.intp]) -> Iterator[bytes]:
 
 
 def _open_classes(source: Source, labels: TextLabelOptions) -> Classes:
-    """Return the classes of `--labels FILE`, of the source, or those to be collected."""
+    """Return the classes of `--labels FILE` or, without it, of the source; without either, all labels become classes."""
     if labels.labels_file is None and source.labels is not None:
         return Classes(source.labels, "the source", comes_from_metadata=True)
     return Classes.open(labels, integers=source.integer_labels)

@@ -69,7 +69,7 @@ class GeneratedFolders(RecordSource):
         return (part,)
 
     def references(self, unit: int, ignored: list[str], reject: Reject = raise_rejection) -> Iterator[Reference]:
-        """Yield the references of one folder."""
+        """Yield the references of one folder, whose first record the unit is."""
         del ignored, reject
         name = f"n{unit // _FOLDER_RECORDS:08d}"
         for number in range(unit, min(unit + _FOLDER_RECORDS, self.records)):
@@ -114,6 +114,7 @@ def list_references(folder: Path, records: int) -> dict[str, Output]:
         for start in range(0, len(units), part_units):
             accumulators: dict[str, Any] = {name: combine.create_accumulator() for name, combine in combines.items()}
             for element in step.process(units[start : start + part_units]):
+                # Packs are the main output. Tagged elements are for combines; those of other tags do not count here.
                 if not isinstance(element, TaggedOutput):
                     outputs["packs"].write(files["packs"], element)
                 elif element.tag in combines:
@@ -164,7 +165,7 @@ def _make_combines() -> dict[str, beam.CombineFn]:
 def plan_shards(folder: Path, records: int) -> dict[str, Output]:
     """Plan the shards, on one worker; every worker gets the plan."""
     tally = pickle.loads((folder / f"{TALLY}-sum").read_bytes())
-    plan = make_plan(tally, {}, OPTIONS, OVERHEAD)
+    plan = make_plan(tally, ratios={}, options=OPTIONS, overhead=OVERHEAD)
     assert plan.files == records
     output = _write_value(folder / "plan", plan)
     output.note = f"{sum(split.count for split in plan.splits.values()):,} shards"
@@ -181,6 +182,7 @@ def split_by_run(folder: Path, records: int) -> dict[str, Output]:
     with ExitStack() as stack:
         files = [stack.enter_context((folder / "runs" / str(number)).open("wb")) for number in range(_FILES)]
 
+        # Numbers of runs spread over the files.
         def write(run: tuple[str, int], pack: bytes) -> None:
             _, number = run
             output.write(files[number % _FILES], pickle.dumps((run, pack), protocol=5))
@@ -189,6 +191,7 @@ def split_by_run(folder: Path, records: int) -> dict[str, Output]:
         for data in _read_elements(folder / "packs"):
             for run, pack in step.process(data, plan):
                 write(run, pack)
+        # At the end of a bundle, Beam wants values with a window.
         for windowed in step.finish_bundle():
             write(*windowed.value)
     (folder / "packs").unlink()

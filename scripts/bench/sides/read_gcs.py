@@ -80,6 +80,7 @@ def prepare_graph(name: str, streams: int, window: int) -> Callable[[], Iterable
 
     files = sorted(tf.io.gfile.glob(f"{FOLDER}/train-*"))
     reading: dict[str, Any] = {"seed": 1, "reading": tpudata.Reading(streams=streams)}
+    # Records stay as they are stored.
     parse: dict[str, Any] = {"parse": lambda records: {"record": records}}
 
     def plain(buffer: int, epochs: int | None = None) -> tf.data.Dataset:
@@ -146,7 +147,7 @@ def prepare_source(name: str, streams: int, window: int) -> Callable[[], Iterabl
 
 
 def batched(records: Iterable[Any]) -> Iterator[list[Any]]:
-    """Yield lists of BATCH records."""
+    """Yield lists of BATCH records; the last one may be shorter."""
     remaining = iter(records)
     while batch := list(itertools.islice(remaining, BATCH)):
         yield batch

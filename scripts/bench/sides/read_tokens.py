@@ -47,7 +47,7 @@ def list_sides(folder: Path, batch_size: int) -> Iterator[tuple[str, dict[str, S
             is_raw = kind == "int32 bytes"
             data = write_packed(folder / f"tokens-{kind.split()[0]}-{records}", records, is_raw=is_raw)
             size = sum(path.stat().st_size for path in data.glob("train-*"))
-            # Rounds in which a window of 41,000 rows is filled several times.
+            # Rounds in which a window of 41,000 rows is filled several times. `_read_least` only reads bytes.
             sides = {
                 name: Side(partial(build, data, batch_size), batches=_MANY // batch_size, warm_up=80)
                 for name, build in _SIDES.items()
