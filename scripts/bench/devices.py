@@ -152,6 +152,7 @@ class _RepeatedStack(StackIteration):
     def __init__(self, feed: StackFeed, loop: int) -> None:
         super().__init__(feed, steps=None)
         self._portion = super().take(loop)
+        # No other stack is read.
         self.close()
 
     def take(self, max_steps: int) -> Portion | None:

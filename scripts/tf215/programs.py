@@ -165,6 +165,7 @@ class Recorder(tf.train.SessionRunHook):
         self.who, self.calls, self.values, self.stop_at = who, calls, values, stop_at
 
     def begin(self):
+        """Add operations to the graph: a text of the loss for `before_run`, and a norm for `after_run`."""
         graph = tf.get_default_graph()
         self.step = tf.train.get_global_step()
         loss = graph.get_tensor_by_name("the_loss:0")

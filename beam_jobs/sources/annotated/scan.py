@@ -112,6 +112,7 @@ class AnnotationScan:
         self._file_index = file_index
         self._find = find
         self._folder = folder
+        # Keys of the pictures since the last call of `take_rows`, and the number of all pictures so far.
         self._keys: list[str] = []
         self._pictures_read = 0
 

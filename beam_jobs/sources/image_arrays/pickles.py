@@ -99,6 +99,7 @@ class _PickleReader:
         self._path = path
         self._size = size
         self._stack: list[Any] = []
+        # Values that a pickle stores by number, to use them again.
         self._memo: dict[int, Any] = {}
         self.offset = 0
 

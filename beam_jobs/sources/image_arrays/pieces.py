@@ -26,6 +26,7 @@ class PieceReader:
         self._pieces = pieces
         self._path = path
         self._offset = offset
+        # What is left of the last piece.
         self._unread = memoryview(b"")
 
     def take(self, size: int) -> bytes:

@@ -184,6 +184,7 @@ class _LineAlignedPieces:
     def __init__(self, pieces: Iterable[bytes], offset: int) -> None:
         self.end = offset
         self._pieces = iter(pieces)
+        # Pieces of a line whose end is not read yet, and their size.
         self._held: list[bytes] = []
         self._held_bytes = 0
 

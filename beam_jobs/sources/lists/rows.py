@@ -52,9 +52,11 @@ class _LineDecoder:
         return self
 
     def __next__(self) -> str:
+        """Return the next line; SourceError if it is not UTF-8."""
         data = next(self._lines)
         self.offset += len(data)
         self.line += 1
+        # Only the first line of the file has a byte order mark.
         if self.line == 1:
             data = data.removeprefix(BOM)
             if data.startswith(UTF16_BOMS):

@@ -59,6 +59,7 @@ class ListScan:
         self._reader = reader
         self._separator = separator
         self._block_bytes = block_bytes
+        # Paths and lines of the rows since the last call of `take_rows`.
         self._paths: list[str] = []
         self._lines: list[int] = []
 
