@@ -30,11 +30,11 @@ def is_number_label(text: str) -> bool:
 
 
 def are_integer_labels(labels: Collection[str], label_type: str | None) -> bool:
-    """Return whether the first labels of an input are whole numbers that stand for themselves.
+    """Return whether the labels of an input are whole numbers that stand for themselves, given its first labels.
 
     Args:
-        labels: the labels as written.
-        label_type: `"int"` or `"str"` if `--label-type` declares it; with None, labels that all look so are whole numbers.
+        labels: the first labels as written; empty if none is known.
+        label_type: `"int"` or `"str"` if `--label-type` declares it. If it is None, all first labels must be whole numbers.
     """
     if label_type is not None:
         return label_type == INT
@@ -72,8 +72,8 @@ class Classes:
 
         Args:
             options: options of the input.
-            integers: see the attribute.
-            rejects_numbers: see the attribute; ignored with a file.
+            integers: whether the input writes whole numbers: labels themselves or, with a file, indices into its names.
+            rejects_numbers: whether numbers are rejected, because other labels are names; ignored with a file.
 
         Raises:
             SourceError: as `read_labels`.

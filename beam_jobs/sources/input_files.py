@@ -39,7 +39,7 @@ class InputFiles:
         elif is_pattern(self.path):
             files = ((entry.path, relative_path) for entry, relative_path in expand(self.path) if not entry.is_folder)
         else:
-            raise SourceError(f"{self.path} is not there. Name a file, a folder, or a pattern such as 'DIR/*.tar'.")
+            raise SourceError(f"{self.path} does not exist. Name a file, a folder, or a pattern such as 'DIR/*.tar'.")
         is_empty = True
         for path, relative_path in files:
             is_skipped = self.skips_markdown and relative_path.lower().endswith(".md")

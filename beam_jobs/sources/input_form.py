@@ -55,8 +55,10 @@ def find_form_of_ending(name: str) -> str | None:
     _, dot, ending = plain_name.rpartition(".")
     form = _FORM_OF_ENDING.get(ending) if dot else None
     is_compressed = plain_name != lower_name
-    # Names of IDX files may end with .gz, too.
-    return UNSUPPORTED if form is None and is_compressed and not lower_name.endswith(".gz") else form
+    # A compressed file of another form is not supported. With .gz it may be an IDX file, whose name need not have an ending.
+    if form is None and is_compressed and not lower_name.endswith(".gz"):
+        return UNSUPPORTED
+    return form
 
 
 def find_form_of_start(path: str) -> str | None:

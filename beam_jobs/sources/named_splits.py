@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import re
 from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
 
 from beam_jobs.options import ConvertOptions
 from beam_jobs.sources.options import reject_split_flag
@@ -21,18 +23,27 @@ _SPLITS = {name: split for split, names in _SPLIT_NAMES.items() for name in name
 LOOKED_AT = 10_000
 _BETWEEN_WORDS = re.compile(r"[-_.]")
 _WORD = re.compile(r"([A-Za-z]+)[0-9]*")
+_Name = TypeVar("_Name")
 # Function from the path of a file below the input to a split, or an empty string.
 SplitOf = Callable[[str], str]
 
 
-def folder_split(name: str) -> str:
+def find_folder_split(name: str) -> str:
     """Return the split that a folder's name stands for, whatever its case: train, validation, test, or an empty string."""
     return _SPLITS.get(name.lower(), "")
 
 
 def find_listed_split(name: str) -> str:
-    """Return the split that a name in a list stands for: that of `folder_split`, or a split of this very name."""
-    return folder_split(name) or name
+    """Return the split that a name in a list stands for: train, validation, test or, for other names, the name itself."""
+    return find_folder_split(name) or name
+
+
+def take_first_names(names: Iterable[_Name]) -> list[_Name]:
+    """Return the first names of an input, or files with names, as `NamedSplits.find` takes them.
+
+    One more than `LOOKED_AT` shows that these are not all.
+    """
+    return list(itertools.islice(names, LOOKED_AT + 1))
 
 
 def find_splits(names: Sequence[str], origin: str) -> dict[str, str]:
@@ -43,7 +54,7 @@ def find_splits(names: Sequence[str], origin: str) -> dict[str, str]:
     Raises:
         SourceError: two folders stand for one split, or some names are splits and some are not.
     """
-    splits = {name: folder_split(name) for name in names}
+    splits = {name: find_folder_split(name) for name in names}
     split_names = [name for name in names if splits[name]]
     others = [name for name in names if not splits[name]]
     if len(split_names) < 2 and others:
@@ -60,7 +71,7 @@ def find_splits(names: Sequence[str], origin: str) -> dict[str, str]:
     return splits
 
 
-def class_and_split(folders: Sequence[str], record: str) -> tuple[str, str]:
+def find_class_and_split(folders: Sequence[str], record: str) -> tuple[str, str]:
     """Return the class and the split of a record by its innermost folders: CLASS, or SPLIT/CLASS.
 
     Args:
@@ -73,45 +84,46 @@ def class_and_split(folders: Sequence[str], record: str) -> tuple[str, str]:
     Raises:
         SourceError: there is no folder, or the innermost is named after a split, so the record has no class.
     """
-    if not folders or folder_split(folders[-1]) or folders[-1] in ("", ".", ".."):
+    if not folders or find_folder_split(folders[-1]) or folders[-1] in ("", ".", ".."):
         raise SourceError(
             f"{record} lies in no folder of its class. Put the images of each class into a folder named after the class, or pass"
             " --unlabelled."
         )
-    return folders[-1], folder_split(folders[-2]) if len(folders) > 1 else ""
+    return folders[-1], find_folder_split(folders[-2]) if len(folders) > 1 else ""
 
 
-def top_split(name: str) -> str:
+def find_top_split(name: str) -> str:
     """Return the split that the outermost folder, or a file in no folder, is named after: `train/a.txt`, `train-00.jsonl`."""
-    return folder_split(name.split("/")[0].split(".")[0].split("-")[0])
+    return find_folder_split(name.split("/")[0].split(".")[0].split("-")[0])
 
 
-def file_split(name: str) -> str:
+def find_file_split(name: str) -> str:
     """Return the split that a file or its folder is named after: `train-00000-of-00002.tar`, `data/test.tar`, `test/0000.tar`."""
     *folders, file = name.split("/")
-    split = folder_split(file.partition(".")[0].partition("-")[0])
-    return split or (folder_split(folders[-1]) if folders else "")
+    split = find_folder_split(file.partition(".")[0].partition("-")[0])
+    return split or (find_folder_split(folders[-1]) if folders else "")
 
 
-def split_in_top_name(name: str) -> str:
+def find_split_in_top_name(name: str) -> str:
     """Return the one split among the words of the outermost folder, or of a file in no folder: `wiki.train.tokens`."""
-    return _split_in(name.split("/")[0])
+    return _find_only_split(name.split("/")[0])
 
 
-def split_in_file_name(name: str) -> str:
+def find_split_in_file_name(name: str) -> str:
     """Return the one split among the words of a file's name: `imagenet-train-000000.tar`."""
-    return _split_in(name.rpartition("/")[2])
+    return _find_only_split(name.rpartition("/")[2])
 
 
-def split_in_path(name: str) -> str:
+def find_split_in_path(name: str) -> str:
     """Return the first split among the words of a path, last name first: `train/x`, `x-validation-00001`, `val2017.tfrecord`."""
     words = (word for part in reversed(name.split("/")) for word in _BETWEEN_WORDS.split(part))
-    splits = (folder_split(match[1]) for word in words if (match := _WORD.fullmatch(word)))
+    splits = (find_folder_split(match[1]) for word in words if (match := _WORD.fullmatch(word)))
     return next(filter(None, splits), "")
 
 
-def _split_in(name: str) -> str:
-    splits = {split for word in _BETWEEN_WORDS.split(name) if (split := folder_split(word))}
+def _find_only_split(name: str) -> str:
+    """Return the split among the words of a name; an empty string if none or several are."""
+    splits = {split for word in _BETWEEN_WORDS.split(name) if (split := find_folder_split(word))}
     return splits.pop() if len(splits) == 1 else ""
 
 
@@ -136,15 +148,15 @@ class NamedSplits:
     are_splits: bool
     splits: frozenset[str]
     are_all: bool
-    split_of: SplitOf = top_split
+    split_of: SplitOf = find_top_split
 
     @classmethod
     def find(
         cls,
         options: ConvertOptions,
         names: Iterable[str],
-        split_of: SplitOf = top_split,
-        split_inside: SplitOf = split_in_top_name,
+        split_of: SplitOf = find_top_split,
+        split_inside: SplitOf = find_split_in_top_name,
         *,
         accidental: bool = True,
     ) -> NamedSplits:
@@ -163,10 +175,12 @@ class NamedSplits:
         """
         splits = {name: split_of(name) for name in names}
         inner_splits = {name: split_inside(name) for name in splits} if not any(splits.values()) else {}
+        # If no name begins with a split, splits inside names count, provided that every name has one and that they differ.
         if len({*inner_splits.values()}) > 1 and all(inner_splits.values()):
             splits, split_of = inner_splits, split_inside
         split_names = frozenset(split for split in splits.values() if split)
         others = [name for name, split in splits.items() if not split]
+        # Two splits are no accident; nor is one whose names cannot be accidental, unless it is `train`, the split of all others.
         is_deliberate = len(split_names) > 1 or not (accidental or split_names == {"train"})
         are_splits = bool(split_names) and (not others or is_deliberate)
         if are_splits and others:
@@ -229,6 +243,7 @@ class NamedSplits:
         return split if self.are_splits else ""
 
     def _make_contradiction_error(self, name: str, difference: str) -> SourceError:
+        """Return the error for a later name that contradicts what the first names led to; `difference` is a clause on how."""
         return SourceError(
             f"{self.input_path} has {name}, which {difference} before it do. Rename it, or name the files by a pattern."
         )

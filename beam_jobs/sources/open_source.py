@@ -108,7 +108,7 @@ def _open(options: ConvertOptions, source_options: SourceOptions) -> Source:
     if entry is None:
         if is_pattern(options.input):
             return _open_pattern(options, source_options)
-        raise SourceError(f"{options.input} is not there. Name {FORMS}.")
+        raise SourceError(f"{options.input} does not exist. Name {FORMS}.")
     if entry.is_folder:
         return _open_folder(options, source_options)
     return _open_files(options, source_options, options.input)
@@ -224,9 +224,12 @@ def _find_form(pattern: str) -> str:
 
 
 def _find_form_of_name(name: str) -> str:
+    """Return the form that a file's name indicates; IMAGE if it indicates none."""
     if is_idx_name(name):
         return IDX
-    return ARRAYS if is_array_name(name) else find_form_of_ending(name) or IMAGE
+    if is_array_name(name):
+        return ARRAYS
+    return find_form_of_ending(name) or IMAGE
 
 
 def _open_files(options: ConvertOptions, source_options: SourceOptions, path: str) -> Source:

@@ -25,6 +25,7 @@ _TYPED_COLUMN = re.compile(rf"(.+?)=((?:{'|'.join((*COLUMN_TYPES, *LIST_KINDS))}
 
 
 def _join_arguments(pairs: Sequence[tuple[str, str]]) -> dict[str, str]:
+    """Return the values of --source-arg by name; UsageError if a name is passed twice."""
     names = [name for name, _ in pairs]
     repeated_name = next((name for name in names if names.count(name) > 1), None)
     if repeated_name is not None:
@@ -33,6 +34,7 @@ def _join_arguments(pairs: Sequence[tuple[str, str]]) -> dict[str, str]:
 
 
 def _parse_argument(text: str) -> tuple[str, str]:
+    """Split NAME=VALUE; UsageError without name or equals sign. The value may be empty."""
     name, equals, value = text.partition("=")
     if not name or not equals:
         raise UsageError(f"{text!r}: write it as NAME=VALUE")
@@ -44,7 +46,7 @@ def _parse_types(text: str) -> dict[str, str]:
     types: dict[str, str] = {}
     for part in text.split(","):
         match = _TYPED_COLUMN.fullmatch(part.strip())
-        # `SourceOptions` rejects the unknown type of a part that does not match.
+        # A part that does not match is split at its last equals sign: its type is unknown, which `SourceOptions` rejects.
         name, kind = match.groups() if match else part.rpartition("=")[::2]
         if not name.strip() or name.strip() in types:
             raise UsageError(f"{part!r}: write each column once, as in age=int,score=float")
@@ -57,6 +59,7 @@ def _make_source_option(help: str) -> str | None:
 
 
 def _make_source_args_option() -> Mapping[str, str]:
+    """Return the default of the field `source_args`, which declares the flag --source-arg."""
     return option(
         {},
         FlagGroup.INPUT,
@@ -196,6 +199,7 @@ class SourceOptions:
     )
 
     def __post_init__(self) -> None:
+        """Raise UsageError if a value is invalid, or options exclude each other."""
         check_options(self)
         for name in ("labels_file", "path_column", "label_column", "split_column", "label_separator"):
             if getattr(self, name) == "":

@@ -91,6 +91,7 @@ class PathLabels:
             has_match = True
             integer_columns -= {name for name in integer_columns if not _is_whole(match[name])}
             if class_group:
+                # An optional group that took no part in the match is None.
                 labels.add(match[class_group] or "")
         if first_path and not has_match:
             raise UsageError(
@@ -143,7 +144,8 @@ def _find_class_group(pattern: re.Pattern[str]) -> int:
 def _open_classes(options: SourceOptions, labels: set[str]) -> Classes:
     """Return the mapping to class names, given the labels in the first paths: whole numbers are labels themselves, as in lists."""
     integers = are_integer_labels(labels, options.label_type)
-    # Numbers among the first labels are names, unless all labels are whole numbers from 0.
+    # If some of the first labels are numbers, but not all are whole numbers from 0, a number is a name like any other. If none of
+    # them is a number, a later number is an error.
     rejects_numbers = options.label_type is None and not any(map(is_number_label, labels))
     return Classes.open(options, integers=integers, rejects_numbers=rejects_numbers)
 

@@ -18,7 +18,7 @@ from beam_jobs.sources.input_files import InputFiles
 from beam_jobs.sources.installed.installed_sources import (
     IMAGES,
     Installed,
-    installed_names,
+    list_installed_names,
     load_source,
     make_no_arguments_error,
     make_unknown_source_error,
@@ -46,16 +46,17 @@ def find_opener(name: str) -> OpenSource:
         return functools.partial(_open_without_arguments, name)
     installed = load_source(IMAGES, name)
     if installed is None:
-        raise make_unknown_source_error(IMAGES, name, source_names())
+        raise make_unknown_source_error(IMAGES, name, list_source_names())
     return functools.partial(_open_installed, name, installed)
 
 
-def source_names() -> list[str]:
+def list_source_names() -> list[str]:
     """Return the names of all sources, those of installed packages last."""
-    return [*SOURCES, *installed_names(IMAGES)]
+    return [*SOURCES, *list_installed_names(IMAGES)]
 
 
 def _open_without_arguments(name: str, options: ConvertOptions, source_options: SourceOptions) -> Source:
+    """Open one of this package's sources; UsageError with --source-arg, which none of them takes."""
     if source_options.source_args:
         raise make_no_arguments_error(name)
     return SOURCES[name](options, source_options)
@@ -72,6 +73,7 @@ def _open_files(options: ConvertOptions, source_options: SourceOptions) -> Sourc
 
 
 def _open_imagenet(options: ConvertOptions, source_options: SourceOptions) -> Source:
+    """Open ImageNet's files; SourceError if the input is laid out otherwise."""
     images = ImageNet.find(options, source_options)
     if images is None:
         raise SourceError(
@@ -93,6 +95,7 @@ def _open_containers(
 
 
 def _open_idx(options: ConvertOptions, source_options: SourceOptions) -> Source:
+    """Open the IDX files of the input, whatever else it has."""
     paths = [path for path, _ in InputFiles(options.input)]
     # Other files may lie next to the pairs. If no name is one of a pair, IdxPairs reports the first.
     idx_paths = [path for path in paths if is_idx_name(path.rpartition("/")[2])]

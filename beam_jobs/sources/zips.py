@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import itertools
 import struct
 import zipfile
 import zlib
@@ -27,12 +26,12 @@ from beam_jobs.references.rejection import Reject, add_key, raise_rejection
 from beam_jobs.sources.classes import Classes, ClassifiedSource
 from beam_jobs.sources.input_files import InputFiles
 from beam_jobs.sources.named_splits import (
-    LOOKED_AT,
     NamedSplits,
-    class_and_split,
-    file_split,
-    folder_split,
-    split_in_file_name,
+    find_class_and_split,
+    find_file_split,
+    find_folder_split,
+    find_split_in_file_name,
+    take_first_names,
 )
 from beam_jobs.sources.options import SourceOptions, reject_split_flag
 from beam_jobs.sources.path_labels import PathLabels
@@ -96,8 +95,8 @@ class Zips(ClassifiedSource):
             SourceError: there is no archive, or only some of their names stand for splits.
             UsageError: the options assign splits, but the names of the archives stand for splits; or as `PathLabels.find`.
         """
-        names = [name for _, name in itertools.islice(files, LOOKED_AT + 1)]
-        splits = NamedSplits.find(options, names, file_split, split_in_file_name)
+        names = [name for _, name in take_first_names(files)]
+        splits = NamedSplits.find(options, names, find_file_split, find_split_in_file_name)
         path_labels = PathLabels.find(source_options, _list_member_paths(files))
         if path_labels is not None:
             labelled = path_labels.has_classes
@@ -174,11 +173,11 @@ class Zips(ClassifiedSource):
         if self.path_labels is not None:
             labels, columns = self.path_labels.read(name, origin)
         if self.folder_classes:
-            folder_class, split = class_and_split(folders, f"{unit.path}: member {member.filename}")
+            folder_class, split = find_class_and_split(folders, f"{unit.path}: member {member.filename}")
             labels = (self.classes.resolve(folder_class, origin),)
         elif folders:
-            # If no folder is a class, the outermost may be a split.
-            split = folder_split(folders[0])
+            # If folders are not classes (--label-from, --unlabelled), the outermost may be a split.
+            split = find_folder_split(folders[0])
         if split:
             reject_split_flag(self.options, f"{unit.path} has split folders already ({split})")
         split = self.splits.find_member_split(unit.split, split, origin)

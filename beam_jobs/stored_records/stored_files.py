@@ -13,7 +13,7 @@ from typing import NamedTuple
 from beam_jobs.file_names import is_path_left_behind
 from beam_jobs.options import DEFAULT_SPLIT
 from beam_jobs.references.reference import key_bytes
-from beam_jobs.sources.named_splits import split_in_path
+from beam_jobs.sources.named_splits import find_split_in_path
 from beam_jobs.stored_records.stored_record import StoredRecord
 from tpudata.errors import DatasetError, SourceError, UsageError
 from tpudata.format import Dataset, Shard, open_dataset
@@ -124,7 +124,7 @@ def _list_foreign(path: str) -> list[StoredFile]:
     """Return the foreign files of an input, sorted by the bytes of their names; errors as from `list_stored_files`."""
     top = storage_for(path).stat(path)
     if top is not None and not top.is_folder:
-        return [StoredFile(top.path, top.size, top.name, split_in_path(top.name) or DEFAULT_SPLIT)]
+        return [StoredFile(top.path, top.size, top.name, find_split_in_path(top.name) or DEFAULT_SPLIT)]
     if top is not None:
         entries = list(_list_below(path, ""))
     elif is_pattern(path):
@@ -141,7 +141,7 @@ def _list_foreign(path: str) -> list[StoredFile]:
                 f"{path}: {dataset} in it is a dataset. Name datasets one by one: their records are read by their manifest."
             )
     files = [
-        StoredFile(entry.path, entry.size, below, split_in_path(below) or DEFAULT_SPLIT)
+        StoredFile(entry.path, entry.size, below, find_split_in_path(below) or DEFAULT_SPLIT)
         for entry, below in entries
         if not is_path_left_behind(below)
     ]

@@ -137,6 +137,7 @@ def report(inputs: dict[int, Path], folder: Path, rounds: int, names: Sequence[s
             small_cost, large_cost = (
                 measure(PROGRAMS[name], inputs[size], folder / f"out{number}{name}{size}") for size in (small, large)
             )
+            # The difference of two runs does not include the start-up.
             image_cpu[name].append((large_cost.cpu - small_cost.cpu) / (large - small))
             image_clock[name].append((large_cost.clock - small_cost.clock) / (large - small))
             startup_cpu[name].append(small_cost.cpu - image_cpu[name][-1] * small)
@@ -149,7 +150,8 @@ def report(inputs: dict[int, Path], folder: Path, rounds: int, names: Sequence[s
         ratios = ""
         for base in ("plain", "pillow"):
             if base in image_cpu:
-                ratio = statistics.median(map(float.__truediv__, image_cpu[name], image_cpu[base]))
+                pairs = zip(image_cpu[name], image_cpu[base], strict=True)
+                ratio = statistics.median(seconds / base_seconds for seconds, base_seconds in pairs)
                 ratios += f"{ratio:10.2f}"
             else:
                 ratios += f"{'':10}"
@@ -169,7 +171,7 @@ def measure(command: Sequence[str], source: Path, output: Path) -> Cost:
     words = [word.replace("{input}", str(source)).replace("{output}", str(output)) for word in command]
     begin = time.monotonic()
     pid = os.posix_spawn(words[0], words, {**os.environ, "PYTHONPATH": str(Path.cwd()), "TF_CPP_MIN_LOG_LEVEL": "3"})
-    # The usage includes that of child processes, for which the process has waited.
+    # The usage includes the child processes for which the process has waited.
     _, status, usage = os.wait4(pid, 0)
     if status:
         raise SystemExit(f"failed with status {status}: {' '.join(words)[:200]}")
@@ -178,7 +180,7 @@ def measure(command: Sequence[str], source: Path, output: Path) -> Cost:
         shutil.rmtree(output, ignore_errors=True)
     else:
         output.unlink(missing_ok=True)
-    # In kB.
+    # `ru_maxrss` is in units of 1,024 bytes.
     return Cost(usage.ru_utime + usage.ru_stime, clock, usage.ru_maxrss * 1024)
 
 

@@ -102,7 +102,7 @@ def _print_row(devices: int, arrays: int, loop: int, calls: int, rounds: int, *,
         loop: number of steps in a call.
         calls: number of calls in a round.
         rounds: number of rounds.
-        is_fed: whether stacks are read meanwhile.
+        is_fed: whether stacks are read meanwhile; otherwise, all calls take the first stack. The third side always does.
     """
     builders = (
         lambda: _build_engine(devices, arrays, loop, is_fed=is_fed),
@@ -110,6 +110,7 @@ def _print_row(devices: int, arrays: int, loop: int, calls: int, rounds: int, *,
         lambda: _build_jax(devices, arrays, loop, is_alike=False),
     )
     sides, first_seconds = zip(*map(_build_and_call, builders), strict=True)
+    # Three calls warm each side up.
     for side in sides:
         for _ in range(3):
             side()
@@ -149,8 +150,9 @@ class _RepeatedStack(StackIteration):
     """An iteration that returns the first stack of a feed again and again."""
 
     def __init__(self, feed: StackFeed, loop: int) -> None:
-        super().__init__(feed, None)
+        super().__init__(feed, steps=None)
         self._portion = super().take(loop)
+        # No other stack is read.
         self.close()
 
     def take(self, max_steps: int) -> Portion | None:
@@ -160,7 +162,14 @@ class _RepeatedStack(StackIteration):
 
 
 def _build_engine(devices: int, arrays: int, loop: int, *, is_fed: bool) -> Callable[[], Any]:
-    """Return a function that runs a loop of the engine's steps; the arguments are those of `_print_row`."""
+    """Return a function that runs a loop of the engine's steps.
+
+    Args:
+        devices: number of devices.
+        arrays: number of variables.
+        loop: number of steps in a loop.
+        is_fed: whether each loop reads a new stack of batches; otherwise, all loops take the first one.
+    """
 
     def call_model(features: Any, labels: Any) -> TPUEstimatorSpec:
         del labels
@@ -175,7 +184,7 @@ def _build_engine(devices: int, arrays: int, loop: int, *, is_fed: bool) -> Call
         return TPUEstimatorSpec("train", loss=loss, train_op=tf.group(step, *changes))
 
     topology = Topology(devices, find_local_devices(devices))
-    traced = trace_model(call_model, "train", (_SPEC, None), 1, None, devices)
+    traced = trace_model(call_model, "train", (_SPEC, None), seed=1, num_replicas=devices)
     mesh = make_mesh(topology.devices)
     variables: dict[str, Any] = {}
     store = VariableStore(variables, DeviceVariables(mesh, variables), topology.peers)
@@ -194,7 +203,12 @@ def _make_feed(mesh: Any, devices: int, loop: int) -> StackFeed:
 def _build_jax(devices: int, arrays: int, loop: int, *, is_alike: bool, is_fed: bool = False) -> Callable[[], Any]:
     """Return a function that runs a loop of JAX's steps.
 
-    The arguments are those of `_print_row`, and `is_alike`: whether the steps do the engine's checks.
+    Args:
+        devices: number of devices.
+        arrays: number of arrays that a step updates.
+        loop: number of steps in a loop.
+        is_alike: whether the steps do what the engine's do besides: average the loss, stop at NaN, check the arrays.
+        is_fed: whether each loop reads a new stack of batches; otherwise, all loops take the first one.
     """
     mesh = make_mesh(find_local_devices(devices))
     everywhere, rows = PartitionSpec(), PartitionSpec(None, AXIS)
@@ -212,6 +226,7 @@ def _build_jax(devices: int, arrays: int, loop: int, *, is_alike: bool, is_fed: 
             step, is_finite, _, _ = carry
             return (step < count) & is_finite
 
+        # Step, whether the last loss is a number, arrays, and the losses by step.
         begin = jax.numpy.int32(0), True, arrays, jax.numpy.zeros(loop)
         end = run_step(begin) if loop == 1 else jax.lax.while_loop(goes_on, run_step, begin)
         steps, _, arrays, losses = end
@@ -238,6 +253,7 @@ def _build_jax(devices: int, arrays: int, loop: int, *, is_alike: bool, is_fed: 
             stack = _take_stack(iteration, loop)
         state, results = compiled(state, stack, count)
         results[0].block_until_ready()
+        # The engine fetches all results; the bare loop needs the losses alone.
         jax.tree.map(np.asarray, results if is_alike else results[0])
 
     return run

@@ -52,7 +52,13 @@ def main() -> None:
 
 
 def _measure(name: str, flags: argparse.Namespace, step: float) -> None:
-    """Measure the ways to feed batches of a name with steps of some seconds, and print a line for each."""
+    """Measure the ways to feed batches, and print a line for each.
+
+    Args:
+        name: name of the batches in `_BATCHES`.
+        flags: the command's flags.
+        step: seconds for which each step sleeps; 0 for none.
+    """
     ways = {"device_put in the loop": _put_in_loop, "as_jax": _use_as_jax, "stacks of the trainer": _take_stacks}
     costs: dict[str, list[_Cost]] = {way: [] for way in ways}
     for _ in range(flags.rounds):
@@ -69,7 +75,7 @@ def _measure(name: str, flags: argparse.Namespace, step: float) -> None:
 
 
 def _measure_cost(feed: Callable[..., Iterator[Any]], dataset: Any, flags: argparse.Namespace, step: float) -> _Cost:
-    """Return the cost of a step of some seconds, whose batches a function feeds from a dataset."""
+    """Return the cost of a step whose batch `feed` takes from a dataset; each step then sleeps for `step` seconds, if any."""
     steps = feed(dataset, flags.devices)
     # Buffers are full after two stacks; with sleeping steps they fill meanwhile.
     for _ in range(2 * _LOOP if step == 0 else 2):
@@ -89,7 +95,10 @@ def _measure_cost(feed: Callable[..., Iterator[Any]], dataset: Any, flags: argpa
 
 
 def _make_dataset(name: str, devices: int, *, is_for_one_device: bool) -> Any:
-    """Return an endless dataset of batches in memory, for all devices or for one of them."""
+    """Return an endless dataset of 8 batches in memory, each for all devices or for one of them.
+
+    `name` is the name of the batches in `_BATCHES`.
+    """
     import numpy as np
     import tensorflow as tf
 
@@ -103,6 +112,7 @@ def _make_dataset(name: str, devices: int, *, is_for_one_device: bool) -> Any:
 
 
 def _make_mesh(devices: int, axis: str) -> Any:
+    """Return JAX's mesh of the first devices, with one axis."""
     import jax
     import numpy as np
     from jax.sharding import Mesh
@@ -131,7 +141,10 @@ def _use_as_jax(dataset: Any, devices: int) -> Iterator[Any]:
 
 
 def _take_stacks(dataset: Any, devices: int) -> Iterator[Any]:
-    """Yield a stack of batches on devices once for each of its steps; in training, a loop takes all steps without Python."""
+    """Yield the trainer's stacks of batches on devices, each as often as it has steps.
+
+    In training, one call takes all steps of a stack.
+    """
     import jax
 
     from tpudata.devices.batches.feeder import StackFeed

@@ -81,53 +81,55 @@ def main() -> None:
 
 
 def convert(folder: Path, flags: argparse.Namespace) -> None:
-    """Objects per second, of all that a conversion does, and of reading alone."""
+    """Print objects per second: of a whole conversion, and of reading alone, one by one."""
     data = folder / "data"
     write_pictures(data / "in", flags.objects, flags.kilobytes * 1000)
-    with store(data, flags):
+    with run_store(data, flags):
         from tpudata.storage import storage_for
 
         gcs = storage_for("gs://data/in")
         paths = [entry.path for part in gcs.list("gs://data/in") for entry in gcs.list(part.path)]
-        begin = time.perf_counter()
         from google.cloud import storage
 
         bucket = storage.Client(project="test").bucket("data")
+        # The first request also connects.
         bucket.blob(paths[0].removeprefix("gs://data/")).download_as_bytes()
         begin = time.perf_counter()
         for path in paths[:ONE_BY_ONE]:
             bucket.blob(path.removeprefix("gs://data/")).download_as_bytes()
-        single = ONE_BY_ONE / (time.perf_counter() - begin)
+        single_rate = ONE_BY_ONE / (time.perf_counter() - begin)
         command = [sys.executable, "-m", "beam_jobs.images", "--input", "gs://data/in", "--output", "gs://data/out"]
-        begin, cpu = time.perf_counter(), cpu_seconds()
-        done = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
-        whole = len(paths) / (time.perf_counter() - begin)
-        cpu = cpu_seconds() - cpu
-        said = re.search(r"in ([\d.]+) s", done.stdout)
-        job = len(paths) / float(said[1]) if said else whole
+        begin, cpu = time.perf_counter(), read_child_cpu()
+        process = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
+        process_rate = len(paths) / (time.perf_counter() - begin)
+        cpu = read_child_cpu() - cpu
+        # The job's last line has its time, without the start of the process.
+        job_seconds = re.search(r"in ([\d.]+) s", process.stdout)
+        job_rate = len(paths) / float(job_seconds[1]) if job_seconds else process_rate
     print(f"convert: {len(paths):,} objects of {flags.kilobytes} kB, {flags.latency:g} ms a request; objects a second")
-    for name, value in (
-        ("one by one, Google's client, read alone", single),
-        ("tpudata convert images, as it says", job),
-        ("the same with the start of its process", whole),
+    for name, rate in (
+        ("one by one, Google's client, read alone", single_rate),
+        ("tpudata convert images, as it says", job_rate),
+        ("the same with the start of its process", process_rate),
     ):
-        print(f"    {name:42} {value:8.0f} {value / single:8.1f}")
+        print(f"    {name:42} {rate:8.0f} {rate / single_rate:8.1f}")
     print(f"    CPU of the process: {cpu:.1f} s, {cpu / len(paths) * 1e3:.2f} ms an object")
 
 
-def cpu_seconds() -> float:
-    """CPU seconds, of user and system, of the processes that have ended."""
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
+def read_child_cpu() -> float:
+    """Return the CPU seconds, of user and system, of the child processes that have ended."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
 
 
 def read(folder: Path, flags: argparse.Namespace, pipelines: Sequence[str]) -> None:
-    """MB per second of records, and what they cost, each pipeline in a separate process."""
+    """Run each pipeline in a separate process, and print the numbers that it reports."""
     data = folder / "data"
     size = write_shards(str(data / "set"), flags.megabytes, flags.shards)
+    # The records in the default window of 512 MiB.
     window = (512 << 20) // RECORD_BYTES
     program = [sys.executable, str(Path(__file__).with_name("sides") / "read_gcs.py")]
-    with store(data, flags):
+    with run_store(data, flags):
         block = f"blocks of {flags.block} MB" if flags.block else "TensorFlow's own blocks"
         print(
             f"read: {flags.shards} shards, {size / 1e6:.0f} MB, {flags.latency:g} ms a request, {flags.bandwidth:g} MB/s each,"
@@ -137,7 +139,7 @@ def read(folder: Path, flags: argparse.Namespace, pipelines: Sequence[str]) -> N
             "TF_CPP_MIN_LOG_LEVEL": "3",
             "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
         }
-        # Our client takes the way of TensorFlow's, by HTTPS.
+        # Without this variable our client sends requests by HTTPS, as TensorFlow's always does.
         url = environment.pop("STORAGE_EMULATOR_HOST")
         if flags.block:
             environment["GCS_READ_CACHE_BLOCK_SIZE_MB"] = str(flags.block)
@@ -147,29 +149,31 @@ def read(folder: Path, flags: argparse.Namespace, pipelines: Sequence[str]) -> N
             str(flags.megabytes),
             f"{url}/counts",
         ]
-        for number in range(flags.rounds):
+        for round_number in range(flags.rounds):
             for name in pipelines:
-                done = subprocess.run([*program, name, *arguments], env=environment, capture_output=True, text=True)
-                if done.returncode:
-                    sys.exit(f"{name}: {done.stderr[-2000:]}")
-                found = json.loads(done.stdout.splitlines()[-1])
-                if name == pipelines[0] and number == 0:
-                    print("    " + " " * 18 + "".join(f"{column:>15}" for column in found))
-                print(f"    {name:18}" + "".join(f"{value:15.2f}" for value in found.values()), flush=True)
+                process = subprocess.run([*program, name, *arguments], env=environment, capture_output=True, text=True)
+                if process.returncode:
+                    sys.exit(f"{name}: {process.stderr[-2000:]}")
+                # Libraries may print lines before the one with the numbers.
+                numbers = json.loads(process.stdout.splitlines()[-1])
+                if name == pipelines[0] and round_number == 0:
+                    print("    " + " " * 18 + "".join(f"{column:>15}" for column in numbers))
+                print(f"    {name:18}" + "".join(f"{value:15.2f}" for value in numbers.values()), flush=True)
 
 
 CASES = ("convert", *PIPELINES)
 
 
 @contextlib.contextmanager
-def store(data: Path, flags: argparse.Namespace) -> Iterator[None]:
-    """Run the store with a folder's files in the bucket data, and point this process to it."""
+def run_store(data: Path, flags: argparse.Namespace) -> Iterator[None]:
+    """Run the store with a folder's files in the bucket data, and set the environment variables that lead to it."""
     file = data.parent / "environment"
     file.unlink(missing_ok=True)
     command = [sys.executable, "-m", "scripts.fake_gcs", f"--bucket=data={data}", f"--environment={file}"]
     command += [f"--latency={flags.latency}", f"--bandwidth={flags.bandwidth}"]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL) as process:
         try:
+            # The store writes the file, lines of `export NAME='VALUE'`, once it listens.
             while not file.exists():
                 time.sleep(0.05)
             for line in file.read_text().splitlines():
@@ -181,7 +185,7 @@ def store(data: Path, flags: argparse.Namespace) -> Iterator[None]:
 
 
 def write_pictures(folder: Path, count: int, size: int) -> None:
-    """Small pictures in ten class folders; padded, since their bytes are passed through."""
+    """Write `count` pictures into ten class folders, each padded to `size` bytes, which a conversion keeps."""
     from PIL import Image
 
     for number in range(count):
@@ -197,21 +201,23 @@ def write_shards(folder: str, megabytes: int, shards: int) -> int:
     from tpudata.format import Feature, Manifest, Source, Split, encode_example, shard_name, write_metadata, write_shard
 
     random = np.random.default_rng(0)
-    each = megabytes * 10**6 // RECORD_BYTES // shards
+    shard_records = megabytes * 10**6 // RECORD_BYTES // shards
 
-    def part() -> Iterator[bytes]:
-        for number in range(each):
+    def make_records() -> Iterator[bytes]:
+        for number in range(shard_records):
             yield encode_example({"image_raw": random.bytes(RECORD_BYTES), "label": number % 10})
 
-    written = [write_shard(folder, shard_name("train", number, shards), part()) for number in range(shards)]
+    written_shards = [
+        write_shard(folder, shard_name("train", number, shards), make_records()) for number in range(shards)
+    ]
     features = (
         Feature("image_raw", "bytes", "uint8", (RECORD_BYTES, 1, 1), "raw"),
         Feature("label", "int64", "int64", num_classes=10),
     )
-    source = Source("random", each * shards, 0, "0")
-    manifest = Manifest("raw", {"train": Split(tuple(written))}, features, source, "bench", labels=10)
+    source = Source("random", shard_records * shards, bytes=0, fingerprint="0")
+    manifest = Manifest("raw", {"train": Split(tuple(written_shards))}, features, source, "bench", labels=10)
     write_metadata(folder, manifest, [str(number) for number in range(10)])
-    return sum(shard.bytes for shard in written)
+    return sum(shard.bytes for shard in written_shards)
 
 
 if __name__ == "__main__":

@@ -85,6 +85,7 @@ def _serve(name: str) -> None:
         estimator, input_fn = _make_ours(folder) if name == "ours" else _make_original(folder)
         for line in sys.stdin:
             clock_hook, steps = ClockHook(), int(line)
+            # The hooks of usual programs; the second never stops the training.
             all_hooks = [hooks.LoggingTensorHook({"loss": "the_loss"}, 100), hooks.StopAtStepHook(10**9), clock_hook]
             estimator.train(input_fn, hooks=all_hooks, steps=_WARM_UP + steps)
             begin, end = clock_hook.times[_WARM_UP - 1], clock_hook.times[-1]

@@ -71,7 +71,9 @@ def write_dataset(folder: Path, records: int, *, is_large: bool) -> str:
     if not is_large:
         features = (Feature("image_raw", "bytes", "uint8", (28, 28, 1), "raw"), Feature("label", "int64", "int64"))
     layout = "text" if is_large else "raw"
-    manifest = Manifest(layout, {"train": Split(shards)}, features, Source("random", records, 0, "0"), "")
+    manifest = Manifest(
+        layout, {"train": Split(shards)}, features, Source("random", records, bytes=0, fingerprint="0"), ""
+    )
     write_metadata(str(folder), manifest)
     return str(folder)
 

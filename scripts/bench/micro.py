@@ -95,7 +95,7 @@ def make_features(data: bytes, number: int) -> dict[str, Any]:
 
 
 def run_our_codec(data: bytes, count: int) -> Callable[[], int]:
-    """Return a run of our encoder of Examples."""
+    """Return a function that encodes `count` Examples with our encoder, and returns their number."""
 
     def run() -> int:
         for number in range(count):
@@ -106,7 +106,7 @@ def run_our_codec(data: bytes, count: int) -> Callable[[], int]:
 
 
 def run_protobuf(data: bytes, count: int) -> Callable[[], int]:
-    """Return a run of protobuf's encoder, with a class made from the definition of the message."""
+    """Return a function that encodes `count` Examples with a protobuf class, and returns their number."""
     example_class = make_example_class()
 
     def run() -> int:
@@ -125,34 +125,42 @@ def run_protobuf(data: bytes, count: int) -> Callable[[], int]:
 
 
 def make_example_class() -> Any:
-    """Make a protobuf class for tf.train.Example, without TensorFlow; label 1 is optional, 3 repeated, type 11 a message."""
+    """Make a protobuf class for tf.train.Example, without TensorFlow."""
+    optional, repeated = _FIELD.LABEL_OPTIONAL, _FIELD.LABEL_REPEATED
+    text, message = _FIELD.TYPE_STRING, _FIELD.TYPE_MESSAGE
     file = descriptor_pb2.FileDescriptorProto(name="bench_example.proto", package="bench", syntax="proto3")
     for name, kind in (("BytesList", _FIELD.TYPE_BYTES), ("Int64List", _FIELD.TYPE_INT64)):
-        file.message_type.add(name=name).field.add(name="value", number=1, label=3, type=kind)
+        file.message_type.add(name=name).field.add(name="value", number=1, label=repeated, type=kind)
     feature = file.message_type.add(name="Feature")
     feature.oneof_decl.add(name="kind")
     for name, number, kind in (("bytes_list", 1, "BytesList"), ("int64_list", 3, "Int64List")):
-        feature.field.add(name=name, number=number, label=1, type=11, type_name=f".bench.{kind}", oneof_index=0)
+        feature.field.add(
+            name=name, number=number, label=optional, type=message, type_name=f".bench.{kind}", oneof_index=0
+        )
     all_features = file.message_type.add(name="Features")
     entry = all_features.nested_type.add(name="FeatureEntry")
     entry.options.map_entry = True
-    entry.field.add(name="key", number=1, label=1, type=9)
-    entry.field.add(name="value", number=2, label=1, type=11, type_name=".bench.Feature")
-    all_features.field.add(name="feature", number=1, label=3, type=11, type_name=".bench.Features.FeatureEntry")
+    entry.field.add(name="key", number=1, label=optional, type=text)
+    entry.field.add(name="value", number=2, label=optional, type=message, type_name=".bench.Feature")
+    entry_type = ".bench.Features.FeatureEntry"
+    all_features.field.add(name="feature", number=1, label=repeated, type=message, type_name=entry_type)
     example = file.message_type.add(name="Example")
-    example.field.add(name="features", number=1, label=1, type=11, type_name=".bench.Features")
+    example.field.add(name="features", number=1, label=optional, type=message, type_name=".bench.Features")
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
     return message_factory.GetMessageClass(pool.FindMessageTypeByName("bench.Example"))
 
 
 def run_combined_checksums(data: bytes) -> Callable[[], int]:
-    """Return a run that writes records to /dev/null; checksums of blocks and of the file are combined from the records'."""
+    """Return a function that writes 100 MB of records to /dev/null, and returns their number.
+
+    The checksums of blocks and of the file are combined from those of the records.
+    """
     count = _FILE_BYTES // len(data)
 
     def run() -> int:
         with open(os.devnull, "wb") as file:
-            writer = RecordWriter(file, 16)
+            writer = RecordWriter(file, block_records=16)
             for _ in range(count):
                 writer.write(data)
             writer.finish()
@@ -162,7 +170,10 @@ def run_combined_checksums(data: bytes) -> Callable[[], int]:
 
 
 def run_separate_checksums(data: bytes) -> Callable[[], int]:
-    """Return a run that writes framed records to /dev/null, and computes the checksums of each, of blocks and of the file."""
+    """Return a function that writes 100 MB of framed records to /dev/null, and returns their number.
+
+    It computes the checksums of each record, of blocks of 16 and of the file, each from the bytes.
+    """
     count = _FILE_BYTES // len(data)
 
     def run() -> int:
@@ -184,7 +195,7 @@ def run_separate_checksums(data: bytes) -> Callable[[], int]:
 
 
 def run_our_parser(data: bytes, count: int) -> Callable[[], int]:
-    """Return a run of our parser of headers."""
+    """Return a function that parses the header of a JPEG `count` times with our parser, and returns `count`."""
 
     def run() -> int:
         for _ in range(count):
@@ -195,10 +206,11 @@ def run_our_parser(data: bytes, count: int) -> Callable[[], int]:
 
 
 def run_pillow(data: bytes, count: int) -> Callable[[], int]:
-    """Return a run of Pillow, which decodes no pixels before they are used."""
+    """Return a function that reads size, mode and orientation `count` times with Pillow, and returns `count`."""
 
     def run() -> int:
         for _ in range(count):
+            # Opening an image decodes no pixels.
             with Image.open(io.BytesIO(data)) as image:
                 orientation_tag = 0x0112
                 _ = image.size, image.mode, image.getexif().get(orientation_tag)
@@ -208,7 +220,7 @@ def run_pillow(data: bytes, count: int) -> Callable[[], int]:
 
 
 def run_uncached_writes(folder: Path, data: bytes) -> Callable[[], int]:
-    """Return a run that writes records to a file past the page cache, and removes it."""
+    """Return a function that writes 100 MB to a file past the page cache, removes it, and returns the number of records."""
     count, buffer = _FILE_BYTES // len(data), new_buffer()
 
     def run() -> int:
@@ -226,7 +238,10 @@ def run_uncached_writes(folder: Path, data: bytes) -> Callable[[], int]:
 
 
 def run_buffered_writes(folder: Path, data: bytes) -> Callable[[], int]:
-    """Return a run that writes records to a file through the page cache, with a buffer of the same size, and removes it."""
+    """Return a function that writes 100 MB to a file through the page cache, with a buffer of as many bytes as UncachedFile's.
+
+    It removes the file, and returns the number of records.
+    """
     count = _FILE_BYTES // len(data)
 
     def run() -> int:

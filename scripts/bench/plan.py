@@ -108,6 +108,7 @@ def _measure_step(step: Any, folder: Path, records: int, results: Any) -> None:
     outputs = step(folder, records)
     after = resource.getrusage(resource.RUSAGE_SELF)
     seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    # `ru_maxrss` is in kB.
     results.put(_StepCost(seconds, before.ru_maxrss / 1e3, after.ru_maxrss / 1e3, outputs))
 
 

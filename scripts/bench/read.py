@@ -101,12 +101,13 @@ def fixed(folder: Path, rounds: int) -> None:
         sides = {}
         for title, build in FIXED.items():
             if build is read_slowly:
-                sides[title] = Side(partial(build, data), 20)
+                # Its batches take so long that 20 are enough.
+                sides[title] = Side(partial(build, data), batches=20)
             elif title.startswith(("tpudata, training", "least, shuffled")):
-                # A window of 117 batches is filled several times in a round.
-                sides[title] = Side(partial(build, data), 1600, batches)
+                # A window of 117 batches is filled several times in a round; the warm-up takes as many records as the dataset has.
+                sides[title] = Side(partial(build, data), batches=1600, warm_up=batches)
             else:
-                sides[title] = Side(partial(build, data), batches)
+                sides[title] = Side(partial(build, data), batches=batches)
         print(f"fixed: {records:,} records of 842 bytes, {name}; thousand records")
         print_table(sides, BATCH, rounds)
 
@@ -121,7 +122,7 @@ def resume(folder: Path, rounds: int) -> None:
         next(iter(input_fn({"batch_size": BATCH}, start_step=step)))
         return time.perf_counter() - begin
 
-    # Imports and traces.
+    # The first call also imports modules and traces functions.
     measure_first_batch(0)
     print("resume: 345 MB; seconds to the first batch")
     for step in (0, 1, 1000, 10**6, 10**9):
@@ -135,6 +136,7 @@ def shuffle(folder: Path, rounds: int) -> None:  # noqa: ARG001
         "shuffle: a dataset sorted by class; distance of records from their places, as a share of all, and classes per batch"
     )
     print(f"    {'':49} {'mean':>6} {'25%':>6} {'50%':>6} {'75%':>6} {'classes':>8}")
+    # Records and window are numbers of records, size is the bytes of one, and chunk is the records that are shuffled as one.
     for name, records, size, chunk, window, classes in (
         ("1.28 M of 110 kB (141 GB), 1000 classes", 1_280_000, 110_000, 8, 1024, 1000),
         ("409,600 of 842 bytes (345 MB), 10 classes", 409_600, 842, 1024, WINDOW, 10),
@@ -142,10 +144,12 @@ def shuffle(folder: Path, rounds: int) -> None:  # noqa: ARG001
         ("1.28 M of tokens, 6.2 kB (7.9 GB), 1000 sources", 1_280_000, 6200, 512, 16_236, 1000),
     ):
         steps = records // BATCH
+        # A dataset of 8 shards; the seed is 1.
         order = TrainingOrder.make(Chunks.cut([records // 8] * 8, chunk), BATCH, window, 1)
         permutations = {name: _list_order(order, steps)}
         if (pieces_window := max(2048, PIECES_WINDOW // size)) < records:
-            # As from an object store: shards of 100 MB, a cut of which fetches 2.9 MB twice, in lanes that cost 3 %.
+            # As from an object store: shards of 100 MB, read in at most 32 lanes. Each lane fetches about 2.9 MB twice, which may
+            # cost 3 % of the bytes in all.
             lanes = find_largest_divisor(BATCH, min(32, 1 + round(0.03 * records * size / 2.9e6)))
             pieces = Chunks.cut([records], 10**8 // size)
             streams = StreamOrder.make_lanes(pieces, BATCH, pieces_window, 1, lanes=lanes, max_run=10**6 // size)
@@ -154,6 +158,7 @@ def shuffle(folder: Path, rounds: int) -> None:  # noqa: ARG001
         permutations["  true permutation"] = np.random.default_rng(0).permutation(records)
         for label, numbers in permutations.items():
             distances = np.abs(numbers - np.arange(len(numbers))) / records
+            # Sorted by class, each class has a run of `records // classes` records.
             record_classes = numbers // (records // classes)
             batch_classes = np.mean([len(np.unique(batch)) for batch in record_classes.reshape(-1, BATCH)])
             quartiles = " ".join(f"{quartile:6.3f}" for quartile in np.quantile(distances, (0.25, 0.5, 0.75)))
@@ -161,13 +166,18 @@ def shuffle(folder: Path, rounds: int) -> None:  # noqa: ARG001
 
 
 def _list_order(order: TrainingOrder, steps: int) -> Any:
-    """Return the numbers of the records of the first steps of an order."""
+    """Return the numbers of the records of the first steps of an order, int64 [rows of all steps].
+
+    The graph is the reader's, except that it makes numbers where the reader reads records.
+    """
     slots = order.find_slots(0, order.batch_size)
     if isinstance(order, StreamOrder):
+        # The slots take turns, each with its next run.
         streams = [order.list_stream_ranges(np.int64(slot), 0).map(tf.range).rebatch(order.run) for slot in slots]
         read = tf.data.Dataset.choose_from_datasets(streams, tf.data.Dataset.range(len(slots)).repeat())
     else:
         read = order.list_spans(slots, 0).map(lambda *spans: list_range_numbers(*spans)[1])
+    # Elements are now blocks of records in the order of reading; rows of batches are picked from them.
     read = read.rebatch(len(slots) * order.turns)
     blocks = tf.data.Dataset.zip((tf.data.Dataset.range(tf.int64.max), read)).map(
         lambda block, records: tf.gather(records, order.find_row_positions(slots, block))
@@ -182,7 +192,7 @@ def _list_source_order(records: int, size: int) -> Any:
         records: number of records.
         size: bytes of a record.
     """
-    # Of 8 MiB, as RecordSource has them.
+    # Chunks of 8 MiB, as RecordSource has them, and at least as many as a window holds.
     chunks = max(32, records * size >> 23)
     cuts = records * np.arange(chunks + 1) // chunks
     table = ChunkTable(np.zeros(chunks, np.int64), cuts[:-1], np.diff(cuts))
@@ -238,7 +248,7 @@ def read_slowly(data: str) -> tf.data.Dataset:
 
 
 def read_least(data: str) -> tf.data.Dataset:
-    """Return the least work that makes tensors of records in order: it knows the positions of values, and checks nothing."""
+    """Return a dataset with the least work that makes tensors in order: it knows the positions of values, and checks nothing."""
     return (
         tf.data.TFRecordDataset(_list_shards(data))
         .batch(BATCH)
@@ -248,14 +258,18 @@ def read_least(data: str) -> tf.data.Dataset:
 
 
 def read_least_shuffled(data: str) -> tf.data.Dataset:
-    """Return the least work that shuffles in a graph: runs of 1,024 records, drawn at random with repetition, mixed in a window."""
+    """Return a dataset with the least work that shuffles: runs of 1,024 records, drawn with repetition, mixed in a window."""
     dataset, slice_records = open_dataset(data), make_slicer(data)
     files, shards = tf.constant(_list_shards(data)), dataset.manifest.split("train").shards
+    # By shard: the offset of every BATCH-th record. The last of the index's offsets is the end of the file.
     run_offsets = tf.constant([dataset.index(shard).offsets[:-1:BATCH] for shard in shards])
+    # All shards have the same number of runs.
     (shard_runs,) = {shard.records // BATCH for shard in shards}
     runs = shard_runs * len(shards)
 
+    # The columns of a run's records, drawn by the number of the draw.
     def read_run(draw: tf.Tensor) -> Any:
+        # Seeds of runs begin with 0, those of windows with 1.
         run = tf.random.stateless_uniform([], tf.stack([0, draw]), 0, runs, tf.int64)
         shard, run_in_shard = run // shard_runs, run % shard_runs
         variant = tf.raw_ops.TFRecordDatasetV2(
@@ -267,6 +281,7 @@ def read_least_shuffled(data: str) -> tf.data.Dataset:
         records = tf.data.experimental.from_variant(variant, tf.TensorSpec([], tf.string))
         return slice_records(records.batch(BATCH).take(1).get_single_element())
 
+    # The batches of a window's records in random order; `number` is the number of the window.
     def mix(number: tf.Tensor, *window: tf.Tensor) -> tf.data.Dataset:
         draws = tf.random.stateless_uniform([WINDOW], tf.stack([1, number]), dtype=tf.float32)
         order = tf.reshape(tf.argsort(draws)[: WINDOW // BATCH * BATCH], [-1, BATCH])
@@ -364,7 +379,7 @@ def write_mnist_like(folder: Path, records: int, shards: int = 4) -> str:
             Feature("image_raw", "bytes", "uint8", (28, 28, 1), "raw"),
             Feature("label", "int64", "int64", num_classes=10),
         ),
-        source=Source("random", records, 0, "0"),
+        source=Source("random", records, bytes=0, fingerprint="0"),
         created_by=tpudata.__version__,
         labels=10,
     )

@@ -34,7 +34,7 @@ def write(folder: str, count: int, size: int) -> tuple[str, str]:
     records = [encode_example({"image_raw": random.bytes(size), "label": 1}) for _ in range(count)]
     shard = write_shard(folder, shard_name("train", 0, 1), records)
     features = (Feature("image_raw", "bytes", "uint8", (size, 1, 1), "raw"), Feature("label", "int64", "int64"))
-    source = Source("random bytes", count, 0, "0")
+    source = Source("random bytes", count, bytes=0, fingerprint="0")
     write_metadata(folder, Manifest("raw", {"train": Split((shard,))}, features, source, "bench"), None)
     path = f"{folder}/train.array_record"
     writer = ArrayRecordWriter(path, "group_size:1")

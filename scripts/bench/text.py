@@ -64,7 +64,7 @@ def main() -> None:
 
 
 def read_documents(path: Path) -> list[str]:
-    """Return the documents of a file, or of a folder's files that are UTF-8."""
+    """Return the documents, which blank lines separate, of a file or of all files below a folder; skip files that are not UTF-8."""
     files = sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
     documents = []
     for file in files:
@@ -119,14 +119,14 @@ def report_tokenizer(texts: Sequence[str], length: int, rounds: int, spec: Token
     blocks = make_blocks(texts)
     batch = list(texts)
     runs: dict[str, Callable[[], int]] = {
-        f"{spec.kind}, own batch": make_own_batch(spec, batch),
+        f"{spec.kind}, own batch": make_package_encoder(spec, batch),
         f"{spec.kind}, encode_batch": lambda: sum(map(len, tokenizer.encode_batch(batch))),
         f"{spec.kind}, packed": lambda: convert(blocks, tokenizer, spec, length, pack=True).tokens,
     }
     report(runs, rounds)
 
 
-def make_own_batch(spec: TokenizerSpec, batch: list[str]) -> Callable[[], int]:
+def make_package_encoder(spec: TokenizerSpec, batch: list[str]) -> Callable[[], int]:
     """Return a function that encodes a batch of texts with the tokenizer's package alone, and returns the number of tokens."""
     if spec.kind == "sentencepiece":
         processor = sentencepiece.SentencePieceProcessor(model_file=spec.path)
@@ -183,7 +183,7 @@ def convert(
     Args:
         blocks: the documents.
         tokenizer: the tokenizer.
-        spec: its spec.
+        spec: name and file of the tokenizer.
         length: tokens of a sequence.
         pack: whether documents are packed.
     """

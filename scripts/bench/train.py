@@ -58,7 +58,7 @@ def main() -> None:
         first_step_seconds = time.monotonic() - begin
         run_bare_loop = _make_bare_loop(images, labels, flags.channels)
         run_bare_loop(_LOOP)
-        # Functions that train, and return the steps per second.
+        # By name: functions that train and return the steps per second.
         sides: dict[str, Callable[[], float]] = {
             _BARE: lambda: flags.steps / _measure(lambda: run_bare_loop(flags.steps)),
             _OURS: lambda: _measure_speed(estimator, train_input, flags.steps),
@@ -79,7 +79,25 @@ def main() -> None:
             "evaluate": lambda: estimator.evaluate(one_batch),
             "predict": lambda: list(estimator.predict(one_batch)),
         }
+        # The first call, which traces, and ten more.
         call_seconds = {name: [_measure(call) for _ in range(11)] for name, call in calls.items()}
+    _print_results(flags, speeds, first_step_seconds, call_seconds)
+
+
+def _print_results(
+    flags: argparse.Namespace,
+    speeds: dict[str, list[float]],
+    first_step_seconds: float,
+    call_seconds: dict[str, list[float]],
+) -> None:
+    """Print all measurements.
+
+    Args:
+        flags: the command's flags.
+        speeds: steps per second by side, for each round; the first round is a warm-up.
+        first_step_seconds: seconds until the estimator has trained a step.
+        call_seconds: seconds of each call of evaluate and of predict, the first one included.
+    """
     device = "GPU" if tf.config.list_logical_devices("GPU") else "CPU"
     print(
         f"{device}, {flags.num_replicas} replicas, batch {_BATCH}, {flags.channels} channels, {_LOOP} steps per loop, "
@@ -116,6 +134,7 @@ def _measure(function: Callable[[], Any]) -> float:
 
 
 def _compute_logits(images: Any, channels: int, training: bool) -> Any:
+    """Return the logits of two convolutions, each with a pooling, and two dense layers; only training applies the dropout."""
     layers = v1.layers
     net = layers.conv2d(images, channels, 5, padding="same", activation=tf.nn.relu)
     net = layers.max_pooling2d(net, 2, 2)
@@ -126,6 +145,7 @@ def _compute_logits(images: Any, channels: int, training: bool) -> Any:
 
 
 def _model_fn(features: Any, labels: Any, mode: str, params: dict[str, Any]) -> TPUEstimatorSpec:
+    """Build the model; hooks log the tensor `the_loss`."""
     logits = _compute_logits(features, params["channels"], mode == ModeKeys.TRAIN)
     if mode == ModeKeys.PREDICT:
         return TPUEstimatorSpec(mode, predictions={"class": tf.argmax(logits, 1)})
@@ -202,7 +222,7 @@ class _Original:
         )
 
     def measure_speed(self, steps: int, *, has_hooks: bool) -> float:
-        """Return its steps per second."""
+        """Train some steps in the process, and return the steps per second."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         print(steps, int(has_hooks), file=self._process.stdin, flush=True)

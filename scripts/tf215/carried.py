@@ -22,6 +22,7 @@ from model import (
     make_finite_input_fn,
     make_model_fn,
     read_events,
+    read_losses,
     read_variables,
     record_folder,
     tpu,
@@ -32,7 +33,7 @@ def results(folder):
     """Record the types of the metrics that evaluate returns, and the summaries of vectors and images in the event file."""
 
     def model_fn(features, labels, mode, params):
-        logits = dense(features, False)
+        logits = dense(features, training=False)
         loss = tf.losses.sparse_softmax_cross_entropy(labels, logits)
         step = tf.train.get_global_step()
         train_op = tf.train.GradientDescentOptimizer(0.1).minimize(loss, global_step=step)
@@ -59,10 +60,9 @@ def results(folder):
         for event in tf.train.summary_iterator(str(path)):
             for value in event.summary.value:
                 kind = value.WhichOneof("value")
-                summaries[value.tag] = [
-                    kind,
-                    tf.make_ndarray(value.tensor) if kind == "tensor" and value.node_name else 0,
-                ]
+                # `evaluate` writes vectors of metrics with a node's name. They are compared by value, all else by its kind.
+                is_vector = kind == "tensor" and value.node_name
+                summaries[value.tag] = [kind, tf.make_ndarray(value.tensor) if is_vector else 0]
     types = {name: type(value).__name__ for name, value in metrics.items()}
     return {**add_prefix("types", types), **add_prefix("items", scalar_values), **add_prefix("summaries", summaries)}
 
@@ -74,6 +74,7 @@ class InitializingHook(tf.train.SessionRunHook):
         self.initialize(session)
 
     def input_fn(self, params):
+        """Return the tensors of a batch, which exist once `initialize` is called with a session."""
         flat, labels = tf.placeholder(tf.float32, FLAT.shape), tf.placeholder(tf.int32, LABELS.shape)
         data = tf.data.Dataset.from_tensor_slices(({"flat": flat}, labels)).repeat().batch(params["batch_size"], True)
         iterator = tf.data.make_initializable_iterator(data)
@@ -82,6 +83,7 @@ class InitializingHook(tf.train.SessionRunHook):
 
 
 def initialised_iterator(folder):
+    """Train and evaluate with an iterator that a hook initialises."""
     copy_start(folder)
     hook = InitializingHook()
     estimator = make_estimator(folder, make_model_fn())
@@ -92,16 +94,17 @@ def initialised_iterator(folder):
 
 def sparse_features(folder):
     """Train a wide and deep model: sparse ids, dense features."""
-    rows = [[row % 7, row % 5 + 7][: row % 3] for row in range(ROWS)]
+    # None, one or two of 12 ids in each row.
+    ids_of_rows = [[row % 7, row % 5 + 7][: row % 3] for row in range(ROWS)]
     spec = {"ids": tf.io.VarLenFeature(tf.int64), "flat": tf.io.FixedLenFeature([16], tf.float32)}
 
-    def example(row):
+    def make_example(row):
         example_proto = tf.train.Example()
-        example_proto.features.feature["ids"].int64_list.value.extend(rows[row])
+        example_proto.features.feature["ids"].int64_list.value.extend(ids_of_rows[row])
         example_proto.features.feature["flat"].float_list.value.extend(FLAT[row])
         return example_proto.SerializeToString()
 
-    examples = [example(row) for row in range(ROWS)]
+    examples = [make_example(row) for row in range(ROWS)]
 
     def sparse_input_fn(params, rows=ROWS):
         data = tf.data.Dataset.from_tensor_slices((examples[:rows], LABELS[:rows]))
@@ -109,8 +112,9 @@ def sparse_features(folder):
 
     def model_fn(features, labels, mode, params):
         wide = tf.get_variable("wide", [12, 4], initializer=tf.zeros_initializer())
+        # `embedding_lookup_sparse` has no result for a row without ids: these get the id 0.
         filled, _ = tf.sparse.fill_empty_rows(features["ids"], 0)
-        logits = dense(features, False) + tf.nn.embedding_lookup_sparse(wide, filled, None, combiner="sum")
+        logits = dense(features, training=False) + tf.nn.embedding_lookup_sparse(wide, filled, None, combiner="sum")
         if mode == "infer":
             ids = features["ids"]
             counts = tf.sparse.reduce_sum(
@@ -135,7 +139,7 @@ def skipped_steps(folder):
     """Train with steps that do not count, as those that a loss scale skips, at several intervals of summaries."""
 
     def make_spec(features, labels, mode, every):
-        loss = tf.losses.sparse_softmax_cross_entropy(labels, dense(features, False))
+        loss = tf.losses.sparse_softmax_cross_entropy(labels, dense(features, training=False))
         tries = tf.get_variable("tries", [], tf.int64, initializer=tf.zeros_initializer(), trainable=False)
         step = tf.train.get_global_step()
         optimizer = tf.train.GradientDescentOptimizer(0.1)
@@ -188,8 +192,10 @@ class CountingHook(tf.train.SessionRunHook):
 
 
 def counting_hook(folder):
+    """Train with a hook that counts steps, and a train_op that does not."""
+
     def model_fn(features, labels, mode, params):
-        loss = tf.losses.sparse_softmax_cross_entropy(labels, dense(features, False))
+        loss = tf.losses.sparse_softmax_cross_entropy(labels, dense(features, training=False))
         return tpu.TPUEstimatorSpec(mode, loss=loss, train_op=tf.train.GradientDescentOptimizer(0.1).minimize(loss))
 
     copy_start(folder)
@@ -201,12 +207,13 @@ def infinite_loss(folder):
     """Train with a loss that is infinite in some steps, while the gradients are finite."""
 
     def model_fn(features, labels, mode, params):
-        loss = tf.losses.sparse_softmax_cross_entropy(labels, dense(features, False))
+        loss = tf.losses.sparse_softmax_cross_entropy(labels, dense(features, training=False))
         step = tf.train.get_global_step()
         train_op = tf.train.GradientDescentOptimizer(0.1).minimize(loss, global_step=step)
         scale = tf.where(tf.equal(features["scale"][0], 2.0), np.inf, 1.0)
         return tpu.TPUEstimatorSpec(mode, loss=loss * scale, train_op=train_op)
 
+    # The scale is the number of the batch in a pass over the data.
     def scaled(params):
         scale = (np.arange(ROWS) // BATCH).astype(np.float32)
         return tf.data.Dataset.from_tensor_slices(({"flat": FLAT, "scale": scale}, LABELS)).repeat().batch(BATCH, True)
@@ -282,7 +289,7 @@ def partitioned(folder):
     estimator = make_estimator(folder, model_fn)
     metrics = estimator.evaluate(input_fn, steps=3)
     estimator.train(input_fn, max_steps=8)
-    losses = {step: loss for step, loss in read_events(folder)[1].items() if step > 4}
+    losses = {step: loss for step, loss in read_losses(folder).items() if step > 4}
     rows = [row["logits"] for row in estimator.predict(make_finite_input_fn(10))]
     return {**add_prefix("metrics", metrics), "losses": losses, "predictions/logits": rows}
 

@@ -2,7 +2,8 @@
 """Cases of model functions that leave operations with an effect in the graph, for scripts/oracle_tf215 and for the tests.
 
 The model is one variable `w` that starts at 10 (in a checkpoint) or 3, and the loss is its square: with a learning rate of 0.1 each
-step multiplies it by 0.8. Each case adds one kind of operation, which the train_op, the loss or a hook runs, or nothing.
+step multiplies it by 0.8. Each case adds one kind of operation, which the train_op, the loss or a hook runs, or nothing. A summand
+`0.0 * x` makes a result depend on `x` without changing its value.
 
 A case is a function whose first argument is `m`, a Model; it returns the spec.
 """
@@ -44,6 +45,7 @@ class Model:
         self.loss = self.w * self.w + 0.0 * tf.reduce_sum(features["x"])
 
     def counter(self, name="counter", **options):
+        """Return a new variable that is not trained and starts at 0."""
         return tf.get_variable(name, [], initializer=tf.zeros_initializer(), trainable=False, **options)
 
     def wrapped(self, optimizer):
@@ -51,6 +53,7 @@ class Model:
         return getattr(self.tpu, "CrossShardOptimizer", lambda inner: inner)(optimizer)
 
     def minimize(self, loss=None):
+        """Return the operation of a step that minimises a loss, by default the square of w, and counts the global step."""
         optimizer = self.wrapped(tf.train.GradientDescentOptimizer(0.1))
         loss = self.loss if loss is None else loss
         return optimizer.minimize(loss, global_step=tf.train.get_global_step(), var_list=[self.w])
@@ -60,6 +63,7 @@ class Model:
         loss = self.loss if loss is None else loss
         if self.mode == "infer":
             value = self.w if value is None else value
+            # The zeros from the features give each example a row.
             return self.tpu.TPUEstimatorSpec(self.mode, predictions={"w": value + 0.0 * self.features["x"][:, 0]})
         if not self.trains:
             return self.tpu.TPUEstimatorSpec(self.mode, loss=loss)
@@ -85,11 +89,13 @@ def write_checkpoint(folder):
 
 
 def init_by_name(m):
+    """Take the first value of w from the variable of the same name in the checkpoint."""
     tf.train.init_from_checkpoint(m.checkpoint, {"w": "w"})
     return m.spec()
 
 
 def init_by_prefix(m):
+    """Take the first value of mine/w from scope/w, by the prefixes of both."""
     with tf.variable_scope("mine"):
         tf.get_variable("w", [], initializer=tf.zeros_initializer())
     tf.train.init_from_checkpoint(m.checkpoint, {"scope/": "mine/"})
@@ -97,23 +103,27 @@ def init_by_prefix(m):
 
 
 def init_by_variable(m):
+    """Take the first value of w from scope/w; the map has the variable itself."""
     tf.train.init_from_checkpoint(m.checkpoint, {"scope/w": m.w})
     return m.spec()
 
 
 def init_by_list(m):
+    """Take the first value of a variable in two parts; the map has the list of the parts."""
     p = tf.get_variable("p", [4], initializer=tf.zeros_initializer(), partitioner=tf.fixed_size_partitioner(2))
     tf.train.init_from_checkpoint(m.checkpoint, {"p": list(p)})
     return m.spec(loss=m.loss + 0.0 * tf.reduce_sum(tf.convert_to_tensor(p)))
 
 
 def init_of_partitions_by_name(m):
+    """Take the first value of a variable in two parts; the map has its name."""
     p = tf.get_variable("p", [4], initializer=tf.zeros_initializer(), partitioner=tf.fixed_size_partitioner(2))
     tf.train.init_from_checkpoint(m.checkpoint, {"p": "p"})
     return m.spec(loss=m.loss + 0.0 * tf.reduce_sum(tf.convert_to_tensor(p)))
 
 
 def init_twice(m):
+    """Take the first value of w twice: the second call decides."""
     tf.train.init_from_checkpoint(m.checkpoint, {"w": "w"})
     tf.train.init_from_checkpoint(m.checkpoint, {"scope/w": "w"})
     return m.spec()
@@ -126,6 +136,8 @@ def init_in_every_mode_but_of_no_use(m):
 
 
 def init_in_scaffold_fn(m):
+    """Call init_from_checkpoint in scaffold_fn."""
+
     def scaffold_fn():
         tf.train.init_from_checkpoint(m.checkpoint, {"w": "w"})
         return tf.train.Scaffold()
@@ -134,6 +146,8 @@ def init_in_scaffold_fn(m):
 
 
 def init_in_scaffold_fn_over_model_fn(m):
+    """Call init_from_checkpoint in model_fn and then in scaffold_fn, with other values."""
+
     def scaffold_fn():
         tf.train.init_from_checkpoint(m.checkpoint, {"scope/w": m.w})
         return tf.train.Scaffold()
@@ -143,6 +157,8 @@ def init_in_scaffold_fn_over_model_fn(m):
 
 
 def init_op_of_scaffold_fn(m):
+    """Pass an init_op in the Scaffold."""
+
     def scaffold_fn():
         return tf.train.Scaffold(init_op=tf.group(tf.global_variables_initializer(), tf.no_op()))
 
@@ -153,63 +169,75 @@ def init_op_of_scaffold_fn(m):
 
 
 def counter_unused(m):
+    """Count in an operation that nothing runs."""
     m.counter().assign_add(1.0)
     return m.spec()
 
 
 def counter_in_train_op(m):
+    """Count in an operation that the train_op runs."""
     return m.spec(after=m.counter().assign_add(1.0))
 
 
 def counter_before_loss(m):
+    """Count in an operation on which the loss depends."""
     with tf.control_dependencies([m.counter().assign_add(1.0)]):
         return m.spec(loss=tf.identity(m.loss))
 
 
 def update_ops_unused(m):
+    """Add an operation to the collection of updates, from which the train_op takes none."""
     tf.add_to_collection(tf.GraphKeys.UPDATE_OPS, m.counter().assign_add(1.0))
     return m.spec()
 
 
 def batch_norm_unused(m):
+    """Normalise the features, and leave the updates of the moving averages to nobody."""
     out = layers().batch_normalization(m.features["x"], training=m.trains, momentum=0.5)
     return m.spec(loss=m.loss + 0.0 * tf.reduce_sum(out))
 
 
 def batch_norm_in_train_op(m):
+    """Normalise the features, and update the moving averages in the train_op."""
     out = layers().batch_normalization(m.features["x"], training=m.trains, momentum=0.5)
     updates = tf.get_collection(tf.GraphKeys.UPDATE_OPS)
     return m.spec(loss=m.loss + 0.0 * tf.reduce_sum(out), after=tf.group(updates))
 
 
 def keras_batch_norm_unused(m):
+    """Normalise the features with Keras's layer, and leave the updates of the moving averages to nobody."""
     out = keras().layers.BatchNormalization(momentum=0.5)(m.features["x"], training=m.trains)
     return m.spec(loss=m.loss + 0.0 * tf.reduce_sum(out))
 
 
 def keras_batch_norm_in_train_op(m):
+    """Normalise the features with Keras's layer, and update the moving averages in the train_op."""
     layer = keras().layers.BatchNormalization(momentum=0.5)
     out = layer(m.features["x"], training=m.trains)
     return m.spec(loss=m.loss + 0.0 * tf.reduce_sum(out), after=tf.group(layer.updates))
 
 
 def average_unused(m):
+    """Make a moving average of w that nothing updates."""
     tf.train.ExponentialMovingAverage(0.5).apply([m.w])
     return m.spec()
 
 
 def average_in_train_op(m):
+    """Update a moving average of w in the train_op, after w."""
     train_op = m.minimize() if m.trains else tf.no_op()
     with tf.control_dependencies([train_op]):
         return m.spec(train_op=tf.group(tf.train.ExponentialMovingAverage(0.5).apply([m.w])))
 
 
 def global_step_counted_twice(m):
+    """Count the global step in an operation that nothing runs, and in the train_op."""
     tf.train.get_global_step().assign_add(1)
     return m.spec()
 
 
 def second_optimizer_unused(m):
+    """Minimise another variable with a second optimizer, whose operation nothing runs."""
     other = tf.get_variable("other", [], initializer=tf.ones_initializer())
     if m.trains:
         m.wrapped(tf.train.MomentumOptimizer(0.1, 0.9)).minimize(other * other, var_list=[other])
@@ -217,46 +245,55 @@ def second_optimizer_unused(m):
 
 
 def assign_unused(m):
+    """Assign 100 to w in an operation that nothing runs."""
     m.w.assign(100.0)
     return m.spec()
 
 
 def initializer_unused(m):
+    """Group the initializers of all variables and tables in an operation that nothing runs."""
     tf.group(tf.global_variables_initializer(), tf.local_variables_initializer(), tf.tables_initializer())
     return m.spec()
 
 
 def python_function_unused(m):
+    """Call a Python function in an operation that nothing runs."""
     m.note("unused")
     return m.spec()
 
 
 def python_function_in_train_op(m):
+    """Call a Python function in an operation that the train_op runs."""
     return m.spec(after=m.note("train_op") if m.trains else None)
 
 
 def assertion_unused(m):
+    """Assert something false in an operation that nothing runs."""
     tf.debugging.assert_equal(tf.reduce_sum(m.features["x"]), -1.0)
     return m.spec()
 
 
 def assertion_before_loss(m):
+    """Assert something false before the loss: training fails."""
     with tf.control_dependencies([tf.debugging.assert_equal(tf.reduce_sum(m.features["x"]), -1.0)]):
         return m.spec(loss=tf.identity(m.loss))
 
 
 def condition_unused(m):
+    """Count in the branch of a tf.cond that nothing runs."""
     counter = m.counter()
     tf.cond(m.w > 0.0, lambda: counter.assign_add(1.0).op, tf.no_op)
     return m.spec()
 
 
 def condition_in_train_op(m):
+    """Count in the branch of a tf.cond that the train_op runs."""
     counter = m.counter()
     return m.spec(after=tf.cond(m.w > 0.0, lambda: tf.identity(counter.assign_add(1.0)), lambda: 0.0))
 
 
 def unused_in_condition(m):
+    """Count in the branch of a tf.cond that the train_op runs, where the branch's result does not depend on the counting."""
     counter = m.counter()
 
     def chosen():
@@ -267,6 +304,7 @@ def unused_in_condition(m):
 
 
 def unused_in_loop(m):
+    """Count in the body of a tf.while_loop that the train_op runs, where the body's result does not depend on the counting."""
     counter = m.counter()
 
     def body(i):
@@ -277,12 +315,14 @@ def unused_in_loop(m):
 
 
 def function_unused(m):
+    """Count in a tf.function that nothing runs."""
     counter = m.counter()
     tf.function(lambda: counter.assign_add(1.0), autograph=False)()
     return m.spec()
 
 
 def function_in_train_op(m):
+    """Count in a tf.function that the train_op runs."""
     counter = m.counter()
     return m.spec(after=tf.function(lambda: tf.identity(counter.assign_add(1.0)), autograph=False)())
 
@@ -291,28 +331,33 @@ def function_in_train_op(m):
 
 
 def metric_unused(m):
+    """Make a metric whose update nothing runs."""
     tf.metrics.mean(m.w)
     return m.spec()
 
 
 def metric_in_train_op(m):
+    """Update a metric, which is local variables, in the train_op, and assign it to a variable of the checkpoint."""
     _, update = tf.metrics.mean(m.features["x"])
     return m.spec(after=m.counter().assign(update))
 
 
 def local_variable_in_train_op(m):
+    """Count in a local variable, and assign it to a variable of the checkpoint."""
     local = m.counter("local", collections=[tf.GraphKeys.LOCAL_VARIABLES])
     with tf.control_dependencies([local.assign_add(1.0)]):
         return m.spec(after=m.counter().assign(local.read_value()))
 
 
 def static_table(m):
+    """Look up 2.0 in a table that its initializer fills, in the train_op, the loss and the predictions."""
     rows = tf.lookup.KeyValueTensorInitializer(tf.constant(["a", "b"]), tf.constant([1.0, 2.0]))
     table_value = tf.lookup.StaticHashTable(rows, -1.0).lookup(tf.constant("b"))
     return m.spec(loss=m.loss + table_value, after=m.counter().assign_add(table_value), value=table_value)
 
 
 def mutable_table(m):
+    """Count in a mutable table, and assign its value to a variable of the checkpoint."""
     table = tf.lookup.experimental.MutableHashTable(tf.string, tf.float32, default_value=0.0)
     key = tf.constant("a")
     with tf.control_dependencies([table.insert(key, table.lookup(key) + 1.0)]):
@@ -321,6 +366,7 @@ def mutable_table(m):
 
 
 def mutable_table_unused(m):
+    """Look a key up in a mutable table, where nothing runs the insertion."""
     table = tf.lookup.experimental.MutableHashTable(tf.string, tf.float32, default_value=0.0)
     key = tf.constant("a")
     table.insert(key, tf.constant(1.0))
@@ -328,11 +374,13 @@ def mutable_table_unused(m):
 
 
 def summary_with_effect(m):
+    """Count in an operation that only a summary runs."""
     tf.summary.scalar("counted", m.counter().assign_add(1.0))
     return m.spec()
 
 
 def host_call_with_effect(m):
+    """Count in an operation that only host_call runs."""
     tensor = tf.reshape(m.counter().assign_add(1.0), [1])
     return m.spec(host_call=(lambda counted: tf.identity(counted), [tensor]))
 
@@ -352,16 +400,19 @@ class FetchingHook(tf.train.SessionRunHook):
 
 
 def hook_runs_operation(m):
+    """Count in an operation that a hook runs in every second step."""
     update = m.counter().assign_add(1.0)
     return m.spec(training_hooks=[FetchingHook(update.op)])
 
 
 def hook_runs_group(m):
+    """Count in a group of operations that a hook runs in every second step."""
     update = tf.group(m.counter().assign_add(1.0), m.counter("other").assign_add(2.0))
     return m.spec(training_hooks=[FetchingHook(update)])
 
 
 def hook_fetches_effect(m):
+    """Count in an operation whose result a hook fetches in every second step."""
     update = m.counter().assign_add(1.0)
     return m.spec(training_hooks=[FetchingHook(tf.identity(update, name="updated"))])
 
@@ -370,6 +421,7 @@ def hook_fetches_effect(m):
 
 
 def assigned_in_evaluation(m):
+    """Count by 1 in training, and by 100 in the loss of the evaluation."""
     counter = m.counter()
     if m.mode != "eval":
         return m.spec(after=counter.assign_add(1.0), value=counter)
@@ -378,6 +430,7 @@ def assigned_in_evaluation(m):
 
 
 def unused_in_evaluation(m):
+    """Count by 1 in training, and by 100 in an operation of the evaluation that nothing runs."""
     counter = m.counter()
     if m.mode != "eval":
         return m.spec(after=counter.assign_add(1.0), value=counter)
@@ -386,6 +439,7 @@ def unused_in_evaluation(m):
 
 
 def assigned_in_prediction(m):
+    """Count by 1 in training, and by 100 in the predictions."""
     counter = m.counter()
     if m.mode != "infer":
         return m.spec(after=counter.assign_add(1.0))
@@ -430,7 +484,8 @@ def run(estimator, calls, steps=6):
     """Train, evaluate, predict and train again.
 
     Returns:
-        The `loss` of the evaluation, the first value `predicted`, the number of `calls`, and the name of an `error`, if any.
+        The `loss` of the evaluation, the value `predicted` for the first row (in a list), the number of `calls`, and the name of an
+        `error`, if any.
     """
     results = {}
     try:

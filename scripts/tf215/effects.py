@@ -19,6 +19,7 @@ def input_fn(params):
 
 
 def make_spec(features, mode, w, scaffold_fn=None):
+    """Return the spec of a model with the weight w, for training or evaluation."""
     # The original reads no batch if the loss does not depend on the features.
     loss = tf.reduce_sum(w**2) + 0 * tf.reduce_sum(features["x"])
     if mode == "eval":
@@ -90,6 +91,7 @@ def first_values(folder):
         with tf.variable_scope("parts", partitioner=tf.fixed_size_partitioner(1)):
             return tf.get_variable("w", [1], initializer=tf.zeros_initializer())
 
+    # The function that makes the weight, and the map; a function in it is called with the weight.
     maps = {
         "names": (plain, {"w": "w"}),
         "prefixes": (scoped, {"old/": "new/"}),

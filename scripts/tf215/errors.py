@@ -23,9 +23,10 @@ def name_error(call):
 
 
 def errors(folder):
-    """Record the error of each mistake, by a description of it."""
+    """Return the name of the error that each mistake raises, by a description of the mistake."""
     good = make_model_fn()
 
+    # An estimator without mistakes, except for these arguments.
     def make(**changes):
         options = {
             "model_fn": good,
@@ -38,9 +39,10 @@ def errors(folder):
         }
         return tpu.TPUEstimator(**{**options, **changes})
 
+    # A model_fn whose spec has these fields; a function is called with the logits.
     def spec(**changes):
         def model_fn(features, labels, mode, params):
-            logits = dense(features, False)
+            logits = dense(features, training=False)
             loss = tf.losses.sparse_softmax_cross_entropy(labels, logits)
             step = tf.train.get_global_step()
             options = {
@@ -57,7 +59,7 @@ def errors(folder):
 
     def spec_of_mode(mode):
         return lambda features, labels, params: tpu.TPUEstimatorSpec(
-            mode, predictions={"logits": dense(features, False)}
+            mode, predictions={"logits": dense(features, training=False)}
         )
 
     def evaluate(model_fn):
@@ -69,7 +71,7 @@ def errors(folder):
         )
 
     def not_a_number(features, labels, mode, params):
-        loss = tf.reduce_sum(dense(features, False)) * np.float32("nan")
+        loss = tf.reduce_sum(dense(features, training=False)) * np.float32("nan")
         step = tf.train.get_global_step()
         train_op = tf.train.GradientDescentOptimizer(0.1).minimize(loss, global_step=step)
         return tpu.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)

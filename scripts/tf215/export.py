@@ -8,6 +8,7 @@ from model import FLAT, SIDE, base, copy_start, dense, input_fn, make_estimator,
 
 def record_signatures(path):
     """Return the names of an exported model's signatures, and for each its inputs and the outputs for the first 5 rows."""
+    # `export_saved_model` returns bytes.
     loaded = tf.saved_model.load_v2(path.decode())
     record = {"signatures": sorted(loaded.signatures)}
     examples = [
@@ -17,7 +18,8 @@ def record_signatures(path):
         for row in FLAT[:5]
     ]
     for name, signature in loaded.signatures.items():
-        ((_, inputs),) = [signature.structured_input_signature]
+        # (positional arguments, which signatures do not have; inputs by name)
+        _, inputs = signature.structured_input_signature
         record[f"inputs/{name}"] = {key: [spec.dtype.name, str(spec.shape)] for key, spec in sorted(inputs.items())}
         is_text = any(spec.dtype == tf.string for spec in inputs.values())
         values = examples if is_text else FLAT[:5]
@@ -41,6 +43,7 @@ def export(folder):
         }
 
     raw = base.export.build_raw_serving_input_receiver_fn({"flat": tf.zeros([1, 16])})
+    # The original names its placeholder after the tensor's operation, which only tensors of a graph have.
     if SIDE == "original":
         with tf.Graph().as_default():
             raw = base.export.build_raw_serving_input_receiver_fn({"flat": tf.placeholder(tf.float32, [None, 16])})
@@ -54,6 +57,7 @@ def export(folder):
         flat = tf.placeholder(tf.float32, [None, 16])
         return base.export.TensorServingInputReceiver(flat, flat)
 
+    # Receivers pass the tensor as `flat`, as `feature`, or bare.
     def any_features(features, training):
         if not isinstance(features, dict):
             features = {"flat": features}

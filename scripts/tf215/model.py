@@ -36,6 +36,7 @@ FLAT = IMAGES[:, ::3, ::3, 0].reshape(ROWS, 16)
 
 
 def input_fn(params, mode=None, rows=ROWS):
+    """Return batches of the first rows: repeated and without a smaller last one in training, else one pass."""
     data = tf.data.Dataset.from_tensor_slices(({"image": IMAGES[:rows], "flat": FLAT[:rows]}, LABELS[:rows]))
     return (data.repeat() if mode == "train" else data).batch(params["batch_size"], drop_remainder=mode == "train")
 
@@ -46,36 +47,43 @@ def make_finite_input_fn(rows):
 
 
 def cnn(features, training):
+    """Return the logits of a convolution, a pooling and a dense layer; they do not depend on `training`."""
     net = tf.layers.conv2d(features["image"], 4, 3, activation=tf.nn.relu)
     net = tf.layers.max_pooling2d(net, 2, 2)
     return tf.layers.dense(tf.layers.flatten(net), CLASSES)
 
 
 def dense(features, training):
+    """Return the logits of a linear layer with the variables w and b; they do not depend on `training`."""
     w = tf.get_variable("w", [16, CLASSES], initializer=tf.glorot_uniform_initializer())
     return tf.matmul(features["flat"], w) + tf.get_variable("b", [CLASSES], initializer=tf.zeros_initializer())
 
 
 def batch_norm(features, training):
+    """Return the logits of two dense layers with a batch normalization between them."""
     net = tf.layers.dense(features["flat"], 8)
     net = tf.nn.relu(tf.layers.batch_normalization(net, training=training, momentum=0.9))
     return tf.layers.dense(net, CLASSES)
 
 
 def keras_layers(features, training):
+    """Return the logits of two dense layers of Keras; they do not depend on `training`."""
     return tf.keras.layers.Dense(CLASSES)(tf.keras.layers.Dense(8, activation="relu")(features["flat"]))
 
 
 def with_dropout(features, training):
+    """Return the logits of a dense layer after a dropout, which only training applies."""
     return tf.layers.dense(tf.layers.dropout(features["flat"], 0.5, training=training), CLASSES)
 
 
 def momentum():
+    """Return a momentum optimizer whose learning rate decays with the global step."""
     rate = tf.train.exponential_decay(0.05, tf.train.get_global_step(), 5, 0.8)
     return tf.train.MomentumOptimizer(rate, 0.9)
 
 
 def metric_fn(labels, logits):
+    """Return the metrics of eval_metrics, by name."""
     return {
         "accuracy": tf.metrics.accuracy(labels, tf.argmax(logits, 1)),
         "mean_logit": tf.metrics.mean(logits),
@@ -158,6 +166,7 @@ def copy_start(folder, step=0, giver="original"):
     folder.mkdir(parents=True)
     for path in source.glob(f"model.ckpt-{step}.*"):
         shutil.copy(path, folder)
+    # The file by which TensorFlow finds the newest checkpoint.
     (folder / "checkpoint").write_text(f'model_checkpoint_path: "model.ckpt-{step}"\n')
 
 
@@ -184,6 +193,12 @@ def read_events(folder):
     return {tag: sorted(tag_steps) for tag, tag_steps in steps.items()}, losses
 
 
+def read_losses(folder):
+    """Return the losses in a folder's summaries, by step."""
+    _, losses = read_events(folder)
+    return losses
+
+
 def read_scalars(folder, tags):
     """Return the values of scalar summaries by tag and step."""
     values = {tag: {} for tag in tags}
@@ -205,7 +220,8 @@ def record_folder(folder):
         **read_variables(folder),
     }
     for path in sorted(folder.glob("eval*")):
-        record |= add_prefix(f"event steps of {path.name}", read_events(path)[0])
+        evaluation_steps, _ = read_events(path)
+        record |= add_prefix(f"event steps of {path.name}", evaluation_steps)
     return record
 
 

@@ -81,6 +81,7 @@ class ByHandMomentum(tf.train.Optimizer):
             self._zeros_slot(variable, "sum", self._name)
 
     def _apply_dense(self, grad, var):
+        # The sum is updated before it is read.
         total = self.get_slot(var, "sum")
         with tf.control_dependencies([total.assign(0.9 * total + grad)]):
             return var.assign_sub(self.rate * total.read_value())

@@ -130,7 +130,14 @@ def abbreviate(value: Any) -> str:
 def compare_records(
     program: str, original: dict[str, Any], ours: dict[str, Any], known: tuple[KnownDifference, ...] = KNOWN
 ) -> list[Row]:
-    """Compare the records of a program on both sides, and return a row for each field."""
+    """Compare the records of a program on both sides, and return a row for each field.
+
+    Args:
+        program: name of the program.
+        original: record of the original, by field.
+        ours: record of ours, by field.
+        known: differences with a reason; their programs and fields are patterns, and the first that matches counts.
+    """
     rows = []
     for field in sorted({*original, *ours}):
         difference = describe_difference(field, original, ours)
@@ -147,7 +154,8 @@ def describe_difference(field: str, original: dict[str, Any], ours: dict[str, An
     """Return the first difference between a field of two records, and the number of others; empty if they are equal."""
     if field not in ours or field not in original:
         return f"only in {'the original' if field in original else 'ours'}"
-    # An `except` for the original's error also catches ours.
+    # An error of ours is named by all its base classes, such as "TypeError and ValueError": one of them being the original's is
+    # enough, since an `except` for that one also catches ours.
     if field.startswith("error/") and original[field] in ours[field].split(" and "):
         return ""
     first, *others = [*find_differences(original[field], ours[field])] or [""]

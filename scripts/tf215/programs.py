@@ -41,6 +41,7 @@ from model import (
     metric_fn,
     momentum,
     read_events,
+    read_losses,
     read_scalars,
     read_variables,
     record_folder,
@@ -82,6 +83,7 @@ def dropout(folder):
 
 
 def optimizers(folder):
+    """Record the losses and variables after 30 steps of each of TensorFlow's optimizers."""
     record = {}
     for name, optimizer in {
         "sgd": lambda: tf.train.GradientDescentOptimizer(0.1),
@@ -93,7 +95,7 @@ def optimizers(folder):
         copy_start(folder / name)
         make_estimator(folder / name, make_model_fn(optimizer=optimizer)).train(input_fn, steps=30)
         record |= {
-            f"losses/{name}": read_events(folder / name)[1],
+            f"losses/{name}": read_losses(folder / name),
             **read_variables(folder / name, f"variables/{name}"),
         }
     return record
@@ -104,7 +106,7 @@ def custom_optimizers(folder):
 
     def make_model_fn_with(name):
         def model_fn(features, labels, mode, params):
-            loss = tf.losses.sparse_softmax_cross_entropy(labels, dense(features, True))
+            loss = tf.losses.sparse_softmax_cross_entropy(labels, dense(features, training=True))
             optimizer, step = OPTIMIZERS[name](), tf.train.get_global_step()
             if SIDE == "ours":  # The original's CrossShardOptimizer has no kernel for the CPU.
                 optimizer = tpu.CrossShardOptimizer(optimizer)
@@ -122,9 +124,8 @@ def custom_optimizers(folder):
             copy_start(subfolder)
             num_replicas = replicas if SIDE == "ours" else None
             make_estimator(subfolder, make_model_fn_with(name), num_replicas=num_replicas).train(input_fn, steps=10)
-            _, losses = read_events(subfolder)
             title = f"{name} on {replicas}"
-            record |= {f"losses/{title}": losses, **read_variables(subfolder, f"variables/{title}")}
+            record |= {f"losses/{title}": read_losses(subfolder), **read_variables(subfolder, f"variables/{title}")}
     return record
 
 
@@ -164,6 +165,7 @@ class Recorder(tf.train.SessionRunHook):
         self.who, self.calls, self.values, self.stop_at = who, calls, values, stop_at
 
     def begin(self):
+        """Add operations to the graph: a text of the loss for `before_run`, and a norm for `after_run`."""
         graph = tf.get_default_graph()
         self.step = tf.train.get_global_step()
         loss = graph.get_tensor_by_name("the_loss:0")
@@ -209,8 +211,10 @@ class Listener(tf.train.CheckpointSaverListener):
 
 
 def model_with_hooks(calls, values):
+    """Return a model_fn whose spec has a hook that records into `calls` and `values`."""
+
     def model_fn(features, labels, mode, params):
-        logits = dense(features, False)
+        logits = dense(features, training=False)
         loss = tf.losses.sparse_softmax_cross_entropy(labels, logits)
         loss = tf.identity(loss, name="the_loss")
         spec_hooks = [Recorder("spec", calls, values)]
@@ -235,6 +239,7 @@ def hooks(folder):
 
         def log_loss(tensors, lines=lines):
             lines.append([round(float(tensors["the_loss:0"]), 4)])
+            # A formatter returns the text to log.
             return ""
 
         subfolder = folder / name
@@ -247,10 +252,12 @@ def hooks(folder):
             tf.train.StopAtStepHook(num_steps=7),
         ]
         estimator.train(data, hooks=all_hooks, steps=50, saving_listeners=[Listener(calls)])
+        # Closes the writers, so that the file that is read below has the step counts.
         tf.summary.FileWriterCache.clear()
         estimator.evaluate(make_finite_input_fn(BATCH * 2), hooks=[Recorder("evaluation", calls, values)])
         record |= {f"calls/{name}": calls, f"values/{name}": values, f"logged/{name}": lines}
-        record |= {f"counted/{name}": sorted(read_events(subfolder / "counter")[0].get("global_step/sec", []))}
+        counter_steps, _ = read_events(subfolder / "counter")
+        record |= {f"counted/{name}": sorted(counter_steps.get("global_step/sec", []))}
         record |= {
             f"checkpoints/{name}": list_checkpoint_steps(subfolder),
             **read_variables(subfolder, f"variables/{name}"),
@@ -262,7 +269,7 @@ def averages(folder):
     """Evaluate and predict with moving averages of the variables, and initial values from a scaffold."""
 
     def model_fn(features, labels, mode, params):
-        logits = dense(features, False)
+        logits = dense(features, training=False)
         average = tf.train.ExponentialMovingAverage(0.8)
 
         def restore_averages():
@@ -314,13 +321,12 @@ def host_calls(folder):
         return tf.summary.all_v2_summary_ops()
 
     def model_fn(features, labels, mode, params):
-        logits = dense(features, False)
+        logits = dense(features, training=False)
         loss = tf.losses.sparse_softmax_cross_entropy(labels, logits)
         step = tf.train.get_global_step()
         train_op = tf.train.AdamOptimizer(0.01).minimize(loss, global_step=step)
-        with tf.control_dependencies(
-            [train_op]
-        ):  # Otherwise the original reads it before or after the step, by chance.
+        # Otherwise the original reads the global step before or after it is counted, by chance.
+        with tf.control_dependencies([train_op]):
             next_step = tf.reshape(step.read_value(), [1])
         tensors = [next_step, tf.reshape(loss, [1]), logits * 2]
         return tpu.TPUEstimatorSpec(mode, loss=loss, train_op=train_op, host_call=(host_fn, tensors))
@@ -335,7 +341,7 @@ def plain_estimator_spec(folder):
     """Use the EstimatorSpec of programs without a TPU, with a tensor instead of a dict of predictions."""
 
     def model_fn(features, labels, mode, params):
-        logits = dense(features, False)
+        logits = dense(features, training=False)
         if mode == "infer":
             return base.EstimatorSpec(mode, predictions=logits)
         loss = tf.losses.sparse_softmax_cross_entropy(labels, logits)
@@ -383,6 +389,7 @@ def limits(folder):
 
 
 def predict_options(folder):
+    """Predict in batches, with some of the keys, and from an older checkpoint."""
     copy_start(folder)
     estimator = make_estimator(folder, make_model_fn())
     estimator.train(input_fn, steps=5)
@@ -396,6 +403,7 @@ def predict_options(folder):
 
 
 def checkpoint_intervals(folder):
+    """Record the steps of the checkpoints that remain after 10 steps, by the options of saving."""
     record = {}
     for name, config in {
         "every 3": {"save_checkpoints_steps": 3},
@@ -410,6 +418,7 @@ def checkpoint_intervals(folder):
 
 
 def warm_start(folder):
+    """Record the names of the variables that training with each kind of warm start takes from the original's checkpoint."""
     copy_start(folder / "first")
     make_estimator(folder / "first", make_model_fn(batch_norm)).train(input_fn, steps=10)
     first = str(ROOT / "original" / folder.name / "first")
@@ -427,6 +436,7 @@ def warm_start(folder):
         reader = tf.train.load_checkpoint(str(folder / f"cold_{name}" / "model.ckpt-0"))
         source = tf.train.load_checkpoint(first)
         renames = {"dense_1/bias": "dense_1/bias/Adam"} if name == "renamed" else {}
+        # A variable of zeros is skipped: it equals the checkpoint's even if it is not taken from there.
         record[f"warm variables/{name}"] = sorted(
             key
             for key in reader.get_variable_to_shape_map()
@@ -437,6 +447,7 @@ def warm_start(folder):
 
 
 def train_and_evaluate(folder):
+    """Train and evaluate in turn with each kind of exporter; then again, when max_steps is reached already."""
     copy_start(folder)
     receiver = base.export.build_parsing_serving_input_receiver_fn({"flat": tf.io.FixedLenFeature([16], tf.float32)})
     estimator = make_estimator(folder, make_model_fn())
@@ -448,12 +459,14 @@ def train_and_evaluate(folder):
     evaluation = base.EvalSpec(input_fn, steps=None, exporters=exporters, throttle_secs=0)
     metrics, exports = base.train_and_evaluate(estimator, base.TrainSpec(input_fn, max_steps=12), evaluation)
     again = base.train_and_evaluate(estimator, base.TrainSpec(input_fn, max_steps=12), evaluation)
-    record = {f"exports/{item.name}": len(list((folder / "export" / item.name).iterdir())) for item in exporters}
-    results = [type(result).__name__ for result in exports]
+    export_counts = {
+        f"exports/{exporter.name}": len(list((folder / "export" / exporter.name).iterdir())) for exporter in exporters
+    }
+    result_types = [type(result).__name__ for result in exports]
     return {
         **add_prefix("metrics", metrics),
-        **record,
-        "export results": results,
+        **export_counts,
+        "export results": result_types,
         "again": list(again),
         **record_folder(folder),
     }
@@ -464,9 +477,10 @@ def continue_training(folder, giver):
     if giver == SIDE:
         make_estimator(folder, make_model_fn(cnn, momentum)).train(input_fn, max_steps=10)
     else:
-        copy_start(folder, 10, giver)
+        copy_start(folder, step=10, giver=giver)
     make_estimator(folder, make_model_fn(cnn, momentum)).train(input_fn, max_steps=20)
-    losses = {step: loss for step, loss in read_events(folder)[1].items() if step > 10}
+    losses = {step: loss for step, loss in read_losses(folder).items() if step > 10}
+    # The last three checkpoints: the side that did not train the first 10 steps lacks older ones.
     return {"losses": losses, "checkpoints": list_checkpoint_steps(folder)[-3:], **read_variables(folder)}
 
 
@@ -515,7 +529,7 @@ AFTER_OURS = ("taken_back",)
 
 
 def to_json(value):
-    """Return a value without arrays, tuples, bytes and keys that JSON does not have."""
+    """Return a value as JSON has it: lists for arrays and tuples, text for bytes, and keys that are text."""
     if isinstance(value, dict):
         return {str(key): to_json(element) for key, element in value.items()}
     if isinstance(value, (list, tuple)):

@@ -34,6 +34,7 @@ def write_dataset(folder: str) -> tuple[Any, Any]:
     rng = np.random.default_rng(0)
     labels = rng.integers(0, 4, RECORDS)
     images = rng.integers(0, 100, (RECORDS, 4, 4, 1)).astype(np.uint8)
+    # The pixel in the label's row is brighter, so that a linear model learns the label.
     images[np.arange(RECORDS), labels, 0, 0] += 120
     records = [
         encode_example({"image_raw": image.tobytes(), "label": int(label)})
@@ -42,7 +43,14 @@ def write_dataset(folder: str) -> tuple[Any, Any]:
     parts = (records[:60], records[60:])
     shards = [write_shard(folder, shard_name("train", number, 2), part) for number, part in enumerate(parts)]
     splits = {"train": Split(tuple(shards))}
-    manifest = Manifest("raw", splits, FEATURES, Source("numbers", RECORDS, 0, ""), "reader_tf215", 4)
+    manifest = Manifest(
+        "raw",
+        splits,
+        FEATURES,
+        Source("numbers", RECORDS, bytes=0, fingerprint=""),
+        created_by="reader_tf215",
+        labels=4,
+    )
     write_metadata(folder, manifest, list("abcd"))
     return images, labels
 
@@ -53,6 +61,7 @@ def model_fn(features: Any, labels: Any, mode: str, params: Any) -> Any:  # noqa
     logits = v1.layers.dense(v1.layers.flatten(features["image"]), 4)
     if mode == "infer":
         return v1.estimator.tpu.TPUEstimatorSpec(mode, predictions={"logits": logits})
+    # Training has no weights, as no batch is padded.
     weights = features.get("weights", 1.0)
     loss = v1.losses.sparse_softmax_cross_entropy(labels, logits, weights)
     if mode == "eval":
@@ -107,6 +116,7 @@ def run_with_contexts(folder: str, labels: Any) -> Iterator[Row]:
         ("4 cores", 2, "PER_SHARD_V1", 4),
         ("2 hosts, a batch for each of 4 cores", 2, "PER_HOST_V2", 2),
     ):
+        # All that TPUContext reads of the original's internal context.
         internal = types.SimpleNamespace(
             is_input_sharded_per_core=lambda mode=mode: mode == "PER_SHARD_V1",
             is_input_per_host_with_iterators=lambda mode=mode: mode == "PER_HOST_V2",

@@ -349,7 +349,7 @@ def test_ignores_and_counts_hidden_files(pictures: Path, tmp_path: Path) -> None
 
 
 def test_rejects_missing_inputs_and_inputs_without_classes(tmp_path: Path) -> None:
-    with pytest.raises(SourceError, match="is not there"):
+    with pytest.raises(SourceError, match="does not exist"):
         convert(tmp_path / "nothing", tmp_path / "out")
     (tmp_path / "flat").mkdir()
     with pytest.raises(SourceError, match="has no subfolders"):

@@ -110,7 +110,7 @@ def test_appends_after_a_shard_with_only_rejected_documents(tmp_path: Path) -> N
 
 
 def test_rejects_missing_and_empty_inputs(tmp_path: Path) -> None:
-    with pytest.raises(SourceError, match="is not there"):
+    with pytest.raises(SourceError, match="does not exist"):
         convert(tmp_path / "none", tmp_path / "out")
     (tmp_path / "in").mkdir()
     with pytest.raises(SourceError, match="no files to convert"):

@@ -113,12 +113,12 @@ def _list_mentions(word: str, pages: list[Page], names: dict[str, str]) -> str:
 def _make_unknown_name_error(name: str, names: dict[str, str]) -> UsageError:
     """Return the error for a name that nothing has; its message suggests the nearest command, page or source."""
     try:
-        from beam_jobs.sources.installed.installed_sources import DOCUMENTS, installed_names
-        from beam_jobs.sources.source_table import source_names
+        from beam_jobs.sources.installed.installed_sources import DOCUMENTS, list_installed_names
+        from beam_jobs.sources.source_table import list_source_names
     except ModuleNotFoundError:
         # Beam is not an extra: tpudata itself requires it.
         return MissingExtraError("The help of a source", extra="")
-    nearest = suggestion(name, [*COMMANDS, *names.values(), *source_names(), *installed_names(DOCUMENTS)])
+    nearest = suggestion(name, [*COMMANDS, *names.values(), *list_source_names(), *list_installed_names(DOCUMENTS)])
     unknown = f"{name!r} is neither a command, a page, nor a source of an installed package{nearest}"
     return UsageError(f"{end_sentence(unknown)} See: tpudata help")
 

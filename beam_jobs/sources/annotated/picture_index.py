@@ -38,6 +38,7 @@ class PictureIndex:
     """
 
     def __init__(self, folder: str, omitted: tuple[str, ...]) -> None:
+        # The key of picture i is keys[key_ends[i]:key_ends[i + 1]].
         digests, key_ends, sizes, keys = [], [0], [], bytearray()
         for files in folder_ranges(folder, deep=True):
             for picture in list_pictures(files, omitted):
@@ -79,8 +80,8 @@ def list_pictures(files: Range, omitted: tuple[str, ...]) -> Iterator[Picture]:
             yield Picture(key, entry.size)
 
 
-def path_below(folder: str, path: str) -> str:
-    """Return a path relative to a folder; an empty string if it is outside."""
+def find_path_below(folder: str, path: str) -> str:
+    """Return a path relative to a folder; an empty string if it is not below it. Folders may end with `/`."""
     prefix = f"{folder.rstrip('/')}/"
     return path.removeprefix(prefix).rstrip("/") if path.startswith(prefix) else ""
 

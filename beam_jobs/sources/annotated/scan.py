@@ -16,7 +16,7 @@ from beam_jobs.annotations.form import AnnotationForm
 from beam_jobs.references.reference import key_digests
 from beam_jobs.references.rejection import add_key
 from beam_jobs.references.repeated_keys import KeyRows, make_key_rows
-from beam_jobs.sources.annotated.picture_index import Picture, path_below
+from beam_jobs.sources.annotated.picture_index import Picture, find_path_below
 from beam_jobs.sources.source import sum_blocks_before
 from tpudata.errors import BadRecordError
 from tpudata.storage import Range, folder_ranges
@@ -42,11 +42,11 @@ class Block(NamedTuple):
     data: bytes
 
     @classmethod
-    def of(cls, pictures: Sequence[AnnotatedPicture | BadRecordError]) -> Block:
+    def pack(cls, pictures: Sequence[AnnotatedPicture | BadRecordError]) -> Block:
         """Pack some pictures and rejections."""
         return cls(pickle.dumps(pictures, pickle.HIGHEST_PROTOCOL))
 
-    def pictures(self) -> Sequence[AnnotatedPicture | BadRecordError]:
+    def unpack(self) -> Sequence[AnnotatedPicture | BadRecordError]:
         """Return the pictures and rejections, in the order of the file."""
         pictures: Sequence[AnnotatedPicture | BadRecordError] = pickle.loads(self.data)
         return pictures
@@ -73,6 +73,7 @@ class AnnotationFacts:
         self.contents.merge(other.contents)
         self.files.update(other.files)
         self.digests += other.digests
+        # The first by name, so that the order of merging does not matter.
         self.missing = min(filter(None, (self.missing, other.missing)), default="")
 
     def add_annotated(self, keys: Sequence[str]) -> None:
@@ -111,6 +112,7 @@ class AnnotationScan:
         self._file_index = file_index
         self._find = find
         self._folder = folder
+        # Keys of the pictures since the last call of `take_rows`, and the number of all pictures so far.
         self._keys: list[str] = []
         self._pictures_read = 0
 
@@ -141,36 +143,39 @@ class AnnotationScan:
             if not isinstance(picture, BadRecordError):
                 object_count += len(picture.annotation.objects)
             if len(pictures) >= _BLOCK_PICTURES or object_count >= _BLOCK_OBJECTS:
-                yield Block.of(pictures)
+                yield Block.pack(pictures)
                 pictures, object_count, block_count = [], 0, block_count + 1
         if pictures:
-            yield Block.of(pictures)
+            yield Block.pack(pictures)
             block_count += 1
         self.facts.files[self._file_index] = self._part, block_count
 
     def _match_picture(self, annotation: ImageAnnotation | BadRecordError) -> AnnotatedPicture | BadRecordError:
         """Return an annotation with its picture, or the error of one without exactly one picture; update the facts."""
         if isinstance(annotation, BadRecordError):
-            return self._reject(annotation, self._find(annotation.key) if annotation.key else [])
+            return self._make_rejection(annotation, self._find(annotation.key) if annotation.key else [])
         pictures = self._find(annotation.picture)
         if not pictures:
             self.facts.missing = self.facts.missing or annotation.picture
             return annotation.place.make_error("no such picture in the input", annotation.picture)
         if len(pictures) > 1:
             names = " and ".join(picture.key for picture in pictures[:2])
-            return self._reject(
+            return self._make_rejection(
                 annotation.place.make_error(f"its name matches several pictures, {names}", annotation.picture), pictures
             )
         self.facts.contents.add(annotation)
-        if annotation.map_file is not None and (map_key := path_below(self._folder, annotation.map_file.path)):
+        if annotation.map_file is not None and (map_key := find_path_below(self._folder, annotation.map_file.path)):
             # A PNG of segments among the pictures needs no annotation itself.
             self.facts.add_annotated([map_key])
         self._keys.append(pictures[0].key)
         self._pictures_read += 1
         return AnnotatedPicture(pictures[0], annotation)
 
-    def _reject(self, error: BadRecordError, pictures: Sequence[Picture]) -> BadRecordError:
-        """Return the error, with the key of the only picture; record the pictures, which are not reported as unannotated again."""
+    def _make_rejection(self, error: BadRecordError, pictures: Sequence[Picture]) -> BadRecordError:
+        """Return an annotation's error, with the key of its picture if it matches exactly one.
+
+        The pictures count as annotated, so that the listing does not report them again as pictures without annotation.
+        """
         self.facts.add_annotated([picture.key for picture in pictures])
         return add_key(error, pictures[0].key) if len(pictures) == 1 else error
 
@@ -198,7 +203,7 @@ class PictureScan:
         return make_key_rows([], [], self._part_index)
 
     def parts(self) -> Iterator[Range]:
-        """Yield the ranges of the folder."""
+        """Yield the ranges of the folder; then `facts` has their number."""
         ranges = list(folder_ranges(self._folder, deep=True))
         yield from ranges
         self.facts.files[self._part_index] = self._folder, len(ranges)

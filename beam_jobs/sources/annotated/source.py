@@ -24,10 +24,10 @@ from beam_jobs.references.notes import ANNOTATION_VALUES, Note, ignore_note
 from beam_jobs.references.reference import Reference, key_digests
 from beam_jobs.references.rejection import Reject, raise_rejection
 from beam_jobs.references.repeated_keys import Repeat
-from beam_jobs.sources.annotated.picture_index import Picture, list_pictures, load_index, path_below
+from beam_jobs.sources.annotated.picture_index import Picture, find_path_below, list_pictures, load_index
 from beam_jobs.sources.annotated.scan import AnnotationFacts, AnnotationScan, Block, PictureScan
 from beam_jobs.sources.classes import read_labels
-from beam_jobs.sources.named_splits import folder_split
+from beam_jobs.sources.named_splits import find_folder_split
 from beam_jobs.sources.options import FAIL_UNANNOTATED, SKIP_UNANNOTATED, SourceOptions, reject_split_flag
 from beam_jobs.sources.source import Scan, ScannedSource, make_reference
 from tpudata.errors import BadRecordError, SourceError
@@ -83,7 +83,7 @@ class AnnotatedImages(ScannedSource):
         """
         entry = storage_for(options.input).stat(options.input)
         if entry is None or not entry.is_folder:
-            state = "is a file" if entry else "is not there"
+            state = "is a file" if entry else "does not exist"
             raise SourceError(f"{options.input} {state}. With annotations, pass the folder of the pictures.")
         source_options.reject_list_flags("the input has annotations")
         form: AnnotationForm | None
@@ -107,7 +107,7 @@ class AnnotatedImages(ScannedSource):
                     f"{source_options.annotations} has lists of splits already ({', '.join(sorted(splits))}), which are not read"
                     " if a folder or file that does not include them is passed as --annotations",
                 )
-        return cls(options, source_options, form, uuid.uuid4().hex)
+        return cls(options, source_options, form, run=uuid.uuid4().hex)
 
     @property
     def annotations(self) -> AnnotationSchema | None:
@@ -171,6 +171,7 @@ class AnnotatedImages(ScannedSource):
         """Return the error of two annotations for one picture."""
         first_path, _ = facts.files[repeat.first_list_index]
         path, _ = facts.files[repeat.list_index]
+        # Both annotations may be in one file.
         origins = " and ".join(dict.fromkeys((first_path, path)))
         key = self._find_key(path, repeat)
         return SourceError(f"{origins}: two annotations for the picture {key!r}. Keep one of them.")
@@ -203,7 +204,7 @@ class AnnotatedImages(ScannedSource):
         if isinstance(unit, Range):
             yield from self._list_unannotated(unit, ignored, reject)
             return
-        for picture_or_error in unit.pictures():
+        for picture_or_error in unit.unpack():
             if isinstance(picture_or_error, BadRecordError):
                 reject(picture_or_error)
             elif self.form.split_lists.find_split(picture_or_error.picture.key) is None:
@@ -227,7 +228,8 @@ class AnnotatedImages(ScannedSource):
         pictures = list_pictures(files, self._omitted)
         while batch := list(itertools.islice(pictures, _LOOKUP_BATCH)):
             digests = key_digests([picture.key for picture in batch])[:, 0]
-            # A digest above all others is compared with the last one, from which it differs.
+            # Each digest is compared with the nearest annotated one that is not below it, or with the last one. There is one at
+            # least: a scan without annotated pictures is an error.
             nearest_rows = np.minimum(np.searchsorted(self.annotated, digests), len(self.annotated) - 1)
             yield from (batch[row] for row in np.flatnonzero(self.annotated[nearest_rows] != digests).tolist())
 
@@ -235,7 +237,7 @@ class AnnotatedImages(ScannedSource):
         """Return the reference to a picture with its annotation; UsageError if --split is passed and its folder is a split."""
         split = self.form.split_lists.find_split(picture.key) or ""
         if not split:
-            split = _find_folder_split(picture.key.split("/")[:-1])
+            split = _find_outer_split(picture.key.split("/")[:-1])
             # `find` rejects --split for listed splits.
             if split:
                 reject_split_flag(self.options, f"{self.options.input} has split folders already ({split})")
@@ -270,9 +272,9 @@ class AnnotatedImages(ScannedSource):
 
     @property
     def _omitted(self) -> tuple[str, ...]:
-        """Folders in the input without pictures, by path below it: those of annotations, whose PNGs are label maps."""
+        """Folders of annotations inside the input, as paths below it that end with `/`. Their PNGs are label maps, not pictures."""
         folders = (self._annotations_path, *self.form.map_folders)
-        inner_paths = (path_below(self.options.input, folder) for folder in folders)
+        inner_paths = (find_path_below(self.options.input, folder) for folder in folders)
         return tuple(f"{path}/" for path in inner_paths if path)
 
     def _find_key(self, path: str, repeat: Repeat) -> str:
@@ -289,7 +291,7 @@ class AnnotatedImages(ScannedSource):
         return ""
 
 
-def _find_folder_split(folders: Sequence[str]) -> str:
+def _find_outer_split(folders: Sequence[str]) -> str:
     """Return the split that the outermost folder, or the one below `images`, is named after; an empty string if it is none."""
     split_folders = folders[1:2] if folders[:1] == ["images"] else folders[:1]
-    return folder_split(split_folders[0]) if split_folders else ""
+    return find_folder_split(split_folders[0]) if split_folders else ""

@@ -124,12 +124,12 @@ class ClassFolders(Source):
             try:
                 classes.resolve(entry.name, entry.path)
             except BadRecordError as error:
-                raise _describe_no_class(entry, classes, error) from None
+                raise _make_no_class_error(entry, classes, error) from None
         if classes.labels is not None:
             return cls(options, tops, classes.labels, classes)
         largest = max(folders, key=lambda entry: int(entry.name))
         numbers = {entry.name for entry in folders}
-        # The classes between those of an append may be in the dataset.
+        # With --append, the dataset may have the classes whose numbers are missing here.
         if not options.append:
             check_classes(int(largest.name), len(numbers), largest.path)
         return cls(options, tops, make_integer_labels(numbers), classes)
@@ -153,7 +153,7 @@ class ClassFolders(Source):
         """Yield the class folders.
 
         Raises:
-            SourceError: a folder is not of a known class, as it was made after the job began.
+            SourceError: a folder was made after the job began, and its class is not among those that were listed then.
         """
         class_names = set(self.labels.names)
         for top in self.tops:
@@ -161,6 +161,7 @@ class ClassFolders(Source):
                 try:
                     class_name = self.classes.resolve(entry.name, entry.path)
                 except BadRecordError:
+                    # No class has this name, so the check below fails.
                     class_name = ""
                 if class_name not in class_names:
                     raise SourceError(
@@ -198,7 +199,7 @@ class ClassFolders(Source):
             )
 
 
-def _describe_no_class(entry: Entry, classes: Classes, error: BadRecordError) -> SourceError:
+def _make_no_class_error(entry: Entry, classes: Classes, error: BadRecordError) -> SourceError:
     """Return the error of a folder whose name is not a class."""
     if classes.labels is None:
         return SourceError(f"{entry.path}: with --label-type int, {error.reason}.")

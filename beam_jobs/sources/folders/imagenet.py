@@ -28,7 +28,7 @@ from beam_jobs.sources.source import Source, make_reference
 from beam_jobs.sources.tars.file import open_tar
 from beam_jobs.sources.tars.form import TARS
 from beam_jobs.sources.tars.tars import Tars
-from beam_jobs.sources.tars.unit import TarUnit, tar_files
+from beam_jobs.sources.tars.unit import TarUnit, list_tar_files
 from tpudata.console.tables import count_text
 from tpudata.errors import BadRecordError, SourceError
 from tpudata.format import Feature
@@ -234,12 +234,13 @@ def _list_synset_parts(options: ConvertOptions, split: str, entry: Entry) -> Ite
     outer = Tars.find(options, SourceOptions(), InputFiles(entry.path))
     if outer.form != TARS:
         raise SourceError(f"{entry.path} is not a tar of tars, as ImageNet's is. Download it again.")
-    for inner in (inner for part in outer.parts() for inner in outer.units(part, [])):
-        yield ImageNetUnit(split, inner.path, is_tar=True, start=inner.start, end=inner.end, synset=inner.label)
+    for part in outer.parts():
+        for inner in outer.units(part, []):
+            yield ImageNetUnit(split, inner.path, is_tar=True, start=inner.start, end=inner.end, synset=inner.label)
 
 
 def _read_synsets(path: str) -> tuple[str, ...]:
-    """Return the lines of a file of synsets; SourceError if one is not a synset."""
+    """Return the synsets in a file, one a line; SourceError if it has anything else."""
     lines = storage_for(path).read(path).decode("utf-8", "replace").split()
     for line_number, line in enumerate(lines, 1):
         if not _SYNSET.fullmatch(line):
@@ -248,12 +249,16 @@ def _read_synsets(path: str) -> tuple[str, ...]:
 
 
 def _list_images(unit: ImageNetUnit, ignored: list[str], reject: Reject) -> Iterator[tuple[str, str, int, int]]:
-    """Yield (name, path, offset, size) of every image of a part."""
+    """Yield every image of a part: (name, path of the file that holds it, offset there or WHOLE_FILE, size in bytes).
+
+    Raises:
+        SourceError: there is a folder among the images.
+    """
     if unit.is_tar:
         with open_tar(unit.path, "") as (file, size):
             # The keys of rejected members begin with the split.
             tar = TarUnit(unit.path, name=unit.split, start=unit.start, end=unit.end)
-            for member in tar_files(file, tar, size, ignored, reject):
+            for member in list_tar_files(file, tar, size, ignored, reject):
                 yield member.name.rsplit("/", 1)[-1], unit.path, member.offset, member.size
         return
     files = unit.files or Range(unit.path)

@@ -17,7 +17,7 @@ from beam_jobs.options import ConvertOptions
 from beam_jobs.references.reference import NO_FEATURES, Reference
 from beam_jobs.references.rejection import Reject, add_key, raise_rejection
 from beam_jobs.sources.classes import Classes, ClassifiedSource
-from beam_jobs.sources.named_splits import class_and_split, folder_split
+from beam_jobs.sources.named_splits import find_class_and_split, find_folder_split
 from beam_jobs.sources.options import SourceOptions, reject_split_flag
 from beam_jobs.sources.path_labels import PathLabels
 from beam_jobs.sources.source import make_reference
@@ -134,7 +134,7 @@ class MatchedImages(ClassifiedSource):
         folders = key.split("/")[:-1]
         # The folder above the class; if no folder is a class, the outermost.
         split_folders = folders[-2:-1] if self.folder_classes else folders[:1]
-        return folder_split(split_folders[0]) if split_folders else ""
+        return find_folder_split(split_folders[0]) if split_folders else ""
 
     def _reject_splits(self, paths: Iterable[str]) -> None:
         """Raise UsageError if --split is passed, and one of these paths has a split."""
@@ -187,7 +187,7 @@ class MatchedImages(ClassifiedSource):
                     # A file in no matched folder lies in the pattern's fixed one.
                     folders = key.split("/")[:-1] or [self.fixed.rpartition("/")[2]]
                     try:
-                        labels = (self.classes.resolve(class_and_split(folders, entry.path)[0], entry.path),)
+                        labels = (self.classes.resolve(find_class_and_split(folders, entry.path)[0], entry.path),)
                     except BadRecordError as error:
                         # `last_folder` stays, so the other files of this folder are rejected, too.
                         reject(add_key(error, key))
@@ -213,6 +213,7 @@ class MatchedImages(ClassifiedSource):
                 if not entry.is_folder and matches(key, self.pattern):
                     yield entry.checked(), key
             return
+        # The folder matches already.
         name_pattern = self.pattern[-1:]
         for entry in storage_for(files.folder).scan(files.folder, start=files.start, stop=files.stop):
             if not entry.is_folder and matches(entry.name, name_pattern):

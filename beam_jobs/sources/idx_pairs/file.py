@@ -65,6 +65,7 @@ def read_header(path: str, dimensions: tuple[int, ...]) -> tuple[tuple[int, ...]
 
 def check_shape(path: str, shape: tuple[int, ...]) -> None:
     """Raise SourceError if images of a shape cannot be converted, before memory is allocated for one that a header claims."""
+    # Images of two dimensions have one channel.
     height, width, channels = (*shape, 1)[:3]
     if not 0 < height * width <= MAX_PIXELS or channels not in (1, 3):
         raise SourceError(
@@ -100,7 +101,7 @@ def read_label_pieces(path: str, first: int, length: int) -> Iterator[bytes]:
         file.seek(start)
         for size in sizes:
             yield read_exactly(file, size, path)
-        reject_more(file, path)
+        reject_trailing_bytes(file, path)
 
 
 def read_exactly(file: BinaryIO, size: int, path: str) -> bytes:
@@ -115,7 +116,7 @@ def read_exactly(file: BinaryIO, size: int, path: str) -> bytes:
     return b"".join(pieces)
 
 
-def reject_more(file: BinaryIO, path: str) -> None:
+def reject_trailing_bytes(file: BinaryIO, path: str) -> None:
     """Raise CorruptionError if a file has more bytes."""
     if file.read(1):
         raise CorruptionError(path, file.tell() - 1, "there are bytes after the last record that the header counts")

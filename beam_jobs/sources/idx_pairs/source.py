@@ -21,8 +21,14 @@ from beam_jobs.references.notes import IDX_SETS, Note, ignore_note
 from beam_jobs.references.reference import Reference
 from beam_jobs.references.rejection import Reject, add_key, raise_rejection
 from beam_jobs.sources.classes import Classes, ClassifiedSource
-from beam_jobs.sources.idx_pairs.file import check_shape, read_exactly, read_header, read_label_pieces, reject_more
-from beam_jobs.sources.named_splits import folder_split
+from beam_jobs.sources.idx_pairs.file import (
+    check_shape,
+    read_exactly,
+    read_header,
+    read_label_pieces,
+    reject_trailing_bytes,
+)
+from beam_jobs.sources.named_splits import find_folder_split
 from beam_jobs.sources.options import SourceOptions, reject_split_flag
 from beam_jobs.sources.source import make_reference
 from tpudata.console.tables import count_text
@@ -132,7 +138,7 @@ class IdxPairs(ClassifiedSource):
         return self.runs
 
     def units(self, part: IdxUnit, ignored: list[str]) -> Sequence[IdxUnit]:
-        """Return a run of images."""
+        """Return the part, which is one run of images; note its set."""
         del ignored
         self.note(IDX_SETS, f"{part.split or DEFAULT_SPLIT}/{part.name}")
         return (part,)
@@ -169,11 +175,11 @@ class IdxPairs(ClassifiedSource):
                     data=data,
                 )
             if stream is not None:
-                reject_more(stream, unit.images)
+                reject_trailing_bytes(stream, unit.images)
 
 
 def _find_pair(path: str) -> _Pair:
-    """Return the pair that a file belongs to; SourceError if its name is another one, or its partner is missing."""
+    """Return the pair that a file belongs to; SourceError if it has no name of an IDX file, or its partner is missing."""
     folder, slash, name = path.rpartition("/")
     match = _NAME.fullmatch(name)
     if match is None:
@@ -181,7 +187,7 @@ def _find_pair(path: str) -> _Pair:
     paths = {match["kind"]: path}
     partner = "labels" if match["kind"] == "images" else "images"
     name_start = f"{match['prefix']}{partner}"
-    # The dash or dot that follows sorts before `~`.
+    # The dash or dot that follows sorts before `~`. A path without a folder is in the working directory, or in the root.
     for entry in storage_for(path).scan(folder or slash or ".", start=name_start, stop=f"{name_start}~"):
         partner_match = _NAME.fullmatch(entry.name)
         if partner_match and (partner_match["prefix"], partner_match["kind"]) == (match["prefix"], partner):
@@ -190,7 +196,7 @@ def _find_pair(path: str) -> _Pair:
         raise SourceError(f"{path} has no {partner} file next to it. Both come in a pair: {name_start}-idx...")
     key_prefix = paths["images"].rpartition("/")[2].removesuffix(".gz")
     last_word = re.split(r"[-_.]", match["prefix"].rstrip("-_."))[-1]
-    split = "test" if last_word == _T10K else folder_split(last_word)
+    split = "test" if last_word == _T10K else find_folder_split(last_word)
     return _Pair(paths["images"], paths["labels"], key_prefix, split)
 
 

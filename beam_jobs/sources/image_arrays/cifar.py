@@ -75,6 +75,7 @@ def read_cifar_names(folder: str) -> tuple[tuple[str, ...], str] | None:
         if entry is None or entry.is_folder:
             continue
         if key is None:
+            # A text file, a name a line.
             lines = storage.read_range(path, 0, _MAX_NAMES_BYTES).decode(errors="replace").split("\n")
             return tuple(line.strip() for line in lines if line.strip()), path
         values = _decode_keys(read_pickle(path), path)
@@ -122,7 +123,7 @@ class CifarFile(ImageSet):
         values = _decode_keys(read_pickle(self.path), self.path)
         array = values.get("data")
         labels = values.get("fine_labels" if self.is_cifar100 else "labels")
-        # CIFAR-10 has none; `_make_columns` ignores its labels in their place.
+        # CIFAR-10 has no coarse labels: its labels stand in for them, and `_make_columns` ignores them.
         coarse_labels = values.get("coarse_labels") if self.is_cifar100 else labels
         if not (isinstance(array, PickledArray) and isinstance(labels, list) and isinstance(coarse_labels, list)):
             raise SourceError(

@@ -25,7 +25,7 @@ from beam_jobs.references.ranged_file import file_size
 from beam_jobs.sources.idx_pairs.file import check_shape
 from beam_jobs.sources.image_arrays.image_set import ImageRow, ImageSet
 from beam_jobs.sources.image_arrays.pieces import PieceReader, read_numbers, read_pieces
-from beam_jobs.sources.named_splits import folder_split
+from beam_jobs.sources.named_splits import find_folder_split
 from tpudata.errors import CorruptionError, SourceError
 from tpudata.storage import storage_for
 
@@ -70,6 +70,7 @@ class _Variable(NamedTuple):
         """Return a reader positioned at the first number."""
         pieces = read_pieces(path, self.element, self.size)
         reader = PieceReader(decompress_zlib(pieces) if self.is_compressed else pieces, path, self.element)
+        # Skip the header.
         reader.take(self.start)
         return reader
 
@@ -136,7 +137,7 @@ def open_mat_file(path: str) -> MatFile:
     check_shape(path, images.shape[:3])
     name = path.rpartition("/")[2]
     first_word = re.split(r"[-_.]", name)[0]
-    split = _EXTRA if first_word == _EXTRA else folder_split(first_word)
+    split = _EXTRA if first_word == _EXTRA else find_folder_split(first_word)
     return MatFile(path, name, split, images, labels)
 
 
@@ -160,7 +161,7 @@ def _list_variables(path: str) -> Iterator[_Variable]:
         if is_compressed or element_type == _MATRIX:
             yield _read_variable(path, offset, length, order, is_compressed=is_compressed)
         # Compressed elements are not padded.
-        offset += length if is_compressed else _padded_size(length)
+        offset += length if is_compressed else _pad_size(length)
 
 
 def _read_variable(path: str, offset: int, size: int, order: str, *, is_compressed: bool) -> _Variable:
@@ -192,7 +193,7 @@ def _read_variable(path: str, offset: int, size: int, order: str, *, is_compress
     )
 
 
-def _padded_size(size: int) -> int:
+def _pad_size(size: int) -> int:
     """Return the size of an element's content, padded to a multiple of 8 bytes."""
     return size + -size % 8
 
@@ -225,9 +226,10 @@ class _ElementReader:
         begin = self.position
         _, size = self.read_tag()
         if size > _MAX_HEADER_BYTES:
-            raise self._reader.error("a variable of a MATLAB file with a large header")
+            raise self._reader.make_error("a variable of a MATLAB file with a large header")
+        # A small element has a tag of 4 bytes and 4 bytes of content.
         is_small = self.position - begin == 4
-        content = self._take(4 if is_small else _padded_size(size))
+        content = self._take(4 if is_small else _pad_size(size))
         return content[:size]
 
     def _take(self, size: int) -> bytes:

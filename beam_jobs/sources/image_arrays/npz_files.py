@@ -26,7 +26,7 @@ from beam_jobs.image_records.pixels import Pixels
 from beam_jobs.sources.idx_pairs.file import check_shape
 from beam_jobs.sources.image_arrays.image_set import ImageRow, ImageSet
 from beam_jobs.sources.image_arrays.pieces import PieceReader, read_numbers
-from beam_jobs.sources.named_splits import folder_split
+from beam_jobs.sources.named_splits import find_folder_split
 from beam_jobs.sources.zips import find_content, open_zip
 from tpudata.console.tables import count_text
 from tpudata.errors import CorruptionError, SourceError
@@ -64,6 +64,7 @@ class _Array(NamedTuple):
         """Yield a reader positioned at the first number."""
         with open_zip(path) as (_, archive), archive.open(f"{self.name}{_ENDING}") as file:
             reader = PieceReader(_read_pieces(file, path), path, self.offset)
+            # Skip the header.
             reader.take(self.header)
             yield reader
 
@@ -100,13 +101,14 @@ class NpzSet(ImageSet):
         """Yield the images in order."""
         size = math.prod(self.images.shape[1:])
         with contextlib.ExitStack() as stack:
+            # Images of an uncompressed array are read when they are converted.
             images = None if self.images.is_stored else stack.enter_context(self.images.open(self.path))
             labels = stack.enter_context(self.labels.open(self.path))
-            for index, row_labels in enumerate(self._label_rows(labels)):
+            for index, row_labels in enumerate(self._read_labels(labels)):
                 data = b"" if images is None else images.take(size)
                 yield ImageRow(self.images.offset + index * size, row_labels, data)
 
-    def _label_rows(self, reader: PieceReader) -> Iterator[tuple[str, ...]]:
+    def _read_labels(self, reader: PieceReader) -> Iterator[tuple[str, ...]]:
         """Yield the labels of each image: its number or, with several, the indices of the columns that are 1."""
         width = math.prod(self.labels.shape[1:])
         numbers = read_numbers(reader, self.labels.form, self.labels.shape[0] * width)
@@ -142,7 +144,7 @@ def open_npz_file(path: str) -> list[NpzSet]:
     for other_words, image_array in sorted(images.items()):
         label_array = labels[other_words]
         _check_pair(path, image_array, label_array)
-        split = next(filter(None, map(folder_split, other_words.split("_"))), "")
+        split = next(filter(None, map(find_folder_split, other_words.split("_"))), "")
         sets.append(NpzSet(path, f"{file_name}/{image_array.name}", split, image_array, label_array))
     return sets
 
@@ -217,6 +219,7 @@ def _find_struct_format(dtype: np.dtype[np.generic]) -> str:
     if dtype.kind not in "biu" or dtype.itemsize > 8:
         return ""
     order = ">" if dtype.str.startswith(">") else "<"
+    # b, h, i and q are integers of 1, 2, 4 and 8 bytes.
     code = "?" if dtype.kind == "b" else "bhiq"[dtype.itemsize.bit_length() - 1]
     return order + (code.upper() if dtype.kind == "u" else code)
 
@@ -227,6 +230,7 @@ def _read_pieces(file: IO[bytes], path: str) -> Iterator[bytes]:
 
 
 def _read(file: IO[bytes], size: int, path: str) -> bytes:
+    """Return up to `size` bytes of an archive's member; CorruptionError if it is damaged."""
     try:
         return file.read(size)
     except (*DECOMPRESSION_ERRORS, zipfile.BadZipFile) as error:

@@ -99,6 +99,7 @@ class _PickleReader:
         self._path = path
         self._size = size
         self._stack: list[Any] = []
+        # Values that a pickle stores by number, to use them again.
         self._memo: dict[int, Any] = {}
         self.offset = 0
 
@@ -115,6 +116,7 @@ class _PickleReader:
             operation(self)
 
     def _take(self, size: int) -> bytes:
+        """Return the next `size` bytes; ValueError if the file has fewer."""
         data = self._file.read(size)
         if len(data) < size:
             raise ValueError("the file ends")
@@ -125,6 +127,7 @@ class _PickleReader:
         return number
 
     def _read_line(self) -> str:
+        """Return the name up to the next line end; ValueError if it is too long or without an end."""
         line = self._file.readline(_MAX_LINE)
         if not line.endswith(b"\n"):
             raise ValueError("a name without end")
@@ -147,22 +150,23 @@ class _PickleReader:
         self._push(data.decode("utf-8", "surrogatepass") if is_text else data)
 
     def _pop_mark(self) -> list[Any]:
-        """Pop the uppermost mark and the items above it; return these."""
+        """Remove the uppermost mark and the values above it; return these."""
         index = len(self._stack) - 1
         while self._stack[index] is not _MARK:
             index -= 1
             if index < 0:
                 raise ValueError("no mark")
-        items = self._stack[index + 1 :]
+        values = self._stack[index + 1 :]
         del self._stack[index:]
-        return items
+        return values
 
     def _pop(self, count: int) -> tuple[Any, ...]:
+        """Remove the uppermost `count` values, and return them, the uppermost last; ValueError if there are fewer."""
         if count > len(self._stack):
             raise ValueError("too few values")
-        items = tuple(self._stack[len(self._stack) - count :])
+        values = tuple(self._stack[len(self._stack) - count :])
         del self._stack[len(self._stack) - count :]
-        return items
+        return values
 
     def _set_items(self, items: list[Any]) -> None:
         self._stack[-1].update(zip(items[::2], items[1::2], strict=True))

@@ -26,6 +26,7 @@ class PieceReader:
         self._pieces = pieces
         self._path = path
         self._offset = offset
+        # What is left of the last piece.
         self._unread = memoryview(b"")
 
     def take(self, size: int) -> bytes:
@@ -42,15 +43,16 @@ class PieceReader:
         return bytes(parts[0]) if len(parts) == 1 else b"".join(parts)
 
     def _read_next(self) -> bytes:
+        """Return the next piece; CorruptionError if there is none, or it is damaged."""
         try:
             piece = next(self._pieces, None)
         except DECOMPRESSION_ERRORS as error:
-            raise self.error(f"cut or damaged: {error}") from None
+            raise self.make_error(f"cut or damaged: {error}") from None
         if piece is None:
-            raise self.error("it ends before the last number that its header counts")
+            raise self.make_error("it ends before the last number that its header counts")
         return piece
 
-    def error(self, reason: str) -> CorruptionError:
+    def make_error(self, reason: str) -> CorruptionError:
         """Return the error of a damaged part."""
         return CorruptionError(self._path, self._offset, reason)
 
@@ -74,6 +76,7 @@ def read_numbers(reader: PieceReader, form: str, count: int) -> Iterator[Any]:
         form: format of one number with its byte order, in the notation of `struct`.
         count: number of numbers.
     """
+    # In batches, since a header may claim billions of numbers.
     size, batch_size = struct.calcsize(form), 1 << 16
     for first in range(0, count, batch_size):
         yield from (

@@ -41,7 +41,9 @@ def is_array_name(name: str) -> bool:
 
 
 def find_array_files(names: Mapping[str, str]) -> list[str]:
-    """Return the paths of a folder's files of arrays; none if the folder has files that do not belong to such.
+    """Return the paths of a folder's files of arrays; an empty list if any file is of another kind, except for a README and such.
+
+    Names decide, and the content of the first file.
 
     Args:
         names: names of the folder's files, by path.
@@ -156,6 +158,7 @@ class ImageArrays(ClassifiedSource):
                 path=unit.path,
                 offset=row.offset,
                 size=height * width * channels,
+                # --split replaces the split in the names.
                 split="" if self.options.split else unit.split,
                 labels=labels,
                 payload=payload,

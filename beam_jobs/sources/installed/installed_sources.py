@@ -21,7 +21,7 @@ IMAGES, DOCUMENTS = "tpudata.sources", "tpudata.text_sources"
 Installed: TypeAlias = type[Source] | Callable[..., Source]
 
 
-def installed_names(group: str) -> list[str]:
+def list_installed_names(group: str) -> list[str]:
     """Return the names of a group's sources, sorted."""
     return sorted(_entry_points(group))
 

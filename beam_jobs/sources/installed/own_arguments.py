@@ -35,7 +35,7 @@ def open_with_arguments(
     Raises:
         UsageError: an argument is unknown, missing or not of its type, the class rejects it, or the class is not a source.
     """
-    fields, hints = argument_fields(source_class), _read_type_hints(source_class)
+    fields, hints = find_argument_fields(source_class), _read_type_hints(source_class)
     unknown_argument = next((argument for argument in texts if argument not in fields), None)
     if unknown_argument is not None:
         expected = f"one of {', '.join(fields)}" if fields else "none"
@@ -57,7 +57,7 @@ def open_with_arguments(
         raise UsageError(f"--source={name}: {error}") from error
 
 
-def argument_fields(source_class: type) -> dict[str, dataclasses.Field[Any]]:
+def find_argument_fields(source_class: type) -> dict[str, dataclasses.Field[Any]]:
     """Return the fields of a source's class that are arguments, by name.
 
     Raises:
@@ -87,10 +87,10 @@ def describe_source(name: str, installed: Any) -> str:
         installed: class of the source, or a function, which has no arguments.
 
     Raises:
-        UsageError: the class is invalid, see `argument_fields`, or a type annotation cannot be evaluated.
+        UsageError: the class is invalid, see `find_argument_fields`, or a type annotation cannot be evaluated.
     """
     lines = [f"--source={name}", "", inspect.getdoc(installed) or "It has no documentation."]
-    fields = argument_fields(installed) if isinstance(installed, type) else {}
+    fields = find_argument_fields(installed) if isinstance(installed, type) else {}
     if fields:
         hints = _read_type_hints(installed)
         lines += ["", "Arguments, passed as --source-arg NAME=VALUE:"]

@@ -119,6 +119,7 @@ class _ReferenceCheck:
         has_one_class = source.has_classes and not columns.several_labels and not self._has_annotations
         self._needs_class = stores_classes and has_one_class
         self._names = {feature.name for feature in columns.features}
+        # Of references that `find_reason` accepted: the last payload, and all labels.
         self._payload: Payload | None = None
         self._labels: set[tuple[str, ...]] = set()
 
@@ -182,7 +183,10 @@ def _check_iterable(source: Source, method: str, returned: Any) -> Iterable[Any]
 
 
 def _check_types(reference: Any, method_name: str) -> None:
-    """Raise UsageError if an object is not a reference, or a field has another type; packing it would fail without its name."""
+    """Raise UsageError if an object is not a reference, or a field has another type.
+
+    Packing such a reference would fail later, with an error that does not name it.
+    """
     if not isinstance(reference, Reference):
         raise UsageError(
             f"{method_name}: not a reference (got {type(reference).__name__}, expected the result of make_reference). {_FIX}"

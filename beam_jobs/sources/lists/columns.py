@@ -17,7 +17,7 @@ from typing import Any
 
 from beam_jobs.references.labels import is_utf8
 from beam_jobs.references.payload import Payload
-from beam_jobs.sources.lists.place import RowPlace, earliest
+from beam_jobs.sources.lists.place import RowPlace, find_earliest
 from beam_jobs.sources.lists.roles import Roles
 from beam_jobs.values.column_kinds import (
     FLOAT,
@@ -86,10 +86,10 @@ class Column:
         ranks = [column.widest for column in (self, other) if column.widest is not None]
         return Column(
             widest=max(ranks, default=None),
-            missing=earliest(self.missing, other.missing),
-            inexact=earliest(self.inexact, other.inexact),
-            scalar=earliest(self.scalar, other.scalar),
-            listed=earliest(self.listed, other.listed),
+            missing=find_earliest(self.missing, other.missing),
+            inexact=find_earliest(self.inexact, other.inexact),
+            scalar=find_earliest(self.scalar, other.scalar),
+            listed=find_earliest(self.listed, other.listed),
         )
 
     def add(self, value: Any, *, typed: bool, place: RowPlace, name: str) -> None:
@@ -110,18 +110,20 @@ class Column:
                 raise SourceError(
                     f"{place}: column {name!r} has a list whose item {value.index(None)} is null. Remove it."
                 )
-            items = value
+            elements = value
         else:
             if value is None or value == "":
                 self.missing = self.missing or place
                 return
             self.scalar = self.scalar or place
-            items = [value]
+            elements = [value]
         # An empty list fits every kind, so it counts as the narrowest.
-        rank = max((_find_rank(item, typed=typed, place=place, name=name) for item in items), default=_INT_RANK)
+        rank = max(
+            (_find_rank(element, typed=typed, place=place, name=name) for element in elements), default=_INT_RANK
+        )
         self.widest = max(self.widest or _INT_RANK, rank)
         if self.inexact is None and rank != _STR_RANK:
-            self.inexact = next(filter(None, (_find_inexact(item, place, name) for item in items)), None)
+            self.inexact = next(filter(None, (_find_inexact(element, place, name) for element in elements)), None)
 
 
 @dataclasses.dataclass
@@ -142,9 +144,9 @@ class ColumnFacts:
             # A column that one side lacks is missing from that side's first row on.
             column = self.columns.get(name) or Column(missing=self.first)
             self.columns[name] = column.merge(other.columns.get(name) or Column(missing=other.first))
-        self.first = earliest(self.first, other.first)
+        self.first = find_earliest(self.first, other.first)
 
-    def kinds(self, declared: Mapping[str, ColumnKind]) -> dict[str, ColumnKind]:
+    def find_kinds(self, declared: Mapping[str, ColumnKind]) -> dict[str, ColumnKind]:
         """Return the kinds by column, sorted by name.
 
         Args:
@@ -196,13 +198,14 @@ class ColumnReader:
         for name, column in columns.items():
             column.add(values.get(name), typed=self._typed, place=place, name=name)
         for name, declared in self._declared.items():
-            # `ColumnFacts.kinds` reports a CSV list that lacks the column.
+            # `ColumnFacts.find_kinds` reports a CSV list that lacks the column.
             if name in values or self._typed:
                 _check_declared(values.get(name), declared, name, place)
 
 
 def _infer_kind(name: str, column: Column) -> ColumnKind:
     """Return the kind of a column from its facts; SourceError if no kind stores all of its values unchanged."""
+    # Both are the places of first rows: of one with a list, and of one with a scalar.
     if column.listed is not None and column.scalar is not None:
         raise SourceError(
             f"{column.listed}: column {name!r} is a list, and at {column.scalar} it is not. Write lists in all rows, or pass"
@@ -247,7 +250,7 @@ def _convert_value(value: Any, kind: ColumnKind) -> Any:
     if value is None or value == "":
         if kind.missing is not None:
             return kind.missing
-        # `ColumnFacts.kinds` rejects an int column that lacks values and a substitute for them.
+        # `ColumnFacts.find_kinds` rejects an int column that lacks values and a substitute for them.
         return "" if kind.kind == STR else math.nan
     if kind.kind == STR:
         # In JSONL, a column of strings may hold numbers too; they are stored as JSON text.

@@ -41,8 +41,8 @@ class CsvForm(NamedTuple):
 _LocatedCells = tuple[list[str], int, int]
 
 
-def csv_header(pieces: Iterable[bytes], form: CsvForm) -> tuple[tuple[str, ...], ListRow]:
-    """Return the columns of a CSV list, and its first row without values, which says where the row ends; see `csv_rows`.
+def read_csv_header(pieces: Iterable[bytes], form: CsvForm) -> tuple[tuple[str, ...], ListRow]:
+    """Return the columns of a CSV list, and its first row without values, which says where the row ends; see `read_csv_rows`.
 
     A list without rows has no columns, and the row ends at 0.
     """
@@ -53,13 +53,13 @@ def csv_header(pieces: Iterable[bytes], form: CsvForm) -> tuple[tuple[str, ...],
     return tuple(cell.strip() for cell in cells), ListRow(line, end, {})
 
 
-def csv_rows(
+def read_csv_rows(
     pieces: Iterable[bytes], form: CsvForm, columns: Sequence[str], *, offset: int, line: int
 ) -> Iterator[ListRow]:
     """Yield the rows of a CSV list, omitting blank lines.
 
     Args:
-        pieces: bytes from the end of some row on, in pieces of any size, which are taken one by one.
+        pieces: bytes that begin after the end of a row, in pieces of any size, which are taken one by one.
         form: rules for reading the rows.
         columns: columns of the list.
         offset: offset of the first piece in the file.
@@ -137,6 +137,7 @@ def _locate_bulk_rows(rows: list[list[str]], data: bytes, start: int, line: int)
     # Numbers in `data`, from 1, of the last line of each row.
     last_lines: Iterable[int] = range(1, len(lines) + 1)
     if len(rows) < len(lines):
+        # Some cells have line ends.
         last_lines = itertools.accumulate(1 + "".join(cells).count("\n") for cells in rows)
     for cells, last_line in zip(rows, last_lines, strict=True):
         if not lines[last_line - 1].isspace():
@@ -183,6 +184,7 @@ class _LineAlignedPieces:
     def __init__(self, pieces: Iterable[bytes], offset: int) -> None:
         self.end = offset
         self._pieces = iter(pieces)
+        # Pieces of a line whose end is not read yet, and their size.
         self._held: list[bytes] = []
         self._held_bytes = 0
 

@@ -51,14 +51,15 @@ class ListFacts:
         for place, spelling in sorted((place, spelling) for spelling, place in self.splits.items()):
             split = find_listed_split(spelling)
             first_place, first_spelling = first_spellings.setdefault(split, (place, spelling))
+            # `Train` and `train` are one spelling; `train` and `training` are two.
             if first_spelling.lower() != spelling.lower():
                 raise SourceError(
                     f"{place}: split {spelling!r}, and {first_place} has {first_spelling!r}; both stand for {split}. Write one of"
                     " them, or name the splits otherwise."
                 )
 
-    def has_integers(self, label_type: str | None) -> bool:
-        """Return whether the labels are whole numbers that stand for themselves.
+    def infer_integers(self, label_type: str | None) -> bool:
+        """Decide whether the labels are whole numbers that stand for themselves; return True if they are.
 
         Args:
             label_type: `"int"` or `"str"` if it is declared, else None.
@@ -71,13 +72,12 @@ class ListFacts:
             return label_type == INT
         if not any(map(is_number_label, self.names)):
             return False
-        first_other, first_integer = (
-            min(
-                ((place, name) for name, place in self.names.items() if is_integer_label(name) == is_integer),
-                default=None,
-            )
-            for is_integer in (False, True)
-        )
+
+        def find_first(*, is_integer: bool) -> tuple[RowPlace, str] | None:
+            labels = ((place, name) for name, place in self.names.items() if is_integer_label(name) == is_integer)
+            return min(labels, default=None)
+
+        first_other, first_integer = find_first(is_integer=False), find_first(is_integer=True)
         if first_other is None:
             return True
         place, label = first_other
@@ -87,8 +87,8 @@ class ListFacts:
             " labels as names, numbered in their sorted order, or --label-type int to reject rows such as this one."
         )
 
-    def labels(self, integers: bool, are_all: bool) -> Labels:
-        """Return the classes.
+    def make_labels(self, integers: bool, are_all: bool) -> Labels:
+        """Return the classes: names in sorted order, or whole numbers up to the largest.
 
         Args:
             integers: whether the labels are whole numbers that stand for themselves.

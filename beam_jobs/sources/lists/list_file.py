@@ -9,9 +9,9 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
-from beam_jobs.sources.lists.csv_lists import DELIMITERS, CsvForm, csv_header, csv_rows
+from beam_jobs.sources.lists.csv_lists import DELIMITERS, CsvForm, read_csv_header, read_csv_rows
 from beam_jobs.sources.lists.roles import Roles, is_path_column
-from beam_jobs.sources.lists.rows import ListRow, array_rows, block_array_rows, json_rows
+from beam_jobs.sources.lists.rows import ListRow, read_array_rows, read_block_array_rows, read_json_rows
 from beam_jobs.sources.options import SourceOptions
 from beam_jobs.text_files.spans.csv_rows import find_columns
 from beam_jobs.text_files.spans.lines import BOM
@@ -62,31 +62,38 @@ class ListFile(NamedTuple):
             (row that names the columns, without values; for JSON a row that ends at 0), (rows after it).
         """
         with storage_for(self.path).open(self.path) as file:
+            # JSONL: the lines of the file.
             pieces: Iterable[bytes] = file
             header = ListRow(line=0, end=0, values={})
             if self.columns:
                 # The header takes whole lines of the file, so the pieces begin with a line.
-                _, header = csv_header(file, self._csv_form)
+                _, header = read_csv_header(file, self._csv_form)
                 pieces = _read_pieces(file.read, piece_bytes)
             elif self.is_array:
-                # `array_rows` takes lines or parts of lines.
+                # `read_array_rows` takes lines or parts of lines.
                 pieces = _read_pieces(file.readline, piece_bytes)
-            yield header, self.rows(pieces, header.end, header.line)
+            yield header, self.read_rows(pieces, header.end, header.line)
 
-    def rows(self, pieces: Iterable[bytes], offset: int, line: int) -> Iterator[ListRow]:
-        """Yield the rows in pieces of the file, which for JSONL are lines; see `csv_rows`."""
+    def read_rows(self, pieces: Iterable[bytes], offset: int, line: int) -> Iterator[ListRow]:
+        """Yield the rows in pieces of the file.
+
+        Args:
+            pieces: bytes from the end of a row on; for JSONL, lines.
+            offset: offset of the first piece in the file.
+            line: number of lines before the first piece.
+        """
         if self.is_array:
-            return array_rows(pieces, self.path, offset=offset, line=line)
+            return read_array_rows(pieces, self.path, offset=offset, line=line)
         if self.columns:
-            return csv_rows(pieces, self._csv_form, self.columns, offset=offset, line=line)
-        return json_rows(pieces, self.path, offset=offset, line=line)
+            return read_csv_rows(pieces, self._csv_form, self.columns, offset=offset, line=line)
+        return read_json_rows(pieces, self.path, offset=offset, line=line)
 
-    def block_rows(self, data: bytes, offset: int, line: int) -> Iterator[ListRow]:
-        """Yield the rows in the bytes of a block; see `csv_rows`."""
+    def read_block(self, data: bytes, offset: int, line: int) -> Iterator[ListRow]:
+        """Yield the rows in a block, given its bytes, and its start and line as `ListBlock` has them."""
         if self.is_array:
-            return block_array_rows(data, self.path, offset=offset, line=line)
+            return read_block_array_rows(data, self.path, offset=offset, line=line)
         file = io.BytesIO(data)
-        return self.rows(_read_pieces(file.read) if self.columns else file, offset, line)
+        return self.read_rows(_read_pieces(file.read) if self.columns else file, offset, line)
 
 
 def _read_pieces(read: Callable[[int], bytes], size: int = PIECE_BYTES) -> Iterator[bytes]:
@@ -153,7 +160,7 @@ def detect_list(path: str, options: SourceOptions) -> ListFile:
 
     def read_header(delimiter: str) -> tuple[str, ...]:
         with storage.open(path) as lines:
-            columns, _ = csv_header(lines, CsvForm(path, delimiter, is_raw(delimiter)))
+            columns, _ = read_csv_header(lines, CsvForm(path, delimiter, is_raw(delimiter)))
             return columns
 
     delimiter, columns = find_columns(

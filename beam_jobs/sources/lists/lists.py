@@ -10,7 +10,6 @@ key is the path as written.
 from __future__ import annotations
 
 import dataclasses
-import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
@@ -29,7 +28,13 @@ from beam_jobs.sources.lists.roles import Roles
 from beam_jobs.sources.lists.rows import ListRow
 from beam_jobs.sources.lists.scan import BLOCK_BYTES, ListScan, parse_labels, parse_path
 from beam_jobs.sources.lists.sizes import ListedFile, attach_sizes
-from beam_jobs.sources.named_splits import LOOKED_AT, NamedSplits, file_split, find_listed_split, split_in_file_name
+from beam_jobs.sources.named_splits import (
+    NamedSplits,
+    find_file_split,
+    find_listed_split,
+    find_split_in_file_name,
+    take_first_names,
+)
 from beam_jobs.sources.options import SourceOptions, reject_split_flag
 from beam_jobs.sources.source import ScannedSource, make_reference
 from beam_jobs.values.column_kinds import ColumnKind
@@ -104,12 +109,13 @@ class Lists(ScannedSource):
             UsageError: the options do not fit the list, or assign splits, but the names of the lists stand for splits.
         """
         source_options.reject_list_types("values of other lists show that they are lists")
-        first_files = list(itertools.islice(files, LOOKED_AT + 1))
+        first_files = take_first_names(files)
         first_path, _ = first_files[0]
         file = detect_list(first_path, source_options)
         roles = Roles.find(read_columns(file), source_options, first_path)
         if roles.split is not None:
             reject_split_flag(options, f"{first_path} has splits already, in its column {roles.split!r}")
+        # Values of JSON have types; the cells of CSV, which has a header, are text.
         typed = not file.columns
         if typed and source_options.label_separator is not None:
             raise UsageError(
@@ -117,7 +123,7 @@ class Lists(ScannedSource):
             )
         # A column of splits takes precedence over the names of the lists.
         names = [name for _, name in first_files] if roles.split is None else []
-        splits = NamedSplits.find(options, names, file_split, split_in_file_name)
+        splits = NamedSplits.find(options, names, find_file_split, find_split_in_file_name)
         classes = Classes.open(source_options)
         schema = ListSchema(several=source_options.label_separator is not None)
         return cls(options, source_options, files, splits, first_path, typed, roles, classes, schema)
@@ -178,6 +184,7 @@ class Lists(ScannedSource):
             raise SourceError(
                 f"{part} and {self.first_path} have different columns for path, label and split. Convert them separately."
             )
+        # CSV has a header and no types, JSON the reverse: both values are equal if the list is of the other form.
         if bool(file.columns) == self.typed:
             raise SourceError(f"{self.options.input} has CSV and JSONL lists. Convert them separately.")
         reader = ColumnReader(self.source_options.column_kinds, self.roles, self.typed)
@@ -198,17 +205,17 @@ class Lists(ScannedSource):
         facts.check_splits()
         source_options = self.source_options
         if source_options.labels_file is None:
-            integers = facts.has_integers(source_options.label_type)
+            integers = facts.infer_integers(source_options.label_type)
             # The dataset to append to may have others.
             are_all_labels = not self.options.append
         else:
             # Labels are not checked here: the listing rejects those that the file does not have.
             integers = all(map(is_integer_label, facts.names))
             are_all_labels = False
-        kinds = tuple(facts.columns.kinds(source_options.column_kinds).items())
+        kinds = tuple(facts.columns.find_kinds(source_options.column_kinds).items())
         labels = None
         if self.roles.label is not None:
-            labels = facts.labels(integers, are_all=are_all_labels)
+            labels = facts.make_labels(integers, are_all=are_all_labels)
         return dataclasses.replace(
             self,
             classes=dataclasses.replace(self.classes, integers=integers),
@@ -217,7 +224,7 @@ class Lists(ScannedSource):
         )
 
     def describe_repeat(self, repeat: Repeat, facts: ListFacts) -> SourceError:
-        """Return the error of two rows with one path."""
+        """Return the error of two rows with one path, which is read again; its message has '' if the list has changed since."""
         path, _ = facts.lists[repeat.list_index]
         first_path, _ = facts.lists[repeat.first_list_index]
         # Rows of a JSON array may share a line, so the digest is compared, too.
@@ -251,6 +258,7 @@ class Lists(ScannedSource):
         del ignored
         path = unit.file.path
         kinds = dict(self.schema.kinds)
+        # A list without a folder in its path lies in the working directory, or in the root.
         folder = path.rpartition("/")[0] or ("/" if path.startswith("/") else ".")
         block_size = unit.end - unit.start
         data = storage_for(path).read_range(path, unit.start, block_size)
@@ -260,7 +268,7 @@ class Lists(ScannedSource):
                 f"{path} was cut during the run (got {len(data)} bytes at byte {unit.start}, expected {block_size}). Run again"
                 " when it is complete."
             )
-        rows = unit.file.block_rows(data, unit.start, unit.line)
+        rows = unit.file.read_block(data, unit.start, unit.line)
         files = (self._find_file(row, f"{path} line {row.line}", folder, kinds) for row in rows)
         named_split = self._find_named_split(path)
         for file_and_size in attach_sizes(files):
@@ -286,7 +294,15 @@ class Lists(ScannedSource):
     def _find_file(
         self, row: ListRow, origin: str, folder: str, kinds: Mapping[str, ColumnKind]
     ) -> ListedFile | BadRecordError:
-        """Return the file that a row lists, or the row's rejection."""
+        """Return the file that a row lists, or the row's rejection.
+
+        Args:
+            row: the row.
+            origin: list and line, for messages.
+            folder: folder of the list, to which relative paths are joined.
+            kinds: kinds of the extra columns, by name.
+        """
+        # A row without a valid path is rejected without a key.
         key = None
         try:
             key = parse_path(row, self.roles, origin)

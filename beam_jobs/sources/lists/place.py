@@ -25,6 +25,6 @@ class RowPlace(NamedTuple):
         return f"{self.path} line {self.line}"
 
 
-def earliest(first: _Row | None, second: _Row | None) -> _Row | None:
+def find_earliest(first: _Row | None, second: _Row | None) -> _Row | None:
     """Return the earlier of two places, or of two tuples that begin with a place; None only if both are None."""
     return min((row for row in (first, second) if row is not None), default=None)

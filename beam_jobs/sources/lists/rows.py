@@ -52,9 +52,11 @@ class _LineDecoder:
         return self
 
     def __next__(self) -> str:
+        """Return the next line; SourceError if it is not UTF-8."""
         data = next(self._lines)
         self.offset += len(data)
         self.line += 1
+        # Only the first line of the file has a byte order mark.
         if self.line == 1:
             data = data.removeprefix(BOM)
             if data.startswith(UTF16_BOMS):
@@ -69,7 +71,7 @@ class _LineDecoder:
         raise SourceError(f"{self._path} line {self.line}: {reason}.")
 
 
-def json_rows(lines: Iterable[bytes], path: str, *, offset: int, line: int) -> Iterator[ListRow]:
+def read_json_rows(lines: Iterable[bytes], path: str, *, offset: int, line: int) -> Iterator[ListRow]:
     """Yield the rows of a JSONL list, omitting blank lines; SourceError if a line is not a JSON object."""
     reader = _LineDecoder(lines, path, offset, line)
     for text in reader:
@@ -86,7 +88,7 @@ def json_rows(lines: Iterable[bytes], path: str, *, offset: int, line: int) -> I
         yield ListRow(reader.line, reader.offset, value)
 
 
-def array_rows(pieces: Iterable[bytes], path: str, *, offset: int, line: int) -> Iterator[ListRow]:
+def read_array_rows(pieces: Iterable[bytes], path: str, *, offset: int, line: int) -> Iterator[ListRow]:
     """Yield the rows of a JSON array of objects.
 
     Args:
@@ -132,7 +134,7 @@ def array_rows(pieces: Iterable[bytes], path: str, *, offset: int, line: int) ->
         yield ListRow(line_number, end, element)
 
 
-def block_array_rows(data: bytes, path: str, *, offset: int, line: int) -> Iterator[ListRow]:
+def read_block_array_rows(data: bytes, path: str, *, offset: int, line: int) -> Iterator[ListRow]:
     """Yield the rows in a block of a JSON array.
 
     Args:
@@ -145,5 +147,5 @@ def block_array_rows(data: bytes, path: str, *, offset: int, line: int) -> Itera
         # The comma before the first element becomes the bracket that an array begins with.
         comma = data.index(b",")
         data = data[:comma] + b"[" + data[comma + 1 :]
-    # `array_rows` takes the number of lines before the block, and counts its own first line again.
-    yield from array_rows(io.BytesIO(data + b"]"), path, offset=offset, line=max(0, line - 1))
+    # `read_array_rows` takes the number of lines before the block, and counts its own first line again.
+    yield from read_array_rows(io.BytesIO(data + b"]"), path, offset=offset, line=max(0, line - 1))

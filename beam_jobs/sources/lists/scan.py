@@ -59,6 +59,7 @@ class ListScan:
         self._reader = reader
         self._separator = separator
         self._block_bytes = block_bytes
+        # Paths and lines of the rows since the last call of `take_rows`.
         self._paths: list[str] = []
         self._lines: list[int] = []
 
@@ -82,15 +83,16 @@ class ListScan:
         """
         block_count = 0
         with self._file.open() as (header, rows):
-            block_start, last_row = header, header
+            # A block begins at the end of the row before it: the header, or the last row of the block before.
+            row_before, last_row = header, header
             for row in rows:
                 self._add_row(row)
                 last_row = row
-                if row.end - block_start.end >= self._block_bytes:
-                    yield ListBlock(self._file, block_start.end, row.end, block_start.line)
-                    block_start, block_count = row, block_count + 1
-            if last_row.end > block_start.end:
-                yield ListBlock(self._file, block_start.end, last_row.end, block_start.line)
+                if row.end - row_before.end >= self._block_bytes:
+                    yield ListBlock(self._file, row_before.end, row.end, row_before.line)
+                    row_before, block_count = row, block_count + 1
+            if last_row.end > row_before.end:
+                yield ListBlock(self._file, row_before.end, last_row.end, row_before.line)
                 block_count += 1
         self.facts.lists[self._list_index] = self._file.path, block_count
 

@@ -127,7 +127,9 @@ def _find_objects(schema: Any) -> ObjectsColumn | None:
     struct_description = column_description.get("feature", column_description)
     description = struct_description.get(category) if isinstance(struct_description, dict) and category else None
     names = find_class_names(description) if isinstance(description, dict) else None
-    return ObjectsColumn(names, category is not None, "area" in fields, bool(fields & {*CROWDS}))
+    return ObjectsColumn(
+        names, has_classes=category is not None, has_areas="area" in fields, has_crowds=bool(fields & {*CROWDS})
+    )
 
 
 def _check_extra(
@@ -154,6 +156,7 @@ def _fits(column_type: Any, kind: str) -> bool:
         return is_supported_type(column_type)
     types = pyarrow.types
     if kind == INT:
+        # Booleans are read as 0 and 1, dates and times as whole numbers of their unit.
         return bool(types.is_integer(column_type) or types.is_boolean(column_type) or types.is_temporal(column_type))
     return bool(types.is_integer(column_type) or types.is_floating(column_type) or types.is_decimal(column_type))
 

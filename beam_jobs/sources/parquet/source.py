@@ -8,7 +8,6 @@ The column of images holds bytes, or structs of `bytes` and `path`. The schema's
 from __future__ import annotations
 
 import dataclasses
-import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -32,7 +31,7 @@ from beam_jobs.references.rejection import Reject, add_key, make_file_rejection,
 from beam_jobs.sources.classes import Classes
 from beam_jobs.sources.input_files import InputFiles
 from beam_jobs.sources.lists.columns import convert_row, make_features
-from beam_jobs.sources.named_splits import LOOKED_AT, NamedSplits, file_split, split_in_file_name
+from beam_jobs.sources.named_splits import NamedSplits, find_file_split, find_split_in_file_name, take_first_names
 from beam_jobs.sources.options import SourceOptions
 from beam_jobs.sources.parquet.columns import OBJECTS, ParquetColumns, find_columns
 from beam_jobs.sources.source import Source, make_reference
@@ -119,7 +118,7 @@ class ParquetImages(Source):
             CorruptionError: the first file is truncated or damaged.
             UsageError: the options assign splits, but the names of the files stand for splits; or a flag is for lists.
         """
-        first_files = list(itertools.islice(files, LOOKED_AT + 1))
+        first_files = take_first_names(files)
         first_path, _ = first_files[0]
         for name in ("split_column", "label_separator", "raw_tsv"):
             if getattr(source_options, name):
@@ -129,8 +128,9 @@ class ParquetImages(Source):
         with open_parquet(first_path, file_size(first_path)) as file:
             columns = find_columns(file.schema, source_options, first_path)
         splits = NamedSplits.find(
-            options, [name for _, name in first_files], file_split, split_in_file_name, accidental=False
+            options, [name for _, name in first_files], find_file_split, find_split_in_file_name, accidental=False
         )
+        # With names in the metadata, whole numbers are indices of these, not labels themselves.
         classes = Classes.open(source_options, integers=columns.integers and columns.names is None)
         _check_objects(columns, classes, first_path)
         return cls(options, source_options, files, splits, columns, classes)
@@ -161,11 +161,12 @@ class ParquetImages(Source):
         )
 
     def _pick_file_labels(self, *, for_pictures: bool) -> Labels | None:
-        """Return the classes of `--labels FILE` if they are those of pictures or, with False, of objects; None otherwise.
+        """Return the classes of `--labels FILE` if the file is for pictures, or with False for objects; None otherwise.
 
-        They are those of pictures if these have labels, and of objects otherwise.
+        The file is for pictures if there is a column of labels, and for objects otherwise.
         """
-        return self.classes.labels if for_pictures == (self.columns.label is not None) else None
+        is_for_pictures = self.columns.label is not None
+        return self.classes.labels if for_pictures == is_for_pictures else None
 
     @property
     def has_classes(self) -> bool:
@@ -216,7 +217,9 @@ class ParquetImages(Source):
             # The listing of this unit rejects the file.
             yield ParquetUnit(part.path, size, part.name, split, group=None, first=0)
             return
+        # The footer stays in memory after the file is closed.
         self._check_columns(file, part.path)
+        # The closing table lists columns that are not converted.
         for name in file.schema.names:
             if name not in self.columns.all_names:
                 self.note(IMAGE_COLUMNS, name)
@@ -320,6 +323,7 @@ class ParquetImages(Source):
         """Return the class name for a row's label; BadRecordError if it is invalid."""
         if isinstance(value, UnreadableValue):
             raise BadRecordError(origin, f"its label cannot be read: {value.problem}, {value.detail}")
+        # Names in the metadata are for whole numbers: a text is a class name even if there are some.
         if self.columns.names is None or isinstance(value, str):
             if not isinstance(value, str | int) or isinstance(value, bool):
                 raise BadRecordError(origin, f"its label is neither text nor a whole number: {value!r}")
@@ -352,12 +356,12 @@ def _find_problem(value: Any, kind: ColumnKind) -> str:
     if value is None:
         needs_value = kind.kind == INT and kind.missing is None
         return "has no value; pass NAME=int=0 in --column-types to store 0 there" if needs_value else ""
-    items = value if isinstance(value, list) else [value]
-    if None in items:
-        return f"has a list whose item {items.index(None)} is null"
+    elements = value if isinstance(value, list) else [value]
+    if None in elements:
+        return f"has a list whose item {elements.index(None)} is null"
     if LIST_KINDS.get(kind.kind, kind.kind) not in (FLOAT, FLOAT32):
         return ""
-    problems = ((number, float32_problem(number, rounds=kind.kind == FLOAT32)) for number in items)
+    problems = ((number, float32_problem(number, rounds=kind.kind == FLOAT32)) for number in elements)
     return next((f"is {number}, which {problem}" for number, problem in problems if problem), "")
 
 

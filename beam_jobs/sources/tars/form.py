@@ -13,7 +13,7 @@ from beam_jobs.file_kinds import find_compression
 from beam_jobs.references.reading import MAX_INPUT_BYTES
 from beam_jobs.sources.tars.file import open_tar
 from beam_jobs.sources.tars.json_columns import NO_COLUMNS, JsonColumns
-from beam_jobs.sources.tars.members import BLOCK, Member, is_tar_header, tar_members
+from beam_jobs.sources.tars.members import BLOCK, Member, is_tar_header, list_tar_members
 from beam_jobs.sources.tars.samples import (
     IMAGE_FIELDS,
     JSON,
@@ -85,7 +85,7 @@ def detect_tar_form(
     """
     compression = read_compression(unit.path)
     with _open_start(unit.path, compression, most_looked_at) as (file, size):
-        members = tar_members(file, unit.path, start=0, end=size)
+        members = list_tar_members(file, unit.path, start=0, end=size)
         first_member = next((member for member in members if is_record(member)), None)
         if first_member is None:
             return TarForm(CLASSES)
@@ -96,6 +96,7 @@ def detect_tar_form(
     # Again from the start, since a compressed file does not seek back.
     with _open_start(unit.path, compression, most_looked_at) as (file, size):
         _, fields = next(_read_samples(file, unit, size), ("", {}))
+        # A sample is a picture and at least one other file of the same name.
         if len(fields) < 2 or not any(name in IMAGE_FIELDS for name in fields):
             return TarForm(CLASSES)
         # A text that is not the class is a caption.
@@ -119,7 +120,7 @@ def detect_tar_form(
 
 def _read_samples(file: BinaryIO, unit: TarUnit, size: int | None) -> Iterator[tuple[str, dict[str, MemberContent]]]:
     """Yield the samples of a tar without the content of images, see `read_samples`."""
-    members = tar_members(file, unit.path, start=0, end=size)
+    members = list_tar_members(file, unit.path, start=0, end=size)
     # The listing rejects a member that is too large.
     files = (member for member in members if is_record(member) and member.size <= MAX_INPUT_BYTES)
     return read_samples(file, unit.path, files, reads_images=False)
@@ -138,7 +139,11 @@ def _find_map_dtype(file: BinaryIO, fields: Mapping[str, MemberContent]) -> str:
 
 
 def _find_columns(unit: TarUnit, first: Mapping[str, MemberContent], declared: Mapping[str, ColumnKind]) -> JsonColumns:
-    """Return the columns in the JSON of the first samples; of a compressed tar, which is not unpacked again, only of `first`."""
+    """Return the columns in the JSON of the first samples.
+
+    A compressed tar is not unpacked again, so only its first sample counts, which is `first`.
+    """
+    # Without JSON, there are no columns, and `find` rejects all that are declared.
     if JSON not in first or read_compression(unit.path):
         return JsonColumns.find([first[JSON]] if JSON in first else [], declared, unit.path)
     with open_tar(unit.path, "") as (file, size):
@@ -147,19 +152,19 @@ def _find_columns(unit: TarUnit, first: Mapping[str, MemberContent], declared: M
 
 
 def list_member_paths(units: Iterable[TarUnit]) -> Iterator[str]:
-    """Yield the paths of the members of tars that may be pictures; of a compressed tar, those in its first 512 MiB."""
+    """Yield the paths of the members of tars that may be pictures. A compressed tar is read up to 512 MiB."""
     for unit in units:
         compression = read_compression(unit.path)
         with open_tar(unit.path, compression) as (file, size):
-            for member in tar_members(file, unit.path, start=0, end=size):
+            for member in list_tar_members(file, unit.path, start=0, end=size):
                 if is_record(member):
                     yield member.name
                 if compression and member.offset + member.size > MAX_LOOKED_AT:
                     break
 
 
-def check_is_no_sample(unit: TarUnit, name: str) -> None:
-    """Raise SourceError if a member in no folder belongs to a WebDataset sample that does not follow the rules of such.
+def reject_broken_sample(unit: TarUnit, name: str) -> None:
+    """Raise SourceError if a member in no folder belongs to a WebDataset sample that breaks the rules for samples.
 
     Args:
         unit: the tar.
@@ -169,9 +174,7 @@ def check_is_no_sample(unit: TarUnit, name: str) -> None:
     if ending.lower() not in (*IMAGE_FIELDS, *LABEL_FIELDS):
         return
     with open_tar(unit.path, read_compression(unit.path)) as (file, size):
-        members = itertools.islice(
-            tar_members(file, unit.path, unit.start, size if unit.end < 0 else unit.end), _MAX_NAMES
-        )
+        members = itertools.islice(list_tar_members(file, unit.path, unit.start, unit.find_end(size)), _MAX_NAMES)
         names = [member.name for member in members if is_record(member)]
     partner = next((other for other in names if other != name and other.rpartition(".")[0] == stem), None)
     if partner is None:
@@ -190,7 +193,7 @@ def check_is_no_sample(unit: TarUnit, name: str) -> None:
 def list_inner_tars(outer: TarUnit) -> Iterator[TarUnit]:
     """Yield the tars in a tar of tars, which are named after their classes; SourceError if another file or a link is among them."""
     with open_tar(outer.path, "") as (file, size):
-        for member in tar_members(file, outer.path, start=0, end=size):
+        for member in list_tar_members(file, outer.path, start=0, end=size):
             if member.link or member.problem:
                 problem = member.problem or f"a link to {member.link}; pack the tar again with --dereference"
                 raise SourceError(f"{outer.path}: member {member.name} is {problem}.")
@@ -204,7 +207,7 @@ def list_inner_tars(outer: TarUnit) -> Iterator[TarUnit]:
                 )
             label = member.name.rsplit("/", 1)[-1].removesuffix(".tar")
             end = member.offset + member.size
-            yield TarUnit(outer.path, outer.key(member.name), member.offset, end, label, outer.split)
+            yield TarUnit(outer.path, outer.make_key(member.name), member.offset, end, label, outer.split)
 
 
 class _FirstBytes:
@@ -216,14 +219,15 @@ class _FirstBytes:
         self._limit = limit
 
     def seek(self, offset: int) -> int:
-        self._check(offset)
+        self._check_limit(offset)
         return self._file.seek(offset)
 
     def read(self, length: int) -> bytes:
-        self._check(self._file.tell() + length)
+        self._check_limit(self._file.tell() + length)
         return self._file.read(length)
 
-    def _check(self, end: int) -> None:
+    def _check_limit(self, end: int) -> None:
+        """Raise SourceError if `end`, the offset up to which a caller reads or seeks, is beyond the limit."""
         if end > self._limit:
             raise SourceError(
                 f"{self._path} is compressed, and its first {self._limit >> 20} MiB do not show what it holds. Unpack it, or omit"
@@ -233,7 +237,11 @@ class _FirstBytes:
 
 @contextlib.contextmanager
 def _open_start(path: str, compression: str, limit: int) -> Iterator[tuple[BinaryIO, int | None]]:
-    """Open a tar, see `open_tar`; a compressed one only up to `limit` bytes."""
+    """Open a tar as `open_tar`; reading a compressed one beyond `limit` bytes raises SourceError.
+
+    Yields:
+        (file, its size in bytes); None for the size of a compressed tar.
+    """
     with open_tar(path, compression) as (file, size):
         yield (cast(BinaryIO, _FirstBytes(file, path, limit)) if compression else file), size
 

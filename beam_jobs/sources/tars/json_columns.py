@@ -54,7 +54,7 @@ class JsonColumns(NamedTuple):
         # Columns that were flat in samples before the first nested value.
         for name in nested_names:
             reader.facts.columns.pop(name, None)
-        return cls(tuple(reader.facts.kinds(declared).items()))
+        return cls(tuple(reader.facts.find_kinds(declared).items()))
 
     @property
     def features(self) -> tuple[Feature, ...]:

@@ -81,7 +81,7 @@ def is_tar_header(block: bytes) -> bool:
     return len(block) == BLOCK and block != _ZEROS and _checksum_fits(block)
 
 
-def tar_members(file: BinaryIO, path: str, start: int = 0, end: int | None = None) -> Iterator[Member]:
+def list_tar_members(file: BinaryIO, path: str, start: int = 0, end: int | None = None) -> Iterator[Member]:
     """Yield the members of a tar in order, except folders.
 
     Between two members the caller may read from `file`. Memory holds one header.
@@ -105,7 +105,7 @@ def tar_members(file: BinaryIO, path: str, start: int = 0, end: int | None = Non
     while True:
         header = _read(file, path, offset, BLOCK, end, "where the next member or the end mark should be")
         if header == _ZEROS:
-            _check_rest(file, path, offset + BLOCK, end)
+            _check_only_zeros(file, path, offset + BLOCK, end)
             return
         if not _checksum_fits(header):
             if dataless_name:
@@ -138,11 +138,13 @@ def tar_members(file: BinaryIO, path: str, start: int = 0, end: int | None = Non
                 _check_global(_parse_pax(body, path, offset), path, offset)
             else:
                 pax = _parse_pax(body, path, offset)
+        # A volume label (V) is skipped.
         elif kind != b"V":
             # A sparse file of format 1.0 has its name under a separate key, and an artificial path.
             name = pax.get("GNU.sparse.name") or pax.get("path") or long_name or _parse_name(header)
             safe_path = resolve_member_path(name)
             if any(key.startswith(_SPARSE_KEYS) for key in pax):
+                # Its header has the type of an ordinary file; S is the type of GNU's sparse files, which are rejected.
                 kind = b"S"
             if kind in _REJECTED_TYPES:
                 raise SourceError(f"{path} at byte {offset}: {safe_path or name} is {_REJECTED_TYPES[kind]}.")
@@ -181,7 +183,10 @@ def _check_global(pax: dict[str, str], path: str, offset: int) -> None:
 
 
 def _read(file: BinaryIO, path: str, offset: int, size: int, end: int | None, where_cut: str) -> bytes:
-    """Read `size` bytes from `offset`; CorruptionError if the tar ends before, with `where_cut` at the end of its message."""
+    """Read `size` bytes from `offset`; CorruptionError if the tar ends before, with `where_cut` at the end of its message.
+
+    `end` is the offset at which the tar ends, or None if it is unknown before it is read.
+    """
     if end is not None and offset + size > end:
         raise CorruptionError(path, offset, f"the tar is cut {where_cut}")
     file.seek(offset)
@@ -191,8 +196,8 @@ def _read(file: BinaryIO, path: str, offset: int, size: int, end: int | None, wh
     return data
 
 
-def _check_rest(file: BinaryIO, path: str, offset: int, end: int | None) -> None:
-    """Check that only zeros follow the end mark; anything else is a second tar, which other readers skip in silence."""
+def _check_only_zeros(file: BinaryIO, path: str, offset: int, end: int | None) -> None:
+    """Raise CorruptionError if anything but zeros follows the end mark: a second tar, which other readers skip in silence."""
     file.seek(offset)
     while data := file.read(_CHUNK if end is None else max(0, min(_CHUNK, end - offset))):
         if data.strip(b"\0"):
@@ -203,12 +208,13 @@ def _check_rest(file: BinaryIO, path: str, offset: int, end: int | None) -> None
 
 
 def _checksum_fits(header: bytes) -> bool:
-    """Return whether the checksum in a header is that of its bytes, unsigned or signed."""
+    """Return whether the checksum in a header is the sum of its bytes, unsigned or signed."""
     field = header[148:156]
     try:
         stored_checksum = int(field.strip(b" \0"), 8)
     except ValueError:
         return False
+    # The field of the checksum counts as 8 blanks.
     total = sum(header) - sum(field) + 8 * ord(" ")
     # Some old programs sum signed bytes. This sum is compared last: it takes twice as long as everything else here.
     return stored_checksum == total or stored_checksum == total - 256 * sum(
@@ -227,6 +233,7 @@ def _parse_number(field: bytes, path: str, offset: int) -> int:
 
 
 def _parse_name(header: bytes) -> str:
+    """Return the name in a header; in the format ustar, a long one is split into a prefix and the name."""
     name = _decode_text(header[:100])
     if header[257:263] == b"ustar\0" and header[345]:
         return f"{_decode_text(header[345:500])}/{name}"

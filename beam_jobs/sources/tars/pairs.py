@@ -72,7 +72,7 @@ class Pairs:
     columns: JsonColumns
     note: Note
 
-    def records(
+    def list_records(
         self,
         file: BinaryIO,
         unit: TarUnit,
@@ -120,7 +120,7 @@ class Pairs:
                 json_values = parse_json_object(fields[JSON], unit.path) if JSON in fields else {}
                 columns |= self.columns.read(json_values, origin)
             except BadRecordError as error:
-                reject(add_key(error, unit.key(key)))
+                reject(add_key(error, unit.make_key(key)))
                 continue
             used_fields: set[str | None] = {image_field, label_field}
             if self.has_captions:

@@ -49,7 +49,7 @@ def read_samples(
         file: the opened tar.
         path: path of the tar.
         members: members of the tar, in order.
-        reads_images: whether to read the content of images, besides that of labels.
+        reads_images: whether to read the content of images; that of labels is always read, that of other fields never.
     """
     sample: dict[str, MemberContent] = {}
     sample_key = ""
@@ -57,6 +57,7 @@ def read_samples(
         folder, slash, base = member.name.rpartition("/")
         stem, _, field = base.partition(".")
         key, field = f"{folder}{slash}{stem}", field.lower()
+        # A repeated field begins another sample, too.
         if sample and (key != sample_key or field in sample):
             yield sample_key, sample
             sample = {}

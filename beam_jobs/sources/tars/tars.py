@@ -13,7 +13,6 @@ tars, of which only headers and labels are read; images of a compressed tar trav
 from __future__ import annotations
 
 import dataclasses
-import itertools
 from collections.abc import Iterable, Iterator
 from typing import BinaryIO
 
@@ -25,12 +24,12 @@ from beam_jobs.references.rejection import Reject, add_key, raise_rejection
 from beam_jobs.sources.classes import Classes, ClassifiedSource, are_integer_labels
 from beam_jobs.sources.input_files import InputFiles
 from beam_jobs.sources.named_splits import (
-    LOOKED_AT,
     NamedSplits,
-    class_and_split,
-    file_split,
-    folder_split,
-    split_in_file_name,
+    find_class_and_split,
+    find_file_split,
+    find_folder_split,
+    find_split_in_file_name,
+    take_first_names,
 )
 from beam_jobs.sources.options import SourceOptions, reject_split_flag
 from beam_jobs.sources.path_labels import PathLabels
@@ -41,10 +40,10 @@ from beam_jobs.sources.tars.form import (
     FORMS,
     PAIRS,
     TARS,
-    check_is_no_sample,
     detect_tar_form,
     list_inner_tars,
     list_member_paths,
+    reject_broken_sample,
 )
 from beam_jobs.sources.tars.json_columns import NO_COLUMNS, JsonColumns
 from beam_jobs.sources.tars.members import Member
@@ -53,7 +52,7 @@ from beam_jobs.sources.tars.samples import (
     MemberContent,
     read_content,
 )
-from beam_jobs.sources.tars.unit import TarUnit, tar_files
+from beam_jobs.sources.tars.unit import TarUnit, list_tar_files
 from tpudata.errors import BadRecordError
 from tpudata.format import Feature
 
@@ -112,8 +111,8 @@ class Tars(ClassifiedSource):
             UsageError: the options assign splits, but the names of the tars stand for splits; or as `PathLabels.find` and
                 `detect_tar_form`.
         """
-        first_files = list(itertools.islice(files, LOOKED_AT + 1))
-        splits = NamedSplits.find(options, [name for _, name in first_files], file_split, split_in_file_name)
+        first_files = take_first_names(files)
+        splits = NamedSplits.find(options, [name for _, name in first_files], find_file_split, find_split_in_file_name)
         path_labels = PathLabels.find(source_options, list_member_paths(_make_tar_unit(*file) for file in first_files))
         if path_labels is not None:
             labelled = path_labels.has_classes
@@ -200,7 +199,7 @@ class Tars(ClassifiedSource):
         compression = read_compression(unit.path)
         compressed = bool(compression)
         with open_tar(unit.path, compression) as (file, size):
-            members = tar_files(file, unit, size, ignored, reject)
+            members = list_tar_files(file, unit, size, ignored, reject)
             if self.form == PAIRS:
                 pairs = Pairs(
                     has_classes=self.has_classes,
@@ -210,11 +209,11 @@ class Tars(ClassifiedSource):
                     columns=self.columns,
                     note=self.note,
                 )
-                records = pairs.records(file, unit, members, ignored, reject, compressed=compressed)
+                records = pairs.list_records(file, unit, members, ignored, reject, compressed=compressed)
             else:
                 records = self._list_records(file, unit, members, compressed=compressed)
             for content, split, labels, columns in records:
-                key = unit.key(content.member.name)
+                key = unit.make_key(content.member.name)
                 origin = f"{unit.path}/{content.member.name}"
                 try:
                     if self.path_labels is None:
@@ -246,12 +245,12 @@ class Tars(ClassifiedSource):
             split = ""
             labels: tuple[str, ...] = (unit.label,)
             if not self.has_classes or self.path_labels is not None:
-                # If no folder is a class, the outermost may be a split.
-                split, labels = folder_split(folders[0]) if folders else "", ()
+                # If folders are not classes, the outermost may be a split. --label-from reads labels from the whole path later.
+                split, labels = find_folder_split(folders[0]) if folders else "", ()
             elif not unit.label:
                 if not folders:
-                    check_is_no_sample(unit, member.name)
-                class_name, split = class_and_split(folders, f"{unit.path}: member {member.name}")
+                    reject_broken_sample(unit, member.name)
+                class_name, split = find_class_and_split(folders, f"{unit.path}: member {member.name}")
                 labels = (class_name,)
             if split:
                 reject_split_flag(self.options, f"{unit.path} has split folders already ({split})")

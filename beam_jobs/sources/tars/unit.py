@@ -8,7 +8,7 @@ from typing import BinaryIO, NamedTuple
 from beam_jobs.file_names import is_path_left_behind
 from beam_jobs.references.reading import MAX_INPUT_BYTES, make_too_large_error
 from beam_jobs.references.rejection import Reject, add_key
-from beam_jobs.sources.tars.members import Member, tar_members
+from beam_jobs.sources.tars.members import Member, list_tar_members
 from tpudata.errors import BadRecordError
 
 
@@ -30,9 +30,13 @@ class TarUnit(NamedTuple):
     label: str = ""
     split: str = ""
 
-    def key(self, member: str) -> str:
+    def make_key(self, member: str) -> str:
         """Return the key of a member, given its name, or of a sample, given the common part of its members' names."""
         return f"{self.name}/{member}"
+
+    def find_end(self, file_size: int | None) -> int | None:
+        """Return the byte of the file at which the tar ends; None if the whole file is the tar, and its size is None."""
+        return file_size if self.end < 0 else self.end
 
 
 def is_record(member: Member) -> bool:
@@ -40,7 +44,7 @@ def is_record(member: Member) -> bool:
     return member.is_file and not is_path_left_behind(member.name)
 
 
-def tar_files(
+def list_tar_files(
     file: BinaryIO,
     unit: TarUnit,
     size: int | None,
@@ -59,8 +63,8 @@ def tar_files(
         reject: called with the error of a member that cannot be a record.
         most_bytes: size of the largest member that may be a record.
     """
-    for member in tar_members(file, unit.path, unit.start, size if unit.end < 0 else unit.end):
-        origin, key = f"{unit.path}/{member.name}", unit.key(member.name)
+    for member in list_tar_members(file, unit.path, unit.start, unit.find_end(size)):
+        origin, key = f"{unit.path}/{member.name}", unit.make_key(member.name)
         if member.link:
             reason = f"a link (to {member.link}); pack the tar again with --dereference --hard-dereference"
             reject(BadRecordError(origin, reason, key=key))

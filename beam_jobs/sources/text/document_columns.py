@@ -75,6 +75,7 @@ class DocumentColumns:
             with contextlib.suppress(BadRecordError):
                 labels_as_written, _ = _parse_labels(first_label, text, first_file.path)
         integers = are_integer_labels(labels_as_written, options.label_type)
+        # If the first label is a name, a later number is not another name, unless --label-type declares so.
         rejects_numbers = options.label_type is None and not integers
         return cls(text, splits, Classes.open(options, integers=integers, rejects_numbers=rejects_numbers), several)
 

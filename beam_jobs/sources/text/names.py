@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 from typing import NamedTuple
 
 from beam_jobs.file_names import is_left_behind, is_path_left_behind
-from beam_jobs.sources.named_splits import LOOKED_AT
+from beam_jobs.sources.named_splits import take_first_names
 from beam_jobs.text_files.document import TextFile
 from tpudata.errors import SourceError
 from tpudata.storage import (
@@ -44,7 +43,7 @@ class TextFiles(NamedTuple):
 
 
 def list_first_names(path: str) -> list[str]:
-    """Return the first names in the input's folder of files to convert, and of folders that have some.
+    """Return the first names in the input's folder: of files to convert, and of folders with such files. See `take_first_names`.
 
     Raises:
         SourceError: no file matches, or the path does not exist.
@@ -60,9 +59,9 @@ def list_first_names(path: str) -> list[str]:
             raise SourceError(f"{path}: there is no folder {folder}. Check the path.")
     else:
         raise SourceError(
-            f"{path} is not there. Name a file of text, a folder of such, or a pattern such as 'DIR/*.txt'."
+            f"{path} does not exist. Name a file of text, a folder of such, or a pattern such as 'DIR/*.txt'."
         )
-    names = list(itertools.islice(matching_names(folder, parts, _is_visible), LOOKED_AT + 1))
+    names = take_first_names(matching_names(folder, parts, _is_visible))
     if not names:
         raise SourceError(f"{path} has no files to convert. Add files, or pass another --input.")
     return names

@@ -26,7 +26,7 @@ from beam_jobs.references.rejection import Reject, add_key, raise_rejection
 from beam_jobs.sources.classes import Classes
 from beam_jobs.sources.installed.installed_sources import (
     DOCUMENTS,
-    installed_names,
+    list_installed_names,
     load_source,
     make_unknown_source_error,
     open_installed,
@@ -85,12 +85,13 @@ class SourceDocuments(PackSource):
         name = str(source_options.source)
         installed = load_source(DOCUMENTS, name)
         if installed is None:
-            raise make_unknown_source_error(DOCUMENTS, name, installed_names(DOCUMENTS))
+            raise make_unknown_source_error(DOCUMENTS, name, list_installed_names(DOCUMENTS))
         _reject_options_of_files(text, name)
         fields = {"options": options, "text_options": text}
         source = open_installed(name, installed, source_options.source_args, fields)
         if isinstance(source, ScannedSource):
             raise UsageError(f"--source={name}: a ScannedSource is for images. Derive it from Source.")
+        # Rows of a fixed length join documents, so they have no classes.
         labels = text.labels if source.has_classes and not text.row_lengths else TextLabelOptions()
         if text.labels.labels_file is not None and not source.has_classes:
             raise UsageError(f"--labels: the documents of --source={name} have no classes. Omit the flag.")
@@ -165,18 +166,20 @@ class SourceDocuments(PackSource):
 
     def _list_run(self, run: Sequence[Reference]) -> ListedPack:
         """Return documents as a pack of references; with a shuffle, small ones are read and held."""
+        # Positions in the order are computed from the digests later.
         pack = Pack.of(run, np.zeros(len(run), np.uint64))
         buffers = [reference.data for reference in run]
         if self.options.shuffle:
             small_rows = np.array([row for row, reference in enumerate(run) if _is_small(reference)], np.intp)
             for row, data in zip(small_rows.tolist(), _read_rows(pack, small_rows), strict=True):
                 buffers[row] = data
+        # Each document that is held begins a buffer.
         starts = np.array([0 if data else NOT_HELD for data in buffers], np.int64)
         return ListedPack(pack, pack.keys.digests(), buffers, np.arange(len(run)), starts)
 
     def _list_documents(self, unit: Any, ignored: list[str], reject: Reject) -> Iterator[Reference]:
         """Yield a unit's references in the form for text; reject invalid ones."""
-        # `_convert_document` checks classes if records store them.
+        # Classes are not checked here: `_convert_document` resolves them if records store them.
         for reference in list_references(self.source, unit, ignored, reject, stores_classes=False):
             try:
                 yield self._convert_document(reference)
@@ -185,6 +188,7 @@ class SourceDocuments(PackSource):
 
     def _convert_document(self, reference: Reference) -> Reference:
         """Return a reference with class names, features and payload for text; BadRecordError if its size or a label is invalid."""
+        # A reference that carries its bytes has their number; others have the size of their range.
         size, limit = len(reference.data) or reference.size, self.text.document_bytes
         if size > limit:
             raise BadRecordError(
@@ -192,7 +196,7 @@ class SourceDocuments(PackSource):
                 f"larger than --document-bytes (got {size:,} bytes, expected at most {limit:,}). Pass a larger --document-bytes",
             )
         payload = reference.payload
-        # The default payload names no form of text.
+        # The default payload does not say how text is stored: whole files may have any form, other ranges are plain text.
         if payload == SELF_DESCRIBING:
             payload = _WHOLE_FILE_TEXT if reference.offset == WHOLE_FILE and not reference.data else PLAIN_TEXT
         features = {feature.name: reference.features.get(feature.name) for feature in self.schema} or NO_FEATURES
@@ -230,7 +234,7 @@ def _read_rows(pack: Pack, rows: npt.NDArray[np.intp]) -> Iterator[bytes]:
 
 
 def _open_classes(source: Source, labels: TextLabelOptions) -> Classes:
-    """Return the classes of `--labels FILE`, of the source, or those to be collected."""
+    """Return the classes of `--labels FILE` or, without it, of the source; without either, all labels become classes."""
     if labels.labels_file is None and source.labels is not None:
         return Classes(source.labels, "the source", comes_from_metadata=True)
     return Classes.open(labels, integers=source.integer_labels)

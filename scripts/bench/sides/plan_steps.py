@@ -69,11 +69,12 @@ class GeneratedFolders(RecordSource):
         return (part,)
 
     def references(self, unit: int, ignored: list[str], reject: Reject = raise_rejection) -> Iterator[Reference]:
-        """Yield the references of one folder."""
+        """Yield the references of one folder, whose first record the unit is."""
         del ignored, reject
         name = f"n{unit // _FOLDER_RECORDS:08d}"
         for number in range(unit, min(unit + _FOLDER_RECORDS, self.records)):
             key = f"{name}/{name}_{number}.JPEG"
+            # Sizes from 60 to 160 kB, spread evenly.
             path, size = f"{self.options.input}/{key}", 60_000 + number * 7919 % 100_000
             yield make_reference(self.options, key, path=path, size=size, labels=(name,))
 
@@ -113,6 +114,7 @@ def list_references(folder: Path, records: int) -> dict[str, Output]:
         for start in range(0, len(units), part_units):
             accumulators: dict[str, Any] = {name: combine.create_accumulator() for name, combine in combines.items()}
             for element in step.process(units[start : start + part_units]):
+                # Packs are the main output. Tagged elements are for combines; those of other tags do not count here.
                 if not isinstance(element, TaggedOutput):
                     outputs["packs"].write(files["packs"], element)
                 elif element.tag in combines:
@@ -130,7 +132,7 @@ def combine(folder: Path, records: int) -> dict[str, Output]:
     for name, combine_fn in _make_combines().items():
         outputs[name] = Output()
         with (folder / f"{name}-parts").open("wb") as file:
-            # Bytes of accumulators that are merged into one, and of those that were.
+            # Bytes of accumulators that are merged into one, and how many of them are merged so far.
             share, merged_bytes = (folder / name).stat().st_size / FANOUT, 0
             accumulator = combine_fn.create_accumulator()
             for data in _read_elements(folder / name):
@@ -163,7 +165,7 @@ def _make_combines() -> dict[str, beam.CombineFn]:
 def plan_shards(folder: Path, records: int) -> dict[str, Output]:
     """Plan the shards, on one worker; every worker gets the plan."""
     tally = pickle.loads((folder / f"{TALLY}-sum").read_bytes())
-    plan = make_plan(tally, {}, OPTIONS, OVERHEAD)
+    plan = make_plan(tally, ratios={}, options=OPTIONS, overhead=OVERHEAD)
     assert plan.files == records
     output = _write_value(folder / "plan", plan)
     output.note = f"{sum(split.count for split in plan.splits.values()):,} shards"
@@ -180,6 +182,7 @@ def split_by_run(folder: Path, records: int) -> dict[str, Output]:
     with ExitStack() as stack:
         files = [stack.enter_context((folder / "runs" / str(number)).open("wb")) for number in range(_FILES)]
 
+        # Numbers of runs spread over the files.
         def write(run: tuple[str, int], pack: bytes) -> None:
             _, number = run
             output.write(files[number % _FILES], pickle.dumps((run, pack), protocol=5))
@@ -188,6 +191,7 @@ def split_by_run(folder: Path, records: int) -> dict[str, Output]:
         for data in _read_elements(folder / "packs"):
             for run, pack in step.process(data, plan):
                 write(run, pack)
+        # At the end of a bundle, Beam wants values with a window.
         for windowed in step.finish_bundle():
             write(*windowed.value)
     (folder / "packs").unlink()
@@ -227,14 +231,15 @@ def make_manifest(folder: Path, records: int) -> dict[str, Output]:
     summary_text, count = json.dumps(summary.to_json()), plan.splits["train"].count
     for number in range(count):
         total.merge(ImageSummary.from_json(json.loads(summary_text)))
-        shards.append(Shard(shard_name("train", number, count), records // count, 100_000_000, number))
+        name = shard_name("train", number, count)
+        shards.append(Shard(name, records // count, bytes=100_000_000, crc32c=number))
     labels = Labels(pickle.loads((folder / f"{NAMES}-sum").read_bytes()).names)
     manifest = Manifest(
         layout="imagenet",
         compression=None,
         splits={"train": Split(tuple(shards), total.decoded_bytes)},
         features=ImageConverter().features(total, labels),
-        source=Source(OPTIONS.input, records, plan.bytes, plan.fingerprint, 0),
+        source=Source(OPTIONS.input, records, plan.bytes, plan.fingerprint),
         created_by="bench",
         labels=len(labels.names),
         rejected={},
@@ -247,7 +252,7 @@ def make_manifest(folder: Path, records: int) -> dict[str, Output]:
 
 
 def count_references(shard: tuple[tuple[str, int], list[bytes]]) -> tuple[int, int]:
-    """Return the number and the bytes of the references of a shard, after a check of their order.
+    """Return the number of a shard's references and the bytes of their files; SystemExit if they are out of order.
 
     Args:
         shard: split and number of the shard, and its packs.
@@ -261,6 +266,7 @@ def count_references(shard: tuple[tuple[str, int], list[bytes]]) -> tuple[int, i
 
 
 def _read_plan(folder: Path) -> Plan:
+    """Return the plan that `plan_shards` wrote."""
     plan: Plan = pickle.loads((folder / "plan").read_bytes())
     return plan
 

@@ -32,23 +32,26 @@ def main() -> None:
     """Measure the pipeline that is named by the arguments."""
     name, streams, window, megabytes, url = sys.argv[1], *map(int, sys.argv[2:5]), sys.argv[5]
     is_one_pass = name in ONE_PASS
-    make = (source_batches if name.startswith("source") else graph_batches)(name, streams, window)
-    before, begin, cpu = counts(url), time.perf_counter(), time.process_time()
-    batches = iter(make())
-    size = BATCH * _record_bytes(next(batches))
+    start = (prepare_source if name.startswith("source") else prepare_graph)(name, streams, window)
+    before, begin, cpu = fetch_counts(url), time.perf_counter(), time.process_time()
+    batches = iter(start())
+    size = BATCH * _measure_record(next(batches))
     first = time.perf_counter() - begin
+    # One pass is measured from its first batch to its end.
     done, limit = (size, 1 << 62) if is_one_pass else (0, megabytes * 10**6)
     if not is_one_pass:
+        # The clock starts again once the pipeline is in its steady state.
         for _ in range(limit // size):
             next(batches)
-        before, begin, cpu = counts(url), time.perf_counter(), time.process_time()
+        before, begin, cpu = fetch_counts(url), time.perf_counter(), time.process_time()
     for _ in batches:
         done += size
         if done >= limit:
             break
     seconds, cpu = time.perf_counter() - begin, time.process_time() - cpu
-    after = counts(url)
-    found = {
+    after = fetch_counts(url)
+    # The store has no counter for reads before the first one.
+    numbers = {
         "MB/s": done / 1e6 / seconds,
         "CPU s/GB": cpu / done * 1e9,
         "first batch s": first,
@@ -58,19 +61,26 @@ def main() -> None:
         "store CPU s/GB": (after["cpu_seconds"] - before["cpu_seconds"]) / done * 1e9,
         "peak GB": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6,
     }
-    print(json.dumps(found), flush=True)
-    # What is in flight would be waited for.
+    print(json.dumps(numbers), flush=True)
+    # An ordinary exit would wait for requests in flight.
     os._exit(0)
 
 
-def graph_batches(name: str, streams: int, window: int) -> Callable[[], Iterable[Any]]:
-    """Return a function that begins a pipeline of TensorFlow's; its graph is made already."""
+def prepare_graph(name: str, streams: int, window: int) -> Callable[[], Iterable[Any]]:
+    """Make the graph of a pipeline, and return a function that returns its dataset, so that starting it can be timed alone.
+
+    Args:
+        name: name of the pipeline.
+        streams: number of files that are read at a time.
+        window: records in the window of a shuffle.
+    """
     import tensorflow as tf
 
     import tpudata
 
     files = sorted(tf.io.gfile.glob(f"{FOLDER}/train-*"))
     reading: dict[str, Any] = {"seed": 1, "reading": tpudata.Reading(streams=streams)}
+    # Records stay as they are stored.
     parse: dict[str, Any] = {"parse": lambda records: {"record": records}}
 
     def plain(buffer: int, epochs: int | None = None) -> tf.data.Dataset:
@@ -93,12 +103,18 @@ def graph_batches(name: str, streams: int, window: int) -> Callable[[], Iterable
         "as_numpy": lambda: tpudata.as_numpy(ours(training=True, shuffle=window), BATCH),
         "as_jax": lambda: tpudata.as_jax(ours(training=True, shuffle=window), BATCH),
     }
-    made = pipelines[name]()
-    return lambda: made
+    dataset = pipelines[name]()
+    return lambda: dataset
 
 
-def source_batches(name: str, streams: int, window: int) -> Callable[[], Iterable[Any]]:
-    """Return a function that begins a loop over a RecordSource, whose manifest is read already."""
+def prepare_source(name: str, streams: int, window: int) -> Callable[[], Iterable[Any]]:
+    """Read the manifest of a RecordSource, and return a function that starts a loop over its batches.
+
+    Args:
+        name: name of the pipeline.
+        streams: number of pieces of 8 MiB that are read ahead.
+        window: records in the window of a shuffle.
+    """
     import tpudata
 
     source = tpudata.RecordSource(FOLDER, "train", decode=None, read_ahead=streams * (8 << 20))
@@ -131,13 +147,14 @@ def source_batches(name: str, streams: int, window: int) -> Callable[[], Iterabl
 
 
 def batched(records: Iterable[Any]) -> Iterator[list[Any]]:
-    """Yield lists of BATCH records."""
-    rest = iter(records)
-    while batch := list(itertools.islice(rest, BATCH)):
+    """Yield lists of BATCH records; the last one may be shorter."""
+    remaining = iter(records)
+    while batch := list(itertools.islice(remaining, BATCH)):
         yield batch
 
 
-def _record_bytes(batch: Any) -> int:
+def _measure_record(batch: Any) -> int:
+    """Return the bytes of a batch's first record: as stored, or of its image. A batch is a list, a dict or (features, labels)."""
     if isinstance(batch, list):
         return len(batch[0])
     features = batch[0] if isinstance(batch, tuple) else batch
@@ -147,11 +164,11 @@ def _record_bytes(batch: Any) -> int:
     return len(record.item()) if record.dtype == object else record.nbytes
 
 
-def counts(url: str) -> dict[str, Any]:
+def fetch_counts(url: str) -> dict[str, Any]:
     """Return the counters of the store."""
     with urllib.request.urlopen(url) as answer:
-        found: dict[str, Any] = json.load(answer)
-    return found
+        counters: dict[str, Any] = json.load(answer)
+    return counters
 
 
 if __name__ == "__main__":

@@ -47,7 +47,7 @@ def list_sides(folder: Path, batch_size: int) -> Iterator[tuple[str, dict[str, S
             is_raw = kind == "int32 bytes"
             data = write_packed(folder / f"tokens-{kind.split()[0]}-{records}", records, is_raw=is_raw)
             size = sum(path.stat().st_size for path in data.glob("train-*"))
-            # Rounds in which a window of 41,000 rows is filled several times.
+            # Rounds in which a window of 41,000 rows is filled several times. `_read_least` only reads bytes.
             sides = {
                 name: Side(partial(build, data, batch_size), batches=_MANY // batch_size, warm_up=80)
                 for name, build in _SIDES.items()
@@ -66,13 +66,14 @@ def _read_raw_shuffled(data: Path, batch_size: int) -> tf.data.Dataset:
 
 
 def _read_and_parse(data: Path, batch_size: int) -> tf.data.Dataset:
+    """Return batches of rows, parsed by TensorFlow's `parse_example`; the manifest says how they are stored."""
     is_raw = open_dataset(str(data)).manifest.features[0].encoding == "raw"
     batches = _read_records(data).batch(batch_size)
     return batches.map(_make_parser(is_raw=is_raw), num_parallel_calls=tf.data.AUTOTUNE).prefetch(2)
 
 
 def _read_least(data: Path, batch_size: int) -> tf.data.Dataset:
-    """Return the least work that makes tensors of bytes of int32: it knows the positions of values, and checks nothing."""
+    """Return a dataset with the least work that makes tensors of bytes of int32: it knows where values are, and checks nothing."""
     first = next(iter(_read_records(data))).numpy()
     places = find_value_positions(first)
     assert places is not None
@@ -87,6 +88,7 @@ def _read_least(data: Path, batch_size: int) -> tf.data.Dataset:
 
 
 def _read_ours(data: Path, batch_size: int, *, training: bool, targets: bool = False) -> tf.data.Dataset:
+    """Return batches from our reader, with shifted ids as labels if `targets`."""
     tokens = tpudata.Tokens(targets=targets)
     input_fn = tpudata.make_input_fn(str(data), "train", seed=1, training=training, tokens=tokens)
     return input_fn({"batch_size": batch_size})
@@ -125,7 +127,7 @@ def write_packed(folder: Path, records: int, *, is_raw: bool) -> Path:
             # As in text, small ids are frequent, and documents have any length.
             lengths = random.geometric(1 / 300, 4096)
             documents = [np.minimum(random.zipf(1.2, length), _VOCABULARY - 1).astype(np.int32) for length in lengths]
-            (rows,) = pack_rows([Documents.of(documents)], LENGTH, 0)
+            (rows,) = pack_rows([Documents.of(documents)], LENGTH, pad_id=0)
             all_columns = {"input_ids": rows.input_ids, "segment_ids": rows.segment_ids, "positions": rows.positions}
             columns = {name: values[:missing] for name, values in all_columns.items() if values is not None}
             count = len(columns["input_ids"])
@@ -147,7 +149,7 @@ def write_packed(folder: Path, records: int, *, is_raw: bool) -> Path:
         layout="packed",
         splits={"train": Split(tuple(shards))},
         features=tuple(Feature(name, kind, dtype, (LENGTH,), encoding) for name in NAMES),
-        source=Source("random", records, 0, "0"),
+        source=Source("random", records, bytes=0, fingerprint="0"),
         created_by=tpudata.__version__,
     )
     write_metadata(str(folder), manifest)

@@ -49,11 +49,12 @@ def print_table(sides: dict[str, Side], batch_size: int, rounds: int) -> None:
         process = context.Process(target=_serve, args=(worker_connection, side), daemon=True)
         process.start()
         workers[name] = process, connection
-        # Until the warm-up is done.
+        # The process sends something once its warm-up is done.
         connection.recv()
     costs: dict[str, list[_Cost]] = {name: [] for name in sides}
     for _ in range(rounds):
         for name, (_, connection) in workers.items():
+            # Any object requests a round.
             connection.send(True)
             cost: _Cost = connection.recv()
             records = sides[name].batches * batch_size

@@ -23,6 +23,7 @@ _BATCH = 64
 
 
 def _model_fn(features: Any, labels: Any, mode: str, params: dict[str, Any]) -> Any:
+    """Build the model of train.py, for training only."""
     channels = params["channels"]
     layers = v1.layers
     net = layers.conv2d(features, channels, 5, padding="same", activation=tf.nn.relu)
@@ -37,6 +38,7 @@ def _model_fn(features: Any, labels: Any, mode: str, params: dict[str, Any]) -> 
 
 
 def _input_fn(params: dict[str, Any]) -> Any:
+    """Return endless batches of random images with labels."""
     random = np.random.default_rng(0)
     images = random.normal(size=(2048, 28, 28, 1)).astype(np.float32)
     labels = random.integers(0, 10, 2048).astype(np.int32)
@@ -56,7 +58,7 @@ class _Clock(v1.train.SessionRunHook):  # type: ignore[misc, name-defined]  # Te
 
 
 def _measure(estimator: Any, steps: int, *, has_hooks: bool) -> float:
-    """Return the seconds of some steps after the first 100 of a call, without the end of the call, which may be a wait."""
+    """Return the seconds of `steps` steps, after 100 others of the same call; the start and the end of the call do not count."""
     hooks = [v1.train.LoggingTensorHook({"loss": "the_loss"}, 100), v1.train.StopAtStepHook(10**9)] if has_hooks else []
     clock = _Clock()
     estimator.train(_input_fn, hooks=[*hooks, clock], steps=100 + steps)

@@ -27,9 +27,9 @@ from beam_jobs.sources import SourceOptions
 from beam_jobs.sources.tars.file import open_tar
 from beam_jobs.sources.tars.form import CLASSES, detect_tar_form
 from beam_jobs.sources.tars.form import PAIRS as PAIRED
-from beam_jobs.sources.tars.members import tar_members
+from beam_jobs.sources.tars.members import list_tar_members
 from beam_jobs.sources.tars.tars import Tars
-from beam_jobs.sources.tars.unit import TarUnit, tar_files
+from beam_jobs.sources.tars.unit import TarUnit, list_tar_files
 from tests.beam_jobs.sources.inputs import (
     converted,
     ignored,
@@ -88,7 +88,7 @@ def test_finds_the_members_that_tarfile_finds(
     with tarfile.open(path) as tar:
         wanted = [(info.name.removeprefix("./"), info.offset_data, info.size) for info in tar if info.isreg()]
     with open_tar(str(path), "gzip" if gz else "") as (file, size):
-        found = [(member.name, member.offset, member.size) for member in tar_members(file, str(path), 0, size)]
+        found = [(member.name, member.offset, member.size) for member in list_tar_members(file, str(path), 0, size)]
     # tarfile takes slashes from the ends of names, and a name with one at its end is a folder to it and to us.
     assert [place for _, *place in found] == [place for _, *place in wanted]
     for (name, *_), (written, *_) in zip(found, wanted, strict=True):
@@ -100,7 +100,7 @@ def test_reads_sizes_beyond_octal_digits(number: int) -> None:
     info = tarfile.TarInfo("large")
     info.size = number
     header = info.tobuf(tarfile.GNU_FORMAT)
-    (member,) = (next(tar_members(io.BytesIO(header), "t", 0, None)),)
+    (member,) = (next(list_tar_members(io.BytesIO(header), "t", 0, None)),)
     assert member.size == number
 
 
@@ -413,7 +413,7 @@ def test_rejects_a_member_that_is_too_large(tmp_path: Path, gz: bool) -> None:
     path = write_tar(tmp_path, [*FLAT, ("cat/9.jpg", bytes(90_001))], gz)
     rejections: list[BadRecordError] = []
     with open_tar(str(path), "gzip" if gz else "") as (file, size):
-        members = list(tar_files(file, TarUnit(str(path), ""), size, [], rejections.append, most_bytes=90_000))
+        members = list(list_tar_files(file, TarUnit(str(path), ""), size, [], rejections.append, most_bytes=90_000))
     assert [member.name for member in members] == [name for name, _ in FLAT]
     assert [(error.source, error.reason.split(":")[0]) for error in rejections] == [(f"{path}/cat/9.jpg", "too large")]
 

@@ -56,7 +56,7 @@ def test_rejects_inputs_without_class_folders(tmp_path: Path) -> None:
     write_files(tmp_path, {"a/0.jpg": jpeg(0), "empty.csv": b"", "binary": b"\x01\0\x02" * 9})
     (tmp_path / "empty").mkdir()
     for name, message in (
-        ("nowhere", "is not there. Name a folder"),
+        ("nowhere", "does not exist. Name a folder"),
         ("empty", "has no subfolders"),
         ("a", "has files, such as 0.jpg, and no folders of classes"),
         ("a/0.jpg", "is one image"),

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beam_jobs.sources.lists.csv_lists import CsvForm, csv_header, csv_rows
+from beam_jobs.sources.lists.csv_lists import CsvForm, read_csv_header, read_csv_rows
 from beam_jobs.text_files.spans.csv_rows import cells, locate_rows
 from beam_jobs.text_files.spans.lines import line_spans
 from tpudata.errors import SourceError
@@ -33,7 +33,7 @@ def pieces(data: bytes, places: list[int]) -> list[bytes]:
 
 
 def rows_one_by_one(data: bytes, form: CsvForm) -> Iterator[tuple[int, int, dict[str, str]]]:
-    """Yield the rows as `csv_rows`, by the rules of text."""
+    """Yield the rows as `read_csv_rows`, by the rules of text."""
     for placed in locate_rows(line_spans([data], 0, 1 << 20), form.delimiter, 1 << 20, "", is_raw=form.is_raw):
         text = placed.span.data.decode()
         values = text.split(form.delimiter) if form.is_raw else cells(text, form.delimiter)
@@ -46,7 +46,7 @@ def test_splits_rows_in_bulk_as_one_by_one(
 ) -> None:
     data, form = end.join(texts).encode(), CsvForm("a.csv", delimiter, is_raw)
     expected = rows_one_by_one(data, form)
-    found = csv_rows(pieces(data, places), form, COLUMNS, offset=0, line=0)
+    found = read_csv_rows(pieces(data, places), form, COLUMNS, offset=0, line=0)
     while True:
         try:
             row = next(expected, None)
@@ -65,7 +65,7 @@ def test_reads_the_rows_that_the_csv_module_wrote(table: list[tuple[str, str]], 
     table = [(f"x{first}", second) for first, second in table]
     csv.writer(buffer, lineterminator=end).writerows([COLUMNS, *table])
     data = buffer.getvalue().encode()
-    rows = list(csv_rows(pieces(data, places), CsvForm("a.csv", ","), COLUMNS, offset=0, line=0))
+    rows = list(read_csv_rows(pieces(data, places), CsvForm("a.csv", ","), COLUMNS, offset=0, line=0))
     assert [tuple(row.values.values()) for row in rows] == [COLUMNS, *table]
     assert [data[: row.end].decode().count("\n") for row in rows] == [row.line for row in rows]
     assert rows[-1].end == len(data)
@@ -73,7 +73,7 @@ def test_reads_the_rows_that_the_csv_module_wrote(table: list[tuple[str, str]], 
 
 def test_reading_the_header_takes_no_piece_after_its_row() -> None:
     taken = iter([b"\n", b'"a\n', b'",label\n', b"1,2\n", b"3,4\n"])
-    assert csv_header(taken, CsvForm("a.csv", ",")) == (("a", "label"), (3, 12, {}))
+    assert read_csv_header(taken, CsvForm("a.csv", ",")) == (("a", "label"), (3, 12, {}))
     assert next(taken) == b"1,2\n"
 
 
@@ -89,4 +89,4 @@ def test_reading_the_header_takes_no_piece_after_its_row() -> None:
 )
 def test_errors_name_the_line(data: bytes, message: str) -> None:
     with pytest.raises(SourceError, match=message):
-        list(csv_rows([data], CsvForm("a.csv", ","), COLUMNS, offset=0, line=0))
+        list(read_csv_rows([data], CsvForm("a.csv", ","), COLUMNS, offset=0, line=0))
