@@ -238,6 +238,7 @@ def _add_counts(counts: Mapping[str, int], other: Mapping[str, int]) -> dict[str
 
 
 def _join_splits(old: Split | None, new: Split | None) -> Split:
+    """Return a split with the old shards, then the new ones; None for a dataset that lacks the split."""
     parts = [split for split in (old, new) if split is not None]
     shards = tuple(shard for split in parts for shard in split.shards)
     return Split(shards, sum(split.decoded_bytes for split in parts))
@@ -270,7 +271,8 @@ def _merge_features(old: Feature, new: Feature) -> Feature:
             " size: resize the new ones, or take them out of the input."
         )
     shape = [size if size == new_size else None for size, new_size in zip(old.shape, new.shape, strict=True)]
-    if old.encoding == "image":
-        # Readers decode every image to the largest number of channels.
-        shape[2] = None if None in (old.shape[2], new.shape[2]) else max(old.shape[2] or 0, new.shape[2] or 0)
+    old_channels, new_channels = (feature.shape[2] if feature.encoding == "image" else None for feature in (old, new))
+    if old_channels is not None and new_channels is not None:
+        # Unlike sides, different channels do not become None: readers decode every image to the largest number of them.
+        shape[2] = max(old_channels, new_channels)
     return dataclasses.replace(new, shape=tuple(shape))

@@ -71,8 +71,8 @@ def mark_rejected(entries: Entries, rows: Sequence[int]) -> None:
 
 def make_line_entry(line: bytes) -> bytes:
     """Return the entry of a line in rejects/: a hash of its key and reason if it has a key, as files may move, else of the line."""
-    value = json.loads(line)
-    identity = repr((value["key"], value["reason"])).encode() if "key" in value else line
+    reject = json.loads(line)
+    identity = repr((reject["key"], reject["reason"])).encode() if "key" in reject else line
     return hashlib.blake2b(identity, digest_size=_HASH_BYTES).digest() + REJECTED
 
 
@@ -127,6 +127,7 @@ def find_standing(sought: int, stored: Sequence[int], *, is_error: bool) -> Stan
     if is_error:
         return Standing.REJECTED if sought in stored else Standing.NEW
     for word in stored:
+        # The last byte tells records from rejects; the bytes before it are the hash of the input's state.
         if (word | _LAST_BYTE) == (sought | _LAST_BYTE):
             return Standing.RECORD if (word & _LAST_BYTE) == RECORD[0] else Standing.REJECTED
     # An input that was rejected in another state may be tried again: the dataset has no record of it.
@@ -135,6 +136,7 @@ def find_standing(sought: int, stored: Sequence[int], *, is_error: bool) -> Stan
 
 def _hash_state(description: Any, size: Any) -> Any:
     """Return a 64-bit hash of the hashed description and the size of an input: an int for ints, uint64 [n] for arrays."""
+    # Datasets store these hashes, so the formula must not change. Ints need the masks, arrays of uint64 wrap by themselves.
     state = ((description + size) * _GOLDEN) & _WORD
     return ((state ^ (state >> 32)) * _GOLDEN) & _WORD
 

@@ -116,6 +116,7 @@ def write_entries(
         firsts = np.concatenate([[0], np.cumsum(counts)]).astype(_NUMBER)
         with storage_for(path).create(path) as output:
             output.write(np.array([len(counts)], _NUMBER).tobytes() + firsts.tobytes())
+            # A file has all keys with the same first bits, so the files, each sorted, are in order.
             for file in files:
                 file.seek(0)
                 output.write(np.sort(np.frombuffer(file.read(), ENTRY)).tobytes())
@@ -150,6 +151,7 @@ class EntryFile:
             np.int64
         )
         self._start = number_bytes + index_bytes
+        # The number of buckets is a power of 2: the first bits of a key are the number of its bucket.
         self._bits = buckets.bit_length() - 1
         self._is_copy = is_remote(path)
         with translate_errors("read", path):
@@ -231,7 +233,7 @@ class EntryFile:
         for_each(self._path, self._fetch_group, [group for group in groups if group not in self._fetched_groups])
 
     def _fetch_group(self, group: int) -> None:
-        """Fetch a group of buckets into the local copy, unless another thread has."""
+        """Fetch a group of buckets into the local copy, at the same offset as in the file, unless another thread has."""
         begin, end = group * self._fetched_buckets, (group + 1) * self._fetched_buckets
         first, stop = int(self._firsts[begin]), int(self._firsts[min(end, len(self._firsts) - 1)])
         offset, length = self._start + first * ENTRY_BYTES, (stop - first) * ENTRY_BYTES
@@ -248,7 +250,10 @@ def open_entry_file(path: str) -> EntryFile:
 
 
 def _open_unlinked_file(owner: EntryFile) -> int:
-    """Return the descriptor of an unlinked temporary file, which is closed with its owner."""
+    """Return the descriptor of an unlinked temporary file, which is closed with its owner.
+
+    The system frees an unlinked file even if the process is killed.
+    """
     descriptor, path = tempfile.mkstemp(prefix="tpudata-known-")
     Path(path).unlink()
     weakref.finalize(owner, os.close, descriptor)

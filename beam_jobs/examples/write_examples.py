@@ -171,6 +171,7 @@ class WriteTFRecordShards(beam.PTransform):  # type: ignore[misc]
             | "Run" >> beam.Create([options.output])
             | "Claim" >> beam.Map(apply_limits(limits, _take_claim), claim)
         )
+        # All examples go into one dataset, whatever windows they have.
         spooled = (
             examples
             | "Globally" >> beam.WindowInto(GlobalWindows())
@@ -257,6 +258,7 @@ def _make_plan(
 
 
 def _parse_size_argument(size: int | str) -> int:
+    """Return the argument `shard_size` in bytes; UsageError if it is not a size."""
     if isinstance(size, bool) or not isinstance(size, (int, str)):
         raise UsageError(f"shard_size: not a size (got {size!r}, expected a number of bytes, or text such as '100MB')")
     return parse_size(str(size))

@@ -295,7 +295,7 @@ def _convert_to_kind(feature: Feature, value: Any, dtype: Any, kinds: str) -> np
         # Fractions are rounded, but no number becomes infinite.
         fits = bool((np.isinf(converted) == np.isinf(array)).all())
     elif converted.dtype.kind == "f":
-        # numpy would compare as floats; Python compares integers with floats exactly.
+        # A float holds all integers below 2**nmant. Larger ones are compared by Python, which is exact; numpy would compare floats.
         large = np.abs(array.astype(np.float64)) >= 2.0 ** np.finfo(converted.dtype).nmant
         fits = all(map(operator.eq, converted[large].tolist(), array[large].tolist()))
     else:

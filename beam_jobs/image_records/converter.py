@@ -124,7 +124,7 @@ class ImageConverter(InputConverter):
             label = self._resolve_label(reference, labels)
             # Converted before the layout counts the image, for the same reason.
             extra = self._convert_extra(reference) if self.extra else {}
-            values = self._layout.values(reference, label, data, self.options, image_summary) | extra
+            values = self._layout.make_values(reference, label, data, self.options, image_summary) | extra
             if maps:
                 values |= _place_maps(maps, make_frame(data, values["image/width"], values["image/height"]))
         except ValueError as error:
@@ -148,7 +148,8 @@ class ImageConverter(InputConverter):
         extra = (*self._pair_features, *self.extra)
         if not labels.names:
             return (*self._layout.features(summary, ()), *extra)
-        # A list of labels is not a TFDS ClassLabel, so its feature has no number of classes; the manifest has it.
+        # A list of labels is not a TFDS ClassLabel, so its feature has neither the number of classes nor the offset: the manifest's
+        # labels and options have them.
         num_classes = None if self.several_labels else len(labels.names)
         shape: tuple[int | None, ...] = (None,) if self.several_labels else ()
         offset = 0 if self.several_labels else self.label_offset

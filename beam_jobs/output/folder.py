@@ -222,5 +222,6 @@ def _counts_as_empty(entry: Entry) -> bool:
 
 
 def _is_written_by_conversions(name: str) -> bool:
+    """Return whether a conversion may have written the file or folder of this name in its output folder."""
     names = (*_METADATA, MANIFEST_NAME, INDEX_FOLDER, REJECTS_FOLDER)
     return name in names or is_tokenizer_name(name) or is_shard_name(name) or name.endswith(tfds.LABELS_SUFFIX)

@@ -47,6 +47,7 @@ def is_supported_type(kind: Any) -> bool:
     These are text, bytes, numbers, booleans, times and nulls. For lists, see `is_list`.
     """
     kind = _find_inner_type(kind)
+    # pyarrow counts intervals among the temporal types, but they have no single value.
     return bool(
         _is_text(kind)
         or types.is_integer(kind)
@@ -147,6 +148,7 @@ def _is_text(kind: Any) -> bool:
 
 
 def _decode_texts(column: Any, replace_invalid: bool) -> list[Any]:
+    """Return the values of a column of text or bytes as strings, None for null; invalid bytes as in `convert_column`."""
     try:
         values = list(column.to_pylist())
     except UnicodeDecodeError:
@@ -157,6 +159,7 @@ def _decode_texts(column: Any, replace_invalid: bool) -> list[Any]:
 
 
 def _decode_text(value: bytes, replace_invalid: bool) -> str | UnreadableValue:
+    """Return bytes as text; what is not UTF-8 becomes U+FFFD with `replace_invalid`, otherwise the value is unreadable."""
     try:
         return value.decode("utf-8", "replace" if replace_invalid else "strict")
     except UnicodeDecodeError as error:
@@ -164,6 +167,7 @@ def _decode_text(value: bytes, replace_invalid: bool) -> str | UnreadableValue:
 
 
 def _convert_decimal(value: decimal.Decimal | None, as_text: bool) -> str | int | None:
+    """Return a decimal as text, or with `as_text` false as an int if it is whole; None for null."""
     if value is None:
         return None
     # A whole number is exact as an int. Others stay text, which the caller parses like text.

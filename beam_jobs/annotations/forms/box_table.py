@@ -48,7 +48,7 @@ class BoxTableForm(AnnotationForm):
             return None
         return cls(path, picture_column, class_column)
 
-    def parts(self) -> Iterable[str]:
+    def list_parts(self) -> Iterable[str]:
         """Yield the file."""
         return (self.path,)
 

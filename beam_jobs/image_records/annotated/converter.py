@@ -119,7 +119,9 @@ class AnnotatedConverter(ImageConverter):
         image_summary = self.new_summary()
         try:
             # Without a label: the classes are among the values of the annotation.
-            values = self._layout.values(reference, label=None, data=data, options=self.options, summary=image_summary)
+            values = self._layout.make_values(
+                reference, label=None, data=data, options=self.options, summary=image_summary
+            )
             frame = make_frame(data, values["image/width"], values["image/height"])
         except ValueError as error:
             raise BadRecordError(reference.origin, str(error)) from None
@@ -174,6 +176,7 @@ class AnnotatedConverter(ImageConverter):
 
 
 def _unwrap_annotation(reference: Reference) -> ImageAnnotation:
+    """Return the annotation that a picture's reference carries as a feature."""
     carried: CarriedAnnotation = reference.features[ANNOTATION]
     return carried.annotation
 
@@ -195,6 +198,7 @@ def _read_file(path: str, annotation: ImageAnnotation, kind: str) -> bytes:
 
 
 def _estimate_text_bytes(annotation: ImageAnnotation) -> int:
+    """Return the approximate bytes of an annotation's classes, numbers and captions in its record."""
     # Keypoints have 8 bytes a number here, and 4 or fewer in a record.
     names_and_keypoints = sum(
         len(annotated_object.class_name) + len(annotated_object.keypoints) // 2

@@ -66,7 +66,7 @@ def list_annotation_values(
         values |= {
             feature.name: _convert_extra_value(feature, extra_values.get(feature.name)) for feature in schema.further
         }
-        # An empty list does not show its kind.
+        # `encode_example` finds the kind of a list by its elements, so an empty one is passed as an array of the feature's dtype.
         if [] in values.values():
             features = {feature.name: feature for feature in (*schema.features, *schema.class_features)}
             values = {name: make_empty_list(features[name]) if value == [] else value for name, value in values.items()}
@@ -143,6 +143,7 @@ def _place_keypoints(
     schema: AnnotationSchema, annotated_object: ObjectAnnotation, view: View, is_normalised: bool
 ) -> Iterator[tuple[str, list[Any]]]:
     """Yield (name of a feature, x, y or visibility of each keypoint in the stored image); ValueError if a keypoint is invalid."""
+    # An object without keypoints gets as many invisible ones: the lists of all objects have the same length.
     points = annotated_object.keypoint_array.tolist() or [(0.0, 0.0, 0.0)] * schema.keypoints
     if len(points) != schema.keypoints:
         raise ValueError(f"{len(points)} keypoints (expected {schema.keypoints})")
@@ -219,6 +220,7 @@ def _convert_scalar(feature: Feature, value: Any) -> Any:
 
 
 def _encode_text(text: str) -> bytes:
+    """Return a text as UTF-8; ValueError if it has a lone surrogate."""
     try:
         return text.encode()
     except UnicodeEncodeError:
