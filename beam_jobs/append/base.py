@@ -76,6 +76,7 @@ class Base:
                 f"--append: {output}/{MANIFEST_NAME}: the fingerprint of the source is not as it was written (got"
                 f" {manifest.source.fingerprint!r}, expected 32 hexadecimal digits). {RESTORE}"
             )
+        # New shards may have another size than the existing ones.
         stored_options, new_options = (
             {name: value for name, value in options.items() if name not in _SHARD_SIZE_OPTIONS}
             for options in (manifest.options, deciding_options)
@@ -103,7 +104,7 @@ class Base:
 
     @property
     def number(self) -> int:
-        """The number of this append: one more than that of the last complete one."""
+        """The number of this append: one more than the number of the last complete append."""
         # Earlier versions counted no appends in the manifest, and an append without new inputs has no shards with its number.
         return 1 + max([self.manifest.appends, *map(parse_append, self.manifest.shard_names())])
 
@@ -257,7 +258,10 @@ def _reject_other_features(output: str, old: tuple[Feature, ...], new: tuple[Fea
 
 
 def _describe_kind(feature: Feature) -> str:
-    """Return in words what an append cannot change of a feature: all but its shape and its number of classes."""
+    """Return the kind of a feature, which an append cannot change, in words such as `image uint8` or `list of int64`.
+
+    Sizes and the number of classes are omitted, since new records may change them.
+    """
     if feature.is_one_value:
         return f"{feature.encoding} {feature.dtype}"
     return f"{'list of ' if feature.shape else ''}{feature.dtype}"

@@ -79,7 +79,7 @@ def make_line_entry(line: bytes) -> bytes:
 def make_lookup_words(inputs: Sequence[Reference | BadRecordError]) -> npt.NDArray[np.uint64]:
     """Return the entries to look inputs up by, as numbers: uint64 [n, 2], the key and what follows it.
 
-    The last byte of a reference's entry is 0, since it may be a record or rejected. The entry of an error is that of its line.
+    The last byte of a reference's entry is 0, since it may be a record or rejected. The entry of an error is `make_line_entry` of its line.
     """
     words = np.empty((len(inputs), 2), np.uint64)
     rows = [row for row, listed_input in enumerate(inputs) if not isinstance(listed_input, BadRecordError)]

@@ -234,6 +234,7 @@ class EntryFile:
 
     def _fetch_group(self, group: int) -> None:
         """Fetch a group of buckets into the local copy, at the same offset as in the file, unless another thread has."""
+        # The last group may have fewer buckets; `_firsts` ends with the number of all entries.
         begin, end = group * self._fetched_buckets, (group + 1) * self._fetched_buckets
         first, stop = int(self._firsts[begin]), int(self._firsts[min(end, len(self._firsts) - 1)])
         offset, length = self._start + first * ENTRY_BYTES, (stop - first) * ENTRY_BYTES
@@ -323,6 +324,6 @@ def _read_shard_entries(dataset: Dataset, shard: Shard) -> Entries:
 
 
 def _read_rejected_entries(dataset: Dataset) -> Iterator[bytes]:
-    """Yield the entry of each rejected input: the one in its line in rejects/, or else that of the line itself."""
+    """Yield the entry of each rejected input: from its line in rejects/, or `make_line_entry` of a line that has no entry."""
     for line, entry in read_rejections(dataset.path, dataset.manifest.rejects):
         yield entry or make_line_entry(line)

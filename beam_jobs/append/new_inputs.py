@@ -110,7 +110,7 @@ class NewInputs(Source):
         Raises:
             SourceError: an input that has a record in the dataset has changed.
         """
-        # References and rejections, in the order of the listing.
+        # References and rejections, in the order of the listing: the source appends the rejections itself.
         batch: list[Reference | BadRecordError] = []
         size = 0
         for reference in list_references(self.source, unit[1], ignored, batch.append):

@@ -29,7 +29,7 @@ def encode_chat(row: Mapping[str, Any], columns: Sequence[str]) -> str:
 
     Args:
         row: values by column.
-        columns: the column of messages; or columns of a question, and last that of the assistant's answer.
+        columns: the column of messages; or the columns of a question, followed by the column of the assistant's answer.
 
     Raises:
         ValueError: there are no messages, or one is invalid; the message names it.

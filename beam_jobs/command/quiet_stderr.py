@@ -20,7 +20,7 @@ _BEAM_THREAD_PATH = "apache_beam/runners/"
 
 
 class _WithoutTracebacks:
-    """A stream that drops Beam's tracebacks, each of which is one write."""
+    """A stream that drops Beam's tracebacks; each traceback comes in one write."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream

@@ -192,6 +192,7 @@ def _open_member(data: bytes, method: int) -> tuple[Decompressor, bytes]:
         method: its compression method.
     """
     if method == zipfile.ZIP_DEFLATED:
+        # Zip stores bare deflate, for which zlib takes a negative number.
         return _Zlib(-zlib.MAX_WBITS), data
     if method == zipfile.ZIP_BZIP2:
         return _LimitedStream(bz2.BZ2Decompressor()), data

@@ -29,6 +29,7 @@ def read_compression(path: str) -> str:
 
 def read_head(path: str, length: int) -> bytes:
     """Return the first bytes of a file, unpacked if it is compressed."""
+    # At least the bytes that show a compression.
     head = storage_for(path).read_range(path, 0, max(length, _MAGIC_BYTES))
     compression = find_compression(head)
     if not compression:

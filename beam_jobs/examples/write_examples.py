@@ -85,7 +85,7 @@ class WriteTFRecordShards(beam.PTransform):  # type: ignore[misc]
             Shares apply to a stable hash of the key. By default all examples are in `train`.
         shard_size: target size of shards: bytes, or text such as `"100MB"`.
         num_shards: number of shards of every split, instead of a size.
-        shards_multiple_of: number of which the number of shards of every split is a multiple.
+        shards_multiple_of: the number of shards of every split is a multiple of this number.
         seed: seed of the shuffled order.
         compression: compression of the shards: None or `"gzip"`.
         dali_index: whether shards get an index for NVIDIA DALI, too.

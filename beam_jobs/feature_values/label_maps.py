@@ -35,6 +35,7 @@ def encode_label_map(feature: Feature, value: Any) -> tuple[bytes, tuple[int, in
     """
     if isinstance(value, bytes):
         classes = decode_label_map(feature, value)
+        # Readers decode any grey PNG of the dtype's bits to its classes; other PNGs are encoded again.
         keeps_bytes = png_kind(value) == (MAP_BITS[feature.dtype], GREY)
     else:
         classes, keeps_bytes = _read_integers(feature, value), False

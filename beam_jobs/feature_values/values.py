@@ -131,11 +131,15 @@ def compute_decoded_size(feature: Feature) -> int | None:
     # The reader yields int64, and label maps of uint16, as int32.
     is_int32 = feature.dtype == "int64" or (feature.is_label_map and feature.dtype == "uint16")
     item_bytes = 4 if is_int32 else np.dtype(feature.dtype).itemsize
+    # No size of a static shape is None; the filter shows this to the type checker.
     return item_bytes * math.prod(size for size in feature.shape if size is not None)
 
 
 def _unwrap(name: str, value: Any) -> Any:
-    """Return a value or list with bytes for bytearrays and memoryviews, and wide numbers for ml_dtypes'; FeatureError for None."""
+    """Return a value with types that features have: bytes for bytearrays and memoryviews, wider types for those of ml_dtypes.
+
+    Also converts the elements of a list. Raises FeatureError for None.
+    """
     if value is None:
         raise FeatureError(f"Feature {name!r}: None, and no default. Pass defaults={{{name!r}: VALUE}}, or a value.")
     if isinstance(value, _BYTES_LIKE):
@@ -182,6 +186,7 @@ def _check_float32_holds(name: str, array: np.ndarray[Any, Any]) -> None:
 
 def _infer_array(name: str, array: np.ndarray[Any, Any]) -> tuple[Feature, Any]:
     """Return the feature of an array, and its value to store; FeatureError for an unsupported dtype."""
+    # An array of uint8 is stored as its bytes, such as pixels; a single uint8 is a number like any other.
     if array.dtype == np.uint8 and array.ndim:
         return Feature(name, "bytes", "uint8", array.shape, "raw"), array.tobytes()
     types: dict[str, type] = {"b": int, "i": int, "u": int, "f": float, "S": bytes, "U": str}

@@ -88,9 +88,9 @@ def look_at_output(output: str, *, resume: bool, overwrite: bool, append: bool |
 
 
 def choose_suffix(options: ConvertOptions, base: Manifest | None = None) -> str:
-    """Return the suffix of the names of the shards that a run writes: that of the shards which they join, if there are any.
+    """Return the suffix of the names of the shards that a run writes, such as `.tfrecord.gz`.
 
-    Earlier versions gave compressed shards no separate suffix.
+    Existing shards that the new ones join decide it: earlier versions gave compressed shards the suffix of plain ones.
 
     Args:
         options: options of the run.
@@ -102,6 +102,7 @@ def choose_suffix(options: ConvertOptions, base: Manifest | None = None) -> str:
     # Only a resumed run joins shards that may be of an earlier version, and only compressed ones had another suffix.
     if options.compression is None or not options.resume or storage.stat(options.output) is None:
         return shard_suffix(options.compression)
+    # One shard shows the suffix of all.
     names = (entry.name for entry in storage.list(options.output) if _is_compressed_shard(entry))
     return shard_suffix(options.compression, itertools.islice(names, 1))
 

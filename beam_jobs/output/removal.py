@@ -78,5 +78,5 @@ def read_manifest(output: str) -> Manifest:
 
 
 def list_metadata(manifest: Manifest) -> tuple[str, ...]:
-    """Return the names of the files of a dataset besides its shards and its manifest."""
+    """Return the names of a dataset's metadata and tokenizer files, without the manifest."""
     return (*metadata_names(manifest), *(file.name for file in tokenizer_files(manifest)))

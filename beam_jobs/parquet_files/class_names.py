@@ -33,7 +33,7 @@ def describe_columns(schema: Any, *, with_lists: bool = False) -> dict[str, dict
 
 def find_class_names(description: dict[str, Any]) -> tuple[str, ...] | None:
     """Return the class names in the description of a column, or of the items of a column of lists; None without any."""
-    # The description of a list may be an object that has that of its items in `feature`.
+    # The description of a list may be an object with the description of its items in `feature`.
     feature = description.get("feature", description)
     names = feature.get("names") if isinstance(feature, dict) else None
     return tuple(map(str, names)) if isinstance(names, list) and names else None

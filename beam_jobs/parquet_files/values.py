@@ -186,7 +186,10 @@ def _format_times(column: Any) -> list[Any]:
 
 
 def _format_time(text: str) -> str | UnreadableValue:
-    """Return a time that pyarrow has formatted in ISO 8601; pyarrow puts `<value out of range: ...>` for one without a date."""
+    """Return a time that pyarrow has formatted in ISO 8601, or an UnreadableValue if it lies beyond the years of dates.
+
+    For these pyarrow writes `<value out of range: ...>`.
+    """
     if text.startswith("<"):
         return UnreadableValue("a time cannot be read", f"{text.strip('<>')}. Store it as a string or number")
     return text.replace(" ", "T")
@@ -197,5 +200,6 @@ def _count_times(column: Any) -> list[int | None]:
     if types.is_date64(column.type):
         milliseconds = column.cast(pyarrow.int64()).to_pylist()
         return [None if count is None else count // _DAY_MILLISECONDS for count in milliseconds]
+    # pyarrow casts types of 32 bits only to int32.
     is_narrow = types.is_date32(column.type) or types.is_time32(column.type)
     return list(column.cast(pyarrow.int32() if is_narrow else pyarrow.int64()).to_pylist())

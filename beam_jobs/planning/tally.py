@@ -198,7 +198,7 @@ def _make_run_buckets(positions: Positions, sizes: npt.NDArray[np.int64], texts:
     """Return a bucket for each run of neighbouring records: 16 or fewer, and about 1 MB; each record is one if there are few."""
     run_records = 1 if len(sizes) < _FEW_RECORDS else _RUN_RECORDS
     runs, megabytes = np.arange(len(sizes)) // run_records, np.cumsum(sizes) >> _RUN_BYTES_SHIFT
-    # A bucket begins where the number of the run or that of the megabyte changes, and with the first record (-1 precedes it).
+    # A bucket begins where the number of the run or of the megabyte changes; -1 before the first number begins the first bucket.
     firsts = np.flatnonzero(np.diff(runs, prepend=-1) | np.diff(megabytes, prepend=-1))
     counts = np.diff(firsts, append=len(sizes))
     return Buckets(positions[firsts], np.add.reduceat(sizes, firsts), counts, np.add.reduceat(texts, firsts))

@@ -4,7 +4,7 @@
     000002b66c9c498e,xclick,/m/01g317,1,0.012500,0.195312,0.148438,0.587500,0,1,0,0,0
 
 Coordinates are fractions of the picture's sides. A box of a group (IsGroupOf) is a crowd. In a file without the column XMin a row
-is a class of the whole picture. It counts if its confidence is above 0; 0 means that the class was checked and is not there. The
+is a class of the whole picture. It counts if its confidence is above 0; 0 means that the class was checked and is absent. The
 names of classes are those of class-descriptions-boxable.csv or a similar file in the same folder (`/m/011k07,Tortoise`); without
 one they are the LabelNames.
 Source: https://storage.googleapis.com/openimages/web/download_v7.html.

@@ -104,6 +104,7 @@ class AnnotatedConverter(ImageConverter):
         """Yield a record for each input that is not rejected."""
         # Classes are numbered once for the shard, by a converter that has the labels in its schema.
         converter = self._set_labels(context.labels)
+        # Not `converter.records`, which is this method again.
         return super(AnnotatedConverter, converter).records(inputs, context, summary, reject)
 
     def convert(self, reference: Reference, labels: Labels, data: bytes, summary: ImageSummary) -> list[bytes]:

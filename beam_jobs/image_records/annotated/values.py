@@ -120,7 +120,7 @@ def _yield_object_values(
 
 
 def _compute_area(annotated_object: ObjectAnnotation, view: View, is_normalised: bool) -> float:
-    """Return the area in pixels of the stored picture; that of the box if the annotation has none."""
+    """Return the area of an object in pixels of the stored picture; the area of its box if the annotation has no area."""
     if annotated_object.area is None:
         ymin, xmin, ymax, xmax = view.convert_box(annotated_object.box, is_normalised=is_normalised)
         return (ymax - ymin) * (xmax - xmin) * view.stored_width * view.stored_height
@@ -158,7 +158,7 @@ def _place_keypoints(
 
 
 def _list_class_values(schema: AnnotationSchema, annotation: ImageAnnotation) -> dict[str, Any]:
-    """Return the values of a picture's classes by feature; ValueError if it should have exactly one class, and has not."""
+    """Return the values of a picture's classes by feature; ValueError if it needs exactly one class and has another number."""
     if not schema.class_features:
         return {}
     labels = list(map(schema.class_labels.find, annotation.classes))
