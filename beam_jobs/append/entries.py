@@ -50,6 +50,7 @@ def make_entries(packs: Sequence[Pack], digests: Sequence[Digests] | None = None
         digests: digests of the keys of each pack; computed if omitted.
     """
     digests = digests or [pack.keys.digests() for pack in packs]
+    # Big-endian, as in `make_entry`: entries are sorted as bytes.
     words = np.empty((sum(len(pack.keys) for pack in packs), 2), ">u8")
     first = 0
     for pack, pack_digests in zip(packs, digests, strict=True):
@@ -79,7 +80,8 @@ def make_line_entry(line: bytes) -> bytes:
 def make_lookup_words(inputs: Sequence[Reference | BadRecordError]) -> npt.NDArray[np.uint64]:
     """Return the entries to look inputs up by, as numbers: uint64 [n, 2], the key and what follows it.
 
-    The last byte of a reference's entry is 0, since it may be a record or rejected. The entry of an error is `make_line_entry` of its line.
+    The last byte of a reference's entry is 0, since it may be a record or rejected. The entry of an error is the one that
+    `make_line_entry` makes of its line.
     """
     words = np.empty((len(inputs), 2), np.uint64)
     rows = [row for row, listed_input in enumerate(inputs) if not isinstance(listed_input, BadRecordError)]

@@ -286,6 +286,7 @@ def _write_to_files(entries: Entries, file_of_entry: npt.NDArray[np.int64], file
 def _read_entries(dataset: Dataset) -> Iterator[Entries]:
     """Yield the entries of all shards, and then of rejected inputs."""
     shards = (shard for split in dataset.manifest.splits.values() for shard in split.shards)
+    # In batches, since `pool.map` would hold the entries of all shards that the caller has not taken yet.
     with ThreadPoolExecutor(_READERS) as pool:
         while batch := list(itertools.islice(shards, 4 * _READERS)):
             yield from pool.map(functools.partial(_read_shard_entries, dataset), batch)

@@ -80,6 +80,7 @@ def _parse_message(index: int, message: Any) -> dict[str, Any]:
 
 def _join_question_and_answer(row: Mapping[str, Any], columns: Sequence[str]) -> list[dict[str, Any]]:
     """Return the two messages of a row with a question, in one or more columns, and an answer; ValueError if one is blank."""
+    # A missing or null cell counts as blank.
     texts = [row.get(column) or "" for column in columns]
     for column, text in zip(columns, texts, strict=True):
         if not isinstance(text, str):

@@ -24,6 +24,7 @@ def format_plan(plan: Plan, unit: str = "file", *, has_duplicates: bool = False)
     """
     if not plan.splits:
         return "nothing new: 0 records would be added"
+    # A plan counts inputs. A file becomes one record, but a document may become several, or a part of one.
     rows = [("split", "records" if unit == "file" else f"{unit}s", "shards", "bytes", "about each")]
     for name, split in plan.splits.items():
         size = split.estimated_bytes

@@ -69,6 +69,7 @@ class SpoolExamples(LimitedStep):
         try:
             self._held.append(self._spool_example(element))
         except BaseException as error:
+            # Beam discards the bundle, and with it the references to the file.
             self.teardown()
             if isinstance(error, TpudataError):
                 # Another attempt would fail, too.
@@ -173,6 +174,7 @@ def _format_key(key: Any) -> str:
     """Return the key of an example as text; SourceError if it is invalid."""
     if isinstance(key, bytes):
         key = key.decode("utf-8", "surrogateescape")
+    # Any integer, also one of numpy; a bool is hardly meant as a key.
     elif hasattr(key, "__index__") and not isinstance(key, bool):
         key = str(int(key))
     if not isinstance(key, str) or not key:

@@ -81,6 +81,6 @@ def decode_label_map(feature: Feature, data: bytes) -> npt.NDArray[Any]:
     except ValueError as error:
         raise FeatureError(f"Feature {feature.name!r}: its label map does not decode: {error}.") from None
     if colour == GREY and bits < 8:
-        # Pillow decodes 1 bit to booleans, which it does not scale.
+        # Pillow scales grey values of 2 and 4 bits to 0 to 255; it decodes 1 bit to booleans.
         return classes.astype(np.uint8) if classes.dtype == bool else classes // np.uint8(_SCALES[bits])
     return classes

@@ -90,9 +90,11 @@ def fit(feature: Feature, value: Any) -> tuple[Feature, Any]:
         return dataclasses.replace(feature, shape=map_shape), png
     if feature.encoding == "image":
         return feature, _fit_image(feature, value)
+    # `infer` takes flat lists only.
     nested_shape: tuple[int, ...] | None = None
     if isinstance(value, (list, tuple)) and len(feature.shape) > 1:
         value, nested_shape = _flatten(feature, value)
+    # With a schema numbers are rounded to float32; `infer` rejects those that float32 would change.
     if feature.kind == "float" and not isinstance(value, (bytes, str)):
         value = _convert_to_kind(feature, value, np.float32, "biuf")
     elif isinstance(value, np.ndarray) and value.dtype == np.uint8 and feature.kind == "int64":
@@ -234,6 +236,7 @@ def _fit_raw(feature: Feature, value: Any) -> tuple[Feature, Any]:
         return feature, value
     array = _convert_to_kind(feature, value, dtype, "biuf" if dtype.kind == "f" else "biu")
     _check_shape(feature, array.shape)
+    # Records store raw values in little-endian order.
     return dataclasses.replace(feature, shape=array.shape), array.astype(dtype.newbyteorder("<")).tobytes()
 
 
@@ -266,14 +269,15 @@ def _encode_image(feature: Feature, value: np.ndarray[Any, Any]) -> bytes:
         raise FeatureError(
             f"Feature {feature.name!r}: it does not fit the schema (got shape {array.shape}, expected {expected})."
         )
+    # Pillow takes grey pixels without an axis of channels.
     return encode_png(pixels[:, :, 0] if pixels.shape[2] == 1 else np.ascontiguousarray(pixels))
 
 
 def _flatten(feature: Feature, value: Sequence[Any]) -> tuple[list[Any], tuple[int, ...]]:
-    """Return the elements of nested lists in C order, and their shape; below an empty list the feature's sizes are taken."""
+    """Return the elements of nested lists in C order, and the shape of the lists."""
     elements, shape = list(value), [len(value)]
     for size in feature.shape[1:]:
-        # -1 for an element that is not a list.
+        # -1 stands for an element that is not a list. Below an empty list the feature's size counts, or 0 if it varies.
         sizes = {len(sublist) if isinstance(sublist, (list, tuple)) else -1 for sublist in elements} or {size or 0}
         if len(sizes) > 1 or -1 in sizes:
             raise FeatureError(

@@ -97,10 +97,10 @@ class ImageConverter(InputConverter):
         """Return the summary that `ImageSummary.to_json` has made."""
         return ImageSummary.from_json(value)
 
-    def content_size(self, reference: Reference, data: bytes) -> int:
+    def measure_content(self, reference: Reference, data: bytes) -> int:
         """Return the bytes of the image in its record; raise BadRecordError if it is rejected."""
         try:
-            return self._layout.content_size(data, reference.payload, self.options)
+            return self._layout.measure_content(data, reference.payload, self.options)
         except ValueError as error:
             raise BadRecordError(reference.origin, str(error)) from None
 
@@ -225,7 +225,7 @@ def estimate_ratio(converter: ImageConverter, references: Iterable[Reference], r
         if isinstance(data, BadRecordError):
             continue
         try:
-            stored_size = converter.content_size(reference, data)
+            stored_size = converter.measure_content(reference, data)
         except BadRecordError:
             continue
         input_bytes += reference.size

@@ -56,7 +56,7 @@ class ImageLayout(abc.ABC):
     has_texts: bool
 
     @abc.abstractmethod
-    def content_size(self, data: bytes, payload: Payload, options: ImageOptions) -> int:
+    def measure_content(self, data: bytes, payload: Payload, options: ImageOptions) -> int:
         """Return the bytes of an image in its record.
 
         Raises:
@@ -107,7 +107,7 @@ class ImagenetLayout(ImageLayout):
     label = "image/class/label"
     has_texts = True
 
-    def content_size(self, data: bytes, payload: Payload, options: ImageOptions) -> int:
+    def measure_content(self, data: bytes, payload: Payload, options: ImageOptions) -> int:
         """Return the bytes of the encoded image."""
         if options.target_half is not None:
             return sum(len(half.data) for half in make_stored_halves(data, payload, options))
@@ -164,7 +164,7 @@ class RawLayout(ImageLayout):
     label = "label"
     has_texts = False
 
-    def content_size(self, data: bytes, payload: Payload, options: ImageOptions) -> int:
+    def measure_content(self, data: bytes, payload: Payload, options: ImageOptions) -> int:
         """Return the bytes of the pixels."""
         return len(decode_pixels(data, payload, options)[0])
 

@@ -86,6 +86,7 @@ def make_stored_halves(data: bytes, payload: Payload, options: ImageOptions) -> 
     Raises:
         ValueError: rejected, or of an odd width; the message completes `rejected: `.
     """
+    # Resized after the cut: the option limits the shorter side of each half.
     unscaled = dataclasses.replace(options, resize_shorter=None)
     if isinstance(payload, Pixels):
         decoded, lossless = DecodedImage(_decode_bare(data, payload, unscaled)), True
@@ -144,7 +145,7 @@ def _read_format(data: bytes) -> tuple[str, ImageHeader | None]:
 
 
 def _find_encoding_reason(header: ImageHeader, options: ImageOptions) -> str:
-    """Return the reason for re-encoding a JPEG or PNG; an empty string if it is stored unchanged."""
+    """Return the first reason for re-encoding a JPEG or PNG; an empty string if it is stored unchanged."""
     if header.components == 4:
         return "CMYK"
     if header.bits == 16:

@@ -116,7 +116,7 @@ def open_parquet(path: str, size: int) -> Iterator[ParquetReader]:
             groups, rows = file.metadata.num_row_groups, file.metadata.num_rows
             reader = ParquetReader(path, footer, file)
         except MemoryError:
-            # As in `ParquetReader._read`.
+            # Some of pyarrow's exceptions are MemoryErrors, and the file is not to blame.
             raise
         except UnicodeDecodeError:
             raise SourceError(f"{path}: the name of a column is not UTF-8. Rename the column.") from None

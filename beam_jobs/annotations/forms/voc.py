@@ -116,6 +116,7 @@ class VocForm(AnnotationForm):
         """Yield the annotation of a file's picture."""
         del names
         place = Place(part)
+        # One byte more than allowed shows a file that is too large.
         data = storage_for(part).read_range(part, 0, _MAX_BYTES + 1)
         if len(data) > _MAX_BYTES:
             reason = f"too large for the annotation of a picture (expected at most {_MAX_BYTES:,} bytes)"

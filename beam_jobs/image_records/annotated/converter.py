@@ -133,13 +133,13 @@ class AnnotatedConverter(ImageConverter):
         summary.merge(image_summary)
         return encode_example_parts(values)
 
-    def content_size(self, reference: Reference, data: bytes) -> int:
+    def measure_content(self, reference: Reference, data: bytes) -> int:
         """Return the bytes of the picture, its maps and its target in its record; BadRecordError if it is rejected."""
         annotation = _unwrap_annotation(reference)
         masks = sum(annotated_object.segmentation is not None for annotated_object in annotation.objects)
         map_bytes = len(_read_map(annotation) or b"") + _MASK_BYTES * masks
         target_bytes = len(self._read_target(annotation)) if annotation.target else 0
-        return super().content_size(reference, data) + map_bytes + target_bytes
+        return super().measure_content(reference, data) + map_bytes + target_bytes
 
     def _read_target(self, annotation: ImageAnnotation) -> bytes:
         """Return the second image of a pair as its record stores it; BadRecordError if it is missing or rejected."""
