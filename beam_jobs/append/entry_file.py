@@ -262,7 +262,8 @@ def _open_unlinked_file(owner: EntryFile) -> int:
 
 
 def _count_bits(entries: int, group_entries: int) -> int:
-    """Return the bits that number groups of entries, which have at most `group_entries` on average."""
+    """Return how many bits the number of a group of entries has, if a group has at most `group_entries` on average."""
+    # Rounded up.
     groups = -(-entries // group_entries)
     # Without entries there are no groups, and no bits either.
     return max(0, groups - 1).bit_length()

@@ -101,6 +101,7 @@ def _list_special_tokens(config: dict[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield (name, text) of each special token in a tokenizer_config.json."""
     for name in _TOKEN_NAMES:
         value = config.get(name)
+        # Some files hold a token as an object with its text and its rules of matching.
         text = value.get("content") if isinstance(value, dict) else value
         if isinstance(text, str):
             yield name, text

@@ -143,7 +143,7 @@ class _AnnotationIds:
         self._offsets = array.array("q")
 
     def add(self, element: Element) -> None:
-        """Add the id of an annotation, if it has one. Whole numbers below 2**61 are their own hashes, so they never collide."""
+        """Add the id of an annotation, if it has one. Whole numbers from 0 to 2**61 - 2 never collide: each is its own hash."""
         annotation_id = element.value.get("id") if isinstance(element.value, dict) else None
         if isinstance(annotation_id, int | str):
             self._hashes.append(hash(annotation_id))

@@ -46,7 +46,10 @@ class CarriedAnnotation:
     annotation: ImageAnnotation
 
     def tolist(self) -> list[Any]:
-        """Return the annotation's fields for an input's entry: all but names, paths, ids and places in files, which may change."""
+        """Return the annotation's fields for an input's entry: all but names, paths, ids and places in files, which may change.
+
+        `features_text` calls this method of values that JSON cannot hold, such as NumPy's arrays.
+        """
         omitted_fields = ("place", "picture", "map_file", "target", "source_id")
         return [value for name, value in self.annotation._asdict().items() if name not in omitted_fields]
 
