@@ -117,7 +117,10 @@ def convert(conversion: Conversion, beam_options: PipelineOptions, launch: Launc
 def _convert(
     conversion: Conversion, pipeline: beam.Pipeline, beam_options: PipelineOptions, launch: Launch
 ) -> AppendResult | None:
-    """Check the output, claim it, and run the conversion; if --resume finds a complete dataset, only check that it is the same."""
+    """Check the output, claim it, and run the conversion; return as `convert`.
+
+    If --resume finds a complete dataset, only check that it is of the same input and options.
+    """
     options = conversion.options
     check_job_server(beam_options, launch.report)
     has_ended = functools.partial(job_has_ended, options=beam_options)
@@ -137,7 +140,10 @@ def _convert(
 def _convert_with_claim(
     conversion: Conversion, pipeline: beam.Pipeline, job: JobRun, beam_options: PipelineOptions
 ) -> AppendResult | None:
-    """Append to a dataset, or write one, after removing an old one; the caller has claimed the output."""
+    """Append to a dataset, or write one, after removing an old one; the caller has claimed the output.
+
+    Returns the result of an append; None if this is not an append or the job is detached.
+    """
     options = conversion.options
     # Look again: another run may have changed the output before this one claimed it.
     contents = _look_at_output(conversion)
@@ -160,6 +166,7 @@ def _count_most_parts(conversion: Conversion) -> int | None:
     options = conversion.options
     if options.num_shards is None or isinstance(conversion.source, ScannedSource):
         return None
+    # --num-shards counts the shards of each split. Without shares, the input's folders may name up to three splits.
     splits = _NAMED_SPLITS if options.split is None else len(options.split.shares)
     units = sum(1 for _ in itertools.islice(enumerate_units(conversion.source, []), _COUNTED_UNITS))
     return max(units, options.num_shards * splits)
@@ -197,6 +204,7 @@ def _open_base(conversion: Conversion) -> Base:
 
 
 def _look_at_output(conversion: Conversion) -> OutputContents:
+    """Return what is in the output; OutputError if the options do not allow writing there."""
     options = conversion.options
     return look_at_output(options.output, resume=options.resume, overwrite=options.overwrite, append=options.append)
 

@@ -78,7 +78,7 @@ class Converter(abc.ABC):
     @property
     @abc.abstractmethod
     def record_overhead(self) -> int:
-        """Approximate bytes of a record in a shard besides its content and its texts."""
+        """Approximate bytes of a record in a shard in addition to its content and its texts."""
 
     @abc.abstractmethod
     def new_summary(self) -> Any:

@@ -128,11 +128,14 @@ def image_conversion(options: ConvertOptions, source_options: SourceOptions, ima
         text_bytes=converter.text_bytes,
         estimate=functools.partial(estimate_ratio, converter),
         deciding_options={**options.deciding_options(), **stored_options(source_options), **stored_options(images)},
-        why_ignored=(lambda: "by name, without annotation, or in no list of a split")
-        if source_options.is_annotated
-        else None,
+        why_ignored=_describe_ignored_files if source_options.is_annotated else None,
         facts=InputFacts.from_source(source, source_options),
     )
+
+
+def _describe_ignored_files() -> str:
+    """Return why files of a source with annotations were ignored, to follow their number."""
+    return "by name, without annotation, or in no list of a split"
 
 
 def _match_appended_features(options: ConvertOptions, source: Source) -> Source:

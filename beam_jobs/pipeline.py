@@ -75,7 +75,7 @@ def build_pipeline(conversion: Conversion, pipeline: beam.Pipeline, progress: Pr
     )
     overhead: Any = conversion.converter.record_overhead
     if units.source is not None:
-        overhead = AsSingleton(units.source | "Overhead" >> beam.Map(_record_overhead, conversion))
+        overhead = AsSingleton(units.source | "Overhead" >> beam.Map(_find_record_overhead, conversion))
     plan = begin | "Plan" >> beam.Map(
         apply_limits(limits, plan_tally),
         AsSingleton(tally, Tally()),
@@ -171,6 +171,7 @@ def _collect_labels(
 
 
 def _return_labels(begin: bytes, labels: Labels) -> Labels:
+    """Return classes that are known when the pipeline is built, in place of its impulse."""
     del begin
     return labels
 
@@ -181,16 +182,19 @@ def _make_side_inputs(side: PCollection[Any] | None) -> tuple[AsSingleton, ...]:
 
 
 def _apply_facts(facts: Any, conversion: Conversion) -> Source:
+    """Return the conversion's source with the schema that its scan found; raise as `Conversion.scan_here`."""
     assert isinstance(conversion.source, ScannedSource)
     return conversion.replace_source(conversion.source.apply_scans(facts)).source
 
 
 def _find_first_blocks(facts: Any) -> dict[int, int]:
+    """Return, by index of a scanned file, the number of blocks of the files before it."""
     first_blocks: dict[int, int] = facts.first_blocks()
     return first_blocks
 
 
-def _record_overhead(source: Source, conversion: Conversion) -> int:
+def _find_record_overhead(source: Source, conversion: Conversion) -> int:
+    """Return the bytes of a record in addition to its content and texts, which only a scanned source determines."""
     return conversion.replace_source(source).converter.record_overhead
 
 

@@ -118,7 +118,7 @@ class Contents:
 
     @property
     def value_features(self) -> tuple[Feature, ...]:
-        """Features of the extra values, sorted by name."""
+        """Features of the extra values, sorted by name, without those whose kind is empty: records cannot hold them."""
         return tuple(
             Feature(name, kind, _DTYPES[kind][0], (None,) if is_list else (), encoding=_DTYPES[kind][1])
             for name, (kind, is_list) in sorted(self.values.items())
@@ -153,10 +153,13 @@ class Contents:
             self.keypoints = count
 
     def _add_value_type(self, name: str, value_type: ValueType) -> None:
-        """Add the type of an extra value; records cannot hold one that is a list in some annotations only."""
-        earlier = self.values.get(name, value_type)
-        kind = _merge_kinds({earlier.kind, value_type.kind}) if earlier.is_list == value_type.is_list else _OTHER
-        self.values[name] = earlier._replace(kind=kind)
+        """Merge the type of an extra value into that of earlier values of this name."""
+        earlier_type = self.values.get(name, value_type)
+        kind = _OTHER
+        # A feature is either a list in all records or in none.
+        if earlier_type.is_list == value_type.is_list:
+            kind = _merge_kinds({earlier_type.kind, value_type.kind})
+        self.values[name] = earlier_type._replace(kind=kind)
 
 
 def _order_names(names: Iterable[str]) -> tuple[str, ...]:
@@ -178,6 +181,7 @@ def _describe_keypoint_counts(first: int, second: int) -> str:
 
 
 def _find_value_type(value: Any) -> ValueType:
+    """Return the type of an extra value, which is not an empty list."""
     is_list = isinstance(value, list | tuple)
     return ValueType(_merge_kinds({_find_scalar_kind(scalar) for scalar in (value if is_list else [value])}), is_list)
 
@@ -190,6 +194,7 @@ def _merge_kinds(kinds: set[str]) -> str:
 
 
 def _find_scalar_kind(value: Any) -> str:
+    """Return the kind of a feature that holds a value; empty if records cannot hold it, such as None or an int beyond int64."""
     if isinstance(value, str):
         return _TEXT
     if isinstance(value, bool | int):

@@ -79,7 +79,7 @@ class AnnotationForm(abc.ABC):
         return ()
 
     @abc.abstractmethod
-    def parts(self) -> Iterable[str]:
+    def list_parts(self) -> Iterable[str]:
         """Yield, in order, the paths of the parts that workers read separately. No two parts describe the same picture."""
 
     @abc.abstractmethod
@@ -87,7 +87,7 @@ class AnnotationForm(abc.ABC):
         """Yield the annotation of each picture in a part, and an error for each damaged annotation.
 
         Args:
-            part: one of `parts()`.
+            part: one of `list_parts()`.
             names: filled with the names that the part lists; complete when the iteration has ended.
 
         Raises:

@@ -50,7 +50,7 @@ def read_objects(value: Any, names: Sequence[str] | None = None) -> tuple[Object
 
 
 def find_class_name(value: Any, names: Sequence[str] | None = None) -> str:
-    """Return the name of a class: a text as it is, and a whole number as text, or as its name in `names`.
+    """Return the name of a class: the text itself, or for a whole number its name in `names`; its digits if `names` is None.
 
     Raises:
         ValueError: the value is neither, or the number has no name.

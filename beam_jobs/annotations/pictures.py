@@ -46,6 +46,7 @@ def is_whole_path(name: str, path: str) -> bool:
 def drop_extension(path: str) -> str:
     """Return a path without the extension of an image; other endings, as in `photo.v2`, are a part of the name."""
     dot = path.rfind(".")
+    # A dot that begins the file's name, as in `.jpg`, begins no extension.
     return path[:dot] if dot > path.rfind("/") + 1 and path[dot:].lower() in PICTURE_EXTENSIONS else path
 
 

@@ -41,6 +41,7 @@ class SplitLists:
         Raises:
             SourceError: a picture is in the lists of two splits, a list is not UTF-8, or a number stands for no split.
         """
+        # A new id per call: `_read_lists` caches by it, so it reads files again that have changed since an earlier run.
         lists = cls(tuple(files), uuid.uuid4().hex)
         lists._read_splits()
         return lists
@@ -68,7 +69,11 @@ def _find_stem(path: str) -> str:
 
 @functools.lru_cache(maxsize=1)
 def _read_lists(files: tuple[tuple[str, str], ...], run: str) -> Mapping[str, str]:
-    """Return the split of each picture's name; `run` is part of the cache's key, so that a process reads the lists once a run.
+    """Return {name of a picture without folder and extension: its split}.
+
+    Args:
+        files: (path, split) of each list; with an empty split, the second column of the list has a number for it.
+        run: only a part of the cache's key, so that a process reads the lists once a run.
 
     Raises:
         SourceError: a line is invalid, or a picture is in the lists of two splits.
@@ -80,9 +85,11 @@ def _read_lists(files: tuple[tuple[str, str], ...], run: str) -> Mapping[str, st
     for path, split_of_list in files:
         for place, text in read_text_lines(path):
             name, *other_cells = _SEPARATOR.split(text)
+            # Comments, and the row with the columns' names that only lists with a column of splits have.
             if name.startswith("#") or (not split_of_list and name == _HEADER):
                 continue
-            split = split_of_list or _SPLITS_BY_NUMBER.get(other_cells[0] if other_cells else "", "")
+            number = other_cells[0] if other_cells else ""
+            split = split_of_list or _SPLITS_BY_NUMBER.get(number, "")
             if not split:
                 raise SourceError(
                     f"{path} line {place.line}: not a picture with its split, 0, 1 or 2: {text[:80]!r}. Fix it."

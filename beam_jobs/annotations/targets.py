@@ -25,7 +25,7 @@ class TargetsForm(AnnotationForm):
 
     @classmethod
     def detect_folder(cls, path: str, entries: Sequence[Entry]) -> TargetsForm | None:
-        """Return the form of a folder that has images."""
+        """Return the form of a folder that has images; None if it has none."""
         del entries
         return cls(path) if find_first_file(path, PICTURE_EXTENSIONS) else None
 
@@ -34,7 +34,7 @@ class TargetsForm(AnnotationForm):
         """The folder."""
         return (self.path,)
 
-    def parts(self) -> Iterable[str]:
+    def list_parts(self) -> Iterable[str]:
         """Yield the folder."""
         return (self.path,)
 

@@ -76,6 +76,7 @@ class Base:
                 f"--append: {output}/{MANIFEST_NAME}: the fingerprint of the source is not as it was written (got"
                 f" {manifest.source.fingerprint!r}, expected 32 hexadecimal digits). {RESTORE}"
             )
+        # New shards may have another size than the existing ones.
         stored_options, new_options = (
             {name: value for name, value in options.items() if name not in _SHARD_SIZE_OPTIONS}
             for options in (manifest.options, deciding_options)
@@ -103,7 +104,7 @@ class Base:
 
     @property
     def number(self) -> int:
-        """The number of this append: one more than that of the last complete one."""
+        """The number of this append: one more than the number of the last complete append."""
         # Earlier versions counted no appends in the manifest, and an append without new inputs has no shards with its number.
         return 1 + max([self.manifest.appends, *map(parse_append, self.manifest.shard_names())])
 
@@ -238,6 +239,7 @@ def _add_counts(counts: Mapping[str, int], other: Mapping[str, int]) -> dict[str
 
 
 def _join_splits(old: Split | None, new: Split | None) -> Split:
+    """Return a split with the old shards, then the new ones; None for a dataset that lacks the split."""
     parts = [split for split in (old, new) if split is not None]
     shards = tuple(shard for split in parts for shard in split.shards)
     return Split(shards, sum(split.decoded_bytes for split in parts))
@@ -256,7 +258,10 @@ def _reject_other_features(output: str, old: tuple[Feature, ...], new: tuple[Fea
 
 
 def _describe_kind(feature: Feature) -> str:
-    """Return in words what an append cannot change of a feature: all but its shape and its number of classes."""
+    """Return the kind of a feature, which an append cannot change, in words such as `image uint8` or `list of int64`.
+
+    Sizes and the number of classes are omitted, since new records may change them.
+    """
     if feature.is_one_value:
         return f"{feature.encoding} {feature.dtype}"
     return f"{'list of ' if feature.shape else ''}{feature.dtype}"
@@ -270,7 +275,8 @@ def _merge_features(old: Feature, new: Feature) -> Feature:
             " size: resize the new ones, or take them out of the input."
         )
     shape = [size if size == new_size else None for size, new_size in zip(old.shape, new.shape, strict=True)]
-    if old.encoding == "image":
-        # Readers decode every image to the largest number of channels.
-        shape[2] = None if None in (old.shape[2], new.shape[2]) else max(old.shape[2] or 0, new.shape[2] or 0)
+    old_channels, new_channels = (feature.shape[2] if feature.encoding == "image" else None for feature in (old, new))
+    if old_channels is not None and new_channels is not None:
+        # Unlike sides, different channels do not become None: readers decode every image to the largest number of them.
+        shape[2] = max(old_channels, new_channels)
     return dataclasses.replace(new, shape=tuple(shape))

@@ -50,6 +50,7 @@ def make_entries(packs: Sequence[Pack], digests: Sequence[Digests] | None = None
         digests: digests of the keys of each pack; computed if omitted.
     """
     digests = digests or [pack.keys.digests() for pack in packs]
+    # Big-endian, as in `make_entry`: entries are sorted as bytes.
     words = np.empty((sum(len(pack.keys) for pack in packs), 2), ">u8")
     first = 0
     for pack, pack_digests in zip(packs, digests, strict=True):
@@ -71,15 +72,16 @@ def mark_rejected(entries: Entries, rows: Sequence[int]) -> None:
 
 def make_line_entry(line: bytes) -> bytes:
     """Return the entry of a line in rejects/: a hash of its key and reason if it has a key, as files may move, else of the line."""
-    value = json.loads(line)
-    identity = repr((value["key"], value["reason"])).encode() if "key" in value else line
+    reject = json.loads(line)
+    identity = repr((reject["key"], reject["reason"])).encode() if "key" in reject else line
     return hashlib.blake2b(identity, digest_size=_HASH_BYTES).digest() + REJECTED
 
 
 def make_lookup_words(inputs: Sequence[Reference | BadRecordError]) -> npt.NDArray[np.uint64]:
     """Return the entries to look inputs up by, as numbers: uint64 [n, 2], the key and what follows it.
 
-    The last byte of a reference's entry is 0, since it may be a record or rejected. The entry of an error is that of its line.
+    The last byte of a reference's entry is 0, since it may be a record or rejected. The entry of an error is the one that
+    `make_line_entry` makes of its line.
     """
     words = np.empty((len(inputs), 2), np.uint64)
     rows = [row for row, listed_input in enumerate(inputs) if not isinstance(listed_input, BadRecordError)]
@@ -127,6 +129,7 @@ def find_standing(sought: int, stored: Sequence[int], *, is_error: bool) -> Stan
     if is_error:
         return Standing.REJECTED if sought in stored else Standing.NEW
     for word in stored:
+        # The last byte tells records from rejects; the bytes before it are the hash of the input's state.
         if (word | _LAST_BYTE) == (sought | _LAST_BYTE):
             return Standing.RECORD if (word & _LAST_BYTE) == RECORD[0] else Standing.REJECTED
     # An input that was rejected in another state may be tried again: the dataset has no record of it.
@@ -135,6 +138,7 @@ def find_standing(sought: int, stored: Sequence[int], *, is_error: bool) -> Stan
 
 def _hash_state(description: Any, size: Any) -> Any:
     """Return a 64-bit hash of the hashed description and the size of an input: an int for ints, uint64 [n] for arrays."""
+    # Datasets store these hashes, so the formula must not change. Ints need the masks, arrays of uint64 wrap by themselves.
     state = ((description + size) * _GOLDEN) & _WORD
     return ((state ^ (state >> 32)) * _GOLDEN) & _WORD
 

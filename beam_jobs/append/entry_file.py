@@ -116,6 +116,7 @@ def write_entries(
         firsts = np.concatenate([[0], np.cumsum(counts)]).astype(_NUMBER)
         with storage_for(path).create(path) as output:
             output.write(np.array([len(counts)], _NUMBER).tobytes() + firsts.tobytes())
+            # A file has all keys with the same first bits, so the files, each sorted, are in order.
             for file in files:
                 file.seek(0)
                 output.write(np.sort(np.frombuffer(file.read(), ENTRY)).tobytes())
@@ -150,6 +151,7 @@ class EntryFile:
             np.int64
         )
         self._start = number_bytes + index_bytes
+        # The number of buckets is a power of 2: the first bits of a key are the number of its bucket.
         self._bits = buckets.bit_length() - 1
         self._is_copy = is_remote(path)
         with translate_errors("read", path):
@@ -231,7 +233,8 @@ class EntryFile:
         for_each(self._path, self._fetch_group, [group for group in groups if group not in self._fetched_groups])
 
     def _fetch_group(self, group: int) -> None:
-        """Fetch a group of buckets into the local copy, unless another thread has."""
+        """Fetch a group of buckets into the local copy, at the same offset as in the file, unless another thread has."""
+        # The last group may have fewer buckets; `_firsts` ends with the number of all entries.
         begin, end = group * self._fetched_buckets, (group + 1) * self._fetched_buckets
         first, stop = int(self._firsts[begin]), int(self._firsts[min(end, len(self._firsts) - 1)])
         offset, length = self._start + first * ENTRY_BYTES, (stop - first) * ENTRY_BYTES
@@ -248,7 +251,10 @@ def open_entry_file(path: str) -> EntryFile:
 
 
 def _open_unlinked_file(owner: EntryFile) -> int:
-    """Return the descriptor of an unlinked temporary file, which is closed with its owner."""
+    """Return the descriptor of an unlinked temporary file, which is closed with its owner.
+
+    The system frees an unlinked file even if the process is killed.
+    """
     descriptor, path = tempfile.mkstemp(prefix="tpudata-known-")
     Path(path).unlink()
     weakref.finalize(owner, os.close, descriptor)
@@ -256,7 +262,8 @@ def _open_unlinked_file(owner: EntryFile) -> int:
 
 
 def _count_bits(entries: int, group_entries: int) -> int:
-    """Return the bits that number groups of entries, which have at most `group_entries` on average."""
+    """Return how many bits the number of a group of entries has, if a group has at most `group_entries` on average."""
+    # Rounded up.
     groups = -(-entries // group_entries)
     # Without entries there are no groups, and no bits either.
     return max(0, groups - 1).bit_length()
@@ -280,6 +287,7 @@ def _write_to_files(entries: Entries, file_of_entry: npt.NDArray[np.int64], file
 def _read_entries(dataset: Dataset) -> Iterator[Entries]:
     """Yield the entries of all shards, and then of rejected inputs."""
     shards = (shard for split in dataset.manifest.splits.values() for shard in split.shards)
+    # In batches, since `pool.map` would hold the entries of all shards that the caller has not taken yet.
     with ThreadPoolExecutor(_READERS) as pool:
         while batch := list(itertools.islice(shards, 4 * _READERS)):
             yield from pool.map(functools.partial(_read_shard_entries, dataset), batch)
@@ -318,6 +326,6 @@ def _read_shard_entries(dataset: Dataset, shard: Shard) -> Entries:
 
 
 def _read_rejected_entries(dataset: Dataset) -> Iterator[bytes]:
-    """Yield the entry of each rejected input: the one in its line in rejects/, or else that of the line itself."""
+    """Yield the entry of each rejected input: from its line in rejects/, or `make_line_entry` of a line that has no entry."""
     for line, entry in read_rejections(dataset.path, dataset.manifest.rejects):
         yield entry or make_line_entry(line)

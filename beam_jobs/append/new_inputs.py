@@ -110,7 +110,7 @@ class NewInputs(Source):
         Raises:
             SourceError: an input that has a record in the dataset has changed.
         """
-        # References and rejections, in the order of the listing.
+        # References and rejections, in the order of the listing: the source appends the rejections itself.
         batch: list[Reference | BadRecordError] = []
         size = 0
         for reference in list_references(self.source, unit[1], ignored, batch.append):
@@ -243,5 +243,6 @@ def count_stored_inputs(result: PipelineResult) -> int | None:
     """Return the number of a run's inputs that have a record in the dataset; None if the runner keeps no count."""
     counters = result.metrics().query(MetricsFilter().with_name(_STORED_COUNTER))[MetricResults.COUNTERS]
     counts = [counter_value(counter) for counter in counters]
-    # Some engines list a counter without its value.
-    return None if not counts or None in counts else sum(count for count in counts if count is not None)
+    numbers = [count for count in counts if count is not None]
+    # Some engines list a counter without its value, so that the sum is unknown.
+    return sum(numbers) if counts and len(numbers) == len(counts) else None

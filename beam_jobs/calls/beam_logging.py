@@ -23,6 +23,7 @@ class _WithoutBeamHandler:
         with self._lock:
             self._users += 1
             if not logging.root.handlers:
+                # A program may have set lastResort to None to print nothing.
                 self._added = logging.lastResort or logging.NullHandler()
                 logging.root.addHandler(self._added)
 

@@ -75,6 +75,7 @@ def call_job(
         if run.detach:
             check_detachable(beam_options)
         with job.prepare(flags, beam_options) as conversion:
+            # `progress` and `pipeline` are arguments of the function alone, without a flag of the command.
             draws_bar = bool(options.get("progress"))
             if run.dry_run:
                 return _make_plan(conversion, draws_bar)
@@ -102,6 +103,7 @@ def _read_beam_options(options: Mapping[str, Any], workers: int) -> PipelineOpti
 
 
 def _make_plan(conversion: Conversion, draws_bar: bool) -> ConversionPlan:
+    """Return the plan of a conversion in the form that callers get, with the text that the command would print."""
     plan = plan_conversion(conversion, draws_bar)
     splits = {
         name: PlannedSplit(split.records, split.count, split.estimated_bytes) for name, split in plan.splits.items()

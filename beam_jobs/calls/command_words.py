@@ -62,7 +62,7 @@ def translate_flags(text: str, name: str, keywords: Iterable[str], options: Mapp
     switches = {option.flag for option in options.values() if option.is_switch}
 
     def translate_flag(match: re.Match[str]) -> str:
-        """Return the keyword for a flag in the text, with its value; an unknown flag is returned as it is."""
+        """Return the keyword for a flag in the text, with its value; an unknown flag unchanged."""
         flag, value = f"--{match[1]}", match[2]
         switch = f"--{match[1].removeprefix('no-')}"
         # --no-x turns the switch --x off.
@@ -79,6 +79,7 @@ def translate_flags(text: str, name: str, keywords: Iterable[str], options: Mapp
             return f"{keyword}={value in (None, 'true')}"
         return keyword if value is None else f"{keyword}={value}"
 
+    # Python's users read help(NAME), and omit an argument instead of a flag.
     text = text.replace(f" See: {name} --help", f" See: help({name})")
     return _OMIT.sub(r"\1 argument", _FLAG.sub(translate_flag, text))
 

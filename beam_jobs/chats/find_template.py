@@ -36,6 +36,7 @@ def find_chat_template(path: str | None, tokenizer: TokenizerSpec) -> ChatTempla
         text = _read_text(path)
         if text is None:
             raise SourceError(f"--chat-template {path}: no such file. Check the path.")
+        # A Jinja source may begin with {% or {{, but not like a JSON object.
         if text.lstrip().startswith('{"') or path.endswith(".json"):
             config = _parse_config(path, text)
             source = _find_source(config)
@@ -71,11 +72,13 @@ def _read_text(path: str) -> str | None:
 
 
 def _read_config(path: str) -> dict[str, Any]:
+    """Return the JSON object of a tokenizer_config.json; empty if the file does not exist or `path` is empty."""
     text = _read_text(path)
     return {} if text is None else _parse_config(path, text)
 
 
 def _parse_config(path: str, text: str) -> dict[str, Any]:
+    """Return the JSON object of a tokenizer_config.json; SourceError with `path` if the text is not one."""
     try:
         config = parse_input_json(text)
     except ValueError as error:
@@ -98,6 +101,7 @@ def _list_special_tokens(config: dict[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield (name, text) of each special token in a tokenizer_config.json."""
     for name in _TOKEN_NAMES:
         value = config.get(name)
+        # Some files hold a token as an object with its text and its rules of matching.
         text = value.get("content") if isinstance(value, dict) else value
         if isinstance(text, str):
             yield name, text

@@ -29,7 +29,7 @@ def encode_chat(row: Mapping[str, Any], columns: Sequence[str]) -> str:
 
     Args:
         row: values by column.
-        columns: the column of messages; or columns of a question, and last that of the assistant's answer.
+        columns: the column of messages; or the columns of a question, followed by the column of the assistant's answer.
 
     Raises:
         ValueError: there are no messages, or one is invalid; the message names it.
@@ -80,6 +80,7 @@ def _parse_message(index: int, message: Any) -> dict[str, Any]:
 
 def _join_question_and_answer(row: Mapping[str, Any], columns: Sequence[str]) -> list[dict[str, Any]]:
     """Return the two messages of a row with a question, in one or more columns, and an answer; ValueError if one is blank."""
+    # A missing or null cell counts as blank.
     texts = [row.get(column) or "" for column in columns]
     for column, text in zip(columns, texts, strict=True):
         if not isinstance(text, str):

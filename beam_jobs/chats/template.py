@@ -149,6 +149,7 @@ def _unmark(marked: str) -> ChatText:
 
 
 def _list_template_errors() -> tuple[type[Exception], ...]:
+    """Return Jinja's exceptions, which cannot be named before the package is imported."""
     jinja2 = _import_jinja()
     return (jinja2.exceptions.TemplateError,)
 
@@ -161,6 +162,7 @@ def _list_rendering_errors() -> tuple[type[Exception], ...]:
 
 @functools.cache
 def _import_jinja() -> Any:
+    """Return the package jinja2, with the modules that are used of it loaded; MissingExtraError if it is not installed."""
     try:
         importlib.import_module("jinja2.sandbox")
         importlib.import_module("jinja2.ext")

@@ -61,7 +61,10 @@ def _read_flag_value(option: Option, entries: Mapping[str, Any]) -> Any:
 
 
 def _order_splits(entries: Mapping[str, Any]) -> Any:
-    """Return the shares of splits in the order of `split_order`, since JSON objects are unordered; ValueError for other names."""
+    """Return the shares of splits in the order of `split_order`, since JSON objects are unordered; ValueError for other names.
+
+    Without `split_order` the names are in order already. Anything but an object is returned too: their parser rejects them.
+    """
     shares, order = entries.get("split"), entries.get("split_order")
     if not isinstance(shares, Mapping) or order is None:
         return shares

@@ -20,13 +20,14 @@ _BEAM_THREAD_PATH = "apache_beam/runners/"
 
 
 class _WithoutTracebacks:
-    """A stream that drops Beam's tracebacks, each of which is one write."""
+    """A stream that drops Beam's tracebacks; each traceback comes in one write."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
         self._has_dropped = False
 
     def write(self, text: str) -> int:
+        """Write a text, unless it is a traceback of a worker or the line break after one; return the text's length."""
         is_traceback = text.startswith(_BEGIN) and _BEAM_WORKER_PATH in text
         # `print` writes the line break after a traceback separately.
         is_its_line_break = self._has_dropped and text == "\n"
@@ -67,8 +68,11 @@ def hide_worker_tracebacks() -> Iterator[None]:
 
 
 def _separate_stderr(stream: TextIO) -> TextIO:
-    """Return a command's stderr with a separate descriptor, so that lines of libraries in C, on descriptor 2, can be dropped
-    without ours; in other processes the stream itself."""
+    """Return a command's stderr with a separate descriptor; in other processes the stream itself.
+
+    Libraries in C write to descriptor 2, so their lines can be dropped without ours.
+    """
     if not owns_process() or stream is not sys.__stderr__:
         return stream
-    return os.fdopen(os.dup(stream.fileno()), "w", 1, encoding=stream.encoding, errors=stream.errors)
+    # Buffered by lines, as Python's stderr.
+    return os.fdopen(os.dup(stream.fileno()), "w", buffering=1, encoding=stream.encoding, errors=stream.errors)

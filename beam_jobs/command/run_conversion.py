@@ -77,6 +77,7 @@ def parse_own_flags(
         also_known: names of Beam's flags.
     """
     flags, unparsed = parser.parse_with_rest(argv, also_known)
+    # `reshard` has no --append.
     if getattr(flags, "append", False):
         inherit_options(flags, parser.options)
     return flags, unparsed

@@ -24,6 +24,7 @@ def format_plan(plan: Plan, unit: str = "file", *, has_duplicates: bool = False)
     """
     if not plan.splits:
         return "nothing new: 0 records would be added"
+    # A plan counts inputs. A file becomes one record, but a document may become several, or a part of one.
     rows = [("split", "records" if unit == "file" else f"{unit}s", "shards", "bytes", "about each")]
     for name, split in plan.splits.items():
         size = split.estimated_bytes
@@ -82,6 +83,7 @@ def format_append(result: AppendResult, output: str, seconds: float) -> str:
 
 
 def _format_splits(splits: Mapping[str, Sequence[Shard]]) -> str:
+    """Return a table of shards with a line for each split."""
     rows = [("split", "records", "shards", "bytes", "each")]
     for name, shards in splits.items():
         records, size = sum(shard.records for shard in shards), sum(shard.bytes for shard in shards)
@@ -132,6 +134,7 @@ def _format_text_counts(counts: Mapping[str, int]) -> list[str]:
 
 
 def _format_reasons(counts: Mapping[str, int]) -> str:
+    """Return the total of inputs, and the number for each reason, the most frequent first: `3: 2 truncated, 1 not an image`."""
     sorted_reasons = sorted(counts, key=lambda reason: (-counts[reason], reason))
     # A reason may end with its fix, a sentence.
     texts = (f"{count_text(counts[reason])} {reason.rstrip('.')}" for reason in sorted_reasons)
@@ -139,5 +142,6 @@ def _format_reasons(counts: Mapping[str, int]) -> str:
 
 
 def _format_range(shards: Sequence[Shard]) -> str:
+    """Return the sizes of the smallest and the largest shard as text: `98.1 MB to 101.3 MB`, or one size if both are equal."""
     low, high = min(shard.bytes for shard in shards), max(shard.bytes for shard in shards)
     return bytes_text(low) if low == high else f"{bytes_text(low)} to {bytes_text(high)}"

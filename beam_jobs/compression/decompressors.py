@@ -47,6 +47,8 @@ class Decompressor(Protocol):
 
 
 class _Zlib:
+    """A stream of zlib, gzip or bare deflate; `window_bits` is zlib's number for one of these."""
+
     def __init__(self, window_bits: int) -> None:
         self._stream = zlib.decompressobj(window_bits)
         self.is_finished = False
@@ -87,6 +89,8 @@ class _LimitedStream:
 
 
 class _Zstd:
+    """A stream of Zstandard."""
+
     def __init__(self) -> None:
         self._stream = zstandard.ZstdDecompressor().decompressobj()
         self.is_finished = False
@@ -171,6 +175,7 @@ def decompress_zlib(chunks: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def _open_stream(compression: str) -> Decompressor:
+    """Return a decompressor of a new stream of `"gzip"`, `"bzip2"`, `"zstd"` or `"xz"`."""
     if compression == GZIP:
         # By zlib's rules 16 stands for a header of gzip, and a negative number for no header.
         return _Zlib(zlib.MAX_WBITS | 16)
@@ -187,6 +192,7 @@ def _open_member(data: bytes, method: int) -> tuple[Decompressor, bytes]:
         method: its compression method.
     """
     if method == zipfile.ZIP_DEFLATED:
+        # Zip stores bare deflate, for which zlib takes a negative number.
         return _Zlib(-zlib.MAX_WBITS), data
     if method == zipfile.ZIP_BZIP2:
         return _LimitedStream(bz2.BZ2Decompressor()), data

@@ -29,6 +29,7 @@ def read_compression(path: str) -> str:
 
 def read_head(path: str, length: int) -> bytes:
     """Return the first bytes of a file, unpacked if it is compressed."""
+    # At least the bytes that show a compression.
     head = storage_for(path).read_range(path, 0, max(length, _MAGIC_BYTES))
     compression = find_compression(head)
     if not compression:
@@ -116,7 +117,7 @@ class _DecompressedFile(io.RawIOBase):
         return self._offset
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Skip to an offset from the start."""
+        """Skip to an offset from the start, or to the end if that comes first; return the offset that is reached."""
         if whence != io.SEEK_SET or offset < self._offset:
             raise io.UnsupportedOperation(f"seek({offset}, {whence}) in a compressed file at {self._offset}")
         while self._offset < offset and self._take(offset - self._offset):

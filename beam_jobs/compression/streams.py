@@ -30,6 +30,8 @@ READ_SIZES = ReadSizes()
 def read_plain_chunks(path: str, start: int, stop: int, sizes: ReadSizes = READ_SIZES) -> Iterator[bytes]:
     """Yield a file from byte `start` to its end: in large chunks up to `stop`, and in small ones after it.
 
+    A reader of the range stops soon after `stop`, when the record that contains it ends.
+
     Args:
         path: the file.
         start: first byte.

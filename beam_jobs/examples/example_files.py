@@ -69,6 +69,7 @@ class SpoolExamples(LimitedStep):
         try:
             self._held.append(self._spool_example(element))
         except BaseException as error:
+            # Beam discards the bundle, and with it the references to the file.
             self.teardown()
             if isinstance(error, TpudataError):
                 # Another attempt would fail, too.
@@ -96,7 +97,8 @@ class SpoolExamples(LimitedStep):
             self._spool = None
 
     def _pack(self, references: list[Reference]) -> Iterator[Any]:
-        # The order is shuffled, so positions do not depend on the unit.
+        """Yield the references in packs, each as bytes, and the part of the tally for each pack as an additional output."""
+        # Examples are always shuffled: positions come from the keys, not from the unit, so any unit will do.
         for pack, digests in pack_references(references, self._options.order, unit=0):
             yield pack.to_bytes()
             yield TaggedOutput(TALLY, TallyPart.from_pack(pack, digests, shuffled=True))
@@ -153,6 +155,7 @@ class SpoolExamples(LimitedStep):
         return _format_key(key), example
 
     def _choose_split(self, example: Mapping[str, Any], key: str) -> str:
+        """Return the split of an example: of the user's function, else by its key and the shares, else the default one."""
         if self._rules.split_of is not None:
             split = self._rules.split_of(example)
             # Names in shares were checked when the shares were parsed.
@@ -162,6 +165,7 @@ class SpoolExamples(LimitedStep):
 
 
 def _open_spool_file(folder: str) -> SpoolFile:
+    """Return a new spool file of a unique name in the output folder; the prefix of its name marks it as unfinished."""
     storage = storage_for(folder)
     return SpoolFile(storage.join(folder, f"{TEMPORARY_PREFIX}spool-{uuid.uuid4().hex}"))
 
@@ -170,6 +174,7 @@ def _format_key(key: Any) -> str:
     """Return the key of an example as text; SourceError if it is invalid."""
     if isinstance(key, bytes):
         key = key.decode("utf-8", "surrogateescape")
+    # Any integer, also one of numpy; a bool is hardly meant as a key.
     elif hasattr(key, "__index__") and not isinstance(key, bool):
         key = str(int(key))
     if not isinstance(key, str) or not key:
@@ -185,5 +190,6 @@ def _format_key(key: Any) -> str:
 
 
 def _shorten(value: Any) -> str:
+    """Return the repr of a value for a message, cut off if it is long."""
     text = repr(value)
     return text if len(text) <= _MAX_CHARACTERS else f"{text[:_MAX_CHARACTERS]}..."

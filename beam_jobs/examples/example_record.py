@@ -31,7 +31,10 @@ class ExampleRecord(Payload):
         return not self.is_keyed
 
     def entry_texts(self, crc32: int | None, features: Mapping[str, Any]) -> tuple[str, str]:
-        """Return the digest of the record, empty for an example without a key, and its signature."""
+        """Return the digest of the record, empty for an example without a key, and its signature.
+
+        The digest covers all bytes of the record, so the CRC-32 is not used.
+        """
         del crc32
         return features.get(DIGEST, ""), self.signature
 

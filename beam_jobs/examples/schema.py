@@ -60,6 +60,7 @@ class ExampleSummary:
         features = _parse_signature(signature)
         decoded_sizes = [compute_decoded_size(feature) for feature in features]
         self.decoded_bytes += sum(feature_size for feature_size in decoded_sizes if feature_size is not None)
+        # Values whose feature does not determine their size, such as texts, count as the bytes of the record.
         if None in decoded_sizes:
             self.decoded_bytes += size
         # Most records have the features of the one before.
@@ -172,12 +173,12 @@ class ExampleConverter(InputConverter):
 
 
 def _is_empty(feature: Feature) -> bool:
-    """Return whether a feature is that of an empty list: on disk it has no kind, so it fits lists of every kind."""
+    """Return whether a feature was inferred from an empty list, which has no kind on disk and so fits lists of every kind."""
     return feature.shape == (0,) and feature.encoding != "raw"
 
 
 def _merge_features(first: Feature, other: Feature) -> Feature | None:
-    """Return the feature that describes the values of both, None if there is none; the order of the two does not matter."""
+    """Return the feature that describes the values of both, None if no feature does; the order of the two does not matter."""
     if len(first.shape) != len(other.shape):
         return None
     shape = tuple(

@@ -85,7 +85,7 @@ class WriteTFRecordShards(beam.PTransform):  # type: ignore[misc]
             Shares apply to a stable hash of the key. By default all examples are in `train`.
         shard_size: target size of shards: bytes, or text such as `"100MB"`.
         num_shards: number of shards of every split, instead of a size.
-        shards_multiple_of: number of which the number of shards of every split is a multiple.
+        shards_multiple_of: the number of shards of every split is a multiple of this number.
         seed: seed of the shuffled order.
         compression: compression of the shards: None or `"gzip"`.
         dali_index: whether shards get an index for NVIDIA DALI, too.
@@ -171,6 +171,7 @@ class WriteTFRecordShards(beam.PTransform):  # type: ignore[misc]
             | "Run" >> beam.Create([options.output])
             | "Claim" >> beam.Map(apply_limits(limits, _take_claim), claim)
         )
+        # All examples go into one dataset, whatever windows they have.
         spooled = (
             examples
             | "Globally" >> beam.WindowInto(GlobalWindows())
@@ -257,6 +258,7 @@ def _make_plan(
 
 
 def _parse_size_argument(size: int | str) -> int:
+    """Return the argument `shard_size` in bytes; UsageError if it is not a size."""
     if isinstance(size, bool) or not isinstance(size, (int, str)):
         raise UsageError(f"shard_size: not a size (got {size!r}, expected a number of bytes, or text such as '100MB')")
     return parse_size(str(size))
@@ -270,6 +272,7 @@ def _parse_shares(split: str) -> SplitShares:
 def _check_classes(labels: Sequence[str]) -> tuple[str, ...]:
     """Return class names as a tuple; UsageError if there are none, or one is invalid or repeated."""
     is_sequence = isinstance(labels, Iterable) and not isinstance(labels, str)
+    # labels.txt has one name in each line, so a name must be exactly one line.
     if not is_sequence or not all(isinstance(name, str) and name.splitlines() == [name] for name in labels):
         raise UsageError(f"labels: not class names (got {labels!r}, expected a sequence of str of one line each)")
     if not labels or len(set(labels)) != len(labels):

@@ -35,6 +35,7 @@ def encode_label_map(feature: Feature, value: Any) -> tuple[bytes, tuple[int, in
     """
     if isinstance(value, bytes):
         classes = decode_label_map(feature, value)
+        # Readers decode any grey PNG of the dtype's bits to its classes; other PNGs are encoded again.
         keeps_bytes = png_kind(value) == (MAP_BITS[feature.dtype], GREY)
     else:
         classes, keeps_bytes = _read_integers(feature, value), False
@@ -80,6 +81,6 @@ def decode_label_map(feature: Feature, data: bytes) -> npt.NDArray[Any]:
     except ValueError as error:
         raise FeatureError(f"Feature {feature.name!r}: its label map does not decode: {error}.") from None
     if colour == GREY and bits < 8:
-        # Pillow decodes 1 bit to booleans, which it does not scale.
+        # Pillow scales grey values of 2 and 4 bits to 0 to 255; it decodes 1 bit to booleans.
         return classes.astype(np.uint8) if classes.dtype == bool else classes // np.uint8(_SCALES[bits])
     return classes

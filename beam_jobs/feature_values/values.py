@@ -90,9 +90,11 @@ def fit(feature: Feature, value: Any) -> tuple[Feature, Any]:
         return dataclasses.replace(feature, shape=map_shape), png
     if feature.encoding == "image":
         return feature, _fit_image(feature, value)
+    # `infer` takes flat lists only.
     nested_shape: tuple[int, ...] | None = None
     if isinstance(value, (list, tuple)) and len(feature.shape) > 1:
         value, nested_shape = _flatten(feature, value)
+    # With a schema numbers are rounded to float32; `infer` rejects those that float32 would change.
     if feature.kind == "float" and not isinstance(value, (bytes, str)):
         value = _convert_to_kind(feature, value, np.float32, "biuf")
     elif isinstance(value, np.ndarray) and value.dtype == np.uint8 and feature.kind == "int64":
@@ -131,11 +133,15 @@ def compute_decoded_size(feature: Feature) -> int | None:
     # The reader yields int64, and label maps of uint16, as int32.
     is_int32 = feature.dtype == "int64" or (feature.is_label_map and feature.dtype == "uint16")
     item_bytes = 4 if is_int32 else np.dtype(feature.dtype).itemsize
+    # No size of a static shape is None; the filter shows this to the type checker.
     return item_bytes * math.prod(size for size in feature.shape if size is not None)
 
 
 def _unwrap(name: str, value: Any) -> Any:
-    """Return a value or list with bytes for bytearrays and memoryviews, and wide numbers for ml_dtypes'; FeatureError for None."""
+    """Return a value with types that features have: bytes for bytearrays and memoryviews, wider types for those of ml_dtypes.
+
+    Also converts the elements of a list. Raises FeatureError for None.
+    """
     if value is None:
         raise FeatureError(f"Feature {name!r}: None, and no default. Pass defaults={{{name!r}: VALUE}}, or a value.")
     if isinstance(value, _BYTES_LIKE):
@@ -182,6 +188,7 @@ def _check_float32_holds(name: str, array: np.ndarray[Any, Any]) -> None:
 
 def _infer_array(name: str, array: np.ndarray[Any, Any]) -> tuple[Feature, Any]:
     """Return the feature of an array, and its value to store; FeatureError for an unsupported dtype."""
+    # An array of uint8 is stored as its bytes, such as pixels; a single uint8 is a number like any other.
     if array.dtype == np.uint8 and array.ndim:
         return Feature(name, "bytes", "uint8", array.shape, "raw"), array.tobytes()
     types: dict[str, type] = {"b": int, "i": int, "u": int, "f": float, "S": bytes, "U": str}
@@ -229,6 +236,7 @@ def _fit_raw(feature: Feature, value: Any) -> tuple[Feature, Any]:
         return feature, value
     array = _convert_to_kind(feature, value, dtype, "biuf" if dtype.kind == "f" else "biu")
     _check_shape(feature, array.shape)
+    # Records store raw values in little-endian order.
     return dataclasses.replace(feature, shape=array.shape), array.astype(dtype.newbyteorder("<")).tobytes()
 
 
@@ -261,14 +269,15 @@ def _encode_image(feature: Feature, value: np.ndarray[Any, Any]) -> bytes:
         raise FeatureError(
             f"Feature {feature.name!r}: it does not fit the schema (got shape {array.shape}, expected {expected})."
         )
+    # Pillow takes grey pixels without an axis of channels.
     return encode_png(pixels[:, :, 0] if pixels.shape[2] == 1 else np.ascontiguousarray(pixels))
 
 
 def _flatten(feature: Feature, value: Sequence[Any]) -> tuple[list[Any], tuple[int, ...]]:
-    """Return the elements of nested lists in C order, and their shape; below an empty list the feature's sizes are taken."""
+    """Return the elements of nested lists in C order, and the shape of the lists."""
     elements, shape = list(value), [len(value)]
     for size in feature.shape[1:]:
-        # -1 for an element that is not a list.
+        # -1 stands for an element that is not a list. Below an empty list the feature's size counts, or 0 if it varies.
         sizes = {len(sublist) if isinstance(sublist, (list, tuple)) else -1 for sublist in elements} or {size or 0}
         if len(sizes) > 1 or -1 in sizes:
             raise FeatureError(
@@ -295,7 +304,7 @@ def _convert_to_kind(feature: Feature, value: Any, dtype: Any, kinds: str) -> np
         # Fractions are rounded, but no number becomes infinite.
         fits = bool((np.isinf(converted) == np.isinf(array)).all())
     elif converted.dtype.kind == "f":
-        # numpy would compare as floats; Python compares integers with floats exactly.
+        # A float holds all integers below 2**nmant. Larger ones are compared by Python, which is exact; numpy would compare floats.
         large = np.abs(array.astype(np.float64)) >= 2.0 ** np.finfo(converted.dtype).nmant
         fits = all(map(operator.eq, converted[large].tolist(), array[large].tolist()))
     else:

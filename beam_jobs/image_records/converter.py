@@ -77,6 +77,7 @@ class ImageConverter(InputConverter):
 
     def text_bytes(self, pack: Pack) -> npt.NDArray[np.int64]:
         """Return the approximate bytes of names and extra features in each record of a pack: int64 [n]."""
+        # A pack has one text or value for all its records if they share it; numpy adds it to each.
         sizes = np.zeros(len(pack.keys), np.int64)
         if pack.features:
             # The JSON of all features, which has digests in place of bytes; these are added below.
@@ -96,10 +97,10 @@ class ImageConverter(InputConverter):
         """Return the summary that `ImageSummary.to_json` has made."""
         return ImageSummary.from_json(value)
 
-    def content_size(self, reference: Reference, data: bytes) -> int:
+    def measure_content(self, reference: Reference, data: bytes) -> int:
         """Return the bytes of the image in its record; raise BadRecordError if it is rejected."""
         try:
-            return self._layout.content_size(data, reference.payload, self.options)
+            return self._layout.measure_content(data, reference.payload, self.options)
         except ValueError as error:
             raise BadRecordError(reference.origin, str(error)) from None
 
@@ -124,7 +125,7 @@ class ImageConverter(InputConverter):
             label = self._resolve_label(reference, labels)
             # Converted before the layout counts the image, for the same reason.
             extra = self._convert_extra(reference) if self.extra else {}
-            values = self._layout.values(reference, label, data, self.options, image_summary) | extra
+            values = self._layout.make_values(reference, label, data, self.options, image_summary) | extra
             if maps:
                 values |= _place_maps(maps, make_frame(data, values["image/width"], values["image/height"]))
         except ValueError as error:
@@ -148,7 +149,8 @@ class ImageConverter(InputConverter):
         extra = (*self._pair_features, *self.extra)
         if not labels.names:
             return (*self._layout.features(summary, ()), *extra)
-        # A list of labels is not a TFDS ClassLabel, so its feature has no number of classes; the manifest has it.
+        # A list of labels is not a TFDS ClassLabel, so its feature has neither the number of classes nor the offset: the manifest's
+        # labels and options have them.
         num_classes = None if self.several_labels else len(labels.names)
         shape: tuple[int | None, ...] = (None,) if self.several_labels else ()
         offset = 0 if self.several_labels else self.label_offset
@@ -223,7 +225,7 @@ def estimate_ratio(converter: ImageConverter, references: Iterable[Reference], r
         if isinstance(data, BadRecordError):
             continue
         try:
-            stored_size = converter.content_size(reference, data)
+            stored_size = converter.measure_content(reference, data)
         except BadRecordError:
             continue
         input_bytes += reference.size

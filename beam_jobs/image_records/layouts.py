@@ -56,7 +56,7 @@ class ImageLayout(abc.ABC):
     has_texts: bool
 
     @abc.abstractmethod
-    def content_size(self, data: bytes, payload: Payload, options: ImageOptions) -> int:
+    def measure_content(self, data: bytes, payload: Payload, options: ImageOptions) -> int:
         """Return the bytes of an image in its record.
 
         Raises:
@@ -64,7 +64,7 @@ class ImageLayout(abc.ABC):
         """
 
     @abc.abstractmethod
-    def values(
+    def make_values(
         self, reference: Reference, label: Label, data: bytes, options: ImageOptions, summary: ImageSummary
     ) -> dict[str, Any]:
         """Return the values of a record by feature, and count the image in `summary`.
@@ -107,13 +107,13 @@ class ImagenetLayout(ImageLayout):
     label = "image/class/label"
     has_texts = True
 
-    def content_size(self, data: bytes, payload: Payload, options: ImageOptions) -> int:
+    def measure_content(self, data: bytes, payload: Payload, options: ImageOptions) -> int:
         """Return the bytes of the encoded image."""
         if options.target_half is not None:
             return sum(len(half.data) for half in make_stored_halves(data, payload, options))
         return len(make_stored_image(data, payload, options).data)
 
-    def values(
+    def make_values(
         self, reference: Reference, label: Label, data: bytes, options: ImageOptions, summary: ImageSummary
     ) -> dict[str, Any]:
         """Return the values of a record by feature, and count the image in `summary`."""
@@ -122,6 +122,7 @@ class ImagenetLayout(ImageLayout):
             stored = make_stored_image(data, reference.payload, options)
         else:
             halves = make_stored_halves(data, reference.payload, options)
+            # `target_half` names the half that is the target; the image of the record is the other one.
             stored, target = halves if options.target_half == RIGHT else reversed(halves)
         summary.add((stored.height, stored.width, stored.channels), reference.key, stored.reason)
         values: dict[str, Any] = {
@@ -163,11 +164,11 @@ class RawLayout(ImageLayout):
     label = "label"
     has_texts = False
 
-    def content_size(self, data: bytes, payload: Payload, options: ImageOptions) -> int:
+    def measure_content(self, data: bytes, payload: Payload, options: ImageOptions) -> int:
         """Return the bytes of the pixels."""
         return len(decode_pixels(data, payload, options)[0])
 
-    def values(
+    def make_values(
         self, reference: Reference, label: Label, data: bytes, options: ImageOptions, summary: ImageSummary
     ) -> dict[str, Any]:
         """Return the values of a record by feature, and count the image in `summary`."""

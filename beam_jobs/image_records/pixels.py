@@ -30,8 +30,9 @@ class Pixels(Payload):
     order: str = ROWS_FIRST
 
     def entry_texts(self, crc32: int | None, features: Mapping[str, Any]) -> tuple[str, str]:
-        """Return the shape as `idx:HxW` or `idx:HxWxC`, with the order in place of `idx` if it is another, and the features."""
+        """Return the shape as `idx:HxW` or `idx:HxWxC`, with another order of axes in place of `idx`, and the features as text."""
         del crc32
+        # Datasets store hashes of these texts, so they must not change; `idx` is the format of files with rows first.
         order = "idx" if self.order == ROWS_FIRST else self.order
         return f"{order}:" + "x".join(map(str, self.shape)), features_text(features, is_escaped=self.is_escaped)
 

@@ -86,6 +86,7 @@ def make_stored_halves(data: bytes, payload: Payload, options: ImageOptions) -> 
     Raises:
         ValueError: rejected, or of an odd width; the message completes `rejected: `.
     """
+    # Resized after the cut: the option limits the shorter side of each half.
     unscaled = dataclasses.replace(options, resize_shorter=None)
     if isinstance(payload, Pixels):
         decoded, lossless = DecodedImage(_decode_bare(data, payload, unscaled)), True
@@ -109,6 +110,7 @@ def make_stored_halves(data: bytes, payload: Payload, options: ImageOptions) -> 
 
 
 def _encode(decoded: DecodedImage, options: ImageOptions, reason: str, *, is_lossless: bool) -> StoredImage:
+    """Return a decoded image as PNG if its source was lossless and no option asks for JPEG, otherwise as JPEG."""
     stays_lossless = is_lossless and options.quality is None and not options.jpeg_only
     format_name = PNG if stays_lossless else JPEG
     encoded, image = encode_image(decoded, format_name, options.quality or DEFAULT_QUALITY), decoded.image
@@ -143,7 +145,7 @@ def _read_format(data: bytes) -> tuple[str, ImageHeader | None]:
 
 
 def _find_encoding_reason(header: ImageHeader, options: ImageOptions) -> str:
-    """Return the reason for re-encoding a JPEG or PNG; an empty string if it is stored unchanged."""
+    """Return the first reason for re-encoding a JPEG or PNG; an empty string if it is stored unchanged."""
     if header.components == 4:
         return "CMYK"
     if header.bits == 16:
@@ -160,6 +162,7 @@ def _find_encoding_reason(header: ImageHeader, options: ImageOptions) -> str:
 
 
 def _decode(data: bytes, format_name: str, header: ImageHeader | None, options: ImageOptions) -> DecodedImage:
+    """Return a decoded image, shrunk as the options say; ValueError if it is damaged or of an unsupported kind."""
     # A draft does not decode a whole JPEG, as --check=decode requires.
     return decode_image(data, format_name, header, options.resize_shorter, draft=options.check != DECODE)
 

@@ -77,6 +77,7 @@ class ImageSummary:
 
     def to_json(self) -> dict[str, Any]:
         """Return a JSON object, without `maxima` if there are none: then a shard's index has the bytes of earlier versions."""
+        # Fields without `init` only save time.
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self) if field.init}
         if not self.maxima:
             del fields["maxima"]
@@ -85,6 +86,7 @@ class ImageSummary:
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> ImageSummary:
         """Return the summary that `to_json` wrote."""
+        # Spans are None in a summary of no images. Earlier versions wrote no maxima.
         spans = {name: value[name] and tuple(value[name]) for name in ("heights", "widths", "channels")}
         examples = [(_parse_shape(shape), source) for shape, source in value["examples"]]
         maxima = dict(value.get("maxima", {}))
@@ -103,16 +105,19 @@ class ImageSummary:
         return self._sizes[shape]
 
     def _add_example(self, shape: Shape, source: str) -> None:
+        """Keep the first two images of different shapes, which a message names if all must have one shape."""
         if len(self.examples) < 2 and all(shape != other for other, _ in self.examples):
             self.examples.append((shape, source))
 
 
 def _parse_shape(values: Sequence[int]) -> Shape:
+    """Return a shape that JSON holds as a list."""
     height, width, channels = values
     return height, width, channels
 
 
 def _join_spans(span: tuple[int, int] | None, other_span: tuple[int, int] | None) -> tuple[int, int] | None:
+    """Return the span (smallest, largest) that holds both; None, the span of no images, adds nothing."""
     if span is None or other_span is None:
         return span or other_span
     return min(span[0], other_span[0]), max(span[1], other_span[1])

@@ -36,7 +36,7 @@ def labels_file_option(*, is_optional: bool = False) -> str | None:
 class TextLabelOptions:
     """Options of the classes of documents, which have none without `label_field`, `label_from` and `are_from_source`.
 
-    `are_from_source` is no flag: it is True if the source of an installed package gives the classes.
+    `are_from_source` is not a flag: it is True if the source of an installed package gives the classes.
 
     Raises:
         UsageError: a value is empty, or two do not fit each other.

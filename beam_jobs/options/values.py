@@ -85,7 +85,7 @@ class SplitShares:
         return [names[index] for index in indices.tolist()]
 
     def _list_ends(self) -> list[int]:
-        """Return the position at which each split but the last ends."""
+        """Return where each split but the last ends, in the range of `split_position`: its cumulative share of 2**64."""
         ends, end = [], Fraction(0)
         for share in list(self.shares.values())[:-1]:
             end += share
@@ -114,7 +114,8 @@ class Budget:
             number = _parse_fraction(text.strip().removesuffix("%"))
         except (ValueError, ZeroDivisionError):
             number = None
-        if number is None or (number > 100 if is_percentage else number.denominator != 1):
+        # A share is at most 100 %, and a count is a whole number.
+        if number is None or (is_percentage and number > 100) or (not is_percentage and number.denominator != 1):
             raise UsageError(f"{text!r}: not a limit (expected a count such as 100 or a share such as 0.5%)")
         return cls(share=number / 100) if is_percentage else cls(count=int(number))
 

@@ -88,9 +88,9 @@ def look_at_output(output: str, *, resume: bool, overwrite: bool, append: bool |
 
 
 def choose_suffix(options: ConvertOptions, base: Manifest | None = None) -> str:
-    """Return the suffix of the names of the shards that a run writes: that of the shards which they join, if there are any.
+    """Return the suffix of the names of the shards that a run writes, such as `.tfrecord.gz`.
 
-    Earlier versions gave compressed shards no separate suffix.
+    Existing shards that the new ones join decide it: earlier versions gave compressed shards the suffix of plain ones.
 
     Args:
         options: options of the run.
@@ -102,6 +102,7 @@ def choose_suffix(options: ConvertOptions, base: Manifest | None = None) -> str:
     # Only a resumed run joins shards that may be of an earlier version, and only compressed ones had another suffix.
     if options.compression is None or not options.resume or storage.stat(options.output) is None:
         return shard_suffix(options.compression)
+    # One shard shows the suffix of all.
     names = (entry.name for entry in storage.list(options.output) if _is_compressed_shard(entry))
     return shard_suffix(options.compression, itertools.islice(names, 1))
 
@@ -222,5 +223,6 @@ def _counts_as_empty(entry: Entry) -> bool:
 
 
 def _is_written_by_conversions(name: str) -> bool:
+    """Return whether a conversion may have written the file or folder of this name in its output folder."""
     names = (*_METADATA, MANIFEST_NAME, INDEX_FOLDER, REJECTS_FOLDER)
     return name in names or is_tokenizer_name(name) or is_shard_name(name) or name.endswith(tfds.LABELS_SUFFIX)

@@ -88,11 +88,13 @@ class Rejects:
         storage_for(output).delete(storage_for(output).join(output, self._make_listing_name()))
 
     def _make_listing_name(self) -> str:
+        """Return the name of the file of inputs without a shard; a hash, since a part's name may hold any characters."""
         digest = hashlib.blake2b(self.name.encode(), digest_size=16).hexdigest()
         return rejects_name(f"listing-{digest}")
 
 
 def _write_lines(output: str, name: str, lines: Sequence[bytes]) -> WrittenFile:
+    """Write lines, which end with line feeds, into a file of the dataset, and return the file with its size and checksum."""
     data = b"".join(lines)
     with storage_for(output).create(storage_for(output).join(output, name)) as file:
         file.write(data)
@@ -105,7 +107,7 @@ def rejects_name(shard: str) -> str:
 
 
 def format_reject_line(error: BadRecordError) -> bytes:
-    """Return the line of one rejected input, with its end."""
+    """Return the line of one rejected input in rejects/, with its line feed."""
     value = {"source": error.source, "offset": error.offset, "reason": error.reason}
     if error.key is not None:
         value["key"] = error.key

@@ -15,9 +15,13 @@ from tpudata.storage.local.local_storage import TEMPORARY_PREFIX
 
 
 def give_up(output: str, claim: Claim | None) -> None:
-    """Remove the unfinished files of a run that has failed for good, if it still holds its claim on the output.
+    """Remove the unfinished files of a run that has failed for good, and the claim of a pipeline, since no later step does.
 
-    Also removes the claim of a pipeline, since no later step does.
+    Does nothing if another run has taken over the output.
+
+    Args:
+        output: the output folder.
+        claim: claim of the run on it; None for a run without a claim.
     """
     if claim is not None and not has_claim(output, claim):
         return
@@ -58,7 +62,7 @@ def remove_dataset(output: str) -> None:
                 paths.append(storage.join(output, keys_name(shard.name)))
             if manifest.dali_index:
                 paths.append(storage.join(output, dali_index_name(shard.name)))
-            # The manifest does not say which shards have rejects; a missing file is no error.
+            # The manifest does not say which shards have rejects; `delete` ignores a missing file.
             paths.append(storage.join(output, rejects_name(shard.name)))
             paths.append(storage.join(output, shard.name))
     paths += [storage.join(output, REJECTS_FOLDER, name) for name in manifest.rejects]
@@ -74,5 +78,5 @@ def read_manifest(output: str) -> Manifest:
 
 
 def list_metadata(manifest: Manifest) -> tuple[str, ...]:
-    """Return the names of the files of a dataset besides its shards and its manifest."""
+    """Return the names of a dataset's metadata and tokenizer files, without the manifest."""
     return (*metadata_names(manifest), *(file.name for file in tokenizer_files(manifest)))

@@ -32,7 +32,7 @@ class SpoolFile:
             try:
                 self._file.write(data)
             except OSError as error:
-                # The file's context raises it as an error of writing.
+                # The file's context discards the file, and raises a StorageError in place of this error.
                 self._stack.__exit__(type(error), error, error.__traceback__)
                 raise
         offset, self._size = self._size, self._size + len(data)

@@ -14,7 +14,7 @@ def describe_columns(schema: Any, *, with_lists: bool = False) -> dict[str, dict
 
     Args:
         schema: a schema of pyarrow.
-        with_lists: whether to include columns of lists, described as `[description of the items]`; theirs is the one of the items.
+        with_lists: whether to include columns of lists, with the description of their items.
     """
     try:
         columns = parse_input_json((schema.metadata or {}).get(_METADATA, b"{}"))["info"]["features"]
@@ -23,6 +23,7 @@ def describe_columns(schema: Any, *, with_lists: bool = False) -> dict[str, dict
     if not isinstance(columns, dict):
         return {}
     if with_lists:
+        # The metadata describe a list as `[description of the items]`.
         columns = {
             name: description[0] if isinstance(description, list) and len(description) == 1 else description
             for name, description in columns.items()
@@ -32,6 +33,7 @@ def describe_columns(schema: Any, *, with_lists: bool = False) -> dict[str, dict
 
 def find_class_names(description: dict[str, Any]) -> tuple[str, ...] | None:
     """Return the class names in the description of a column, or of the items of a column of lists; None without any."""
+    # The description of a list may be an object with the description of its items in `feature`.
     feature = description.get("feature", description)
     names = feature.get("names") if isinstance(feature, dict) else None
     return tuple(map(str, names)) if isinstance(names, list) and names else None

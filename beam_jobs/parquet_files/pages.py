@@ -45,6 +45,7 @@ def estimate_value_bytes(path: str, chunk: ColumnChunk) -> int:
         CorruptionError: the header of a page is damaged, or is not in the file.
         SourceError: a page is too large to be unpacked.
     """
+    # 0 if values vary in size: then `largest` becomes the estimate of the worst page.
     fixed_bytes = _find_fixed_bytes(chunk)
     largest, dictionary_bytes, values_read = fixed_bytes, 0, 0
     headers = _HeaderReader(path, chunk)

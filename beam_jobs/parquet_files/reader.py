@@ -71,6 +71,7 @@ class ParquetReader:
     def _count_batch_rows(self, group: int, names: Sequence[str], most_rows: int) -> int:
         """Return the rows of a batch, 1 or more: `most_rows`, or as many as 64 MB hold; SourceError if a column is encrypted."""
         row_bytes = 0
+        # For `COLUMN.FIELD` the whole struct counts: chunks have only the name of their column.
         structs = {name.partition(".")[0] for name in names}
         for chunk in self.footer.groups[group].chunks:
             if chunk.column in names or chunk.column in structs:
@@ -115,7 +116,7 @@ def open_parquet(path: str, size: int) -> Iterator[ParquetReader]:
             groups, rows = file.metadata.num_row_groups, file.metadata.num_rows
             reader = ParquetReader(path, footer, file)
         except MemoryError:
-            # As in `ParquetReader._read`.
+            # Some of pyarrow's exceptions are MemoryErrors, and the file is not to blame.
             raise
         except UnicodeDecodeError:
             raise SourceError(f"{path}: the name of a column is not UTF-8. Rename the column.") from None

@@ -48,6 +48,8 @@ def read_struct(data: bytes, position: int = 0) -> tuple[Struct, int]:
 
 
 class _ThriftReader:
+    """Reader of values: each method begins at `position`, and moves it past the value."""
+
     def __init__(self, data: bytes, position: int) -> None:
         self._data = data
         self.position = position
@@ -90,6 +92,8 @@ class _ThriftReader:
         raise ThriftError(f"unknown type {kind} at byte {self.position}")
 
     def _read_list(self, depth: int) -> list[Any]:
+        """Return a list or set; ThriftError if it is nested too deep."""
+        # The first byte has the number of elements in its high half, and their type in the low one.
         header = self._data[self.position]
         self.position += 1
         short_count, kind = header >> 4, header & 15
@@ -118,6 +122,7 @@ class _ThriftReader:
         return count
 
     def _take(self, size: int) -> bytes:
+        """Return the next `size` bytes; CutError if there are fewer."""
         begin, self.position = self.position, self.position + size
         if self.position > len(self._data):
             raise CutError("it ends too soon")

@@ -47,6 +47,7 @@ def is_supported_type(kind: Any) -> bool:
     These are text, bytes, numbers, booleans, times and nulls. For lists, see `is_list`.
     """
     kind = _find_inner_type(kind)
+    # pyarrow counts intervals among the temporal types, but they have no single value.
     return bool(
         _is_text(kind)
         or types.is_integer(kind)
@@ -147,6 +148,7 @@ def _is_text(kind: Any) -> bool:
 
 
 def _decode_texts(column: Any, replace_invalid: bool) -> list[Any]:
+    """Return the values of a column of text or bytes as strings, None for null; invalid bytes as in `convert_column`."""
     try:
         values = list(column.to_pylist())
     except UnicodeDecodeError:
@@ -157,6 +159,7 @@ def _decode_texts(column: Any, replace_invalid: bool) -> list[Any]:
 
 
 def _decode_text(value: bytes, replace_invalid: bool) -> str | UnreadableValue:
+    """Return bytes as text; what is not UTF-8 becomes U+FFFD with `replace_invalid`, otherwise the value is unreadable."""
     try:
         return value.decode("utf-8", "replace" if replace_invalid else "strict")
     except UnicodeDecodeError as error:
@@ -164,6 +167,7 @@ def _decode_text(value: bytes, replace_invalid: bool) -> str | UnreadableValue:
 
 
 def _convert_decimal(value: decimal.Decimal | None, as_text: bool) -> str | int | None:
+    """Return a decimal as text, or with `as_text` false as an int if it is whole; None for null."""
     if value is None:
         return None
     # A whole number is exact as an int. Others stay text, which the caller parses like text.
@@ -182,7 +186,10 @@ def _format_times(column: Any) -> list[Any]:
 
 
 def _format_time(text: str) -> str | UnreadableValue:
-    """Return a time that pyarrow has formatted in ISO 8601; pyarrow puts `<value out of range: ...>` for one without a date."""
+    """Return a time that pyarrow has formatted in ISO 8601, or an UnreadableValue if it lies beyond the years of dates.
+
+    For these pyarrow writes `<value out of range: ...>`.
+    """
     if text.startswith("<"):
         return UnreadableValue("a time cannot be read", f"{text.strip('<>')}. Store it as a string or number")
     return text.replace(" ", "T")
@@ -193,5 +200,6 @@ def _count_times(column: Any) -> list[int | None]:
     if types.is_date64(column.type):
         milliseconds = column.cast(pyarrow.int64()).to_pylist()
         return [None if count is None else count // _DAY_MILLISECONDS for count in milliseconds]
+    # pyarrow casts types of 32 bits only to int32.
     is_narrow = types.is_date32(column.type) or types.is_time32(column.type)
     return list(column.cast(pyarrow.int32() if is_narrow else pyarrow.int64()).to_pylist())

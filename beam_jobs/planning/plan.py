@@ -180,6 +180,7 @@ def _estimate_sizes(
     # The positions of omitted records are unknown here; assume that they are spread like the others.
     omitted_records, omitted_bytes = omitted
     omitted_share = (omitted_bytes * ratio + omitted_records * (overhead + FRAME_BYTES)) / int(sizes.sum())
+    # Both shares are estimates, so the omitted one may exceed the whole.
     remaining: npt.NDArray[np.int64] = np.rint(sizes * max(0.0, 1 - omitted_share)).astype(np.int64)
     return remaining
 

@@ -34,6 +34,7 @@ class Sample:
         for reference in references:
             candidates = self._candidates.setdefault(reference.split, [])
             candidates.append((key_digest(reference.key), reference))
+            # Selected only once there are twice as many, since it takes a pass over all candidates.
             if len(candidates) >= 2 * SAMPLE_SIZE:
                 candidates[:] = _select_smallest(candidates)
 
@@ -70,8 +71,8 @@ class MergeSamples(beam.CombineFn):  # type: ignore[misc]
 def _select_smallest(candidates: list[tuple[int, Reference]]) -> list[tuple[int, Reference]]:
     """Return the 200 candidates of smallest digest, ascending; equal digests by their keys."""
 
-    def order_candidate(candidate: tuple[int, Reference]) -> tuple[int, str]:
+    def make_sort_key(candidate: tuple[int, Reference]) -> tuple[int, str]:
         digest, reference = candidate
         return digest, reference.key
 
-    return heapq.nsmallest(SAMPLE_SIZE, candidates, key=order_candidate)
+    return heapq.nsmallest(SAMPLE_SIZE, candidates, key=make_sort_key)

@@ -52,10 +52,11 @@ class Buckets:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the columns in the fewest bytes, since workers pass on a bucket for almost every record."""
+        # Shuffled buckets begin at multiples of a bucket's width, whose low bits are 0 and need not be pickled.
         equal_parts = bool(len(self.starts)) and not (self.starts & _INSIDE_BUCKET).any()
         starts = narrow(self.starts >> _BUCKET_SHIFT) if equal_parts else self.starts
         columns = (self.bytes, self.records, self.texts)
-        # `narrow` takes at least one number.
+        # `narrow` needs at least one number.
         return _unpickle, (equal_parts, starts, *(narrow(column) if len(column) else column for column in columns))
 
     @classmethod
@@ -71,6 +72,7 @@ class Buckets:
 
 
 def _unpickle(equal_parts: bool, starts: npt.NDArray[Any], *columns: npt.NDArray[Any]) -> Buckets:
+    """Return the buckets that `Buckets.__reduce__` pickled; with `equal_parts`, starts lack their low bits, which are 0."""
     starts = starts.astype(np.uint64)
     return Buckets(starts << _BUCKET_SHIFT if equal_parts else starts, *(column.astype(np.int64) for column in columns))
 
@@ -108,6 +110,7 @@ class TallyPart:
         splits = {}
         for split, rows in pack.rows_by_split():
             splits[split] = make_buckets(pack.positions[rows], pack.sizes[rows].astype(np.int64), texts[rows])
+        # The fingerprint must change with a size, too. Odd factors have inverses modulo 2**64, so products differ as digests do.
         odd_factors = pack.sizes.astype(np.uint64) * np.uint64(2) + np.uint64(1)
         high, low = (digests * odd_factors[:, None]).sum(axis=0, dtype=np.uint64).tolist()
         return cls(splits, int(pack.sizes.sum(dtype=np.int64)), (high, low))
@@ -160,12 +163,14 @@ class Tally:
         self._add_sums(other.bytes, other._fingerprint)
 
     def _add(self, split: str, parts: list[Buckets]) -> None:
+        """Add tables of buckets to a split; add them up once there are many, so that memory holds each bucket about once."""
         self._parts.setdefault(split, []).extend(parts)
         self._pending[split] = self._pending.get(split, 0) + sum(len(part.starts) for part in parts)
         if self._pending[split] >= _MAX_PENDING:
             self.add_up_buckets(split)
 
     def _add_sums(self, size: int, fingerprint: tuple[int, int]) -> None:
+        """Add the bytes and the fingerprint of a part; the halves of fingerprints are sums modulo 2**64."""
         self.bytes += size
         high, low = self._fingerprint
         other_high, other_low = fingerprint
@@ -193,6 +198,7 @@ def _make_run_buckets(positions: Positions, sizes: npt.NDArray[np.int64], texts:
     """Return a bucket for each run of neighbouring records: 16 or fewer, and about 1 MB; each record is one if there are few."""
     run_records = 1 if len(sizes) < _FEW_RECORDS else _RUN_RECORDS
     runs, megabytes = np.arange(len(sizes)) // run_records, np.cumsum(sizes) >> _RUN_BYTES_SHIFT
+    # A bucket begins where the number of the run or of the megabyte changes; -1 before the first number begins the first bucket.
     firsts = np.flatnonzero(np.diff(runs, prepend=-1) | np.diff(megabytes, prepend=-1))
     counts = np.diff(firsts, append=len(sizes))
     return Buckets(positions[firsts], np.add.reduceat(sizes, firsts), counts, np.add.reduceat(texts, firsts))

@@ -152,8 +152,10 @@ def _describe_notes(source_notes: notes.Notes) -> dict[str, str]:
 def _warn_of_captions(counts: InputCounts, records: int) -> dict[str, str]:
     """Return a warning if the texts of samples look like captions instead of classes; otherwise an empty dict."""
     samples, names = counts.notes.count(notes.TEXT_CLASSES), set[str]().union(*counts.classes.values())
+    # Captions hardly repeat: there are more than half as many of them as records.
     if not samples or 2 * len(names) <= records:
         return {}
+    # Classes of a few records may not repeat either; then only names of several words are taken for captions.
     if records < _MANY_SAMPLES and sum(" " in name for name in names) * 2 < len(names):
         return {}
     return {
@@ -195,6 +197,7 @@ def _warn_of_folders(facts: InputFacts, names: Collection[str]) -> dict[str, str
         return {}
     lines, ordered_names = {}, sorted(names)
     file_folders = [name for name in ordered_names if name.lower() in _KINDS_OF_FILES]
+    # One of many classes may be called "mask" or "label"; several such classes, or no other class, are suspicious.
     if len(file_folders) > 1 or file_folders == ordered_names:
         lines["folders_of_files"] = (
             f"{_describe_folders(file_folders)} taken for {_pluralize(file_folders)}; if that is wrong, pass --input"

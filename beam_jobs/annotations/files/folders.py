@@ -74,4 +74,5 @@ def read_start(path: str) -> bytes:
 def find_parent(path: str) -> str:
     """Return the folder that a path is in; an empty string for a bare name and for a bucket."""
     above = path.rstrip("/").rpartition("/")[0]
+    # What is above a bucket, gs://bucket, is only "gs:/".
     return "" if above.endswith(":/") else above

@@ -24,6 +24,7 @@ class PictureParts:
     def __init__(self) -> None:
         self._file = tempfile.TemporaryFile()  # noqa: SIM115
         self._indices: dict[Hashable, int] = {}
+        # Of each part, the index of its picture, and where its pickle ends in the file; part n begins at `_ends[n]`.
         self._pictures = array.array("i")
         self._ends = array.array("q", [0])
 
@@ -61,6 +62,7 @@ class PictureParts:
             yield int(pictures[rows[0]]), [self._unpickle_part(row) for row in rows]
 
     def _unpickle_part(self, row: int) -> Annotated:
+        """Read the part that was added as number `row`, counted from 0."""
         begin, end = self._ends[row], self._ends[row + 1]
         self._file.seek(begin)
         part: Annotated = pickle.loads(self._file.read(end - begin))

@@ -67,6 +67,7 @@ def decode_lines(path: str) -> Iterator[str]:
     """
     with open_annotations(path) as file:
         number = 0
+        # One byte more than allowed shows a line that is too long.
         while data := file.readline(MAX_LINE_BYTES + 1):
             number += 1
             if len(data) > MAX_LINE_BYTES:

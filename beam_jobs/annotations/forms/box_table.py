@@ -48,7 +48,7 @@ class BoxTableForm(AnnotationForm):
             return None
         return cls(path, picture_column, class_column)
 
-    def parts(self) -> Iterable[str]:
+    def list_parts(self) -> Iterable[str]:
         """Yield the file."""
         return (self.path,)
 
@@ -74,6 +74,7 @@ class BoxTableForm(AnnotationForm):
         """Return the annotation of a row; ValueError if it is invalid."""
         width, height = (int(row.read_number(side)) if row.cells.get(side) else 0 for side in ("width", "height"))
         annotation = ImageAnnotation(row.cells[self.picture_column], row.place, width, height)
+        # A row with only a picture lists one without objects.
         if not any(row.cells[column] for column in (self.class_column, *_EDGES)):
             return annotation
         if not row.cells[self.class_column]:

@@ -67,7 +67,7 @@ class CaptionsForm(AnnotationForm):
                 return cls(path, delimiter, picture_column, caption_column)
         return None
 
-    def parts(self) -> Iterable[str]:
+    def list_parts(self) -> Iterable[str]:
         """Yield the file."""
         return (self.path,)
 
@@ -80,6 +80,7 @@ class CaptionsForm(AnnotationForm):
 
     def _read_table(self, path: str) -> Iterator[tuple[str, Annotated]]:
         """Yield (picture, annotation with one caption) for each row, or its error."""
+        # Captions hold plain quotation marks, which quote cells only in tables with commas.
         for row in read_table_rows(path, self.delimiter, has_quotes=self.delimiter == ","):
             if isinstance(row, BadRecordError):
                 # The message names the line, so no other row has this key.
@@ -100,6 +101,8 @@ def _read_tokens(path: str) -> Iterator[tuple[str, Annotated]]:
 
 
 def _read_numbered(path: str) -> Iterator[tuple[str, Annotated]]:
+    """Yield (picture, annotation with one caption) for each row of Flickr30k's file, or its error."""
+    # The first line names the columns.
     lines_after_columns = itertools.islice(read_text_lines(path), 1, None)
     return _read_lines(lines_after_columns, _NUMBERED, "NAME| NUMBER| CAPTION")
 

@@ -57,12 +57,14 @@ class CelebaForm(AnnotationForm):
 
     @classmethod
     def detect_file(cls, path: str, head: bytes) -> CelebaForm | None:
-        """Return the form of a list."""
+        """Return the form of a list with columns of CelebA; None for another file."""
         return cls((path,)) if _find_kind(_find_columns(head)) else None
 
     @classmethod
     def detect_folder(cls, path: str, entries: Sequence[Entry]) -> CelebaForm | None:
-        """Return the form of a folder with lists: of aligned pictures if it has their landmarks, else of the original ones.
+        """Return the form of a folder with lists; None if it has none.
+
+        The lists are those of aligned pictures if the folder has their landmarks, otherwise those of the original pictures.
 
         Raises:
             SourceError: several lists are of one kind.
@@ -76,6 +78,7 @@ class CelebaForm(AnnotationForm):
                 if kind == _LANDMARKS_KIND and _ALIGNED in entry.name:
                     aligned.add(entry.path)
         if aligned:
+            # Boxes and other landmarks are of the original pictures; attributes are true of both.
             kinds = {file: kind for file, kind in kinds.items() if kind == _ATTRIBUTES_KIND or file in aligned}
         for repeated_kind, count in Counter(kinds.values()).items():
             if count > 1:
@@ -97,12 +100,13 @@ class CelebaForm(AnnotationForm):
         """The list of partitions."""
         return self.lists
 
-    def parts(self) -> Iterable[str]:
+    def list_parts(self) -> Iterable[str]:
         """Yield only the first file: all describe the same pictures, so `read` reads them together."""
         return self.paths[:1]
 
     def read(self, part: str, names: ListedNames) -> Iterator[Annotated]:
         """Yield the annotation of each picture, in the order of the first list."""
+        # The part is the first list, which stands for all of them.
         del part
         for path in self.paths:
             columns = _find_columns(read_start(path))
@@ -119,6 +123,7 @@ class CelebaForm(AnnotationForm):
 
 def _find_columns(head: bytes) -> tuple[str, ...]:
     """Return the columns of a list by its first bytes; a text file may omit the column of the picture."""
+    # A text file begins with the number of its rows and a line of columns; without them it is a CSV.
     match = _COUNT_AND_COLUMNS.match(head)
     if match is None:
         return parse_table_columns(head)
@@ -186,6 +191,7 @@ def _parse_attributes(row: TableRow) -> ImageAnnotation:
 
 
 def _parse_box(row: TableRow) -> ImageAnnotation:
+    """Return the annotation of a row of boxes: a face in a box."""
     x, y, width, height = map(row.read_number, _BOX)
     return ImageAnnotation(
         row.cells[_PICTURE], row.place, objects=(ObjectAnnotation(make_box(x, y, width, height), FACE),)
@@ -193,6 +199,7 @@ def _parse_box(row: TableRow) -> ImageAnnotation:
 
 
 def _parse_landmarks(row: TableRow) -> ImageAnnotation:
+    """Return the annotation of a row of landmarks: a face with five keypoints, in the smallest box that holds them."""
     numbers = [row.read_number(column) for column in _LANDMARKS]
     xs, ys = numbers[::2], numbers[1::2]
     points = [number for x, y in zip(xs, ys, strict=True) for number in (x, y, _VISIBLE)]

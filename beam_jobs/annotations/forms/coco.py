@@ -58,10 +58,10 @@ class CocoForm(AnnotationForm):
 
     @classmethod
     def detect_file(cls, path: str, head: bytes) -> CocoForm | None:
-        """Return the form of a JSON object with an array of images, annotations or categories."""
+        """Return the form of a JSON object with an array of images, annotations or categories; None for another file."""
         return cls(path) if _HEAD.match(head.removeprefix(_BOM)) else None
 
-    def parts(self) -> Iterable[str]:
+    def list_parts(self) -> Iterable[str]:
         """Yield the file."""
         return (self.path,)
 
@@ -85,6 +85,7 @@ class CocoForm(AnnotationForm):
                         parts.add(picture, parse_annotation_row(element.value, place, segments))
             if not has_images:
                 raise SourceError(f'{part}: COCO JSON without images. Pass a file that lists them in "images".')
+            # Known only here, since the categories may come after the rows that refer to them.
             names.objects, names.keypoints = categories.names, categories.keypoints
             repeated_offsets = ids.find_repeats()
             for _, picture_parts in parts.read_groups():
@@ -113,6 +114,7 @@ class _Categories:
                 f" {name!r}. Give each its own."
             )
         self._names_by_key[format_category_key(category_id)] = name
+        # The first category with keypoints names those of all: records have as many for every object.
         points = row.get("keypoints")
         if isinstance(points, list) and points:
             self.keypoints = self.keypoints or tuple(map(str, points))
@@ -141,7 +143,7 @@ class _AnnotationIds:
         self._offsets = array.array("q")
 
     def add(self, element: Element) -> None:
-        """Add the id of an annotation, if it has one. Whole numbers below 2**61 are their own hashes, so they never collide."""
+        """Add the id of an annotation, if it has one. Whole numbers from 0 to 2**61 - 2 never collide: each is its own hash."""
         annotation_id = element.value.get("id") if isinstance(element.value, dict) else None
         if isinstance(annotation_id, int | str):
             self._hashes.append(hash(annotation_id))

@@ -31,8 +31,9 @@ class SegmentFolder:
         self._folder = ""
 
     def find_path(self, name: str) -> str:
-        """Return the path of a PNG by its name."""
+        """Return the path of a PNG by its name, which may have folders."""
         storage = storage_for(self._path)
+        # The folder is looked for once, since a file names thousands of PNGs.
         if not self._folder:
             parent, _, base = self._path.rpartition("/")
             stem = base.partition(".")[0]
@@ -167,6 +168,7 @@ def _parse_segmentation(value: Any) -> Segmentation | None:
 
 
 def _parse_whole_number(row: Any, name: str) -> int:
+    """Return the whole number `name` of a row; ValueError if it is missing or another value."""
     value = row.get(name) if isinstance(row, dict) else None
     if not isinstance(value, int) or isinstance(value, bool):
         raise ValueError(f"{name!r} is not a whole number: {abbreviate_json(row)}")

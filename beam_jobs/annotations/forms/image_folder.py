@@ -48,9 +48,10 @@ class ImageFolderForm(AnnotationForm):
 
     @classmethod
     def detect_file(cls, path: str, head: bytes) -> ImageFolderForm | None:
-        """Return the form of a CSV with the column file_name, or of JSONL with this key."""
+        """Return the form of a CSV with the column file_name, or of JSONL with this key; None for another file."""
         if _PICTURE in parse_table_columns(head):
             return cls(path, is_csv=True)
+        # The first line, without the byte order mark of UTF-8.
         line = head.removeprefix(b"\xef\xbb\xbf").lstrip().partition(b"\n")[0]
         try:
             row = parse_input_json(line) if line.startswith(b"{") else None
@@ -60,12 +61,12 @@ class ImageFolderForm(AnnotationForm):
 
     @classmethod
     def detect_folder(cls, path: str, entries: Sequence[Entry]) -> ImageFolderForm | None:
-        """Return the form of a folder with such a file."""
+        """Return the form of a folder with metadata.csv or metadata.jsonl; None without one."""
         del path
         metadata_path = pick_file(entries, *_NAMES)
         return cls(metadata_path, is_csv=metadata_path.endswith(".csv")) if metadata_path else None
 
-    def parts(self) -> Iterable[str]:
+    def list_parts(self) -> Iterable[str]:
         """Yield the file."""
         return (self.path,)
 
@@ -110,16 +111,20 @@ def _find_column_kinds(path: str) -> dict[str, str]:
 
 def _merge_cell_kinds(cell_kinds: set[str]) -> str:
     """Return the kind of a column by the kinds of its cells: text if numbers would change some of them."""
+    # Fractions make the column float32, which would change wide integers.
     if STR in cell_kinds or {FLOAT, _WIDE_INT} <= cell_kinds:
         return STR
     if FLOAT in cell_kinds:
         return FLOAT
-    # An empty cell is NaN among fractions; integers have no NaN.
+    # An empty cell is NaN among fractions. Integers have no NaN, so a column of them with empty cells is text.
     return STR if _EMPTY in cell_kinds else INT
 
 
 def _find_cell_kind(cell: str) -> str:
-    """Return the kind of a cell: empty, an integer, a fraction that float32 holds, or text."""
+    """Return the kind of a cell: empty, an integer, a wide integer that float32 would change, a fraction, or text.
+
+    A fraction that float32 would change is text.
+    """
     if not cell:
         return _EMPTY
     kind = find_kind_of_text(cell)
@@ -131,7 +136,8 @@ def _find_cell_kind(cell: str) -> str:
     return kind
 
 
-def _parse_cell(cell: str, kind: str) -> Any:
+def _parse_cell(cell: str, kind: str) -> int | float | str:
+    """Return a cell in the kind of its column: an int, a float (NaN for an empty cell), or the text itself."""
     if kind == INT:
         return int(cell)
     return float(cell or math.nan) if kind == FLOAT else cell
@@ -172,6 +178,7 @@ def _parse_annotation(row: Mapping[str, Any], place: Place) -> ImageAnnotation:
 
 
 def _parse_texts(value: Any, key: str) -> tuple[str, ...]:
+    """Return the captions of a row: a text or a list of texts; ValueError with `key` if the value is neither."""
     texts = value if isinstance(value, list) else [value]
     if not all(isinstance(text, str) for text in texts):
         raise ValueError(f"{key!r} is neither a text nor a list of texts: {abbreviate_json(value)}")

@@ -61,7 +61,7 @@ class LabelMapsForm(AnnotationForm):
         """The folder."""
         return (self.path,)
 
-    def parts(self) -> Iterable[str]:
+    def list_parts(self) -> Iterable[str]:
         """Yield the folder."""
         return (self.path,)
 

@@ -4,7 +4,7 @@
     000002b66c9c498e,xclick,/m/01g317,1,0.012500,0.195312,0.148438,0.587500,0,1,0,0,0
 
 Coordinates are fractions of the picture's sides. A box of a group (IsGroupOf) is a crowd. In a file without the column XMin a row
-is a class of the whole picture. It counts if its confidence is above 0; 0 means that the class was checked and is not there. The
+is a class of the whole picture. It counts if its confidence is above 0; 0 means that the class was checked and is absent. The
 names of classes are those of class-descriptions-boxable.csv or a similar file in the same folder (`/m/011k07,Tortoise`); without
 one they are the LabelNames.
 Source: https://storage.googleapis.com/openimages/web/download_v7.html.
@@ -44,7 +44,7 @@ class OpenImagesForm(AnnotationForm):
 
     @classmethod
     def detect_file(cls, path: str, head: bytes) -> OpenImagesForm | None:
-        """Return the form of a CSV with the columns ImageID and LabelName."""
+        """Return the form of a CSV with the columns ImageID and LabelName; None for another file."""
         if not _is_open_images(head):
             return None
         return cls(
@@ -53,14 +53,14 @@ class OpenImagesForm(AnnotationForm):
 
     @classmethod
     def detect_folder(cls, path: str, entries: Sequence[Entry]) -> OpenImagesForm | None:
-        """Return the form of a folder with such files; of the files with boxes only, if there are both kinds."""
+        """Return the form of a folder with CSVs of boxes or of classes, only of those with boxes if it has both; else None."""
         del path
         heads = {entry.path: read_start(entry.path) for entry in entries if entry.name.endswith(".csv")}
         files = [file for file, head in heads.items() if _is_open_images(head)]
         box_files = [file for file in files if _has_boxes(heads[file])]
         return cls(tuple(box_files or files), _find_descriptions(entries, has_boxes=bool(box_files))) if files else None
 
-    def parts(self) -> Iterable[str]:
+    def list_parts(self) -> Iterable[str]:
         """Yield the files. Each has the pictures of another split."""
         return self.paths
 
@@ -90,6 +90,7 @@ def _read_parts(path: str, class_names: dict[str, str], *, has_boxes: bool) -> I
 
 
 def _parse_box(row: TableRow, class_names: dict[str, str]) -> ImageAnnotation:
+    """Return the annotation of a row of boxes: one object, a crowd if IsGroupOf is 1, with edges in fractions of the picture."""
     box = (row.read_number("YMin"), row.read_number("XMin"), row.read_number("YMax"), row.read_number("XMax"))
     is_group = row.cells.get("IsGroupOf")
     is_crowd = None if is_group in (None, _UNKNOWN) else is_group == "1"
@@ -98,6 +99,8 @@ def _parse_box(row: TableRow, class_names: dict[str, str]) -> ImageAnnotation:
 
 
 def _parse_class(row: TableRow, class_names: dict[str, str]) -> ImageAnnotation:
+    """Return the annotation of a row of classes: one class, or none if people verified that the picture does not show it."""
+    # A confidence of 0 stands for a class that was looked for and is absent.
     is_present = "Confidence" not in row.cells or row.read_number("Confidence") > 0
     return ImageAnnotation(
         row.cells["ImageID"], row.place, classes=(_find_class_name(row, class_names),) if is_present else ()
@@ -105,6 +108,7 @@ def _parse_class(row: TableRow, class_names: dict[str, str]) -> ImageAnnotation:
 
 
 def _find_class_name(row: TableRow, class_names: dict[str, str]) -> str:
+    """Return the class of a row; its LabelName itself without class descriptions. ValueError if they lack it."""
     label = row.cells["LabelName"]
     if class_names and label not in class_names:
         raise ValueError(f"LabelName {label!r} is not in the class descriptions")

@@ -45,7 +45,7 @@ class OxfordPetsForm(AnnotationForm):
 
     @classmethod
     def detect_file(cls, path: str, head: bytes) -> OxfordPetsForm | None:
-        """Return the form of a list."""
+        """Return the form of a list of breeds, with the folder `trimaps` next to it if there is one; None for another file."""
         if not _HEAD.match(head):
             return None
         trimaps = storage_for(path).join(find_parent(path), "trimaps") if find_parent(path) else "trimaps"
@@ -54,7 +54,7 @@ class OxfordPetsForm(AnnotationForm):
 
     @classmethod
     def detect_folder(cls, path: str, entries: Sequence[Entry]) -> OxfordPetsForm | None:
-        """Return the form of a folder with list.txt and trimaps."""
+        """Return the form of a folder with list.txt and trimaps; None for another folder."""
         del path
         trimaps, list_path = pick_folder(entries, "trimaps"), pick_file(entries, "list.txt")
         if not trimaps or not list_path:
@@ -72,7 +72,7 @@ class OxfordPetsForm(AnnotationForm):
         """The folder of trimaps; empty without one."""
         return (self.trimaps,) if self.trimaps else ()
 
-    def parts(self) -> Iterable[str]:
+    def list_parts(self) -> Iterable[str]:
         """Yield the list."""
         return (self.path,)
 

@@ -34,10 +34,10 @@ class TinyImagenetForm(AnnotationForm):
 
     @classmethod
     def detect_file(cls, path: str, head: bytes) -> TinyImagenetForm | None:
-        """Return the form of a file whose first row has a name, a class and four whole numbers, separated by tabs."""
+        """Return the form if the first row has a name, a class and four whole numbers, separated by tabs; None otherwise."""
         return cls(path) if _HEAD.match(head) else None
 
-    def parts(self) -> Iterable[str]:
+    def list_parts(self) -> Iterable[str]:
         """Yield the file."""
         return (self.path,)
 
@@ -54,6 +54,7 @@ class TinyImagenetForm(AnnotationForm):
             else:
                 seen_pictures.add(row["picture"])
                 xmin, ymin, xmax, ymax = map(int, row["box"].split("\t"))
+                # xmax and ymax are the last pixels inside of the box, so its edges are one pixel further.
                 box = (float(ymin), float(xmin), ymax + 1.0, xmax + 1.0)
                 annotated_object = ObjectAnnotation(box, row["name"])
                 yield ImageAnnotation(row["picture"], place, objects=(annotated_object,), classes=(row["name"],))

@@ -69,12 +69,12 @@ class VocForm(AnnotationForm):
 
     @classmethod
     def detect_file(cls, path: str, head: bytes) -> VocForm | None:
-        """Return the form of an XML file whose root is an annotation."""
+        """Return the form of an XML file whose root is an annotation; None for another file."""
         return cls(path, is_folder=False) if _HEAD.match(head) else None
 
     @classmethod
     def detect_folder(cls, path: str, entries: Sequence[Entry]) -> VocForm | None:
-        """Return the form of a folder that has such files, directly or in a folder `Annotations`."""
+        """Return the form of a folder if the first XML file in it or in its folder `Annotations` is an annotation; else None."""
         folder = pick_folder(entries, "Annotations") or path
         first = find_first_file(folder, _SUFFIXES)
         return cls(folder, is_folder=True) if first and _HEAD.match(read_start(first)) else None
@@ -87,6 +87,7 @@ class VocForm(AnnotationForm):
         main = pick_folder(list_first_entries(sets), "Main")
         files = list_first_entries(main) if main else []
         files_by_split = {split: pick_file(files, name) for name, split in _LISTS.items()}
+        # Without the two lists, all pictures of trainval.txt are for training.
         if not files_by_split["train"] and not files_by_split["validation"]:
             files_by_split["train"] = pick_file(files, _TRAIN_AND_VALIDATION)
         lists = SplitLists.open([(file, split) for split, file in files_by_split.items() if file])
@@ -103,17 +104,19 @@ class VocForm(AnnotationForm):
         """The lists of `ImageSets/Main`."""
         return self.lists
 
-    def parts(self) -> Iterable[str]:
+    def list_parts(self) -> Iterable[str]:
         """Yield the XML files; if there are lists of splits, only those of the listed pictures."""
         if not self.is_folder:
             return (self.path,)
         paths = (path for path, _ in list_paths_below(self.path, _SUFFIXES))
+        # The split is None for a picture that no list has, and an empty string for any picture if there are no lists.
         return (path for path in paths if self.lists.find_split(_find_picture_name(path)) is not None)
 
     def read(self, part: str, names: ListedNames) -> Iterator[Annotated]:
         """Yield the annotation of a file's picture."""
         del names
         place = Place(part)
+        # One byte more than allowed shows a file that is too large.
         data = storage_for(part).read_range(part, 0, _MAX_BYTES + 1)
         if len(data) > _MAX_BYTES:
             reason = f"too large for the annotation of a picture (expected at most {_MAX_BYTES:,} bytes)"
@@ -129,6 +132,7 @@ class _Builder(ElementTree.TreeBuilder):
     """A builder that stops at the start of a document type, before its entities are read."""
 
     def doctype(self, name: str, pubid: str | None, system: str | None) -> None:
+        """Raise ValueError; the parser calls this at the start of a document type."""
         del name, pubid, system
         raise ValueError("XML with a document type (<!DOCTYPE ...>), whose entities are not read; remove it")
 
@@ -147,6 +151,7 @@ def parse_xml(data: bytes) -> ElementTree.Element:
 
 
 def _parse_annotation(root: ElementTree.Element, place: Place) -> ImageAnnotation:
+    """Return the annotation of a file, whose picture is named like the file if the XML does not name it; ValueError if invalid."""
     if root.tag != "annotation":
         raise ValueError(f"not an annotation of a picture: its root is <{root.tag}>")
     name = _read_text(root, "filename") or _find_picture_name(place.path)
@@ -177,11 +182,14 @@ def _parse_object(element: ElementTree.Element) -> ObjectAnnotation:
 
 
 def _parse_box(bounds: ElementTree.Element) -> Box:
+    """Return the edges of a `bndbox`, counted from 0; ValueError if one is missing or not a number."""
+    # VOC counts pixels from 1, and xmax and ymax are the last ones inside: their far edges have the same numbers counted from 0.
     xmin, ymin, xmax, ymax = (parse_number(_read_text(bounds, name), name) for name in ("xmin", "ymin", "xmax", "ymax"))
     return ymin - 1, xmin - 1, ymax, xmax
 
 
 def _parse_side(size: ElementTree.Element, name: str) -> int:
+    """Return the pixels of a side, "width" or "height"; 0 if it is missing, ValueError if it is not a number of pixels."""
     text = _read_text(size, name)
     if not text:
         return 0

@@ -90,7 +90,7 @@ class YoloForm(AnnotationForm):
 
     @classmethod
     def detect_folder(cls, path: str, entries: Sequence[Entry]) -> YoloForm | None:
-        """Return the form of a folder that has such files, at any depth, or in a folder `labels`.
+        """Return the form of a folder that has such files, at any depth, or in a folder `labels`; None if it has none.
 
         Raises:
             SourceError: no file has the names of the classes.
@@ -99,7 +99,7 @@ class YoloForm(AnnotationForm):
         first = find_first_file(folder, _SUFFIXES, _OTHER_FILES)
         return cls(folder, _find_names(folder)) if first and _HEAD.match(read_start(first)) else None
 
-    def parts(self) -> Iterable[str]:
+    def list_parts(self) -> Iterable[str]:
         """Yield the text files."""
         for path, relative_path in list_paths_below(self.path, _SUFFIXES):
             if relative_path.rpartition("/")[2] not in _OTHER_FILES:
@@ -108,6 +108,7 @@ class YoloForm(AnnotationForm):
     def read(self, part: str, names: ListedNames) -> Iterator[Annotated]:
         """Yield the annotation of a file's picture, whose name has no extension."""
         names.objects = tuple(dict.fromkeys(self.names.classes))
+        # YOLO gives keypoints no names, so they are named by their numbers.
         names.keypoints = tuple(map(str, range(self.names.keypoints)))
         picture = _find_picture(part.removeprefix(f"{self.path.rstrip('/')}/"))
         objects = []
@@ -123,6 +124,7 @@ class YoloForm(AnnotationForm):
 def _find_picture(relative_path: str) -> str:
     """Return the name of a file's picture, without extension: `train/images/0001` for `train/labels/0001.txt`."""
     *folders, name = relative_path[: -len(".txt")].split("/")
+    # As YOLO does: the last of several folders `labels` stands for `images`.
     label_levels = [level for level, folder in enumerate(folders) if folder == "labels"]
     if label_levels:
         folders[label_levels[-1]] = "images"
@@ -187,6 +189,7 @@ def _read_yaml_names(path: str) -> _Names | None:
     if not isinstance(content, dict) or "names" not in content:
         return None
     classes = _list_classes(content["names"])
+    # [keypoints of an object, numbers of a keypoint]; datasets without keypoints have no such entry.
     shape = content.get("kpt_shape", [0, 3])
     is_keypoint_shape = isinstance(shape, list) and len(shape) == 2 and all(isinstance(number, int) for number in shape)
     if classes is None or not is_keypoint_shape or shape[0] < 0 or shape[1] not in (2, 3):

@@ -46,7 +46,10 @@ class CarriedAnnotation:
     annotation: ImageAnnotation
 
     def tolist(self) -> list[Any]:
-        """Return the annotation's fields for an input's entry: all but names, paths, ids and places in files, which may change."""
+        """Return the annotation's fields for an input's entry: all but names, paths, ids and places in files, which may change.
+
+        `features_text` calls this method of values that JSON cannot hold, such as NumPy's arrays.
+        """
         omitted_fields = ("place", "picture", "map_file", "target", "source_id")
         return [value for name, value in self.annotation._asdict().items() if name not in omitted_fields]
 
@@ -104,6 +107,7 @@ class AnnotatedConverter(ImageConverter):
         """Yield a record for each input that is not rejected."""
         # Classes are numbered once for the shard, by a converter that has the labels in its schema.
         converter = self._set_labels(context.labels)
+        # Not `converter.records`, which is this method again.
         return super(AnnotatedConverter, converter).records(inputs, context, summary, reject)
 
     def convert(self, reference: Reference, labels: Labels, data: bytes, summary: ImageSummary) -> list[bytes]:
@@ -119,7 +123,9 @@ class AnnotatedConverter(ImageConverter):
         image_summary = self.new_summary()
         try:
             # Without a label: the classes are among the values of the annotation.
-            values = self._layout.values(reference, label=None, data=data, options=self.options, summary=image_summary)
+            values = self._layout.make_values(
+                reference, label=None, data=data, options=self.options, summary=image_summary
+            )
             frame = make_frame(data, values["image/width"], values["image/height"])
         except ValueError as error:
             raise BadRecordError(reference.origin, str(error)) from None
@@ -130,13 +136,13 @@ class AnnotatedConverter(ImageConverter):
         summary.merge(image_summary)
         return encode_example_parts(values)
 
-    def content_size(self, reference: Reference, data: bytes) -> int:
+    def measure_content(self, reference: Reference, data: bytes) -> int:
         """Return the bytes of the picture, its maps and its target in its record; BadRecordError if it is rejected."""
         annotation = _unwrap_annotation(reference)
         masks = sum(annotated_object.segmentation is not None for annotated_object in annotation.objects)
         map_bytes = len(_read_map(annotation) or b"") + _MASK_BYTES * masks
         target_bytes = len(self._read_target(annotation)) if annotation.target else 0
-        return super().content_size(reference, data) + map_bytes + target_bytes
+        return super().measure_content(reference, data) + map_bytes + target_bytes
 
     def _read_target(self, annotation: ImageAnnotation) -> bytes:
         """Return the second image of a pair as its record stores it; BadRecordError if it is missing or rejected."""
@@ -174,6 +180,7 @@ class AnnotatedConverter(ImageConverter):
 
 
 def _unwrap_annotation(reference: Reference) -> ImageAnnotation:
+    """Return the annotation that a picture's reference carries as a feature."""
     carried: CarriedAnnotation = reference.features[ANNOTATION]
     return carried.annotation
 
@@ -195,6 +202,7 @@ def _read_file(path: str, annotation: ImageAnnotation, kind: str) -> bytes:
 
 
 def _estimate_text_bytes(annotation: ImageAnnotation) -> int:
+    """Return the approximate bytes of an annotation's classes, numbers and captions in its record."""
     # Keypoints have 8 bytes a number here, and 4 or fewer in a record.
     names_and_keypoints = sum(
         len(annotated_object.class_name) + len(annotated_object.keypoints) // 2

@@ -30,7 +30,7 @@ from beam_jobs.references.labels import Labels
 from tpudata.format import Feature
 
 SOURCE_ID = Feature("image/source_id", "bytes", "string", encoding="utf8")
-# Classes of a label map of uint8, whose number 255 is that of pixels in no segment.
+# Classes of a label map of uint8, in which 255 stands for pixels in no segment.
 _MAX_SMALL_CLASSES = 255
 
 
@@ -68,6 +68,7 @@ class AnnotationSchema:
         """Choose the dtype of maps, and check that polygons can be drawn."""
         if kinds.POLYGONS in self.kinds:
             load_pycocotools()
+        # Maps drawn from segments hold the labels of objects, so the number of classes decides; files of maps keep their bits.
         if kinds.SEGMENT_MAPS in self.kinds and kinds.MAPS not in self.kinds:
             is_wide = len(self.object_labels.names) + self.label_offset > _MAX_SMALL_CLASSES
             object.__setattr__(self, "map_dtype", "uint16" if is_wide else "uint8")
@@ -108,7 +109,7 @@ class AnnotationSchema:
         return bool(self.class_labels.names) and kinds.OBJECT_CLASSES in self.kinds
 
     def set_labels(self, labels: Labels) -> AnnotationSchema:
-        """Return the schema with other classes of the dataset."""
+        """Return the schema with other classes: of pictures, or of objects if pictures have none."""
         if self.class_labels.names:
             return dataclasses.replace(self, class_labels=labels)
         return dataclasses.replace(self, object_labels=labels)

@@ -66,7 +66,7 @@ def list_annotation_values(
         values |= {
             feature.name: _convert_extra_value(feature, extra_values.get(feature.name)) for feature in schema.further
         }
-        # An empty list does not show its kind.
+        # `encode_example` finds the kind of a list by its elements, so an empty one is passed as an array of the feature's dtype.
         if [] in values.values():
             features = {feature.name: feature for feature in (*schema.features, *schema.class_features)}
             values = {name: make_empty_list(features[name]) if value == [] else value for name, value in values.items()}
@@ -120,7 +120,7 @@ def _yield_object_values(
 
 
 def _compute_area(annotated_object: ObjectAnnotation, view: View, is_normalised: bool) -> float:
-    """Return the area in pixels of the stored picture; that of the box if the annotation has none."""
+    """Return the area of an object in pixels of the stored picture; the area of its box if the annotation has no area."""
     if annotated_object.area is None:
         ymin, xmin, ymax, xmax = view.convert_box(annotated_object.box, is_normalised=is_normalised)
         return (ymax - ymin) * (xmax - xmin) * view.stored_width * view.stored_height
@@ -143,6 +143,7 @@ def _place_keypoints(
     schema: AnnotationSchema, annotated_object: ObjectAnnotation, view: View, is_normalised: bool
 ) -> Iterator[tuple[str, list[Any]]]:
     """Yield (name of a feature, x, y or visibility of each keypoint in the stored image); ValueError if a keypoint is invalid."""
+    # An object without keypoints gets as many invisible ones: the lists of all objects have the same length.
     points = annotated_object.keypoint_array.tolist() or [(0.0, 0.0, 0.0)] * schema.keypoints
     if len(points) != schema.keypoints:
         raise ValueError(f"{len(points)} keypoints (expected {schema.keypoints})")
@@ -157,7 +158,7 @@ def _place_keypoints(
 
 
 def _list_class_values(schema: AnnotationSchema, annotation: ImageAnnotation) -> dict[str, Any]:
-    """Return the values of a picture's classes by feature; ValueError if it should have exactly one class, and has not."""
+    """Return the values of a picture's classes by feature; ValueError if it needs exactly one class and has another number."""
     if not schema.class_features:
         return {}
     labels = list(map(schema.class_labels.find, annotation.classes))
@@ -219,6 +220,7 @@ def _convert_scalar(feature: Feature, value: Any) -> Any:
 
 
 def _encode_text(text: str) -> bytes:
+    """Return a text as UTF-8; ValueError if it has a lone surrogate."""
     try:
         return text.encode()
     except UnicodeEncodeError:

@@ -181,7 +181,7 @@ class AnnotatedImages(ScannedSource):
         if self.blocks is not None:
             yield from self.blocks
             return
-        yield from self.form.parts()
+        yield from self.form.list_parts()
         yield _PICTURES
 
     def units(self, part: Unit, ignored: list[str]) -> tuple[Unit]:

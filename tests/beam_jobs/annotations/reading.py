@@ -34,7 +34,7 @@ def read(path: Path | str) -> Found:
     """Reads an annotation file or a folder, whatever its form is."""
     form = find_form(str(path))
     found = Found({}, [], Contents())
-    for part in form.parts():
+    for part in form.list_parts():
         part_contents = Contents()
         for item in form.read(part, part_contents.names):
             if isinstance(item, BadRecordError):
