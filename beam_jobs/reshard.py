@@ -138,7 +138,7 @@ def _convert_datasets(
 ) -> Conversion:
     """Return the conversion of datasets into one; raise UsageError if an option does not fit them."""
     _reject_foreign_options(reshard_options, input_parts.datasets[0].path)
-    merged = MergedDatasets.of(input_parts.datasets, reshard_options)
+    merged = MergedDatasets.merge(input_parts.datasets, reshard_options)
     options = dataclasses.replace(
         options,
         label_offset=merged.label_offset,
@@ -160,9 +160,9 @@ def _convert_datasets(
         label="" if merged.label is None else merged.label.name,
         label_offset=merged.label_offset,
         decoded=merged.list_decoded_sizes(),
-        carried=merged.counts(reshard_options.take),
+        carried=merged.sum_counts(reshard_options.take),
         converted_before=merged.count_converted(),
-        list_maxima=merged.maxima(),
+        list_maxima=merged.join_maxima(),
         tokenizer=merged.tokenizer,
     )
     origins = [
@@ -222,7 +222,7 @@ def _convert_files(
     if reshard_options.merge_labels:
         raise UsageError("--merge-labels is for datasets, whose classes have names. Omit it.")
     reshard_options = add_tfds_facts(reshard_options, inputs)
-    first_records = FirstRecords.of(input_parts.first_files)
+    first_records = FirstRecords.read(input_parts.first_files)
     raw_names = {raw.name for raw in reshard_options.raw}
     declared_names = {feature.name for feature in reshard_options.features}
     label = None

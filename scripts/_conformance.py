@@ -308,6 +308,7 @@ class Boxes:
         self._coco: dict[str, list[Record]] = {
             "images": [],
             "annotations": [],
+            # Ids that are not the labels.
             "categories": [{"id": 3 * number + 1, "name": name} for number, name in enumerate(CLASSES)],
         }
         self._lines: list[str] = []

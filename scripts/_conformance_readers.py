@@ -86,6 +86,7 @@ def normalize_record(values: Mapping[str, Any], kind: str) -> Record:
 
 def _unpack_ids(value: Any) -> list[int]:
     """Return a list of integers, which may be stored as the bytes of int32."""
+    # Some readers return a list even of a single value.
     if isinstance(value, list) and value and isinstance(value[0], bytes):
         (value,) = value
     if isinstance(value, bytes):

@@ -48,6 +48,7 @@ def format_commands_page() -> str:
     for words, parser in _list_parsers():
         parts += [f"## tpudata {' '.join(words)}\n", parser.description or "", "\n", _format_usage(parser)]
         parts += _format_tables(parser)
+        # Without the line that names other topics of `tpudata help`, which are pages of the site.
         parts += [f"{_mark_code(text)}\n" for text in parser.closing if not text.startswith("More: ")]
     return "\n".join(parts)
 
@@ -95,7 +96,7 @@ def _format_keyword(options: Mapping[str, Option], action: argparse.Action) -> t
     """Return the cells for the keyword of a flag, and for whether its option decides what the dataset holds."""
     option = options.get(action.dest)
     if option is None:
-        # The inputs of reshard are words without a flag.
+        # The inputs of reshard are words without a flag; the keyword is the singular of their name.
         return f"`{action.dest.removesuffix('s')}`", ""
     if option.stored is None:
         return f"`{option.name}`", ""

@@ -298,6 +298,7 @@ def _format_name(expression: ast.expr) -> str:
 
 def _split_fix(text: str) -> tuple[str, str]:
     """Return the problem and the fix of a message: the fix is the sentences after the first, or a clause after a semicolon."""
+    # The end of the first sentence, but not in "such as. X" or after a digit or a dot; or a semicolon before a command.
     match = re.search(
         r"(?<!such as)(?<![\d.])\. (?=[A-Z`])|; (?=(?:pass|use|save|store|pack|unpack|run|write|make) )", text
     )

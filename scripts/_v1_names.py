@@ -65,7 +65,7 @@ def find_attribute(module: Any, name: str) -> Any:
     return value
 
 
-def sections() -> dict[str, set[str]]:
+def list_names() -> dict[str, set[str]]:
     """Return the names of each section of the file, by its title; those of `keyword` are a function's name and a parameter."""
     tf = importlib.import_module("tensorflow")
     omitted_prefixes = (*(f"{module}." for module in OMITTED_MODULES), NUMPY)
@@ -103,7 +103,7 @@ def list_parameters(function: Any) -> set[str]:
 def format_file() -> str:
     """Return the text of the file: a line for each section and module."""
     lines = []
-    for section, dotted_names in sections().items():
+    for section, dotted_names in list_names().items():
         names_by_module: dict[str, list[str]] = defaultdict(list)
         for dotted_name in sorted(dotted_names):
             module, _, name = dotted_name.rpartition(".")

@@ -92,6 +92,7 @@ class _Server:
             )
             if _wait_until_served(port, process):
                 return cls(process, port, lifeline)
+            # Ends the server if it still runs.
             lifeline.close()
             process.wait()
             log.seek(0)

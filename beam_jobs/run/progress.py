@@ -54,7 +54,7 @@ class ProgressReport:
         self._write(_TOTAL, records, size)
 
     def add_listed(self, inputs: int, size: int) -> None:
-        """Report that more inputs, of `size` bytes in all, are listed."""
+        """Count more listed inputs, of `size` bytes in all, and write the counts at most five times a second."""
         self._listed += inputs
         self._listed_bytes += size
         if self._folder is not None and time.monotonic() - self._listed_flush_time > _EVERY_SECONDS:
@@ -68,7 +68,7 @@ class ProgressReport:
         self._listed_flush_time = time.monotonic()
 
     def add_record(self, size: int) -> None:
-        """Report one more record, of `size` bytes."""
+        """Count one more record, of `size` bytes, and write the counts at most five times a second; nothing without a bar."""
         self._records += 1
         self._bytes += size
         if self._folder is not None and time.monotonic() - self._flush_time > _EVERY_SECONDS:
@@ -80,6 +80,7 @@ class ProgressReport:
         self._flush_time = time.monotonic()
 
     def _write(self, name: str, records: int, size: int) -> None:
+        """Write counts into a file of the folder, from which the bar reads them; do nothing if no bar is drawn."""
         if self._folder is None:
             return
         # The folder is removed with the bar, while a worker may still be ending.

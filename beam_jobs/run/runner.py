@@ -39,6 +39,7 @@ class _Options(PipelineOptions):  # type: ignore[misc]
 
     def view_as(self, cls: type[_View]) -> _View:
         """Return the view of a class of options, which shares its values with these options."""
+        # In `__dict__`: Beam treats attributes as options.
         views = self.__dict__.setdefault("_views", {})
         if cls not in views:
             views[cls] = super().view_as(cls)

@@ -40,6 +40,7 @@ class CollectCharacters(beam.PTransform):  # type: ignore[misc]
 
 
 def _collect_characters(pack: bytes, options: TextOptions) -> str:
+    """Return the characters of a pack's documents, each once."""
     characters = CharacterSet()
     for texts in readable_texts(read_packs([Pack.from_bytes(pack)]), options):
         # None for a document that cannot be read.

@@ -116,6 +116,7 @@ def _collect_keys(files: Iterable[tuple[str, str]]) -> dict[str, frozenset[str]]
 
 
 def _hash_keys(keys_by_split: Mapping[str, frozenset[str]]) -> dict[str, str]:
+    """Return a digest of each split's keys, which the manifest stores in place of the keys."""
     return {
         split: hashlib.blake2b("\n".join(sorted(keys)).encode(), digest_size=16).hexdigest()
         for split, keys in keys_by_split.items()

@@ -54,6 +54,7 @@ def text_parts(files: Iterable[TextFile], options: TextOptions, range_bytes: int
         if groups is not None:
             yield from (TextPart(file, form, start, stop) for start, stop in _cut_runs(groups.bytes, range_bytes))
         elif form.has_ranges:
+            # As few ranges as the target size allows, of equal size.
             count = -(-file.size // range_bytes)
             cuts = [file.size * index // count for index in range(count + 1)]
             yield from (TextPart(file, form, start, stop) for start, stop in itertools.pairwise(cuts))

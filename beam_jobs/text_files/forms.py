@@ -89,7 +89,7 @@ def detect_form(path: str, options: TextOptions) -> TextForm:
 
 
 def detect_text_compression(path: str) -> str:
-    """Return the compression of a file of text, as in `TextForm`; errors as from `detect_form` if it is not text."""
+    """Return the compression of a file of text, as in `TextForm`: empty if it has none; errors as from `detect_form`."""
     head, compression = _read_head(path)
     _check_text(path, head)
     return compression

@@ -225,6 +225,7 @@ class TextOptions:
 
     def __post_init__(self) -> None:
         check_options(self)
+        # First, since the checks read the names of both sides.
         if self.targets_file is not None:
             self._name_sides()
         self._check_sides()

@@ -37,6 +37,7 @@ def best_fit_decreasing(sizes: npt.NDArray[np.int64], capacity: int) -> npt.NDAr
             bins_used = -(-unplaced // per_bin)
             if sufficient_rooms:
                 bins_used = min(bins_used, len(bins_by_room[room]))
+                # The bins listed last, from the end on.
                 filled_bins = bins_by_room[room][: -bins_used - 1 : -1]
                 del bins_by_room[room][-bins_used:]
                 if not bins_by_room[room]:

@@ -71,6 +71,7 @@ def place_pairs(inputs: Sizes, targets: Sizes, inputs_length: int, targets_lengt
         input_size, target_size = inputs[pair], targets[pair]
         fitting_rows = np.flatnonzero((room[:row_count, 0] >= input_size) & (room[:row_count, 1] >= target_size))
         if len(fitting_rows):
+            # The fullest row with room for both sides.
             relative_room = room[fitting_rows, 0] / inputs_length + room[fitting_rows, 1] / targets_length
             row = int(fitting_rows[np.argmin(relative_room)])
         else:
@@ -88,6 +89,7 @@ def place_pairs(inputs: Sizes, targets: Sizes, inputs_length: int, targets_lengt
 def _split_sides(documents: Documents) -> tuple[Documents, Documents]:
     """Return the inputs and the targets of pairs."""
     ids, weights = split_weights(documents.tokens)
+    # `join_sides` gives weight 1 to targets alone.
     is_target = weights.astype(np.bool_)
     targets_before = np.concatenate([np.zeros(1, np.int64), np.cumsum(is_target)])
     target_sizes = targets_before[documents.starts + documents.sizes] - targets_before[documents.starts]

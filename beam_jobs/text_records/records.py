@@ -135,7 +135,7 @@ class TextRecords:
         if not lengths:
             return self._encode_tokens(batches, summary)
         documents = self._end_documents(batches, summary)
-        # Padding has weight 0, which a complement holds.
+        # Padding has weight 0: a token holds it as the complement of its id, see `zero_loss_weights`.
         pad_id = ~self.tokenizer.pad_id if self.options.has_weights else self.tokenizer.pad_id
         if len(lengths) == 2:
             return self._encode_pairs(pack_pairs(split_windows(documents), *lengths, pad_id), summary)
@@ -350,6 +350,7 @@ class TextRecords:
             token_count = sum(len(documents.tokens) for documents in tokens)
             summary.documents += count
             summary.tokens += token_count
+            # 4 bytes for each token, and for the value of each other column.
             summary.decoded_bytes += 4 * (token_count + count * (len(columns) - len(tokens)))
             yield from encode_int_examples(lists, others)
 
@@ -432,6 +433,7 @@ def _are_utf8(data: bytes, sizes: npt.NDArray[np.integer]) -> bool:
         return False
     starts = np.cumsum(sizes, dtype=np.int64) - sizes
     first_bytes = np.frombuffer(data, np.uint8)[starts[sizes > 0]]
+    # In UTF-8, only the later bytes of a character begin with the bits 10.
     return not ((first_bytes & 0xC0) == 0x80).any()
 
 

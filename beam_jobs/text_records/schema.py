@@ -39,6 +39,7 @@ def text_features(
         several_labels: whether a document has any number of classes.
         extra: extra features, which follow the others if a record is a document; sequences have none.
     """
+    # Rows of pairs: one length for the inputs, one for the targets.
     if len(options.row_lengths) == 2:
         sides = zip((INPUTS, TARGETS), options.row_lengths, strict=True)
         return tuple(_make_row_feature(name, length, options) for side, length in sides for name in side_names(side))
@@ -71,6 +72,7 @@ def _list_document_features(options: TextOptions, classes: int, several_labels: 
 
 
 def _make_row_feature(name: str, length: int, options: TextOptions) -> Feature:
+    """Return a feature with one integer for each of the `length` tokens of a row."""
     if options.int64_lists:
         return Feature(name, "int64", "int64", (length,))
     return Feature(name, "bytes", "int32", (length,), encoding="raw")

@@ -163,6 +163,7 @@ def _cut_pieces(
     if long_documents == CUT:
         starts, sizes = documents.starts, np.minimum(documents.sizes, length)
     else:
+        # Pieces of each document; the last may be shorter than `length`.
         counts = -(-documents.sizes // length)
         # The index of a piece in its document: 0, 1, ...
         piece_index = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
@@ -179,6 +180,7 @@ def _place_pieces(sizes: npt.NDArray[np.int64], length: int) -> npt.NDArray[np.i
     """
     bins = best_fit_decreasing(sizes, length)
     from_longest = np.argsort(-sizes, kind="stable")
+    # The first piece of a bin in this order is its longest.
     _, index_of_longest = np.unique(bins[from_longest], return_index=True)
     longest_pieces = from_longest[index_of_longest]
     rank = np.empty(len(longest_pieces), np.int64)

@@ -35,6 +35,7 @@ def route(request: Request) -> Action:
             continue
         groups = {name: unquote(value) for name, value in match.groupdict().items()}
         request.bucket, request.name = groups.get("bucket", ""), groups.get("name", "")
+        # For the destination of a copy; the names of a query's own parameters do not begin with "_".
         request.query |= {f"_{name}": value for name, value in groups.items()}
         request.operation = operation
         if action is uploads.start:
@@ -85,6 +86,7 @@ def _answer_content(stored: Object, request: Request) -> Answer:
     if stored.encoding:
         headers["Content-Encoding"] = stored.encoding
     match, size = _RANGE.fullmatch(request.headers.get("range", "")), len(stored.data)
+    # As HTTP requires, ignore a range that is not valid.
     if match is None or match[0] == "bytes=-":
         return Answer(200, stored.data, headers)
     first, last = match.groups()
@@ -119,6 +121,7 @@ def _change(store: Objects, request: Request) -> Answer:
 
 
 def _list(store: Objects, request: Request) -> Answer:
+    """Answer with a page of a listing; a `FakeGcs` has a page size of its own."""
     page = store.list_page(request.bucket, request.query, getattr(store, "page", MAX_LISTED))
     answer: dict[str, Any] = {
         "kind": "storage#objects",

@@ -77,6 +77,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def finish(self) -> None:
         """Close the connection, also that by TLS, which the server does not know."""
+        # ValueError: the file of the answer is closed already.
         with contextlib.suppress(OSError, ValueError):
             super().finish()
         with contextlib.suppress(OSError):
@@ -175,6 +176,7 @@ class Handler(BaseHTTPRequestHandler):
         """Read a chunk of a chunked body; the last one is empty."""
         size = int(self.rfile.readline().partition(b";")[0], 16)
         data = self.rfile.read(size)
+        # The line end after the chunk.
         self.rfile.readline()
         return data
 
@@ -206,6 +208,7 @@ class Handler(BaseHTTPRequestHandler):
         is_json = headers.get("Content-Type", "").startswith("application/json")
         if self._store.packs and is_json and requests_gzip:
             headers, body = {**headers, "Content-Encoding": "gzip"}, gzip.compress(body)
+        # If the request uploads bytes, the fault has changed those instead.
         if fault_kind in _CORRUPTING and not request.is_corrupt:
             body = flip_bit(bytes(body))
         if fault_kind == "short":

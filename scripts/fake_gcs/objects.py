@@ -198,6 +198,7 @@ class Objects:
             del self.buckets[bucket][name]
 
     def _check_retention(self, bucket: str, name: str) -> None:
+        """Reject a change of an object in a bucket with a retention policy."""
         if bucket in self.retained:
             raise RejectedError(
                 403,
@@ -246,7 +247,8 @@ class Objects:
                 entries[folder] = None
             else:
                 entries[name] = stored
-        repeats_last = self.repeats_folders and entries.get(last_name, ...) is None
+        # The page before ended with a folder: an entry that is None, not a missing one.
+        repeats_last = self.repeats_folders and last_name in entries and entries[last_name] is None
         names = sorted(name for name in entries if name > last_name or (repeats_last and name == last_name))
         page_names = names[: min(most, int(query.get("maxResults", most)))]
         return Page(
@@ -308,9 +310,12 @@ def check_preconditions(current: Object | None, query: Mapping[str, str]) -> Non
         current: the current generation of the object; None without one, whose generation is 0.
         query: the query.
     """
+    # The store does not count changes of metadata: the metageneration of every object is 1.
     generation, metageneration = (current.generation, 1) if current else (0, 0)
     for name in _PRECONDITIONS:
         if name in query:
             is_equal = int(query[name]) == (metageneration if "Meta" in name else generation)
-            if is_equal == ("Not" in name):
+            # ifGenerationNotMatch and ifMetagenerationNotMatch require a different number.
+            must_differ = "Not" in name
+            if is_equal == must_differ:
                 raise RejectedError(412, "At least one of the pre-conditions you specified did not hold.")

@@ -141,6 +141,7 @@ class Pack(PackColumns):
         """Return one pack of the references of all packs, in order."""
         if len(packs) == 1:
             return packs[0]
+        # Paths are below the root, of which a pack has one; without a root they are whole.
         if len({pack.root for pack in packs}) > 1:
             packs = [dataclasses.replace(pack, root="", paths=pack.list_paths()) for pack in packs]
         lengths = [len(pack.keys) for pack in packs]
@@ -160,6 +161,7 @@ class Pack(PackColumns):
         return Pack(
             positions=self.positions[rows],
             sizes=self.sizes[rows],
+            # A single offset is that of all references.
             offsets=self.offsets if len(self.offsets) == 1 else self.offsets[rows],
             keys=self.keys.take(rows),
             root=self.root,
@@ -209,11 +211,13 @@ class Pack(PackColumns):
     def group_by_split(self) -> Iterator[tuple[str, Pack]]:
         """Yield each split, sorted by name, and its references, in order."""
         for split, rows in self.rows_by_split():
+            # Not a copy if all references are in one split.
             yield split, self if len(rows) == len(self.keys) else self.take(rows)
 
     def group(self, groups: npt.NDArray[np.intp]) -> Iterator[tuple[int, Pack]]:
         """Yield each distinct number in `groups` [n], ascending, and its references, in order."""
         order = np.argsort(groups, kind="stable")
+        # No group is -1, so the first row begins a group.
         starts = np.flatnonzero(np.diff(groups[order], prepend=-1))
         if len(starts) == 1:
             # Not a copy: a shard may have millions of references.

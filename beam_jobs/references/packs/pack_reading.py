@@ -240,13 +240,14 @@ def _plan_pieces(packs: Sequence[Pack], piece_sizes: PieceSizes) -> tuple[list[_
         | (offsets[:-1] == WHOLE_FILE)
     )
     del gaps
+    # Each run has one piece in memory, so they share what may be held.
     piece_bytes = min(piece_sizes.most, max(piece_sizes.least, piece_sizes.held // int(breaks.sum())))
     # Within a run, a piece ends at each multiple of `piece_bytes` bytes.
     first_inputs = np.flatnonzero(breaks)
-    parts = offsets - np.repeat(offsets[first_inputs].astype(np.int64), np.diff(first_inputs, append=len(order)))
-    parts //= piece_bytes
-    breaks[1:] |= parts[1:] != parts[:-1]
-    del parts
+    multiples = offsets - np.repeat(offsets[first_inputs].astype(np.int64), np.diff(first_inputs, append=len(order)))
+    multiples //= piece_bytes
+    breaks[1:] |= multiples[1:] != multiples[:-1]
+    del multiples
     # Until here, pieces are in the order of files and offsets; `use_order` sorts them by their first use.
     first_inputs = np.flatnonzero(breaks)
     input_counts = np.diff(first_inputs, append=len(order))

@@ -53,13 +53,14 @@ class ByRun(beam.DoFn):  # type: ignore[misc]
     """Yields ((split, run of shards), pack), holding references back until there are enough for full packs."""
 
     def start_bundle(self) -> None:
-        """Hold nothing back."""
+        """Begin a bundle: hold no references back; `process` sets the plan."""
         self._held: dict[str, list[Pack]] = defaultdict(list)
         self._count = 0
         self._plan: Plan | None = None
 
     def process(self, references: bytes, plan: Plan) -> Iterator[tuple[_RunKey, bytes]]:
         """Hold the references of a pack back, and yield all that are held if they are enough."""
+        # For `finish_bundle`, which gets no side inputs.
         self._plan = plan
         for split, part in Pack.from_bytes(references).group_by_split():
             self._held[split].append(part)
@@ -74,6 +75,7 @@ class ByRun(beam.DoFn):  # type: ignore[misc]
             yield from put_in_global_window(self._release(self._plan))
 
     def _release(self, plan: Plan) -> Iterator[tuple[_RunKey, bytes]]:
+        """Yield the references held back, a pack for each run of shards, and hold nothing back."""
         packs_by_split, self._held, self._count = self._held, defaultdict(list), 0
         for split, packs in packs_by_split.items():
             # Joined first, since a single pack of 4,096 has only a few references for each of a thousand runs.

@@ -77,6 +77,7 @@ class ShardConversion:
             yield reference, data
 
     def _reject(self, reference: Reference, error: BadRecordError) -> None:
+        """Raise the error of a bad input, or keep it for `_list_rejects` if bad inputs are skipped."""
         if not self._skip:
             raise error
         self._errors[reference.key] = error

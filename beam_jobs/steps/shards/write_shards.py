@@ -217,11 +217,13 @@ class WriteShards(LimitedStep):
         )
 
     def _count(self, conversion: ShardConversion) -> None:
+        """Add the counts of a finished shard to the counters of the job."""
         self._bytes_read.inc(conversion.bytes_read)
         self._records_written.inc(conversion.record_count)
         self._records_rejected.inc(conversion.rejects.total)
 
     def _write_keys(self, name: str, keys: ShardKeys) -> WrittenFile:
+        """Write the file of a shard's keys; `name` is the file name of the shard."""
         storage = storage_for(self._output)
         data = keys.to_bytes()
         with storage.create(storage.join(self._output, keys_name(name)), replace=self._resume) as file:

@@ -94,10 +94,11 @@ class ValueStatistics:
         self.kind, self.key = kind, self.key or other.key
         self.records += other.records
 
-    def feature(self, name: str, total: int) -> Feature:
+    def make_feature(self, name: str, total: int) -> Feature:
         """Return the feature called `name` of a dataset with `total` records."""
         # A record without the feature has no values.
         low = self.low if self.records == total else 0
+        # A list of one size, or of a varying one; a feature with one value in every record is a scalar.
         shape: tuple[int | None, ...] = (low if low == self.high else None,)
         if shape == (1,):
             shape = ()
@@ -251,6 +252,7 @@ def _measure_values(name: str, values: Value, key: str, raw: RawFeature | None) 
             raise ValueError(f"feature {name!r} has {got} (expected {raw.size} bytes, as --raw describes it)")
         return statistics, raw.size
     if statistics.kind != BYTES:
+        # Readers make int32 and float32 of numbers.
         return statistics, 4 * len(values)
     strings: Sequence[bytes] = values  # type: ignore[assignment]
     if all(map(is_utf8_bytes, strings)):

@@ -39,8 +39,8 @@ class SpanBlock(NamedTuple):
     offsets: Numbers
 
     @classmethod
-    def of(cls, spans: Iterable[Span]) -> SpanBlock:
-        """Return the block of some spans, at least one."""
+    def from_spans(cls, spans: Iterable[Span]) -> SpanBlock:
+        """Return spans, at least one, as one block."""
         offsets, sizes, data = zip(*spans, strict=True)
         lengths = np.fromiter(map(len, data), np.int64, len(data))
         return cls(b"".join(data), np.cumsum(lengths) - lengths, np.array(sizes, np.int64), np.array(offsets, np.int64))
@@ -58,10 +58,10 @@ def gather_spans(spans: Iterable[Span]) -> Iterator[SpanBlock]:
         gathered.append(span)
         size += len(span.data)
         if size >= _BLOCK_BYTES or len(gathered) >= _BLOCK_DOCUMENTS:
-            yield SpanBlock.of(gathered)
+            yield SpanBlock.from_spans(gathered)
             gathered, size = [], 0
     if gathered:
-        yield SpanBlock.of(gathered)
+        yield SpanBlock.from_spans(gathered)
 
 
 def line_blocks(
@@ -126,7 +126,7 @@ def line_blocks_in_range(
 
 def _make_block_without_data(offset: int, size: int) -> SpanBlock:
     """Return a block of one line that is too long."""
-    return SpanBlock.of([Span(offset, size, b"")])
+    return SpanBlock.from_spans([Span(offset, size, b"")])
 
 
 def _cut_lines(data: bytes, offset: int, limit: int, stop: int | None) -> Iterator[SpanBlock]:

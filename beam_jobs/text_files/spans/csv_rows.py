@@ -69,7 +69,9 @@ def locate_rows(
                 f"{path} at byte {span.offset}: a line is too long (got {span.size:,} bytes, expected at most {limit:,})."
                 f" {fix}"
             )
+        # Only the file can begin with a byte order mark.
         line = span if span.offset else strip_mark(span)
+        # Whether a quote is open before the line.
         is_open = begin is not None
         if begin is None:
             if line.is_blank:
@@ -185,6 +187,7 @@ def _ends_open(line: bytes, delimiter: bytes, is_open: bool) -> bool:
             if line.startswith(b'"', position):
                 position += 1
             else:
+                # The start of the next cell; 0 if the cell, which has no quotes, is the last one.
                 position = line.find(delimiter, position) + 1
                 if not position:
                     return False

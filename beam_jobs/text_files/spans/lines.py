@@ -78,6 +78,7 @@ def drop_blank_lines(spans: Iterable[Span], stop: int | None = None) -> Iterator
     for span in spans:
         if stop is not None and span.offset >= stop:
             return
+        # Only the file can begin with a byte order mark.
         line = span if span.offset else strip_mark(span)
         if not line.is_blank:
             yield strip_cr(line)
@@ -100,11 +101,13 @@ def join_paragraphs(
     for span in spans:
         if begin is None and stop is not None and span.offset >= stop:
             return
+        # Only the file can begin with a byte order mark.
         line = span if span.offset else strip_mark(span)
         if line.is_blank:
             if begin is not None:
                 yield join_lines(begin, size, lines)
             begin, inside = None, False
+        # Lines of a paragraph that began earlier are skipped.
         elif begin is not None or not inside:
             if begin is None:
                 begin, lines = line, []
