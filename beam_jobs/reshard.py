@@ -178,7 +178,7 @@ def _convert_datasets(
         StoredRecordSource(
             tuple(inputs),
             reshard_options.take,
-            tuple(map(StoredDataset.of, input_parts.datasets)),
+            tuple(map(StoredDataset.from_dataset, input_parts.datasets)),
             splitter,
             merged.class_names,
         ),
@@ -267,6 +267,7 @@ def _make_conversion(
     deciding_options: dict[str, object],
     files: tuple[str, ...],
 ) -> Conversion:
+    """Return the conversion of stored records; an append is not possible, so keys are not stored."""
     return Conversion(
         options=options,
         source=source,

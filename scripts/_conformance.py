@@ -329,6 +329,7 @@ class Boxes:
             x, y = self._dice.uniform(0, width / 2), self._dice.uniform(0, height / 2)
             w, h = self._dice.uniform(0.1, width / 2), self._dice.uniform(0.1, height / 2)
             label, is_crowd = self._dice.randrange(len(CLASSES)), int(self._dice.random() < 0.3)
+            # Half of the box, so that a reader cannot have computed the area.
             box = {"image_id": number, "category_id": 3 * label + 1, "bbox": [x, y, w, h], "area": w * h / 2}
             rows = self._coco["annotations"]
             rows.append({"id": len(rows) + 1, "iscrowd": is_crowd, "segmentation": [], **box})

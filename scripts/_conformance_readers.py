@@ -134,6 +134,7 @@ def tf_data(folder: str, kind: str) -> Iterator[Record]:
     """Read with tf.data: TFRecordDataset and parse_example on whole batches; decode every image and compare its shape."""
     import tensorflow as tf
 
+    # Batches of 7 records, of which the last is smaller.
     dataset = tf.data.TFRecordDataset(_list_shards(folder), compression_type="GZIP" if "gzip" in kind else None).batch(
         7
     )

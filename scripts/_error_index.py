@@ -305,7 +305,7 @@ def _split_fix(text: str) -> tuple[str, str]:
     if match is None:
         return text.rstrip("."), ""
     problem, fix = text[: match.start()], text[match.end() :]
-    # The fix is a value.
+    # The fix is a variable, whose value the page does not know.
     if re.fullmatch(r"[A-Z_]+\.?|…\.?", fix):
         return problem, "The message says what to do."
     return problem, fix[0].upper() + fix[1:].rstrip(".") + "."

@@ -78,6 +78,7 @@ def run_on_gcs(folder: Path, lock: int) -> int:
     command = [sys.executable, "-m", "scripts.fake_gcs", f"--environment={variables_file.absolute()}"]
     command += [f"--bucket=digits={folder.absolute() / 'digits'}", "--bucket=trial"]
     print("\n== A store on this machine: gs://digits holds the pictures; scripts/gcs_emulator starts one for you")
+    # The store inherits the lock, as the commands do, see `run`.
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, pass_fds=[lock]) as process:
         try:
             while not variables_file.exists():

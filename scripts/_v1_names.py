@@ -58,7 +58,7 @@ def find_attribute(module: Any, name: str) -> Any:
     value = module
     for part in name.split("."):
         try:
-            # Some parts of TensorFlow are imported here.
+            # This imports some parts of TensorFlow, which may fail.
             value = getattr(value, part)
         except (AttributeError, ImportError):
             return None

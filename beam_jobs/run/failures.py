@@ -47,7 +47,7 @@ def translate_failure(runner: str, error: Exception, *, in_process: bool, job: s
         runner: class name of the runner.
         error: error that Beam raised.
         in_process: whether the runner works in this process.
-        job: name of the submitted job, from `job_text`; empty before it is submitted.
+        job: name of the submitted job, from `describe_job`; empty before it is submitted.
 
     Returns:
         The error of ours that a step raised, without Beam's wrapping, or else an error that describes the failure of the runner.

@@ -100,7 +100,7 @@ def build_wheel(folder: Path) -> Path:
     metadata = f"{_NAME}-{__version__}.dist-info"
     files = [(f"{package}/{name}", path.read_bytes()) for package in _PACKAGES for name, path in _list_files(package)]
     files += [(f"{metadata}/METADATA", _read_metadata().encode()), (f"{metadata}/WHEEL", _WHEEL.encode())]
-    record = "".join(f"{name},sha256={_digest(content)},{len(content)}\n" for name, content in files)
+    record = "".join(f"{name},sha256={_hash_content(content)},{len(content)}\n" for name, content in files)
     # RECORD lists itself without a hash and a size.
     files.append((f"{metadata}/RECORD", f"{record}{metadata}/RECORD,,\n".encode()))
     path = folder / f"{_NAME}-{__version__}-py3-none-any.whl"
@@ -143,5 +143,6 @@ def _read_metadata() -> str:
     return "\n".join(lines) + "\n"
 
 
-def _digest(content: bytes) -> str:
+def _hash_content(content: bytes) -> str:
+    """Return the SHA-256 hash of a file as a wheel's RECORD has it: URL-safe base64 without padding."""
     return base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()

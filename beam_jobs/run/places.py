@@ -34,10 +34,10 @@ def sees_local_files(options: PipelineOptions, runner: str | None = None) -> boo
         options: options of the pipeline.
         runner: class name of the runner; None takes that of the options.
     """
-    return is_in_process(runner or runner_name(options)) or worker_environment(options, runner) in _PROCESSES
+    return is_in_process(runner or runner_name(options)) or find_worker_environment(options, runner) in _PROCESSES
 
 
-def worker_environment(options: PipelineOptions, runner: str | None = None) -> str:
+def find_worker_environment(options: PipelineOptions, runner: str | None = None) -> str:
     """Return the type of environment in which a runner starts its workers, such as LOOPBACK or DOCKER.
 
     Args:

@@ -96,7 +96,7 @@ class _Server:
             lifeline.close()
             process.wait()
             log.seek(0)
-            last_line = _last_line(log.read().decode(errors="replace"))
+            last_line = _find_last_line(log.read().decode(errors="replace"))
         raise TpudataError(
             f"--runner={PRISM}: {binary} did not start ({last_line}). Pass --prism_location=FILE of another binary."
         )
@@ -156,8 +156,9 @@ def _build(path: Path) -> None:
         )
         if completed.returncode != 0:
             raise UsageError(
-                f"--runner={PRISM}: `{_INSTALL}` failed ({_last_line(completed.stderr)}). Repair that, {alternatives}."
+                f"--runner={PRISM}: `{_INSTALL}` failed ({_find_last_line(completed.stderr)}). Repair that, {alternatives}."
             )
+        # Under its name only once it is complete.
         Path(folder, "prism").replace(path)
 
 
@@ -170,7 +171,7 @@ def _is_handled_by_beam(location: str | None) -> bool:
     return bool(location) and ("://" in str(location) or zipfile.is_zipfile(str(location)))
 
 
-def _last_line(text: str) -> str:
+def _find_last_line(text: str) -> str:
     lines = text.strip().splitlines()
     return lines[-1].strip() if lines else "without a message"
 

@@ -26,7 +26,7 @@ from typing import Any
 from apache_beam.runners.runner import PipelineResult
 from tqdm import tqdm
 
-from beam_jobs.run.job import job_counts
+from beam_jobs.run.job import read_job_counts
 from tpudata.console.tables import bytes_text, count_text
 
 _COUNTS = struct.Struct("<qq")
@@ -180,8 +180,8 @@ def _draw_job_bar(result: PipelineResult, stop: threading.Event, every_seconds: 
         while not stop.wait(every_seconds):
             # An engine that does not answer leaves the bar as it is.
             with contextlib.suppress(Exception):
-                counts = job_counts(result)
-                bar.set_postfix_str(_counts_text(counts["records"], counts["shards_written"]), refresh=False)
+                counts = read_job_counts(result)
+                bar.set_postfix_str(_format_counts(counts["records"], counts["shards_written"]), refresh=False)
                 bar.update(counts["bytes_read"] - bar.n)
 
 
@@ -193,14 +193,12 @@ def _report_job_lines(
     while not stop.wait(every_seconds):
         # An engine that does not answer gives no line.
         with contextlib.suppress(Exception):
-            counts = job_counts(result)
-            line = (
-                f"{_counts_text(counts['records'], counts['shards_written'])}, {bytes_text(counts['bytes_read'])} read"
-            )
+            counts = read_job_counts(result)
+            line = f"{_format_counts(counts['records'], counts['shards_written'])}, {bytes_text(counts['bytes_read'])} read"
             if line != last_line and counts:
                 report(line)
             last_line = line
 
 
-def _counts_text(records: int, shards: int) -> str:
+def _format_counts(records: int, shards: int) -> str:
     return f"{count_text(records, 'record')}, {count_text(shards, 'shard')}"

@@ -83,6 +83,7 @@ def read_program_options(
     if isinstance(program_options, PipelineOptions):
         options = copy.deepcopy(program_options)
     elif isinstance(program_options, Mapping):
+        # By flag or attribute, such as `no_use_public_ips` and `use_public_ips`. An option that is None keeps its default.
         names = {name.removeprefix("--") for name in beam_flag_names()}
         names |= {action.dest for action in _make_beam_parser()._actions}
         for name in program_options:

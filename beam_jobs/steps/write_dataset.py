@@ -41,6 +41,7 @@ class WriteDataset(beam.PTransform):  # type: ignore[misc]
         super().__init__()
         self._spec = spec
         self._plan, self._context = AsSingleton(plan), AsSingleton(context)
+        # The default is for `counts` without an element.
         self._counts = AsSingleton(counts, InputCounts())
         self._progress = progress
 

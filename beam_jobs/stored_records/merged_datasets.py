@@ -75,12 +75,13 @@ class MergedDatasets:
 
     @property
     def label_offset(self) -> int:
-        """The label of the first class."""
+        """The label of the first class, which is the same in all datasets."""
         return _find_label_offset(self.datasets[0])
 
     @property
     def tokenizer(self) -> tuple[tuple[str, str], ...]:
         """(name, path) of each of the tokenizer's files; empty without a tokenizer."""
+        # All datasets have the same tokenizer.
         dataset = self.datasets[0]
         join = storage_for(dataset.path).join
         return tuple((file.name, join(dataset.path, file.name)) for file in tokenizer_files(dataset.manifest))
@@ -213,6 +214,7 @@ def _merge_labels(
         raise DatasetError(f"{path} has no classes, and other inputs have. {_FIX}")
     merged_names = list(names_of_datasets[0])
     for names, dataset in zip(names_of_datasets[1:], datasets[1:], strict=True):
+        # If one list continues the other, every class keeps its label.
         shorter, longer = sorted((merged_names, list(names)), key=len)
         if longer[: len(shorter)] == shorter:
             merged_names = longer
@@ -230,6 +232,7 @@ def _merge_labels(
     new_labels = {
         str(index): tuple(label_of_name[name] for name in names) for index, names in enumerate(names_of_datasets)
     }
+    # The datasets whose classes do not keep their labels.
     changed = {index: labels for index, labels in new_labels.items() if labels != tuple(range(len(labels)))}
     if changed and _have_numbers_and_names(names_of_datasets):
         path = datasets[int(next(iter(changed)))].path

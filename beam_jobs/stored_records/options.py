@@ -124,10 +124,12 @@ def _hash_keys(keys_by_split: Mapping[str, frozenset[str]]) -> dict[str, str]:
 
 
 def _raw_to_json(features: Iterable[RawFeature]) -> dict[str, list[str | int]]:
+    """Return [dtype, *shape] of each array by name, for the manifest."""
     return {raw.name: [raw.dtype, *raw.shape] for raw in features}
 
 
 def _declared_to_json(features: Iterable[DeclaredFeature]) -> dict[str, str]:
+    """Return KIND or KIND:SHAPE of each declared feature by name, for the manifest."""
     return {declared.name: declared.text for declared in features}
 
 

@@ -60,12 +60,12 @@ class StoredDataset(NamedTuple):
     digest: str
 
     @classmethod
-    def of(cls, dataset: Dataset) -> StoredDataset:
+    def from_dataset(cls, dataset: Dataset) -> StoredDataset:
         """Return the reference to a dataset that is open here."""
         return cls(dataset.path, _hash_metadata(dataset))
 
     def open(self) -> Dataset:
-        """Return the dataset; DatasetError if it has changed since `of`."""
+        """Return the dataset; DatasetError if it has changed since the reference was made."""
         return _open(self)
 
 

@@ -304,7 +304,7 @@ class TextOptions:
         """Raise UsageError if a field has the name of the feature with the ids of another one."""
         if self.tokenizer is None:
             return
-        field_of_ids = {self.ids_name(name): name for name in self.text_fields}
+        field_of_ids = {self.name_ids_feature(name): name for name in self.text_fields}
         for field in self.record_fields:
             if field.kind != TEXT and field.name in field_of_ids:
                 raise UsageError(
@@ -460,7 +460,7 @@ class TextOptions:
         """The fields of whole numbers whose names are those of labels."""
         return tuple(field for field in self.fields if field.kind == INT and field.name.lower() in _LABEL_NAMES)
 
-    def ids_name(self, name: str) -> str:
+    def name_ids_feature(self, name: str) -> str:
         """Return the name of the feature with the ids of a text field."""
         if self.has_pairs:
             return name

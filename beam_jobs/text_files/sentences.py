@@ -33,7 +33,7 @@ def drop_comments(paragraphs: Iterable[Span]) -> Iterator[Span]:
             yield span
 
 
-def sentence_columns(text: str, *, is_conllu: bool) -> dict[str, list[str]]:
+def split_sentence(text: str, *, is_conllu: bool) -> dict[str, list[str]]:
     """Return the columns of a sentence by their numbers as text, from "0" on: the entries of all words.
 
     Raises:

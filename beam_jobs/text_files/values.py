@@ -23,7 +23,7 @@ from beam_jobs.text_files.document_form import (
 )
 from beam_jobs.text_files.fields import TEXT, TextField
 from beam_jobs.text_files.options import TextOptions
-from beam_jobs.text_files.sentences import sentence_columns
+from beam_jobs.text_files.sentences import split_sentence
 from beam_jobs.text_files.spans.csv_rows import cells
 from beam_jobs.text_files.spans.lines import BOM
 from beam_jobs.values.column_kinds import (
@@ -208,7 +208,7 @@ def _add_nested(values: dict[str, Any], options: TextOptions) -> dict[str, Any]:
 def _parse_sentence(text: str, form: RowForm, options: TextOptions) -> dict[str, Any]:
     """Return the columns of a sentence: a list of words for a field that is a list, otherwise the words joined by blanks."""
     try:
-        columns = sentence_columns(text, is_conllu=form.kind == CONLLU_ROW)
+        columns = split_sentence(text, is_conllu=form.kind == CONLLU_ROW)
     except ValueError as error:
         raise DocumentError(str(error)) from None
     list_names = {field.name for field in options.fields if field.kind in LIST_KINDS}

@@ -41,7 +41,7 @@ from beam_jobs.text_records.chat_tokens import ChatEncoder
 from beam_jobs.text_records.encode_each import encode_each
 from beam_jobs.text_records.int_examples import IntLists, encode_int_examples, encode_row_examples
 from beam_jobs.text_records.pair_packing import PairRows, pack_pairs
-from beam_jobs.text_records.schema import LOSS_WEIGHTS, POSITIONS, SEGMENT_IDS, side_names, text_features
+from beam_jobs.text_records.schema import LOSS_WEIGHTS, POSITIONS, SEGMENT_IDS, name_side_features, text_features
 from beam_jobs.text_records.sequences import Documents, TokenRows, pack_rows, split_windows, stream_rows
 from beam_jobs.text_records.summary import TextSummary
 from beam_jobs.text_records.weights import join_sides, split_weights
@@ -151,7 +151,8 @@ class TextRecords:
         field_names = [*(field.name for field in self.options.record_fields), *(feature.name for feature in self.extra)]
         for block in blocks:
             rows, columns = self._parse_documents(block, summary, reject)
-            added = self._list_labels_and_keys(block[0], rows)
+            pack, _ = block
+            added = self._list_labels_and_keys(pack, rows)
             names, columns = [*field_names, *added], [*columns, *added.values()]
             columns = list(map(self._fill_empty_lists, names, columns))
             for values in zip(*columns, strict=True):
@@ -226,7 +227,7 @@ class TextRecords:
             The rows of the other documents, and the values of each, by field and by extra feature.
         """
         kept_rows, extended_values = list[int](), list[list[Any]]()
-        features_of_rows = list(pack.feature_rows(len(pack.keys)))
+        features_of_rows = list(pack.list_feature_rows(len(pack.keys)))
         for row, field_values in zip(rows, values, strict=True):
             try:
                 extra_values = [
@@ -332,6 +333,7 @@ class TextRecords:
             tokens_by_field = dict(zip(self.options.text_fields, tokens, strict=True))
             lists: dict[str, IntLists] = {}
             others: dict[str, list[Any]] = dict(added)
+            # Integers of all documents are encoded at once.
             if LABEL in others:
                 lists[LABEL] = _make_int_lists(others.pop(LABEL))
             others |= {feature.name: column for feature, column in zip(self.extra, columns[len(fields) :], strict=True)}
@@ -342,7 +344,7 @@ class TextRecords:
                     lists[INPUT_IDS] = IntLists.from_sizes(ids, documents.sizes)
                     lists[LOSS_WEIGHTS] = IntLists.from_sizes(weights, documents.sizes)
                 elif field.kind == TEXT:
-                    lists[self.options.ids_name(field.name)] = IntLists.from_sizes(*tokens_by_field[field.name])
+                    lists[self.options.name_ids_feature(field.name)] = IntLists.from_sizes(*tokens_by_field[field.name])
                 elif LIST_KINDS.get(field.kind, field.kind) == INT:
                     lists[field.name] = _make_int_lists(column)
                 else:
@@ -380,7 +382,7 @@ class TextRecords:
                 assert part.segment_ids is not None
                 assert part.positions is not None
                 columns = (part.input_ids, part.segment_ids, part.positions)
-                features |= dict(zip(side_names(side), columns, strict=True))
+                features |= dict(zip(name_side_features(side), columns, strict=True))
             yield from self._encode_rows(features, (batch.inputs, batch.targets), summary)
 
     def _encode_token_rows(self, rows: Iterable[TokenRows], summary: TextSummary) -> Iterator[bytes]:

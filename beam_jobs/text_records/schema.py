@@ -42,7 +42,9 @@ def text_features(
     # Rows of pairs: one length for the inputs, one for the targets.
     if len(options.row_lengths) == 2:
         sides = zip((INPUTS, TARGETS), options.row_lengths, strict=True)
-        return tuple(_make_row_feature(name, length, options) for side, length in sides for name in side_names(side))
+        return tuple(
+            _make_row_feature(name, length, options) for side, length in sides for name in name_side_features(side)
+        )
     length = options.sequence_length
     if length is None:
         return (*_list_document_features(options, classes, several_labels), *extra)
@@ -52,7 +54,7 @@ def text_features(
     return tuple(_make_row_feature(name, length, options) for name in names)
 
 
-def side_names(side: str) -> tuple[str, str, str]:
+def name_side_features(side: str) -> tuple[str, str, str]:
     """Return the names of the tokens, segments and positions of a side of packed pairs, as in SeqIO."""
     return side, f"{side}_{SEGMENT_IDS}", f"{side}_{POSITIONS}"
 
@@ -81,7 +83,7 @@ def _make_row_feature(name: str, length: int, options: TextOptions) -> Feature:
 def _make_feature(field: TextField, options: TextOptions) -> Feature:
     """Return the feature that stores a field."""
     if field.kind == TEXT and options.tokenizer is not None:
-        return Feature(options.ids_name(field.name), "int64", "int64", (None,))
+        return Feature(options.name_ids_feature(field.name), "int64", "int64", (None,))
     shape = (None,) if field.kind in LIST_KINDS else ()
     kind = LIST_KINDS.get(field.kind, field.kind)
     if kind in (TEXT, STR):

@@ -107,6 +107,7 @@ class Handler(BaseHTTPRequestHandler):
                 fault_kind = "" if fault is None else fault.kind
                 with store.lock:
                     store.requests[request.operation] += 1
+                # Before the body is read, so nothing is executed.
                 if fault_kind == "reset":
                     return self._reset()
                 request.is_cut = fault_kind == "cut"
@@ -125,6 +126,7 @@ class Handler(BaseHTTPRequestHandler):
                 request.is_corrupt = fault_kind in _CORRUPTING and request.method in ("POST", "PUT")
                 if fault_kind in _REPLACED_ANSWERS:
                     return self._send(_REPLACED_ANSWERS[fault_kind], None)
+                # The client gets the answer to the second execution.
                 if fault_kind == "duplicate":
                     with contextlib.suppress(RejectedError):
                         action(store, request)

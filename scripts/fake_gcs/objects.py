@@ -211,7 +211,7 @@ class Objects:
 
         Args:
             bucket: the bucket.
-            projects: projects that the request names, in several places; None for a place without one.
+            projects: the projects that the query and the headers of the request name, each None if it names none.
         """
         payers = self.requester_pays.get(bucket)
         if payers is None:
@@ -242,6 +242,7 @@ class Objects:
                 continue
             head, separator, _ = name[len(prefix) :].partition(delimiter) if delimiter else ("", "", "")
             folder = prefix + head + separator
+            # The placeholder of a folder: an object whose name ends with the delimiter.
             lists_as_object = head + separator == name and query.get("includeTrailingDelimiter") == "true"
             if separator and not lists_as_object:
                 entries[folder] = None

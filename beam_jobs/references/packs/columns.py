@@ -14,8 +14,8 @@ _NARROW = tuple((dtype, int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)) for 
 
 
 def collapse(column: list[Any]) -> list[Any]:
-    """Shorten a column to one value if all its values are equal."""
-    # In most other columns, first and last differ, so nothing is counted.
+    """Shorten a column, of at least one value, to that value if all are equal."""
+    # Comparing the ends is enough for most other columns, and saves counting.
     are_equal = column[0] == column[-1] and column.count(column[0]) == len(column)
     return column[:1] if are_equal else column
 

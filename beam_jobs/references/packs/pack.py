@@ -248,7 +248,7 @@ class Pack(PackColumns):
         lists = (self.splits, self.labels, self.list_paths(), self.offsets.tolist())
         splits, labels, paths, offsets = (spread(column, count) for column in lists)
         payloads, crc32s, spools = (spread(column, count) for column in (self.payloads, self.crc32s, self.spools))
-        features, data = self.feature_rows(count), itertools.repeat(b"", count)
+        features, data = self.list_feature_rows(count), itertools.repeat(b"", count)
         columns = (
             self.keys,
             splits,

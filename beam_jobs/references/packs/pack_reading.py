@@ -228,18 +228,7 @@ def _plan_pieces(packs: Sequence[Pack], piece_sizes: PieceSizes) -> tuple[list[_
     order = np.lexsort((offsets, files)).astype(np.int32)
     files, offsets = files[order], offsets[order]
     sizes = np.concatenate([pack.sizes for pack in packs])[order]
-    # A run begins at an input in another file, one that is not a neighbour, and one that is used before its predecessor.
-    breaks = np.ones(len(order), np.bool_)
-    gaps = offsets[1:].astype(np.int64) - offsets[:-1] - sizes[:-1]
-    breaks[1:] = (
-        (files[1:] != files[:-1])
-        | (gaps < 0)
-        | (gaps > _GAP_BYTES)
-        | (order[1:] < order[:-1])
-        | (offsets[1:] == WHOLE_FILE)
-        | (offsets[:-1] == WHOLE_FILE)
-    )
-    del gaps
+    breaks = _find_run_starts(order, files, offsets, sizes)
     # Each run has one piece in memory, so they share what may be held.
     piece_bytes = min(piece_sizes.most, max(piece_sizes.least, piece_sizes.held // int(breaks.sum())))
     # Within a run, a piece ends at each multiple of `piece_bytes` bytes.
@@ -266,6 +255,35 @@ def _plan_pieces(packs: Sequence[Pack], piece_sizes: PieceSizes) -> tuple[list[_
         _Piece(path_list[file], start, size, input_count)
         for file, start, size, input_count in zip(*(column[use_order].tolist() for column in columns), strict=True)
     ], piece_indices
+
+
+def _find_run_starts(
+    order: npt.NDArray[np.int32],
+    files: npt.NDArray[np.int32],
+    offsets: npt.NDArray[np.integer[Any]],
+    sizes: npt.NDArray[np.integer[Any]],
+) -> npt.NDArray[np.bool_]:
+    """Return whether a run begins at each of n inputs, which are sorted by file and offset: bool [n].
+
+    A run begins at an input in another file, one that is not a neighbour, and one that is used before its predecessor.
+
+    Args:
+        order: position of each input in the order of use, [n].
+        files: index of its file, [n].
+        offsets: its offset in the file, or WHOLE_FILE, [n].
+        sizes: its size in bytes, [n].
+    """
+    begins_run = np.ones(len(order), np.bool_)
+    gaps = offsets[1:].astype(np.int64) - offsets[:-1] - sizes[:-1]
+    begins_run[1:] = (
+        (files[1:] != files[:-1])
+        | (gaps < 0)
+        | (gaps > _GAP_BYTES)
+        | (order[1:] < order[:-1])
+        | (offsets[1:] == WHOLE_FILE)
+        | (offsets[:-1] == WHOLE_FILE)
+    )
+    return begins_run
 
 
 def _number_files(pack: Pack, paths: dict[str, int]) -> npt.NDArray[np.int32]:

@@ -80,6 +80,7 @@ class PackedKeys:
         return PackedKeys(heads, self.numbers[rows])
 
     def __len__(self) -> int:
+        # With numbers, a single head may be that of all keys.
         return len(self.heads if self.numbers is None else self.numbers)
 
     def __getitem__(self, row: int) -> str:

@@ -246,6 +246,7 @@ def _check_duplicates(packs: Sequence[Pack]) -> None:
 def _digest_inputs(entries: Entries, converter: Converter, context: ShardContext) -> str:
     """Return a digest of everything that decides a shard's bytes: the converter, the context, and every input, in order."""
     fields = converter.deciding_fields()
+    # Only a run that collects a vocabulary has characters.
     characters = [] if context.characters is None else [context.characters]
     head = json.dumps(
         [type(converter).__name__, fields, context.labels.names, *characters], sort_keys=True, default=str
