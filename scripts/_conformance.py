@@ -346,7 +346,7 @@ class Boxes:
 
 
 def round_float(value: float) -> float:
-    """Return a number rounded to five digits, which float32 stores exactly enough to compare."""
+    """Return a number rounded to five digits, so that it equals the same number after storage as float32."""
     return float(f"{value:.5g}")
 
 

@@ -98,7 +98,7 @@ def _check_file(path: Path, replacements: dict[re.Pattern[str], str]) -> Iterato
 
 
 def _can_wrap(line: str) -> bool:
-    """Return whether a line is no row of a table, no image and no single word."""
+    """Return whether a line of a page can be wrapped: it has a space, and is not a row of a table or an image."""
     return " " in line and not line.lstrip().startswith(("|", "!["))
 
 

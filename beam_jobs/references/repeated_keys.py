@@ -33,7 +33,7 @@ class Repeat(NamedTuple):
 
 
 def make_key_rows(keys: Sequence[str], lines: Sequence[int], list_index: int) -> KeyRows:
-    """Return the rows of one list, [n].
+    """Return the digests of the keys of one list, each with its list and line, [n].
 
     Args:
         keys: keys of n rows.

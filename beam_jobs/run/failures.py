@@ -80,7 +80,10 @@ def translate_failure(runner: str, error: Exception, *, in_process: bool, job: s
 
 
 def _find_reason(text: str) -> str:
-    """Return in one line the last error of a traceback and its step, the final state of a job and its cause, or the text."""
+    """Return the reason in the text of an error, in one line.
+
+    That is the last error of a traceback with its step, or the final state of a job with its cause, or else all of the text.
+    """
     final = _FINAL_STATE.fullmatch(text)
     if final is not None:
         cause = _find_reason(final["cause"]) if final["cause"] != "None" else ""

@@ -124,7 +124,7 @@ def plan_tally(
 
 
 def estimate_splits(sample: Sample, estimate: Estimate) -> dict[str, float]:
-    """Return by split the estimate for its sample."""
+    """Return the estimated ratio of each split, from its sample; see `Estimate`."""
     return {split: estimate(references) for split, references in sorted(sample.splits.items())}
 
 

@@ -31,7 +31,7 @@ class CollectCharacters(beam.PTransform):  # type: ignore[misc]
         self._limits = limits
 
     def expand(self, packs: beam.PCollection) -> beam.PCollection:
-        """Apply the transform."""
+        """Collect the characters of each pack, and join them to one string."""
         return (
             packs
             | "Characters" >> beam.Map(apply_limits(self._limits, _collect_characters), self._options)

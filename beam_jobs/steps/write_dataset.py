@@ -46,7 +46,7 @@ class WriteDataset(beam.PTransform):  # type: ignore[misc]
         self._progress = progress
 
     def expand(self, packs: PCollection[bytes]) -> PCollection[Manifest]:
-        """Apply the transform."""
+        """Write the shards, and then, once, the metadata and the manifest."""
         results = (
             packs
             | "GroupByShard" >> GroupByShard(self._plan)

@@ -49,7 +49,7 @@ class StoredSummary:
             self.records[origin] = self.records.get(origin, 0) + count
 
     def to_json(self) -> dict[str, Any]:
-        """Return a JSON object."""
+        """Return a JSON object, from which `summary_from_json` of the converter makes a summary."""
         return dataclasses.asdict(self)
 
 
@@ -111,7 +111,7 @@ class DatasetConverter(FrameConverter):
     def summary_from_json(self, value: dict[str, Any]) -> StoredSummary:
         """Return the summary that `StoredSummary.to_json` wrote.
 
-        Its decoded bytes are not in the JSON: a record counts with the average of its split in the input.
+        Its decoded bytes, which `convert` does not count, are estimated: each record has the average of its split in the input.
         """
         summary = StoredSummary(records=dict(value["records"]))
         for origin, count in summary.records.items():

@@ -180,7 +180,14 @@ class StoredRecordSource(PackSource):
         offsets: npt.NDArray[np.int64],
         reject: Reject,
     ) -> dict[int, str]:
-        """Return by index the split of each record, from (index, frame) of each; without the rejected ones."""
+        """Return the split of each record, by its index; records that are rejected are omitted.
+
+        Args:
+            unit: the file.
+            frames: (index, frame) of each record.
+            offsets: int64 [records + 1], byte offset of each record of the file, by index.
+            reject: called with a record that has no key. If it returns, the record is omitted.
+        """
         splits = {}
         for record, frame in frames:
             begin = int(offsets[record])

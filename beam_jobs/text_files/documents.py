@@ -146,7 +146,8 @@ def _read_blocks(
 
 
 def _make_row_form(form: TextForm) -> RowForm:
-    """Return the rules for reading the documents of a file; a delimiter is one of cells, not of documents."""
+    """Return the rules for reading the documents of a file."""
+    # Without columns, the delimiter of a form is between documents, and not a rule for reading one.
     return RowForm(TEXT_FORMATS[form.kind].row, form.delimiter if form.columns else "", form.columns)
 
 

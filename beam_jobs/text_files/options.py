@@ -457,7 +457,7 @@ class TextOptions:
 
     @property
     def label_fields(self) -> tuple[TextField, ...]:
-        """The fields of whole numbers whose names are those of labels."""
+        """The fields of whole numbers with a usual name of labels, such as `label`."""
         return tuple(field for field in self.fields if field.kind == INT and field.name.lower() in _LABEL_NAMES)
 
     def name_ids_feature(self, name: str) -> str:

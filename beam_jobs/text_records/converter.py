@@ -223,9 +223,9 @@ class TextConverter(Converter):
 
     def _estimate_token_bytes(self, id_bytes: float) -> float:
         """Return the bytes of a token in a sequence, with its share of the record; `id_bytes` are those of its id as a varint."""
-        # Rows of pairs have two parts, with half of the features each.
-        length, parts = sum(self.options.row_lengths), len(self.options.row_lengths)
-        features = len(text_features(self.options)) / parts
+        # Rows of pairs have two sides, with half of the features each.
+        length, sides = sum(self.options.row_lengths), len(self.options.row_lengths)
+        features = len(text_features(self.options)) / sides
         # As varints, a position below 128 takes one byte, others take about two; a segment and a weight take one.
         position_bytes = 1 + max(0, length - 128) / length
         varint_bytes = id_bytes + (1 + position_bytes if self.options.pack else 0) + self.options.has_weights

@@ -242,7 +242,7 @@ class TextRecords:
         return kept_rows, extended_values
 
     def _list_labels_and_keys(self, pack: Pack, rows: Sequence[int]) -> dict[str, list[Any]]:
-        """Return by feature the labels and keys of the documents in `rows` that the options store."""
+        """Return the columns of the labels and of the keys of documents in `rows`, by feature, if the options store them."""
         values_by_name: dict[str, list[Any]] = {}
         if self.options.labels.are_stored:
             # A single value is shared by all documents of the pack.

@@ -16,7 +16,7 @@ SEGMENT_IDS, POSITIONS, LOSS_WEIGHTS = "segment_ids", "positions", "loss_weights
 
 
 def text_layout(options: TextOptions) -> str:
-    """Return the name of the layout."""
+    """Return the name of the layout that the options choose."""
     if options.tokenizer is None:
         # Ids of another program's tokenizer make the same records as ours.
         has_ids = any(field == TextField(INPUT_IDS, "ints") for field in options.fields)

@@ -151,7 +151,7 @@ def _copy(store: Objects, request: Request) -> Answer:
 
 
 def _compose(store: Objects, request: Request) -> Answer:
-    """Join objects into one."""
+    """Store the joined content of some objects as one object, and answer with its resource."""
     composition = request.json()
     with store.lock:
         parts = [store.get(request.bucket, part["name"], {}) for part in composition["sourceObjects"]]
@@ -184,7 +184,7 @@ def _layout(store: Objects, request: Request) -> Answer:
 
 
 def _buckets(store: Objects, request: Request) -> Answer:
-    """Make a bucket, or list all."""
+    """Make a bucket (POST), or answer with the resources of all buckets."""
     if request.method == "POST":
         name = request.json()["name"]
         if name in store.buckets:

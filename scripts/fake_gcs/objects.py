@@ -182,7 +182,7 @@ class Objects:
         return self.buckets[bucket]
 
     def get(self, bucket: str, name: str, query: Mapping[str, str]) -> Object:
-        """Return an object, of the requested generation."""
+        """Return an object; reject the request if it does not exist, is of another generation, or a precondition fails."""
         with self.lock:
             stored = self.find_bucket(bucket).get(name)
             if stored is None or query.get("generation", str(stored.generation)) != str(stored.generation):
@@ -191,7 +191,7 @@ class Objects:
             return stored
 
     def delete(self, bucket: str, name: str, query: Mapping[str, str]) -> None:
-        """Remove an object, of the requested generation."""
+        """Remove an object; reject the request as `get` does, or if the bucket retains its objects."""
         with self.lock:
             self.get(bucket, name, query)
             self._check_retention(bucket, name)

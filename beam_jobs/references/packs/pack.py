@@ -169,7 +169,7 @@ class Pack(PackColumns):
         )
 
     def select_smallest(self, digests: Digests, count: int, bounds: dict[str, np.uint64]) -> Iterator[Pack]:
-        """Yield, by split, the `count` references whose keys have the smallest digests: a sample that does not depend on order.
+        """Yield a pack for each split: its `count` references with the smallest digests, a sample that does not depend on order.
 
         Args:
             digests: digests of the keys.
@@ -288,7 +288,7 @@ class Pack(PackColumns):
 
 
 def _find_root(paths: Sequence[str], keys: Sequence[str]) -> str:
-    """Return the text that, with the key after it, is the path of every reference; empty if there is no such text."""
+    """Return the text ROOT for which the path of every reference is ROOT and its key; empty if no text is."""
     # Unchanged if the path does not end with the key.
     root = paths[0].removesuffix(keys[0])
     is_shared = root not in ("", paths[0]) and all(path == root + key for path, key in zip(paths, keys, strict=True))

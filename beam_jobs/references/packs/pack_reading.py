@@ -170,7 +170,11 @@ def _read_ranges(
 
 
 def _divide_rows(sizes: npt.NDArray[np.integer[Any]]) -> Iterator[npt.NDArray[np.intp]]:
-    """Yield the rows of consecutive blocks of up to 8 MiB, or of one larger reference, given the sizes of all rows."""
+    """Yield the rows of each of some consecutive blocks, which have up to 8 MiB or one larger reference.
+
+    Args:
+        sizes: size of each reference in bytes, [n].
+    """
     ends = np.cumsum(sizes, dtype=np.int64)
     first_row = 0
     while first_row < len(ends):

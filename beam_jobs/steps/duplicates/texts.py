@@ -53,7 +53,7 @@ class OmitDuplicates(beam.PTransform):  # type: ignore[misc]
         self._held_documents = held_documents
 
     def expand(self, packs: beam.PCollection) -> Any:
-        """Apply the transform."""
+        """Find the documents whose texts have equal digests, and omit all but one of them from their packs."""
         named_packs = packs | "Name" >> beam.Map(_name_pack)
         duplicate_rows = (
             named_packs

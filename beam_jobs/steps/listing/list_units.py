@@ -40,7 +40,7 @@ class ListUnits(beam.PTransform):  # type: ignore[misc]
         self._options = options
 
     def expand(self, begin: beam.pvalue.PBegin) -> Any:
-        """Apply the transform."""
+        """Divide the source into parts if records are shuffled, and list the units of each part, or of the whole source."""
         parts = begin | "Begin" >> beam.Impulse()
         if self._options.shuffle:
             parts |= "Parts" >> beam.FlatMap(_group_parts, self._source, self._options) | "SpreadParts" >> Spread()

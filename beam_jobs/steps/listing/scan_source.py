@@ -57,7 +57,7 @@ class ScanSource(beam.PTransform):  # type: ignore[misc]
         self._options = options
 
     def expand(self, begin: beam.pvalue.PBegin) -> ScanOutputs:
-        """Apply the transform."""
+        """Scan the parts of the source on all workers; sum up their facts, and check that no key is repeated."""
         outputs = (
             begin
             | "Begin" >> beam.Impulse()

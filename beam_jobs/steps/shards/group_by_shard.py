@@ -39,7 +39,7 @@ class GroupByShard(beam.PTransform):  # type: ignore[misc]
         self._plan = plan
 
     def expand(self, packs: beam.PCollection[bytes]) -> beam.PCollection[tuple[ShardKey, list[bytes]]]:
-        """Apply the transform."""
+        """Group references by runs of shards, then divide each run into its shards, and spread these over all workers."""
         return (
             packs
             | "ByRun" >> beam.ParDo(ByRun(), self._plan)

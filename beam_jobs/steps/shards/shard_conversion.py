@@ -55,7 +55,7 @@ class ShardConversion:
         self._errors: dict[str, BadRecordError] = {}
 
     def records(self) -> Iterator[Record]:
-        """Yield the records.
+        """Yield the records of the shard; at their end, list the rejected inputs and report the progress.
 
         Raises:
             BadRecordError: an input is bad, and bad inputs are not skipped.

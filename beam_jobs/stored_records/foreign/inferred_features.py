@@ -172,7 +172,7 @@ class InferredSummary:
             self.features.setdefault(name, ValueStatistics()).merge(name, statistics)
 
     def to_json(self) -> dict[str, Any]:
-        """Return a JSON object."""
+        """Return a JSON object, which `from_json` reads."""
         return dataclasses.asdict(self)
 
     @classmethod
