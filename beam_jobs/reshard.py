@@ -149,6 +149,7 @@ def _convert_datasets(
         raise UsageError(
             f"--key={reshard_options.key}: the datasets have no such feature. They have {', '.join(sorted(names))}."
         )
+    # Without --key, the file name that records of images have.
     key = reshard_options.key or (_FILE_NAME if _FILE_NAME in names else RECORD)
     if reshard_options.key is None and key == _FILE_NAME and reshard_options.take and options.split:
         # By default, --split hashes file names again, and cannot divide a split that came from the same hashes.
@@ -176,11 +177,11 @@ def _convert_datasets(
     return _make_conversion(
         options,
         StoredRecordSource(
-            tuple(inputs),
-            reshard_options.take,
-            tuple(map(StoredDataset.from_dataset, input_parts.datasets)),
-            splitter,
-            merged.class_names,
+            paths=tuple(inputs),
+            take=reshard_options.take,
+            datasets=tuple(map(StoredDataset.from_dataset, input_parts.datasets)),
+            splitter=splitter,
+            class_names=merged.class_names,
         ),
         converter,
         merged.layout,
@@ -248,15 +249,17 @@ def _convert_files(
     )
     splitter = Splitter(reshard_options.key or RECORD, reshard_options.split_keys, options.split)
     source = StoredRecordSource(
-        tuple(inputs),
-        reshard_options.take,
-        (),
-        splitter,
-        reshard_options.labels,
+        paths=tuple(inputs),
+        take=reshard_options.take,
+        datasets=(),
+        splitter=splitter,
+        class_names=reshard_options.labels,
         skips_foreign=input_parts.skips_foreign,
     )
     deciding_options = {**options.deciding_options(), "reshard": stored_options(reshard_options)}
-    return _make_conversion(options, source, converter, first_records.find_layout(raw_names), deciding_options, ())
+    return _make_conversion(
+        options, source, converter, first_records.find_layout(raw_names), deciding_options, files=()
+    )
 
 
 def _make_conversion(

@@ -94,6 +94,7 @@ def main() -> int:
         venvs = Path(flags.venvs or f"{temporary}/venvs").resolve()
         writer = make_environment(venvs / "tpudata", ["--editable", str(ROOT)])
         pictures, rows = Path(temporary, "pictures"), Path(temporary, "rows.jsonl")
+        # In the environment of tpudata, which has Pillow: `draw_pictures`.
         subprocess.run([writer, __file__, "--draw", str(pictures)], check=True)
         write_rows(rows)
         for kind in KINDS:

@@ -55,6 +55,7 @@ def translate_failure(runner: str, error: Exception, *, in_process: bool, job: s
     own_cause = recover_own_error(error)
     if own_cause is not None:
         return own_cause
+    # Some engines escape the line ends of a traceback.
     text = _GO_STACK.sub("", str(error).replace("\\n", "\n"))
     if problem := describe_machine_error(error) or describe_machine_error_text(text):
         return TpudataError(f"{f'{job}: ' if job else ''}{problem}{f' {_RESUME_HINT}.' if job else ''}")

@@ -76,6 +76,7 @@ class _Server:
     @classmethod
     def start(cls, binary: Path) -> _Server:
         """Start a server, and wait until it serves; TpudataError if it does not start."""
+        # A free port, which the server takes once it is closed here.
         with socket.create_server(("127.0.0.1", 0)) as port_finder:
             port = int(port_finder.getsockname()[1])
         lifeline = Lifeline()

@@ -33,6 +33,7 @@ def best_fit_decreasing(sizes: npt.NDArray[np.int64], capacity: int) -> npt.NDAr
         while unplaced:
             sufficient_rooms = rooms >> size
             room = size + (sufficient_rooms & -sufficient_rooms).bit_length() - 1 if sufficient_rooms else capacity
+            # How many items of this size each bin takes, and the room that it then has.
             per_bin, free_room = divmod(room, size)
             bins_used = -(-unplaced // per_bin)
             if sufficient_rooms:

@@ -199,7 +199,7 @@ class TextConverter(Converter):
         document_bytes = sum(reference.size for reference, _ in documents if reference.key not in skipped)
         if not document_bytes:
             return 1.0
-        # Texts, or mostly the varints of ids.
+        # The bytes of texts, or of ids, nearly all of which are varints.
         content_bytes = sum(map(len, sample_records)) - len(sample_records) * _measure_empty_record(options)
         if not self.options.row_lengths:
             return content_bytes / document_bytes

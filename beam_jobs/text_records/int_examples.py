@@ -82,6 +82,7 @@ def encode_row_examples(
     rows = np.empty((min(block_records, record_count), record_bytes), np.uint8)
     rows[:] = zero_record
     for start in range(0, record_count, block_records):
+        # The last block may have fewer records.
         examples = rows[: record_count - start]
         # From the last feature to the first: each entry ends with its values.
         end = record_bytes

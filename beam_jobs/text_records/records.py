@@ -294,7 +294,7 @@ class TextRecords:
         try:
             ids_of_fields = [encode_each(encoder, texts) for texts in texts_of_fields]
         except ValueError:
-            # Encode one by one to find the documents that cannot be encoded.
+            # At least one document cannot be encoded: encode one by one to find and reject it.
             references = list(map(pack.reference, rows))
             encoded_indices, ids_of_fields = _encode_one_by_one(references, texts_of_fields, encoder, reject)
             if not encoded_indices:

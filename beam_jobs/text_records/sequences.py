@@ -213,6 +213,7 @@ def fill_rows(
     counts = np.bincount(rows)
     first_pieces = np.cumsum(counts) - counts
     starts, sizes = starts[order], sizes[order]
+    # Number of each piece in its row, from 1 on.
     segments = np.arange(1, len(sizes) + 1) - np.repeat(first_pieces, counts)
     # Each row gets a last piece of padding, of segment 0, so that all pieces are contiguous.
     row_tokens = np.add.reduceat(sizes, first_pieces)

@@ -231,6 +231,7 @@ class Objects:
         A page token is the last name of the page before.
         """
         prefix, delimiter, last_name = query.get("prefix", ""), query.get("delimiter"), query.get("pageToken", "")
+        # A copy, since other threads may change the bucket.
         with self.lock:
             objects = dict(self.find_bucket(bucket))
         # None for a folder.

@@ -218,9 +218,11 @@ def _cut_records(
             yield row_pack, BadRecordError(reference.origin, piece.reason)
             continue
         record = piece[start : start + size]
-        is_short = len(record) < size
-        reason = f"cut: {len(record)} of {size} bytes"
-        yield row_pack, BadRecordError(reference.origin, reason, reference.offset) if is_short else record
+        if len(record) < size:
+            reason = f"cut: {len(record)} of {size} bytes"
+            yield row_pack, BadRecordError(reference.origin, reason, reference.offset)
+        else:
+            yield row_pack, record
 
 
 def _plan_pieces(packs: Sequence[Pack], piece_sizes: PieceSizes) -> tuple[list[_Piece], npt.NDArray[np.int32]]:
@@ -228,14 +230,15 @@ def _plan_pieces(packs: Sequence[Pack], piece_sizes: PieceSizes) -> tuple[list[_
     paths: dict[str, int] = {}
     files = np.concatenate([_number_files(pack, paths) for pack in packs])
     offsets = np.concatenate([np.broadcast_to(pack.offsets, len(pack.keys)) for pack in packs])
-    # Sorted by file and offset. With millions of inputs the size of every array matters, so types are narrow.
+    # The inputs sorted by file and offset; `order` has the position of each in the order of use. With millions of inputs the size
+    # of every array matters, so types are narrow.
     order = np.lexsort((offsets, files)).astype(np.int32)
     files, offsets = files[order], offsets[order]
     sizes = np.concatenate([pack.sizes for pack in packs])[order]
     breaks = _find_run_starts(order, files, offsets, sizes)
     # Each run has one piece in memory, so they share what may be held.
     piece_bytes = min(piece_sizes.most, max(piece_sizes.least, piece_sizes.held // int(breaks.sum())))
-    # Within a run, a piece ends at each multiple of `piece_bytes` bytes.
+    # Within a run, a piece ends at each multiple of `piece_bytes` bytes. From here on, a break is the start of a piece.
     first_inputs = np.flatnonzero(breaks)
     multiples = offsets - np.repeat(offsets[first_inputs].astype(np.int64), np.diff(first_inputs, append=len(order)))
     multiples //= piece_bytes

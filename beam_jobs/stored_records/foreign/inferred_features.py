@@ -73,6 +73,7 @@ class ValueStatistics:
                     f"Feature {name!r}: record {other.key} has {_describe(other.kind)}, record {self.key} has"
                     f" {_describe(self.kind)}. A feature has one kind in every record: correct the program that wrote the records."
                 )
+            # Some values are not UTF-8, so none of them is declared as text.
             kind = BYTES
         if kind == LABEL_MAP and self.kind == other.kind and self.dtype != other.dtype:
             raise FeatureError(
@@ -208,6 +209,7 @@ def _measure_image(name: str, values: Value, key: str) -> tuple[ValueStatistics,
         header = read_header(data, kind)
     except ValueError as error:
         raise ValueError(f"feature {name!r} does not hold an image: {error}") from None
+    # Readers decode an image to grey or to RGB.
     channels = 1 if header.components == 1 else 3
     statistics = ValueStatistics(
         IMAGE,

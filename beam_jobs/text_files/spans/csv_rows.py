@@ -163,6 +163,7 @@ def cells(row: str, delimiter: str, *, is_raw: bool = False) -> list[str]:
             position = end
         if position >= len(row):
             return texts
+        # The delimiter.
         position += 1
 
 
