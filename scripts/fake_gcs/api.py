@@ -121,7 +121,7 @@ def _change(store: Objects, request: Request) -> Answer:
 
 
 def _list(store: Objects, request: Request) -> Answer:
-    """Answer with a page of a listing; a `FakeGcs` has a page size of its own."""
+    """Answer with a page of a listing, of at most `FakeGcs.page` entries, or MAX_LISTED for a store without that attribute."""
     page = store.list_page(request.bucket, request.query, getattr(store, "page", MAX_LISTED))
     answer: dict[str, Any] = {
         "kind": "storage#objects",

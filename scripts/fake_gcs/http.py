@@ -12,7 +12,7 @@ from http.server import BaseHTTPRequestHandler
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, urlsplit
 
-from scripts.fake_gcs.api import route
+from scripts.fake_gcs.api import Action, route
 from scripts.fake_gcs.certificates import HOSTS
 from scripts.fake_gcs.faults import Fault
 from scripts.fake_gcs.objects import RejectedError
@@ -126,19 +126,9 @@ class Handler(BaseHTTPRequestHandler):
                 request.is_corrupt = fault_kind in _CORRUPTING and request.method in ("POST", "PUT")
                 if fault_kind in _REPLACED_ANSWERS:
                     return self._send(_REPLACED_ANSWERS[fault_kind], None)
-                # The client gets the answer to the second execution.
-                if fault_kind == "duplicate":
-                    with contextlib.suppress(RejectedError):
-                        action(store, request)
-                answer = action(store, request)
-                if fault_kind == "unstored":
-                    store.buckets[request.bucket].pop(request.name, None)
-                if fault is not None and fault_kind == "stall":
-                    store.ended.wait(fault.seconds)
-                if fault_kind in ("cut", "lost", "stall"):
+                answer = self._execute(action, request, fault)
+                if answer is None:
                     return self._reset()
-                if fault_kind == "unsaid":
-                    answer = Answer(200, b"", {})
             except RejectedError as error:
                 answer = error_answer(error.code, error.message)
                 if error.code in (429, 503) and store.retry_after is not None:
@@ -155,6 +145,22 @@ class Handler(BaseHTTPRequestHandler):
     def _store(self) -> FakeGcs:
         store: FakeGcs = self.server.store
         return store
+
+    def _execute(self, action: Action, request: Request, fault: Fault | None) -> Answer | None:
+        """Execute a request, and return its answer; None if its fault is that no answer is sent."""
+        store, fault_kind = self._store, "" if fault is None else fault.kind
+        # The client gets the answer to the second execution.
+        if fault_kind == "duplicate":
+            with contextlib.suppress(RejectedError):
+                action(store, request)
+        answer = action(store, request)
+        if fault_kind == "unstored":
+            store.buckets[request.bucket].pop(request.name, None)
+        if fault is not None and fault_kind == "stall":
+            store.ended.wait(fault.seconds)
+        if fault_kind in ("cut", "lost", "stall"):
+            return None
+        return Answer(200, b"", {}) if fault_kind == "unsaid" else answer
 
     def _read_head(self) -> Request:
         """Return the request without its body, which is not read yet."""
