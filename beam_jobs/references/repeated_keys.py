@@ -68,6 +68,7 @@ def find_first_repeat(parts: Iterable[bytes]) -> Repeat | None:
     if not row_bytes:
         return None
     rows = np.frombuffer(row_bytes, _ROW)
+    # By digest, then by list and line: `lexsort` takes its last key first.
     rows = rows[np.lexsort([rows[name] for name in ("line", "list", "low", "high")])]
     repeats_previous = (rows["high"][1:] == rows["high"][:-1]) & (rows["low"][1:] == rows["low"][:-1])
     # Of three rows with the same key, only the second counts: the third comes later.

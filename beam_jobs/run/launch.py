@@ -86,6 +86,7 @@ class JobRun:
                 self._wait_here(result, runner)
                 return result
             identity = identify_job(result, runner, pipeline.options)
+            # Until its end is known.
             self.goes_on = True
             try:
                 return self._watch(result, runner, identity)

@@ -244,6 +244,7 @@ class TextOptions:
         names = [field.name for field in self.fields]
         if len(set(names)) < len(names):
             raise UsageError(f"--field: one of {', '.join(names)} appears twice. Remove one")
+        # Lists, such as token ids, may take the place of text.
         needs_text = self.tokenizer is not None or self.dedup or self.form in _PLAIN_FORMS
         if not self.text_fields and (needs_text or not any(field.kind in LIST_KINDS for field in self.fields)):
             raise UsageError(f"--field: none of {', '.join(names)} is text. Pass one without a kind")

@@ -42,7 +42,7 @@ def split_sentence(text: str, *, is_conllu: bool) -> dict[str, list[str]]:
     lines = [line.rstrip("\r") for line in text.split("\n")]
     if is_conllu:
         rows = [line.split("\t") for line in lines if not line.startswith("#")]
-        # Lines of several words (1-2) and of words that are not in the text (1.1) are no words of the sentence.
+        # Skip lines of several words (1-2), and of words that the text omits (1.1).
         rows = [row for row in rows if not _RANGE_OR_EMPTY_NODE.fullmatch(row[0])]
     else:
         rows = [line.split("\t") if "\t" in line else line.split() for line in lines]

@@ -316,9 +316,9 @@ class TextRecords:
         lengths, field_sizes = self.options.row_lengths, [documents.sizes for documents in batch.tokens]
         flags = ("--inputs-length", "--targets-length") if len(lengths) == 2 else ("--sequence-length",)
         # Both sides of a pair share a sequence, unless each side has rows.
-        unended_sizes = field_sizes if len(lengths) == 2 else [np.sum(field_sizes, axis=0)]
+        sizes_without_ends = field_sizes if len(lengths) == 2 else [np.sum(field_sizes, axis=0)]
         is_kept = np.ones(batch.document_count, np.bool_)
-        for flag, length, sizes in zip(flags, lengths, unended_sizes, strict=True):
+        for flag, length, sizes in zip(flags, lengths, sizes_without_ends, strict=True):
             token_counts = sizes + 1 if self._ends_documents else sizes
             for index in np.flatnonzero(is_kept & (token_counts > length)).tolist():
                 reason = f"longer than {flag} (got {token_counts[index]:,} tokens, expected at most {length:,})"

@@ -134,6 +134,7 @@ def paragraphs_in_range(path: str, start: int, stop: int, limit: int, sizes: Rea
     spans = line_spans(read_plain_chunks(path, start - 1, stop, sizes), start - 1, limit)
     first_line = next(spans, None)
     if first_line is not None:
+        # A paragraph goes on after the line with byte `start - 1`, unless that line is blank, with its part before this byte.
         inside = not (first_line.is_blank and _is_blank_before(path, start - 1, sizes.before))
         yield from join_paragraphs(spans, limit, stop, inside=inside)
 

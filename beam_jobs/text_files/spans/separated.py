@@ -69,10 +69,9 @@ def _cut_document(buffer: bytes, buffer_start: int, begin: int, end: int, limit:
     """
     # The start of a document is dropped from the buffer only if the document is too long.
     if end - begin > limit or begin < buffer_start:
-        # The document between separators that overlap ends before it begins.
-        if end > begin:
-            yield Span(begin, end - begin, b"")
+        yield Span(begin, end - begin, b"")
         return
+    # Empty between separators that overlap, where `end` is before `begin`.
     data = buffer[begin - buffer_start : end - buffer_start]
     if not begin and data.startswith(BOM):
         data, begin = data[len(BOM) :], len(BOM)
