@@ -70,7 +70,7 @@ def _format_usage(parser: FlagParser) -> str:
 
 
 def _format_tables(parser: FlagParser) -> Iterator[str]:
-    """Yield the lines of a table for each group of flags; those of a conversion also have keywords."""
+    """Yield the lines of a table for each group of flags, with the keywords of the flags if the command is a conversion."""
     options = parser.options if isinstance(parser, OptionParser) else {}
     for group in parser._action_groups:
         actions = [action for action in group._group_actions if _is_shown(action)]
@@ -104,7 +104,7 @@ def _format_keyword(options: Mapping[str, Option], action: argparse.Action) -> t
 
 
 def _format_name(action: argparse.Action) -> str:
-    """Return the names of a flag with the placeholder of its value, or that of a positional argument."""
+    """Return the names of a flag and the placeholder of its value, or the placeholder of a positional argument."""
     value = action.metavar or ("{" + ",".join(map(str, action.choices)) + "}" if action.choices else "")
     if isinstance(value, tuple):
         value = " ".join(value)

@@ -113,7 +113,7 @@ def main(words: Sequence[str]) -> int:
 
 
 def format_page() -> str:
-    """Return the page: its sections, each with its messages in alphabetical order, without those of earlier sections."""
+    """Return the page: its sections, each with its messages in alphabetical order; each message is in one section."""
     parts = [
         "# Error messages\n",
         "Every message of tpudata with its fix, made from the code. Values are names in capitals or",

@@ -71,7 +71,7 @@ def lock_folder(folder: Path) -> Iterator[int | None]:
 
 
 def run_on_gcs(folder: Path, lock: int) -> int:
-    """Run the steps on gs://, as served by scripts/gcs_emulator; the arguments and the exit code are those of `run_steps`."""
+    """Run the steps on gs://, as served by scripts/gcs_emulator; arguments and exit code as for `run_steps`."""
     write_pictures(folder / "digits")
     variables_file = folder / ".gcs"
     variables_file.unlink(missing_ok=True)

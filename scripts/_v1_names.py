@@ -34,7 +34,7 @@ def find_declared_names(api: str) -> Iterator[str]:
     """Yield the names of an API of TensorFlow, as its files declare them.
 
     Args:
-        api: folder of the API below that of TensorFlow 2, such as `compat/v1`; empty for TensorFlow 2 itself.
+        api: folder of the API below the folder of TensorFlow 2, such as `compat/v1`; empty for TensorFlow 2 itself.
     """
     spec = importlib.util.find_spec("tensorflow")
     assert spec is not None

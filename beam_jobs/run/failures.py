@@ -50,7 +50,7 @@ def translate_failure(runner: str, error: Exception, *, in_process: bool, job: s
         job: name of the submitted job, from `describe_job`; empty before it is submitted.
 
     Returns:
-        The error of ours that a step raised, without Beam's wrapping, or else an error that describes the failure of the runner.
+        The TpudataError that a step raised, without Beam's wrapping, or else a new one that describes the failure of the runner.
     """
     own_cause = recover_own_error(error)
     if own_cause is not None:

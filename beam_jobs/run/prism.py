@@ -135,7 +135,7 @@ def find_prism(location: str | None = None) -> Path:
 
 
 def _build(path: Path) -> None:
-    """Build Prism with Go into a file at `path`; UsageError if there is no Go, or the build fails."""
+    """Build Prism with Go into a file at `path`; UsageError if Go is not installed, or the build fails."""
     alternatives = f"or pass --prism_location=FILE, or --prism_location={_RELEASE} to download it"
     go = shutil.which("go")
     if go is None:

@@ -74,7 +74,7 @@ def read_program_options(
 
     Args:
         program_options: options, which are not changed; a dict of them by name, a list of flags, or None.
-        runner: name of the runner; None takes that of the options.
+        runner: name of the runner; None uses the runner of the options.
         workers: processes of the local runner.
 
     Raises:
@@ -196,7 +196,7 @@ def temporary_pipeline(
 ) -> Iterator[beam.Pipeline]:
     """Yield a new pipeline, and remove its folder of temporary files at the end; Beam does so only after a run.
 
-    The arguments and errors are those of `new_pipeline`.
+    The arguments and errors are the same as for `new_pipeline`.
     """
     pipeline = new_pipeline(options, parts, runner)
     try:

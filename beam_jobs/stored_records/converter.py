@@ -72,7 +72,7 @@ class FrameConverter(InputConverter):
         Raises:
             BadRecordError: the frame is cut, or its length or a checksum is wrong.
         """
-        # The path of a spooled record is that of the spool.
+        # The offset of a spooled record is in the spool, so messages name its key, too.
         path = reference.origin if reference.spool else reference.path
         return remove_frame(frame, path, reference.offset)
 
@@ -137,7 +137,7 @@ class DatasetConverter(FrameConverter):
         return record
 
     def counts(self, summary: StoredSummary) -> dict[str, int]:
-        """Return the counts of the inputs' manifests; those of `_WHOLE_COUNTS` only if every record is carried over."""
+        """Return the counts of the inputs' manifests, without the counts in `_WHOLE_COUNTS` unless every record is carried over."""
         is_whole = sum(summary.records.values()) == sum(records for _, records in self.decoded.values())
         return {name: count for name, count in self.carried.items() if is_whole or name not in _WHOLE_COUNTS}
 

@@ -446,7 +446,7 @@ class TextOptions:
 
     @property
     def columns(self) -> tuple[TextField, ...]:
-        """The fields of rows that are read: `fields`, and those of classes and keys, as written."""
+        """The fields of rows that are read: `fields`, and the fields of classes and keys, as text."""
         names = {field.name for field in self.fields}
         other_names = dict.fromkeys(name for name in (self.labels.label_field, self.key_field) if name is not None)
         return (*self.fields, *(TextField(name, STR) for name in other_names if name not in names))

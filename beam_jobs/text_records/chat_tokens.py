@@ -41,7 +41,7 @@ class ChatEncoder:
         return [self._encode(self.template.render(chat_messages)) for chat_messages in messages]
 
     def _encode(self, chat: ChatText) -> Ids:
-        """Return the tokens of a chat, those of the assistant's spans with loss weight 1."""
+        """Return the tokens of a chat: with loss weight 1 in the assistant's spans, otherwise with weight 0."""
         if not isinstance(self.tokenizer, PlacingTokenizer):
             return self._encode_parts(chat)
         ids, token_spans = self.tokenizer.encode_with_places(chat.text)

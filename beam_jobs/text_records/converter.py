@@ -94,7 +94,7 @@ class TextConverter(Converter):
         return {} if tokenizer is None else {"tokenizer": tokenizer.identity.to_json()}
 
     def counts(self, summary: TextSummary) -> dict[str, int]:
-        """Return the counts of documents, and those of tokens if documents are tokenized."""
+        """Return the number of documents, and the counts of tokens if documents are tokenized."""
         counts = {"documents": summary.documents}
         if self.options.tokenizer is not None:
             counts["tokens"] = summary.tokens
@@ -222,7 +222,7 @@ class TextConverter(Converter):
         return open_tokenizer(self.options.tokenizer, characters.characters) if characters.characters else None
 
     def _estimate_token_bytes(self, id_bytes: float) -> float:
-        """Return the bytes of a token in a sequence, with its share of the record; `id_bytes` are those of its id as a varint."""
+        """Return the bytes of a token in a sequence, with its share of the record; its id takes `id_bytes` as a varint."""
         # Rows of pairs have two sides, with half of the features each.
         length, sides = sum(self.options.row_lengths), len(self.options.row_lengths)
         features = len(text_features(self.options)) / sides

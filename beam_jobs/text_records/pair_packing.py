@@ -33,7 +33,7 @@ class PairRows(NamedTuple):
 def pack_pairs(
     windows: Iterable[Documents], inputs_length: int, targets_length: int, pad_id: int
 ) -> Iterator[PairRows]:
-    """Pack pairs into rows, those of each window together.
+    """Pack pairs into rows, each window by itself.
 
     Args:
         windows: windows of pairs from `join_sides`, whose inputs have weight 0. Sides that are longer than a row are cut.

@@ -205,7 +205,7 @@ class TextRecords:
 
     def _count_values(self, columns: Sequence[list[Value]], summary: TextSummary) -> None:
         """Add the negative labels and the lengths of lists of documents to a summary."""
-        # Columns of extra features follow those of fields; without documents there are no columns.
+        # Columns of extra features follow the columns of fields; without documents there are no columns.
         for field, column in zip(self.options.record_fields, columns, strict=False):
             if field in self.options.label_fields:
                 summary.negative_labels += sum(isinstance(value, int) and value < 0 for value in column)

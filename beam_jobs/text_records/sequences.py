@@ -113,7 +113,7 @@ def stream_rows(windows: Iterable[Documents], length: int, pad_id: int) -> Itera
 def pack_rows(
     windows: Iterable[Documents], length: int, pad_id: int, long_documents: str = SPLIT
 ) -> Iterator[TokenRows]:
-    """Pack documents into rows, those of each window together.
+    """Pack documents into rows, each window by itself.
 
     Args:
         windows: windows of documents. Empty documents take no place.

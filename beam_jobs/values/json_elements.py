@@ -120,7 +120,7 @@ class _Text:
         """Return the next character that is not a space, without taking it.
 
         Raises:
-            SourceError: the file ends; the message names what is `expected` here.
+            SourceError: the file ends; the message contains `expected`, the thing that should follow.
         """
         while True:
             text = self._text

@@ -134,7 +134,7 @@ def _list(store: Objects, request: Request) -> Answer:
 def _copy(store: Objects, request: Request) -> Answer:
     """Answer rewriteTo and copyTo, which copy an object."""
     query = request.query
-    # Preconditions of the source are those of any request, with Source in their names.
+    # Preconditions of the source have the names of other preconditions, with Source in them.
     source_query = {key.replace("Source", "", 1): value for key, value in query.items() if key.startswith("ifSource")}
     if "sourceGeneration" in query:
         source_query["generation"] = query["sourceGeneration"]

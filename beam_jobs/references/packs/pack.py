@@ -141,7 +141,7 @@ class Pack(PackColumns):
         """Return one pack of the references of all packs, in order."""
         if len(packs) == 1:
             return packs[0]
-        # Paths are below the root, of which a pack has one; without a root they are whole.
+        # A pack has one root, which begins all its paths. Without a root, paths are whole.
         if len({pack.root for pack in packs}) > 1:
             packs = [dataclasses.replace(pack, root="", paths=pack.list_paths()) for pack in packs]
         lengths = [len(pack.keys) for pack in packs]
@@ -161,7 +161,7 @@ class Pack(PackColumns):
         return Pack(
             positions=self.positions[rows],
             sizes=self.sizes[rows],
-            # A single offset is that of all references.
+            # All references share a single offset.
             offsets=self.offsets if len(self.offsets) == 1 else self.offsets[rows],
             keys=self.keys.take(rows),
             root=self.root,

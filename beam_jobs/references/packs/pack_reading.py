@@ -116,7 +116,7 @@ def _has_fetched_payload(pack: Pack) -> bool:
 
 
 def _fetch_blocks(pack: Pack) -> Iterator[tuple[Pack, bytes | BadRecordError]]:
-    """Read the references of a pack one by one, and yield blocks whose `sizes` are those of the bytes that were fetched."""
+    """Read the references of a pack one by one, and yield them in blocks, whose `sizes` are the sizes of the fetched bytes."""
     records, block_bytes = list[bytes](), 0
     for row, (_, data) in enumerate(read_references(pack.references())):
         if records and (isinstance(data, BadRecordError) or block_bytes >= _BLOCK_BYTES):

@@ -80,14 +80,14 @@ class PackedKeys:
         return PackedKeys(heads, self.numbers[rows])
 
     def __len__(self) -> int:
-        # With numbers, a single head may be that of all keys.
+        # With numbers, all keys may share a single head.
         return len(self.heads if self.numbers is None else self.numbers)
 
     def __getitem__(self, row: int) -> str:
         """Return the key of a row."""
         if self.numbers is None:
             return self.heads[row]
-        # A single head is that of all rows.
+        # All rows share a single head.
         head = self.heads[row] if len(self.heads) > 1 else self.heads[0]
         return f"{head}{self.numbers[row]}"
 

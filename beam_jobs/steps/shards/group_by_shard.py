@@ -85,7 +85,7 @@ class ByRun(beam.DoFn):  # type: ignore[misc]
 
 
 def split_by_shard(element: tuple[_RunKey, Iterable[bytes]], plan: Plan) -> Iterator[tuple[ShardKey, list[bytes]]]:
-    """Sort the references of a run of shards, and yield those of each shard."""
+    """Sort the references of a run of shards, and yield the references of each shard."""
     (split, _), packs = element
     references = _sort_references(Pack.join([Pack.from_bytes(data) for data in packs]))
     for number, pack_of_shard in references.group(plan.splits[split].find_shards(references.positions)):
@@ -97,6 +97,6 @@ def _sort_references(pack: Pack) -> Pack:
     order = np.argsort(pack.positions, kind="stable")
     positions = pack.positions[order]
     if (positions[1:] == positions[:-1]).any():
-        # Rare, since equal positions are almost always those of equal keys, so this may be slow.
+        # Rare, since almost only equal keys have equal positions, so this may be slow.
         order = np.array(sorted(range(len(order)), key=lambda row: (pack.positions[row], pack.keys[row])))
     return pack.take(order)

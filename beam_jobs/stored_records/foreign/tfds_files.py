@@ -124,7 +124,7 @@ def _find_label(features: Mapping[str, Any], info: Mapping[str, Any]) -> str | N
 
 
 def _read_class_names(folder: str, label: str, count: int) -> tuple[str, ...]:
-    """Return the class names in a dataset's file of labels, or the numbers of the classes if there is no such file.
+    """Return the class names in a dataset's file of labels, or the numbers of the classes if that file does not exist.
 
     Raises:
         SourceError: the number of names is not `count`.

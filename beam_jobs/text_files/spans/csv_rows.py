@@ -39,7 +39,7 @@ class PlacedRow(NamedTuple):
 
 
 def row_spans(spans: Iterable[Span], delimiter: str, limit: int, path: str) -> Iterator[Span]:
-    """Yield the rows of CSV; the arguments and errors are those of `locate_rows`."""
+    """Yield the rows of CSV without their positions; arguments and errors as for `locate_rows`."""
     return (row.span for row in locate_rows(spans, delimiter, limit, path))
 
 
@@ -103,7 +103,7 @@ def find_columns(
     Args:
         delimiters: delimiters to try, in order.
         read_columns: returns the columns that a file's first row has with a delimiter.
-        are_right: returns whether columns are those of the file.
+        are_right: returns whether columns can be the columns of the file.
 
     Returns:
         (delimiter, columns); without such a delimiter an empty text and the columns that the first delimiter gives.
