@@ -182,6 +182,7 @@ def read_expected_records(kind: str, folder: Path) -> dict[object, Record]:
     """
     name = {"images": "pictures.jsonl", "boxes": "boxes.jsonl"}.get(kind, "rows.jsonl")
     rows = list(map(json.loads, (folder / name).read_text().splitlines()))
+    # Labels are in the order of the sorted class names, and tokens are bytes.
     if kind == "labels":
         rows = [{**row, "label": sorted(CLASSES).index(row["label"])} for row in rows]
     elif kind == "tokens":

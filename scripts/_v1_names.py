@@ -43,7 +43,7 @@ def find_declared_names(api: str) -> Iterator[str]:
     # v2.py declares the top of TensorFlow 2.
     for path in sorted([*folder.rglob("__init__.py"), *folder.glob("v2.py")]):
         parts = path.parent.relative_to(folder).parts
-        if parts[:1] and (parts[0] in OMITTED_MODULES or parts[0].startswith("_")):
+        if parts and (parts[0] in OMITTED_MODULES or parts[0].startswith("_")):
             continue
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.ImportFrom):

@@ -28,7 +28,8 @@ _LOCAL_SPARK = re.compile(r"local(\[.+\])?")
 def sees_local_files(options: PipelineOptions, runner: str | None = None) -> bool:
     """Return whether the workers of a runner can read the files of this machine.
 
-    The workers of Dataflow run on other machines, and those of portable runners in containers, unless the environment is one of processes.
+    The workers of Dataflow run on other machines. The workers of portable runners run in containers, unless the environment is one
+    of processes.
 
     Args:
         options: options of the pipeline.

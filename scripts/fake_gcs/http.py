@@ -90,7 +90,7 @@ class Handler(BaseHTTPRequestHandler):
         super().setup()
 
     def _serve(self) -> None:
-        """Answer one request, with the fault that it meets."""
+        """Answer one request, with the fault that it meets: all methods of HTTP."""
         store = self._store
         if self.path == "/counts":
             return self._send(json_answer(store.counts()), None)
@@ -189,7 +189,7 @@ class Handler(BaseHTTPRequestHandler):
         return data
 
     def _forward(self, request: Request) -> Answer:
-        """Return the answer of the other store."""
+        """Send a request to the other store, `FakeGcs.forward`, and return its answer."""
         connection = http.client.HTTPConnection(str(self._store.forward), timeout=60)
         headers = {name: value for name, value in self.headers.items() if name.lower() not in _CONNECTION_HEADERS}
         try:
