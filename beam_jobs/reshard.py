@@ -138,7 +138,7 @@ def _convert_datasets(
 ) -> Conversion:
     """Return the conversion of datasets into one; raise UsageError if an option does not fit them."""
     _reject_foreign_options(reshard_options, input_parts.datasets[0].path)
-    merged = MergedDatasets.of(input_parts.datasets, reshard_options)
+    merged = MergedDatasets.merge(input_parts.datasets, reshard_options)
     options = dataclasses.replace(
         options,
         label_offset=merged.label_offset,
@@ -149,6 +149,7 @@ def _convert_datasets(
         raise UsageError(
             f"--key={reshard_options.key}: the datasets have no such feature. They have {', '.join(sorted(names))}."
         )
+    # Without --key, the file name that records of images have.
     key = reshard_options.key or (_FILE_NAME if _FILE_NAME in names else RECORD)
     if reshard_options.key is None and key == _FILE_NAME and reshard_options.take and options.split:
         # By default, --split hashes file names again, and cannot divide a split that came from the same hashes.
@@ -160,9 +161,9 @@ def _convert_datasets(
         label="" if merged.label is None else merged.label.name,
         label_offset=merged.label_offset,
         decoded=merged.list_decoded_sizes(),
-        carried=merged.counts(reshard_options.take),
+        carried=merged.sum_counts(reshard_options.take),
         converted_before=merged.count_converted(),
-        list_maxima=merged.maxima(),
+        list_maxima=merged.join_maxima(),
         tokenizer=merged.tokenizer,
     )
     origins = [
@@ -176,11 +177,11 @@ def _convert_datasets(
     return _make_conversion(
         options,
         StoredRecordSource(
-            tuple(inputs),
-            reshard_options.take,
-            tuple(map(StoredDataset.of, input_parts.datasets)),
-            splitter,
-            merged.class_names,
+            paths=tuple(inputs),
+            take=reshard_options.take,
+            datasets=tuple(map(StoredDataset.from_dataset, input_parts.datasets)),
+            splitter=splitter,
+            class_names=merged.class_names,
         ),
         converter,
         merged.layout,
@@ -222,7 +223,7 @@ def _convert_files(
     if reshard_options.merge_labels:
         raise UsageError("--merge-labels is for datasets, whose classes have names. Omit it.")
     reshard_options = add_tfds_facts(reshard_options, inputs)
-    first_records = FirstRecords.of(input_parts.first_files)
+    first_records = FirstRecords.read(input_parts.first_files)
     raw_names = {raw.name for raw in reshard_options.raw}
     declared_names = {feature.name for feature in reshard_options.features}
     label = None
@@ -248,15 +249,17 @@ def _convert_files(
     )
     splitter = Splitter(reshard_options.key or RECORD, reshard_options.split_keys, options.split)
     source = StoredRecordSource(
-        tuple(inputs),
-        reshard_options.take,
-        (),
-        splitter,
-        reshard_options.labels,
+        paths=tuple(inputs),
+        take=reshard_options.take,
+        datasets=(),
+        splitter=splitter,
+        class_names=reshard_options.labels,
         skips_foreign=input_parts.skips_foreign,
     )
     deciding_options = {**options.deciding_options(), "reshard": stored_options(reshard_options)}
-    return _make_conversion(options, source, converter, first_records.find_layout(raw_names), deciding_options, ())
+    return _make_conversion(
+        options, source, converter, first_records.find_layout(raw_names), deciding_options, files=()
+    )
 
 
 def _make_conversion(
@@ -267,6 +270,7 @@ def _make_conversion(
     deciding_options: dict[str, object],
     files: tuple[str, ...],
 ) -> Conversion:
+    """Return the conversion of stored records; an append is not possible, so keys are not stored."""
     return Conversion(
         options=options,
         source=source,

@@ -94,6 +94,7 @@ def main() -> int:
         venvs = Path(flags.venvs or f"{temporary}/venvs").resolve()
         writer = make_environment(venvs / "tpudata", ["--editable", str(ROOT)])
         pictures, rows = Path(temporary, "pictures"), Path(temporary, "rows.jsonl")
+        # In the environment of tpudata, which has Pillow: `draw_pictures`.
         subprocess.run([writer, __file__, "--draw", str(pictures)], check=True)
         write_rows(rows)
         for kind in KINDS:
@@ -181,6 +182,7 @@ def read_expected_records(kind: str, folder: Path) -> dict[object, Record]:
     """
     name = {"images": "pictures.jsonl", "boxes": "boxes.jsonl"}.get(kind, "rows.jsonl")
     rows = list(map(json.loads, (folder / name).read_text().splitlines()))
+    # Labels are in the order of the sorted class names, and tokens are bytes.
     if kind == "labels":
         rows = [{**row, "label": sorted(CLASSES).index(row["label"])} for row in rows]
     elif kind == "tokens":
@@ -308,6 +310,7 @@ class Boxes:
         self._coco: dict[str, list[Record]] = {
             "images": [],
             "annotations": [],
+            # Ids that are not the labels.
             "categories": [{"id": 3 * number + 1, "name": name} for number, name in enumerate(CLASSES)],
         }
         self._lines: list[str] = []
@@ -328,6 +331,7 @@ class Boxes:
             x, y = self._dice.uniform(0, width / 2), self._dice.uniform(0, height / 2)
             w, h = self._dice.uniform(0.1, width / 2), self._dice.uniform(0.1, height / 2)
             label, is_crowd = self._dice.randrange(len(CLASSES)), int(self._dice.random() < 0.3)
+            # Half of the box, so that a reader cannot have computed the area.
             box = {"image_id": number, "category_id": 3 * label + 1, "bbox": [x, y, w, h], "area": w * h / 2}
             rows = self._coco["annotations"]
             rows.append({"id": len(rows) + 1, "iscrowd": is_crowd, "segmentation": [], **box})
@@ -344,7 +348,7 @@ class Boxes:
 
 
 def round_float(value: float) -> float:
-    """Return a number rounded to five digits, which float32 stores exactly enough to compare."""
+    """Return a number rounded to five digits, so that it equals the same number after storage as float32."""
     return float(f"{value:.5g}")
 
 

@@ -56,7 +56,7 @@ Record = dict[str, Any]
 def normalize_record(values: Mapping[str, Any], kind: str) -> Record:
     """Return the features of a record that are compared, in the same form for all readers.
 
-    Floats are rounded to five digits, which those of 32 bits have.
+    Floats are rounded to five digits: 32 bits hold no more than seven.
 
     Args:
         values: values of the features by name, as a library returns them: bytes and numbers, single, in a list or in an array.
@@ -86,6 +86,7 @@ def normalize_record(values: Mapping[str, Any], kind: str) -> Record:
 
 def _unpack_ids(value: Any) -> list[int]:
     """Return a list of integers, which may be stored as the bytes of int32."""
+    # Some readers return a list even of a single value.
     if isinstance(value, list) and value and isinstance(value[0], bytes):
         (value,) = value
     if isinstance(value, bytes):
@@ -133,6 +134,7 @@ def tf_data(folder: str, kind: str) -> Iterator[Record]:
     """Read with tf.data: TFRecordDataset and parse_example on whole batches; decode every image and compare its shape."""
     import tensorflow as tf
 
+    # Batches of 7 records; the last is smaller.
     dataset = tf.data.TFRecordDataset(_list_shards(folder), compression_type="GZIP" if "gzip" in kind else None).batch(
         7
     )

@@ -48,6 +48,7 @@ def format_commands_page() -> str:
     for words, parser in _list_parsers():
         parts += [f"## tpudata {' '.join(words)}\n", parser.description or "", "\n", _format_usage(parser)]
         parts += _format_tables(parser)
+        # Without the line that names other topics of `tpudata help`, which are pages of the site.
         parts += [f"{_mark_code(text)}\n" for text in parser.closing if not text.startswith("More: ")]
     return "\n".join(parts)
 
@@ -69,7 +70,7 @@ def _format_usage(parser: FlagParser) -> str:
 
 
 def _format_tables(parser: FlagParser) -> Iterator[str]:
-    """Yield the lines of a table for each group of flags; those of a conversion also have keywords."""
+    """Yield the lines of a table for each group of flags, with the keywords of the flags if the command is a conversion."""
     options = parser.options if isinstance(parser, OptionParser) else {}
     for group in parser._action_groups:
         actions = [action for action in group._group_actions if _is_shown(action)]
@@ -95,7 +96,7 @@ def _format_keyword(options: Mapping[str, Option], action: argparse.Action) -> t
     """Return the cells for the keyword of a flag, and for whether its option decides what the dataset holds."""
     option = options.get(action.dest)
     if option is None:
-        # The inputs of reshard are words without a flag.
+        # The inputs of reshard are words without a flag; the keyword is the singular of their name.
         return f"`{action.dest.removesuffix('s')}`", ""
     if option.stored is None:
         return f"`{option.name}`", ""
@@ -103,7 +104,7 @@ def _format_keyword(options: Mapping[str, Option], action: argparse.Action) -> t
 
 
 def _format_name(action: argparse.Action) -> str:
-    """Return the names of a flag with the placeholder of its value, or that of a positional argument."""
+    """Return the names of a flag and the placeholder of its value, or the placeholder of a positional argument."""
     value = action.metavar or ("{" + ",".join(map(str, action.choices)) + "}" if action.choices else "")
     if isinstance(value, tuple):
         value = " ".join(value)

@@ -113,7 +113,7 @@ def main(words: Sequence[str]) -> int:
 
 
 def format_page() -> str:
-    """Return the page: its sections, each with its messages in alphabetical order, without those of earlier sections."""
+    """Return the page: its sections, each with its messages in alphabetical order; each message is in one section."""
     parts = [
         "# Error messages\n",
         "Every message of tpudata with its fix, made from the code. Values are names in capitals or",
@@ -144,7 +144,7 @@ def format_page() -> str:
 
 
 def _make_sort_key(message: Message) -> tuple[str, Message]:
-    """Return a key that sorts messages by their words; equal ones by all that they have."""
+    """Return a key that sorts messages by their words without a leading place, and those with equal words by all their fields."""
     return re.sub(r"\W+", " ", _PLACE.sub("", message.problem)).strip().lower(), message
 
 
@@ -298,13 +298,14 @@ def _format_name(expression: ast.expr) -> str:
 
 def _split_fix(text: str) -> tuple[str, str]:
     """Return the problem and the fix of a message: the fix is the sentences after the first, or a clause after a semicolon."""
+    # The end of the first sentence, but not in "such as. X" or after a digit or a dot; or a semicolon before a command.
     match = re.search(
         r"(?<!such as)(?<![\d.])\. (?=[A-Z`])|; (?=(?:pass|use|save|store|pack|unpack|run|write|make) )", text
     )
     if match is None:
         return text.rstrip("."), ""
     problem, fix = text[: match.start()], text[match.end() :]
-    # The fix is a value.
+    # The fix is a variable, whose value the page does not know.
     if re.fullmatch(r"[A-Z_]+\.?|…\.?", fix):
         return problem, "The message says what to do."
     return problem, fix[0].upper() + fix[1:].rstrip(".") + "."

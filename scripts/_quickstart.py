@@ -71,13 +71,14 @@ def lock_folder(folder: Path) -> Iterator[int | None]:
 
 
 def run_on_gcs(folder: Path, lock: int) -> int:
-    """Run the steps on gs://, as served by scripts/gcs_emulator; arguments and result are those of `run_steps`."""
+    """Run the steps on gs://, as served by scripts/gcs_emulator; arguments and exit code as for `run_steps`."""
     write_pictures(folder / "digits")
     variables_file = folder / ".gcs"
     variables_file.unlink(missing_ok=True)
     command = [sys.executable, "-m", "scripts.fake_gcs", f"--environment={variables_file.absolute()}"]
     command += [f"--bucket=digits={folder.absolute() / 'digits'}", "--bucket=trial"]
     print("\n== A store on this machine: gs://digits holds the pictures; scripts/gcs_emulator starts one for you")
+    # The store inherits the lock, as the commands do, see `run`.
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, pass_fds=[lock]) as process:
         try:
             while not variables_file.exists():

@@ -34,7 +34,7 @@ def find_declared_names(api: str) -> Iterator[str]:
     """Yield the names of an API of TensorFlow, as its files declare them.
 
     Args:
-        api: folder of the API below that of TensorFlow 2, such as `compat/v1`; empty for TensorFlow 2 itself.
+        api: folder of the API below the folder of TensorFlow 2, such as `compat/v1`; empty for TensorFlow 2 itself.
     """
     spec = importlib.util.find_spec("tensorflow")
     assert spec is not None
@@ -43,7 +43,7 @@ def find_declared_names(api: str) -> Iterator[str]:
     # v2.py declares the top of TensorFlow 2.
     for path in sorted([*folder.rglob("__init__.py"), *folder.glob("v2.py")]):
         parts = path.parent.relative_to(folder).parts
-        if parts[:1] and (parts[0] in OMITTED_MODULES or parts[0].startswith("_")):
+        if parts and (parts[0] in OMITTED_MODULES or parts[0].startswith("_")):
             continue
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.ImportFrom):
@@ -58,15 +58,15 @@ def find_attribute(module: Any, name: str) -> Any:
     value = module
     for part in name.split("."):
         try:
-            # Some parts of TensorFlow are imported here.
+            # This imports some parts of TensorFlow, which may fail.
             value = getattr(value, part)
         except (AttributeError, ImportError):
             return None
     return value
 
 
-def sections() -> dict[str, set[str]]:
-    """Return the names of each section of the file, by its title; those of `keyword` are a function's name and a parameter."""
+def list_names() -> dict[str, set[str]]:
+    """Return the names in each section of the file, by the title of the section; those in `keyword` are FUNCTION.PARAMETER."""
     tf = importlib.import_module("tensorflow")
     omitted_prefixes = (*(f"{module}." for module in OMITTED_MODULES), NUMPY)
     v1, v2 = (
@@ -103,7 +103,7 @@ def list_parameters(function: Any) -> set[str]:
 def format_file() -> str:
     """Return the text of the file: a line for each section and module."""
     lines = []
-    for section, dotted_names in sections().items():
+    for section, dotted_names in list_names().items():
         names_by_module: dict[str, list[str]] = defaultdict(list)
         for dotted_name in sorted(dotted_names):
             module, _, name = dotted_name.rpartition(".")

@@ -92,13 +92,13 @@ def _check_file(path: Path, replacements: dict[re.Pattern[str], str]) -> Iterato
         for pattern, use in replacements.items():
             for match in pattern.finditer(prose):
                 yield f"{name}:{number}: {match[0]!r}: write {use}"
-        # Entries of the changelog are lines.
+        # An entry of the changelog is one line, however long.
         if is_page and name != "CHANGELOG.md" and len(line) > WIDTH and _can_wrap(line):
             yield f"{name}:{number}: {len(line)} characters: wrap at {WIDTH}"
 
 
 def _can_wrap(line: str) -> bool:
-    """Return whether a line is no row of a table, no image and no single word."""
+    """Return whether a line of a page can be wrapped: it has a space, and is not a row of a table or an image."""
     return " " in line and not line.lstrip().startswith(("|", "!["))
 
 

@@ -50,6 +50,7 @@ def _wrap_lines(lines: list[str]) -> Iterator[str]:
         if is_code or not line.strip() or line.startswith("```") or _UNWRAPPED.match(line):
             yield line
             continue
+        # Matches every line: the indent and the bullet may be empty.
         match = _BULLET.match(line)
         assert match is not None
         indent, bullet = match[1], match[2] or ""

@@ -219,7 +219,9 @@ def find_commands(text: str) -> Iterator[str]:
     language = ""
     for line in lines:
         if line.startswith("```"):
-            language = "" if language else line[3:] or "text"
+            # The fence ends a block, or begins one, whose language may be omitted.
+            ends_block = bool(language)
+            language = "" if ends_block else line[3:] or "text"
             continue
         if language and language not in ("sh", "console"):
             continue
@@ -238,10 +240,10 @@ def find_commands(text: str) -> Iterator[str]:
 
 
 def shorten_command(command: str, work: Path) -> str:
-    """Return a command that takes seconds instead of one on a page, and remove the output that it would not replace.
+    """Return a form of a page's command that takes seconds, and remove the output that would make the command fail.
 
     Args:
-        command: the command.
+        command: the command as the page has it.
         work: folder in which it will run.
     """
     for pattern, replacement in REPLACEMENTS:

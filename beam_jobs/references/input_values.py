@@ -69,6 +69,7 @@ def _convert_to_floats(value: Any) -> Any:
 
 def _check_range(feature: Feature, stored: Any) -> None:
     """Raise FeatureError if an integer, or one in a list or an array, does not fit int64."""
+    # Arrays and scalars of NumPy have `ravel`.
     if hasattr(stored, "ravel"):
         integers = stored.ravel().tolist()
     elif isinstance(stored, list):

@@ -74,6 +74,7 @@ class Notes:
         return self.kinds[kind].inputs if kind in self.kinds else 0
 
     def _add(self, kind: str, notes: NotesOfKind) -> None:
+        """Add the inputs and examples of other notes of a kind."""
         previous = self.kinds.get(kind, NotesOfKind(0, ()))
         examples = previous.examples
         if not {*notes.examples} <= {*examples}:

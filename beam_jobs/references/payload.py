@@ -47,9 +47,10 @@ class Payload:
         return False
 
     def entry_texts(self, crc32: int | None, features: Mapping[str, Any]) -> tuple[str, str]:
-        """Return the texts for kind and features in the hash that identifies an input.
+        """Return (kind, features): the texts that this payload adds to the hash that identifies an input.
 
-        The hashes are stored in datasets, so these texts must not change; each is empty if there is nothing to say.
+        The kind says how the bytes become a record; for bytes that describe themselves it is only their CRC-32. Either text may be
+        empty. The hashes are stored in datasets, so these texts must not change.
 
         Args:
             crc32: CRC-32 of the bytes, or None if it is unknown.

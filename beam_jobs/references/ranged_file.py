@@ -31,11 +31,13 @@ class _RangedFile(io.RawIOBase):
         return self._position
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Move the position without reading, and return it."""
         base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence]
         self._position = base + offset
         return self._position
 
     def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]
+        """Read bytes from the position on into a buffer; return their number, 0 at the end of the file."""
         length = max(0, min(len(buffer), self._size - self._position))
         data = self._storage.read_range(self._path, self._position, length) if length else b""
         buffer[: len(data)] = data
@@ -48,7 +50,7 @@ def file_size(path: str) -> int:
     entry = storage_for(path).stat(path)
     if entry is None or entry.is_folder:
         raise SourceError(
-            f"{path} is not there, or is a folder (expected a file). Restore it, or remove it from the input."
+            f"{path} does not exist, or is a folder (expected a file). Restore it, or remove it from the input."
         )
     return entry.size
 

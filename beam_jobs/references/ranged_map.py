@@ -39,6 +39,7 @@ class RangedMap:
         try:
             data = storage_for(self.path).read_range(self.path, self.offset, self.size)
         except StorageUnavailableError:
+            # An outage aborts the job; --on-bad-record=skip never counts it as a bad record.
             raise
         except StorageError as error:
             raise ValueError(f"its label map cannot be read: {error}") from None

@@ -43,4 +43,5 @@ def read_ahead(
                 requested, future = pending.popleft()
                 yield requested, future.result()
         finally:
+            # If the caller stops early, or an item fails, reads that have not begun are not needed.
             pool.shutdown(wait=False, cancel_futures=True)

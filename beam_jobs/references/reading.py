@@ -113,6 +113,7 @@ def read_references(references: Iterable[Reference]) -> Iterator[tuple[Reference
 
 
 def _read(reference: Reference) -> bytes | BadRecordError:
+    """Return the bytes of a reference, or the error that makes it a bad record."""
     try:
         return read_reference(reference)
     except BadRecordError as error:

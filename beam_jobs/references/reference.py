@@ -73,12 +73,12 @@ def key_bytes(key: str) -> bytes:
 
 def key_digest(key: str) -> int:
     """Return the 128-bit BLAKE2b hash of a key: the same between versions, machines and runs."""
-    return int.from_bytes(_digest(key), "big")
+    return int.from_bytes(_hash_key(key), "big")
 
 
 def key_digests(keys: Iterable[str]) -> Digests:
     """Return the digests of many keys, see `key_digest`."""
-    return parse_digests(map(_digest, keys))
+    return parse_digests(map(_hash_key, keys))
 
 
 def parse_digests(digests: Iterable[bytes]) -> Digests:
@@ -91,5 +91,6 @@ def split_position(digest: int) -> int:
     return digest >> HASH_BITS
 
 
-def _digest(key: str) -> bytes:
+def _hash_key(key: str) -> bytes:
+    """Return the digest of a key, `DIGEST_BYTES` bytes of BLAKE2b."""
     return hashlib.blake2b(key_bytes(key), digest_size=DIGEST_BYTES).digest()

@@ -33,7 +33,7 @@ class Repeat(NamedTuple):
 
 
 def make_key_rows(keys: Sequence[str], lines: Sequence[int], list_index: int) -> KeyRows:
-    """Return the rows of one list, [n].
+    """Return the digests of the keys of one list, each with its list and line, [n].
 
     Args:
         keys: keys of n rows.
@@ -68,6 +68,7 @@ def find_first_repeat(parts: Iterable[bytes]) -> Repeat | None:
     if not row_bytes:
         return None
     rows = np.frombuffer(row_bytes, _ROW)
+    # By digest, then by list and line: `lexsort` takes its last key first.
     rows = rows[np.lexsort([rows[name] for name in ("line", "list", "low", "high")])]
     repeats_previous = (rows["high"][1:] == rows["high"][:-1]) & (rows["low"][1:] == rows["low"][:-1])
     # Of three rows with the same key, only the second counts: the third comes later.

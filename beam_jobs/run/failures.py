@@ -47,14 +47,15 @@ def translate_failure(runner: str, error: Exception, *, in_process: bool, job: s
         runner: class name of the runner.
         error: error that Beam raised.
         in_process: whether the runner works in this process.
-        job: name of the submitted job, from `job_text`; empty before it is submitted.
+        job: name of the submitted job, from `describe_job`; empty before it is submitted.
 
     Returns:
-        The error of ours that a step raised, without Beam's wrapping, or else an error that describes the failure of the runner.
+        The TpudataError that a step raised, without Beam's wrapping, or else a new one that describes the failure of the runner.
     """
     own_cause = recover_own_error(error)
     if own_cause is not None:
         return own_cause
+    # Some engines escape the line ends of a traceback.
     text = _GO_STACK.sub("", str(error).replace("\\n", "\n"))
     if problem := describe_machine_error(error) or describe_machine_error_text(text):
         return TpudataError(f"{f'{job}: ' if job else ''}{problem}{f' {_RESUME_HINT}.' if job else ''}")
@@ -80,7 +81,10 @@ def translate_failure(runner: str, error: Exception, *, in_process: bool, job: s
 
 
 def _find_reason(text: str) -> str:
-    """Return in one line the last error of a traceback and its step, the final state of a job and its cause, or the text."""
+    """Return the reason in the text of an error, in one line.
+
+    That is the last error of a traceback with its step, or the final state of a job with its cause, or else all of the text.
+    """
     final = _FINAL_STATE.fullmatch(text)
     if final is not None:
         cause = _find_reason(final["cause"]) if final["cause"] != "None" else ""

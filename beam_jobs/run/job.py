@@ -38,7 +38,7 @@ _QUIET_SECONDS, _WAIT_SECONDS = 1.0, 60.0
 _UNKNOWN_TO_PRISM = "job with id {} not found"
 
 
-def job_identity(pipeline_result: PipelineResult, runner: str, options: PipelineOptions) -> dict[str, str]:
+def identify_job(pipeline_result: PipelineResult, runner: str, options: PipelineOptions) -> dict[str, str]:
     """Return the identity of a job, as the module describes it.
 
     Args:
@@ -61,7 +61,7 @@ def job_identity(pipeline_result: PipelineResult, runner: str, options: Pipeline
     return {"runner": runner, "id": job_id, "where": endpoint or runner, "endpoint": endpoint}
 
 
-def job_text(identity: Mapping[str, str]) -> str:
+def describe_job(identity: Mapping[str, str]) -> str:
     """Return the name of a job for messages."""
     return f"job {identity['id']} ({identity['where']})"
 
@@ -106,7 +106,7 @@ def counter_value(counter: MetricResult) -> int | None:
     return None if value is None else int(value)
 
 
-def job_counts(pipeline_result: PipelineResult) -> Counter[str]:
+def read_job_counts(pipeline_result: PipelineResult) -> Counter[str]:
     """Return the counters of a job's steps so far: records, bytes_read, rejected, shards_written, shards_kept."""
     # A portable result caches the first answer, so a copy of it asks the engine again.
     metrics = copy.copy(pipeline_result).metrics().query(MetricsFilter().with_namespace(_NAMESPACE))

@@ -12,7 +12,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.runner import PipelineResult, PipelineRunner
 
 from beam_jobs.run.failures import is_interrupt, translate_failure
-from beam_jobs.run.job import is_over, job_identity, job_text
+from beam_jobs.run.job import describe_job, identify_job, is_over
 from beam_jobs.run.lifetime import ends_with_process
 from beam_jobs.run.prism import start_prism
 from beam_jobs.run.progress import job_progress
@@ -85,17 +85,18 @@ class JobRun:
             if self._ends_with_process:
                 self._wait_here(result, runner)
                 return result
-            identity = job_identity(result, runner, pipeline.options)
+            identity = identify_job(result, runner, pipeline.options)
+            # Until its end is known.
             self.goes_on = True
             try:
                 return self._watch(result, runner, identity)
             except KeyboardInterrupt:
-                self._cancel(result, job_text(identity))
+                self._cancel(result, describe_job(identity))
                 raise
 
     def _watch(self, result: PipelineResult, runner: str, identity: Mapping[str, str]) -> PipelineResult | None:
         """Report a submitted job, save its identity, and wait until it ends; return its result, None at once if it is detached."""
-        launch, job = self.launch, job_text(identity)
+        launch, job = self.launch, describe_job(identity)
         launch.report(f"{job} is submitted{', and goes on without this process' if launch.detach else ''}")
         # The job runs even if its identity cannot be saved.
         with contextlib.suppress(TpudataError):
@@ -153,7 +154,7 @@ def _translate_failures(runner: str, job: str = "", has_ended: Callable[[], bool
 
     Args:
         runner: class name of the runner.
-        job: name of the submitted job, from `job_text`; empty before it is submitted.
+        job: name of the submitted job, from `describe_job`; empty before it is submitted.
         has_ended: returns whether the job has ended. An error before its end is a lost connection.
     """
     try:

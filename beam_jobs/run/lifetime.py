@@ -5,7 +5,7 @@ from __future__ import annotations
 from apache_beam.options.pipeline_options import PipelineOptions, PortableOptions
 
 from beam_jobs.run.job import EMBEDDED
-from beam_jobs.run.places import LOOPBACK, worker_environment
+from beam_jobs.run.places import LOOPBACK, find_worker_environment
 from beam_jobs.run.prism import PRISM
 from beam_jobs.run.runner import is_in_process, runner_name
 from tpudata.errors import UsageError
@@ -17,7 +17,7 @@ def ends_with_process(options: PipelineOptions) -> bool:
     # Without an endpoint, the server of Prism is one that `start_prism` starts, and that ends with this process.
     if is_in_process(runner) or endpoint == EMBEDDED or (runner == PRISM and not endpoint):
         return True
-    return worker_environment(options) == LOOPBACK
+    return find_worker_environment(options) == LOOPBACK
 
 
 def outlives_process(options: PipelineOptions) -> bool:

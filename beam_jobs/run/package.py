@@ -74,6 +74,7 @@ def describe_network_problem(options: PipelineOptions) -> str:
 
 
 def _has_image(options: PipelineOptions) -> bool:
+    """Return whether options name a container image for the workers, which has what they need."""
     worker = options.view_as(WorkerOptions)
     # The second is the old name of the first, which Beam still takes with a warning.
     images = worker.sdk_container_image, worker.worker_harness_container_image
@@ -81,6 +82,7 @@ def _has_image(options: PipelineOptions) -> bool:
 
 
 def _brings_this_package(setup: SetupOptions) -> bool:
+    """Return whether --setup_file or a file of --extra_package installs this package on the workers."""
     packages = (PurePath(path).name for path in setup.extra_packages or [])
     is_our_setup = setup.setup_file and (Path(setup.setup_file).parent / _NAME / "__init__.py").is_file()
     return bool(is_our_setup) or any(name.startswith(f"{_NAME}-") for name in packages)
@@ -98,7 +100,8 @@ def build_wheel(folder: Path) -> Path:
     metadata = f"{_NAME}-{__version__}.dist-info"
     files = [(f"{package}/{name}", path.read_bytes()) for package in _PACKAGES for name, path in _list_files(package)]
     files += [(f"{metadata}/METADATA", _read_metadata().encode()), (f"{metadata}/WHEEL", _WHEEL.encode())]
-    record = "".join(f"{name},sha256={_digest(content)},{len(content)}\n" for name, content in files)
+    record = "".join(f"{name},sha256={_hash_content(content)},{len(content)}\n" for name, content in files)
+    # RECORD lists itself without a hash and a size.
     files.append((f"{metadata}/RECORD", f"{record}{metadata}/RECORD,,\n".encode()))
     path = folder / f"{_NAME}-{__version__}-py3-none-any.whl"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as wheel:
@@ -140,5 +143,6 @@ def _read_metadata() -> str:
     return "\n".join(lines) + "\n"
 
 
-def _digest(content: bytes) -> str:
+def _hash_content(content: bytes) -> str:
+    """Return the SHA-256 hash of a file as a wheel's RECORD has it: URL-safe base64 without padding."""
     return base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()

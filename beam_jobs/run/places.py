@@ -28,21 +28,22 @@ _LOCAL_SPARK = re.compile(r"local(\[.+\])?")
 def sees_local_files(options: PipelineOptions, runner: str | None = None) -> bool:
     """Return whether the workers of a runner can read the files of this machine.
 
-    Those of Dataflow run on other machines, those of portable runners in containers unless the environment is one of processes.
+    The workers of Dataflow run on other machines. The workers of portable runners run in containers, unless the environment is one
+    of processes.
 
     Args:
         options: options of the pipeline.
-        runner: class name of the runner; None takes that of the options.
+        runner: class name of the runner; None uses the runner of the options.
     """
-    return is_in_process(runner or runner_name(options)) or worker_environment(options, runner) in _PROCESSES
+    return is_in_process(runner or runner_name(options)) or find_worker_environment(options, runner) in _PROCESSES
 
 
-def worker_environment(options: PipelineOptions, runner: str | None = None) -> str:
+def find_worker_environment(options: PipelineOptions, runner: str | None = None) -> str:
     """Return the type of environment in which a runner starts its workers, such as LOOPBACK or DOCKER.
 
     Args:
         options: options of the pipeline.
-        runner: class name of the runner; None takes that of the options.
+        runner: class name of the runner; None uses the runner of the options.
     """
     name = runner or runner_name(options)
     if "dataflow" in name.lower():
@@ -66,7 +67,7 @@ def check_places(options: PipelineOptions, paths: dict[str, str], runner: str | 
     Args:
         options: options of the pipeline.
         paths: mapping from the name in messages, such as `--input`, to the path; empty paths are skipped.
-        runner: class name of the runner; None takes that of the options.
+        runner: class name of the runner; None uses the runner of the options.
 
     Raises:
         UsageError: a path is local, and the workers do not see the files of this machine.
@@ -87,7 +88,7 @@ def absolute_path(path: str, options: PipelineOptions) -> str:
 
     Args:
         path: a path; a local one may be relative to the working directory of this process.
-        options: options of the pipeline; for a runner in this process, a path is returned as it is.
+        options: options of the pipeline; for a runner in this process, a path is returned unchanged.
     """
     path = local_path(path)
     if not path or is_remote(path) or is_in_process(runner_name(options)):

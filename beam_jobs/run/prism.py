@@ -76,6 +76,7 @@ class _Server:
     @classmethod
     def start(cls, binary: Path) -> _Server:
         """Start a server, and wait until it serves; TpudataError if it does not start."""
+        # A free port, which the server takes once it is closed here.
         with socket.create_server(("127.0.0.1", 0)) as port_finder:
             port = int(port_finder.getsockname()[1])
         lifeline = Lifeline()
@@ -92,10 +93,11 @@ class _Server:
             )
             if _wait_until_served(port, process):
                 return cls(process, port, lifeline)
+            # Ends the server if it still runs.
             lifeline.close()
             process.wait()
             log.seek(0)
-            last_line = _last_line(log.read().decode(errors="replace"))
+            last_line = _find_last_line(log.read().decode(errors="replace"))
         raise TpudataError(
             f"--runner={PRISM}: {binary} did not start ({last_line}). Pass --prism_location=FILE of another binary."
         )
@@ -133,7 +135,7 @@ def find_prism(location: str | None = None) -> Path:
 
 
 def _build(path: Path) -> None:
-    """Build Prism with Go into a file at `path`; UsageError if there is no Go, or the build fails."""
+    """Build Prism with Go into a file at `path`; UsageError if Go is not installed, or the build fails."""
     alternatives = f"or pass --prism_location=FILE, or --prism_location={_RELEASE} to download it"
     go = shutil.which("go")
     if go is None:
@@ -155,8 +157,9 @@ def _build(path: Path) -> None:
         )
         if completed.returncode != 0:
             raise UsageError(
-                f"--runner={PRISM}: `{_INSTALL}` failed ({_last_line(completed.stderr)}). Repair that, {alternatives}."
+                f"--runner={PRISM}: `{_INSTALL}` failed ({_find_last_line(completed.stderr)}). Repair that, {alternatives}."
             )
+        # Under its name only once it is complete.
         Path(folder, "prism").replace(path)
 
 
@@ -169,7 +172,7 @@ def _is_handled_by_beam(location: str | None) -> bool:
     return bool(location) and ("://" in str(location) or zipfile.is_zipfile(str(location)))
 
 
-def _last_line(text: str) -> str:
+def _find_last_line(text: str) -> str:
     lines = text.strip().splitlines()
     return lines[-1].strip() if lines else "without a message"
 

@@ -26,7 +26,7 @@ from typing import Any
 from apache_beam.runners.runner import PipelineResult
 from tqdm import tqdm
 
-from beam_jobs.run.job import job_counts
+from beam_jobs.run.job import read_job_counts
 from tpudata.console.tables import bytes_text, count_text
 
 _COUNTS = struct.Struct("<qq")
@@ -54,7 +54,7 @@ class ProgressReport:
         self._write(_TOTAL, records, size)
 
     def add_listed(self, inputs: int, size: int) -> None:
-        """Report that more inputs, of `size` bytes in all, are listed."""
+        """Count more listed inputs, of `size` bytes in all, and write the counts at most five times a second."""
         self._listed += inputs
         self._listed_bytes += size
         if self._folder is not None and time.monotonic() - self._listed_flush_time > _EVERY_SECONDS:
@@ -68,7 +68,7 @@ class ProgressReport:
         self._listed_flush_time = time.monotonic()
 
     def add_record(self, size: int) -> None:
-        """Report one more record, of `size` bytes."""
+        """Count one more record, of `size` bytes, and write the counts at most five times a second; nothing without a bar."""
         self._records += 1
         self._bytes += size
         if self._folder is not None and time.monotonic() - self._flush_time > _EVERY_SECONDS:
@@ -80,6 +80,7 @@ class ProgressReport:
         self._flush_time = time.monotonic()
 
     def _write(self, name: str, records: int, size: int) -> None:
+        """Write counts into a file of the folder, from which the bar reads them; do nothing if no bar is drawn."""
         if self._folder is None:
             return
         # The folder is removed with the bar, while a worker may still be ending.
@@ -179,8 +180,8 @@ def _draw_job_bar(result: PipelineResult, stop: threading.Event, every_seconds: 
         while not stop.wait(every_seconds):
             # An engine that does not answer leaves the bar as it is.
             with contextlib.suppress(Exception):
-                counts = job_counts(result)
-                bar.set_postfix_str(_counts_text(counts["records"], counts["shards_written"]), refresh=False)
+                counts = read_job_counts(result)
+                bar.set_postfix_str(_format_counts(counts["records"], counts["shards_written"]), refresh=False)
                 bar.update(counts["bytes_read"] - bar.n)
 
 
@@ -192,14 +193,13 @@ def _report_job_lines(
     while not stop.wait(every_seconds):
         # An engine that does not answer gives no line.
         with contextlib.suppress(Exception):
-            counts = job_counts(result)
-            line = (
-                f"{_counts_text(counts['records'], counts['shards_written'])}, {bytes_text(counts['bytes_read'])} read"
-            )
+            counts = read_job_counts(result)
+            line = f"{_format_counts(counts['records'], counts['shards_written'])}, {bytes_text(counts['bytes_read'])} read"
+            # No counters have arrived while no step has counted anything.
             if line != last_line and counts:
                 report(line)
             last_line = line
 
 
-def _counts_text(records: int, shards: int) -> str:
+def _format_counts(records: int, shards: int) -> str:
     return f"{count_text(records, 'record')}, {count_text(shards, 'shard')}"

@@ -39,6 +39,7 @@ class _Options(PipelineOptions):  # type: ignore[misc]
 
     def view_as(self, cls: type[_View]) -> _View:
         """Return the view of a class of options, which shares its values with these options."""
+        # In `__dict__`: Beam treats attributes as options.
         views = self.__dict__.setdefault("_views", {})
         if cls not in views:
             views[cls] = super().view_as(cls)
@@ -73,7 +74,7 @@ def read_program_options(
 
     Args:
         program_options: options, which are not changed; a dict of them by name, a list of flags, or None.
-        runner: name of the runner; None takes that of the options.
+        runner: name of the runner; None uses the runner of the options.
         workers: processes of the local runner.
 
     Raises:
@@ -82,6 +83,7 @@ def read_program_options(
     if isinstance(program_options, PipelineOptions):
         options = copy.deepcopy(program_options)
     elif isinstance(program_options, Mapping):
+        # By flag or attribute, such as `no_use_public_ips` and `use_public_ips`. An option that is None keeps its default.
         names = {name.removeprefix("--") for name in beam_flag_names()}
         names |= {action.dest for action in _make_beam_parser()._actions}
         for name in program_options:
@@ -194,7 +196,7 @@ def temporary_pipeline(
 ) -> Iterator[beam.Pipeline]:
     """Yield a new pipeline, and remove its folder of temporary files at the end; Beam does so only after a run.
 
-    The arguments and errors are those of `new_pipeline`.
+    The arguments and errors are the same as for `new_pipeline`.
     """
     pipeline = new_pipeline(options, parts, runner)
     try:

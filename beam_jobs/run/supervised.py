@@ -12,7 +12,8 @@ from tpudata.console.lifeline import watch
 
 
 def main() -> int:
-    """Run the command; return its exit code."""
+    """Run the command of the arguments; return its exit code."""
+    # A Ctrl-C is for the process that started this one: the command ends with that process.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     process = subprocess.Popen(sys.argv[2:], stdin=subprocess.DEVNULL, start_new_session=True)
     watch(int(sys.argv[1]), process.kill)

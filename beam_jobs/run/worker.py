@@ -14,6 +14,7 @@ from tpudata.console.process import end_with_parent
 
 def main() -> None:
     """Run Beam's worker until the runner ends."""
+    # The argument is the descriptor of the lifeline.
     end_with_parent(int(sys.argv[1]))
     # A Ctrl-C goes to the whole group; the process that started the job ends the workers.
     signal.signal(signal.SIGINT, signal.SIG_IGN)

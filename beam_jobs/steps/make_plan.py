@@ -70,6 +70,7 @@ def plan_here(
             sample.add([reference])
             yield reference._replace(data=b"") if reference.data else reference
 
+    # Ignored files, which the lists take, do not matter to the plan.
     for unit_index, unit in enumerate_units(source, []):
         listed = sample_contents(
             list_references(source, unit, [], reject) if is_checked else source.references(unit, [], reject)
@@ -124,7 +125,7 @@ def plan_tally(
 
 
 def estimate_splits(sample: Sample, estimate: Estimate) -> dict[str, float]:
-    """Return by split the estimate for its sample."""
+    """Return the estimated ratio of each split, from its sample; see `Estimate`."""
     return {split: estimate(references) for split, references in sorted(sample.splits.items())}
 
 

@@ -31,7 +31,7 @@ class CollectCharacters(beam.PTransform):  # type: ignore[misc]
         self._limits = limits
 
     def expand(self, packs: beam.PCollection) -> beam.PCollection:
-        """Apply the transform."""
+        """Collect the characters of each pack, and join them to one string."""
         return (
             packs
             | "Characters" >> beam.Map(apply_limits(self._limits, _collect_characters), self._options)
@@ -40,6 +40,7 @@ class CollectCharacters(beam.PTransform):  # type: ignore[misc]
 
 
 def _collect_characters(pack: bytes, options: TextOptions) -> str:
+    """Return the characters of a pack's documents, each once."""
     characters = CharacterSet()
     for texts in readable_texts(read_packs([Pack.from_bytes(pack)]), options):
         # None for a document that cannot be read.

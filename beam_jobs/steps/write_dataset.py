@@ -41,11 +41,12 @@ class WriteDataset(beam.PTransform):  # type: ignore[misc]
         super().__init__()
         self._spec = spec
         self._plan, self._context = AsSingleton(plan), AsSingleton(context)
+        # The default is for `counts` without an element.
         self._counts = AsSingleton(counts, InputCounts())
         self._progress = progress
 
     def expand(self, packs: PCollection[bytes]) -> PCollection[Manifest]:
-        """Apply the transform."""
+        """Write the shards, and then, once, the metadata and the manifest."""
         results = (
             packs
             | "GroupByShard" >> GroupByShard(self._plan)

@@ -49,7 +49,7 @@ class StoredSummary:
             self.records[origin] = self.records.get(origin, 0) + count
 
     def to_json(self) -> dict[str, Any]:
-        """Return a JSON object."""
+        """Return a JSON object, from which `summary_from_json` of the converter makes a summary."""
         return dataclasses.asdict(self)
 
 
@@ -72,7 +72,7 @@ class FrameConverter(InputConverter):
         Raises:
             BadRecordError: the frame is cut, or its length or a checksum is wrong.
         """
-        # The path of a spooled record is that of the spool.
+        # The offset of a spooled record is in the spool, so messages name its key, too.
         path = reference.origin if reference.spool else reference.path
         return remove_frame(frame, path, reference.offset)
 
@@ -109,11 +109,14 @@ class DatasetConverter(FrameConverter):
         return StoredSummary()
 
     def summary_from_json(self, value: dict[str, Any]) -> StoredSummary:
-        """Return the summary that `StoredSummary.to_json` wrote, with its decoded bytes, which follow from the numbers."""
+        """Return the summary that `StoredSummary.to_json` wrote.
+
+        Its decoded bytes, which `convert` does not count, are estimated: each record has the average of its split in the input.
+        """
         summary = StoredSummary(records=dict(value["records"]))
         for origin, count in summary.records.items():
-            size, records = self.decoded[origin]
-            summary.decoded_bytes += round(size * count / max(1, records))
+            split_bytes, split_records = self.decoded[origin]
+            summary.decoded_bytes += round(split_bytes * count / max(1, split_records))
         return summary
 
     def features(self, summary: StoredSummary, labels: Labels) -> tuple[Feature, ...]:
@@ -134,7 +137,7 @@ class DatasetConverter(FrameConverter):
         return record
 
     def counts(self, summary: StoredSummary) -> dict[str, int]:
-        """Return the counts of the inputs' manifests; those of `_WHOLE_COUNTS` only if every record is carried over."""
+        """Return the counts of the inputs' manifests, without the counts in `_WHOLE_COUNTS` unless every record is carried over."""
         is_whole = sum(summary.records.values()) == sum(records for _, records in self.decoded.values())
         return {name: count for name, count in self.carried.items() if is_whole or name not in _WHOLE_COUNTS}
 
@@ -199,7 +202,7 @@ class ForeignConverter(FrameConverter):
     label_offset: int = 0
 
     def deciding_fields(self) -> dict[str, Any]:
-        """Return the fields by name; an empty `declared` is omitted, since earlier versions did not have it."""
+        """Return the fields by name, without an empty `declared`: earlier versions lacked it, and --resume keeps their shards."""
         fields = super().deciding_fields()
         if not self.declared:
             del fields["declared"]
@@ -218,7 +221,7 @@ class ForeignConverter(FrameConverter):
         arrays = {array.name: array.feature for array in self.raw}
         declared = arrays | {declaration.name: declaration.feature for declaration in self.declared}
         schema = {
-            name: declared.get(name) or statistics.feature(name, summary.records)
+            name: declared.get(name) or statistics.make_feature(name, summary.records)
             for name, statistics in sorted(summary.features.items())
         }
         # As in other layouts, a list of labels has no number of classes.
@@ -229,7 +232,11 @@ class ForeignConverter(FrameConverter):
         return tuple(schema.values())
 
     def convert(self, reference: Reference, labels: Labels, data: bytes, summary: InferredSummary) -> bytes:
-        """Return the record in a frame, unchanged, after counting its features; BadRecordError if they do not fit."""
+        """Return the serialized record that the frame `data` holds, unchanged, and count its features in `summary`.
+
+        Raises:
+            BadRecordError: the frame is damaged, or the features do not fit those of the records before or their declarations.
+        """
         record = self.unpack(reference, data)
         example = _decode(reference, record)
         if self.label is not None:

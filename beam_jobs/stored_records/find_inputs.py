@@ -40,7 +40,7 @@ def find_inputs(paths: Sequence[str], take: Sequence[str] | None) -> StoredInput
         take: the splits that are read, or None for all.
 
     Raises:
-        SourceError: an input is not there, or has no files.
+        SourceError: an input does not exist, or has no files.
         UsageError: datasets and foreign files are mixed, an input is empty or repeated, or no input has a split of `take`.
         DatasetError: the manifest of a dataset is damaged.
     """

@@ -52,6 +52,7 @@ def read_frames(path: str, offsets: npt.NDArray[np.int64], first: int, stop: int
     """
     while first < stop:
         begin = int(offsets[first])
+        # As many whole frames as one read may have, and at least one.
         block_stop = max(first + 1, min(stop, int(np.searchsorted(offsets, begin + _READ_BYTES, side="right")) - 1))
         # The caller that unpacks a frame verifies its checksums.
         data = storage_for(path).read_range(path, begin, int(offsets[block_stop]) - begin, is_checked=True)

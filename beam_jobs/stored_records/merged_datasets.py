@@ -40,8 +40,8 @@ class MergedDatasets:
     options: Mapping[str, Any]
 
     @classmethod
-    def of(cls, datasets: Sequence[Dataset], options: ReshardOptions) -> MergedDatasets:
-        """Merge datasets.
+    def merge(cls, datasets: Sequence[Dataset], options: ReshardOptions) -> MergedDatasets:
+        """Merge the metadata of datasets, at least one.
 
         Raises:
             DatasetError: their layouts, tokenizers or classes do not fit each other.
@@ -75,12 +75,13 @@ class MergedDatasets:
 
     @property
     def label_offset(self) -> int:
-        """The label of the first class."""
-        return _label_offset(self.datasets[0])
+        """The label of the first class, which is the same in all datasets."""
+        return _find_label_offset(self.datasets[0])
 
     @property
     def tokenizer(self) -> tuple[tuple[str, str], ...]:
         """(name, path) of each of the tokenizer's files; empty without a tokenizer."""
+        # All datasets have the same tokenizer.
         dataset = self.datasets[0]
         join = storage_for(dataset.path).join
         return tuple((file.name, join(dataset.path, file.name)) for file in tokenizer_files(dataset.manifest))
@@ -93,7 +94,7 @@ class MergedDatasets:
             for name, split in dataset.manifest.splits.items()
         }
 
-    def counts(self, take: Sequence[str] | None) -> dict[str, int]:
+    def sum_counts(self, take: Sequence[str] | None) -> dict[str, int]:
         """Return the counts besides records for the manifest of all records.
 
         They are the sums of the counts that all datasets have, and the numbers of records in quarantine and of inputs that the
@@ -119,7 +120,7 @@ class MergedDatasets:
                 totals[name] += count
         return dict(sorted(totals.items()))
 
-    def maxima(self) -> dict[str, int]:
+    def join_maxima(self) -> dict[str, int]:
         """Return the most entries of each feature of lists, except features for which a dataset does not state them."""
         return join_maxima(dataset.manifest for dataset in self.datasets)
 
@@ -157,9 +158,9 @@ def _check_alike(first: Dataset, other: Dataset) -> None:
                 f"Feature {name!r}: {_describe(other_features[name])} in {other.path}, {_describe(features[name])} in"
                 f" {first.path}. {_FIX}"
             )
-    if _label_offset(first) != _label_offset(other):
+    if _find_label_offset(first) != _find_label_offset(other):
         raise DatasetError(
-            f"{other.path} counts labels from {_label_offset(other)}, {first.path} from {_label_offset(first)}. {_FIX}"
+            f"{other.path} counts labels from {_find_label_offset(other)}, {first.path} from {_find_label_offset(first)}. {_FIX}"
         )
     for name, kinds in (("tokenizer", "tokenizers"), ("chat_template", "chat templates")):
         if first_manifest.options.get(name) != other_manifest.options.get(name):
@@ -182,13 +183,14 @@ def _merge_feature(feature: Feature, datasets: Sequence[Dataset], class_names: S
 
 
 def _describe(feature: Feature) -> str:
+    """Return the kind, encoding, dtype, shape and label offset of a feature, for a message about a difference."""
     words = [feature.kind, feature.encoding or "", feature.dtype, f"shape {feature.shape}"]
     if feature.label_offset:
         words.append(f"labels from {feature.label_offset}")
     return " ".join(filter(None, words))
 
 
-def _label_offset(dataset: Dataset) -> int:
+def _find_label_offset(dataset: Dataset) -> int:
     """Return the label of the first class: by the first feature with classes, or else by the options of the conversion."""
     offsets = [feature.label_offset for feature in dataset.manifest.features if feature.num_classes is not None]
     return offsets[0] if offsets else int(dataset.manifest.options.get("label_offset", 0))
@@ -212,6 +214,7 @@ def _merge_labels(
         raise DatasetError(f"{path} has no classes, and other inputs have. {_FIX}")
     merged_names = list(names_of_datasets[0])
     for names, dataset in zip(names_of_datasets[1:], datasets[1:], strict=True):
+        # If one list continues the other, every class keeps its label.
         shorter, longer = sorted((merged_names, list(names)), key=len)
         if longer[: len(shorter)] == shorter:
             merged_names = longer
@@ -229,8 +232,9 @@ def _merge_labels(
     new_labels = {
         str(index): tuple(label_of_name[name] for name in names) for index, names in enumerate(names_of_datasets)
     }
+    # The datasets whose classes do not keep their labels.
     changed = {index: labels for index, labels in new_labels.items() if labels != tuple(range(len(labels)))}
-    if changed and _mix_numbers_and_names(names_of_datasets):
+    if changed and _have_numbers_and_names(names_of_datasets):
         path = datasets[int(next(iter(changed)))].path
         raise DatasetError(
             f"{path}: some inputs have whole numbers for class names, which are labels themselves, and others have names;"
@@ -239,7 +243,7 @@ def _merge_labels(
     return tuple(merged_names), changed
 
 
-def _mix_numbers_and_names(names_of_datasets: Sequence[Sequence[str]]) -> bool:
+def _have_numbers_and_names(names_of_datasets: Sequence[Sequence[str]]) -> bool:
     """Return whether the class names of some datasets, but not of all, are the labels themselves: "0", "1" and so on."""
     are_labels = [list(names) == [str(label) for label in range(len(names))] for names in names_of_datasets]
     return any(are_labels) and not all(are_labels)

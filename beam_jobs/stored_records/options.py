@@ -116,6 +116,7 @@ def _collect_keys(files: Iterable[tuple[str, str]]) -> dict[str, frozenset[str]]
 
 
 def _hash_keys(keys_by_split: Mapping[str, frozenset[str]]) -> dict[str, str]:
+    """Return a digest of each split's keys, which the manifest stores in place of the keys."""
     return {
         split: hashlib.blake2b("\n".join(sorted(keys)).encode(), digest_size=16).hexdigest()
         for split, keys in keys_by_split.items()
@@ -123,10 +124,12 @@ def _hash_keys(keys_by_split: Mapping[str, frozenset[str]]) -> dict[str, str]:
 
 
 def _raw_to_json(features: Iterable[RawFeature]) -> dict[str, list[str | int]]:
+    """Return [dtype, *shape] of each array by name, for the manifest."""
     return {raw.name: [raw.dtype, *raw.shape] for raw in features}
 
 
 def _declared_to_json(features: Iterable[DeclaredFeature]) -> dict[str, str]:
+    """Return KIND or KIND:SHAPE of each declared feature by name, for the manifest."""
     return {declared.name: declared.text for declared in features}
 
 

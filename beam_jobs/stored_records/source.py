@@ -79,7 +79,7 @@ class StoredRecordSource(PackSource):
         return Labels(self.class_names or ())
 
     def why_ignored(self) -> str:
-        """Return why files were ignored, with their first names: the words after their number in a line."""
+        """Return the words that follow the number of ignored files in a line: why they were ignored, and the first names."""
         candidates = (file for file in self.parts() if not file.size or not has_record_name(file.name))
         ignored_names = (
             file.name
@@ -180,7 +180,14 @@ class StoredRecordSource(PackSource):
         offsets: npt.NDArray[np.int64],
         reject: Reject,
     ) -> dict[int, str]:
-        """Return by index the split of each record, from (index, frame) of each; without the rejected ones."""
+        """Return the split of each record, by its index; records that are rejected are omitted.
+
+        Args:
+            unit: the file.
+            frames: (index, frame) of each record.
+            offsets: int64 [records + 1], byte offset of each record of the file, by index.
+            reject: called with a record that has no key. If it returns, the record is omitted.
+        """
         splits = {}
         for record, frame in frames:
             begin = int(offsets[record])
@@ -195,7 +202,13 @@ class StoredRecordSource(PackSource):
     def _list_compressed(
         self, unit: StoredFile, frames: Iterable[tuple[int, bytes | Exception]], reject: Reject
     ) -> Iterator[ListedPack]:
-        """Yield the records of a compressed file, which hold their frames, from the index and the frame or the error of each."""
+        """Yield the records of a compressed file with their frames, since no range of the file holds a frame.
+
+        Args:
+            unit: the file.
+            frames: of each record, its index in the file, and its frame or the error of reading it.
+            reject: called with a record that cannot be read or has no key. If it returns, the record is omitted.
+        """
         frames_by_record: dict[int, bytes] = {}
         splits: list[str] = []
         size = 0
@@ -220,6 +233,7 @@ class StoredRecordSource(PackSource):
             yield self._make_held_pack(unit, frames_by_record, splits)
 
     def _make_held_pack(self, unit: StoredFile, frames_by_record: Mapping[int, bytes], splits: list[str]) -> ListedPack:
+        """Return the pack of records of a compressed file with their frames; without `splits`, their keys decide the splits."""
         frames, offsets = list(frames_by_record.values()), np.zeros(len(frames_by_record), np.int64)
         sizes = np.array(list(map(len, frames)), np.int64)
         records = np.array(list(frames_by_record), np.int64)

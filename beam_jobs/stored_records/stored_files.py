@@ -60,12 +60,12 @@ class StoredDataset(NamedTuple):
     digest: str
 
     @classmethod
-    def of(cls, dataset: Dataset) -> StoredDataset:
+    def from_dataset(cls, dataset: Dataset) -> StoredDataset:
         """Return the reference to a dataset that is open here."""
         return cls(dataset.path, _hash_metadata(dataset))
 
     def open(self) -> Dataset:
-        """Return the dataset; DatasetError if it has changed since `of`."""
+        """Return the dataset; DatasetError if it has changed since the reference was made."""
         return _open(self)
 
 
@@ -80,7 +80,7 @@ def list_stored_files(
         take: the splits that are read, or None for all.
 
     Raises:
-        SourceError: an input is not there, or has no files.
+        SourceError: an input does not exist, or has no files.
         UsageError: a file is in two inputs, or an input has datasets below it.
     """
     if datasets:
@@ -98,6 +98,7 @@ def list_stored_files(
 
 @functools.lru_cache(maxsize=16)
 def _open(stored: StoredDataset) -> Dataset:
+    """Open a dataset on a worker; DatasetError if its metadata are not those that the start of the run read."""
     dataset = open_dataset(stored.path)
     if _hash_metadata(dataset) != stored.digest:
         raise DatasetError(f"{stored.path}: the dataset was changed during the run. Run again, into an empty folder.")
@@ -105,6 +106,7 @@ def _open(stored: StoredDataset) -> Dataset:
 
 
 def _hash_metadata(dataset: Dataset) -> str:
+    """Return a digest of the metadata that decide which records a dataset has: the manifest and the quarantine."""
     data = dataset.manifest.to_bytes() + dataset.quarantine.to_bytes()
     return hashlib.blake2b(data, digest_size=16).hexdigest()
 
@@ -133,7 +135,7 @@ def _list_foreign(path: str) -> list[StoredFile]:
             raise SourceError(f"{path}: there is no folder {folder}. {FIX}")
         entries = [(entry, below) for entry, below in expand(path) if not entry.is_folder]
     else:
-        raise SourceError(f"{path} is not there. {FIX}")
+        raise SourceError(f"{path} does not exist. {FIX}")
     for entry, _ in entries:
         if entry.name == MANIFEST_NAME:
             dataset = entry.path.removesuffix(f"/{MANIFEST_NAME}")

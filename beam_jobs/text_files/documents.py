@@ -23,7 +23,7 @@ from beam_jobs.text_files.parallel_lines import find_targets, pair_lines
 from beam_jobs.text_files.parquet_rows import check_group, read_group_rows, read_row_groups
 from beam_jobs.text_files.spans.blocks import SpanBlock, gather_spans, line_blocks, line_blocks_in_range
 from beam_jobs.text_files.spans.lines import BOM, Span, has_mark
-from beam_jobs.text_files.squad import question_spans
+from beam_jobs.text_files.squad import read_questions
 from tpudata.console.tables import count_text
 from tpudata.errors import BadRecordError, CorruptionError, SourceError
 from tpudata.json_values import parse_input_json
@@ -54,6 +54,7 @@ def text_parts(files: Iterable[TextFile], options: TextOptions, range_bytes: int
         if groups is not None:
             yield from (TextPart(file, form, start, stop) for start, stop in _cut_runs(groups.bytes, range_bytes))
         elif form.has_ranges:
+            # As few ranges as the target size allows, of equal size.
             count = -(-file.size // range_bytes)
             cuts = [file.size * index // count for index in range(count + 1)]
             yield from (TextPart(file, form, start, stop) for start, stop in itertools.pairwise(cuts))
@@ -136,7 +137,7 @@ def _read_blocks(
             file.path, targets, options, lambda offset, reason: reject(BadRecordError(file.path, reason, offset))
         )
     elif form.kind == SQUAD:
-        spans = question_spans(file.path, form.compression, options.document_bytes, reject_row)
+        spans = read_questions(file.path, form.compression, options.document_bytes, reject_row)
     elif form.kind == FILES:
         spans = _read_whole(file, form, options.document_bytes)
     else:
@@ -145,7 +146,8 @@ def _read_blocks(
 
 
 def _make_row_form(form: TextForm) -> RowForm:
-    """Return the rules for reading the documents of a file; a delimiter is one of cells, not of documents."""
+    """Return the rules for reading the documents of a file."""
+    # Without columns, the delimiter of a form is between documents, and not a rule for reading one.
     return RowForm(TEXT_FORMATS[form.kind].row, form.delimiter if form.columns else "", form.columns)
 
 

@@ -89,7 +89,7 @@ def detect_form(path: str, options: TextOptions) -> TextForm:
 
 
 def detect_text_compression(path: str) -> str:
-    """Return the compression of a file of text, as in `TextForm`; errors as from `detect_form` if it is not text."""
+    """Return the compression of a file of text, as in `TextForm`: empty if it has none; errors as from `detect_form`."""
     head, compression = _read_head(path)
     _check_text(path, head)
     return compression
@@ -187,11 +187,13 @@ def _name_columns(first_row: tuple[str, ...], options: TextOptions) -> tuple[str
 def _read_first_row(path: str, kind: str, head: bytes, delimiter: str) -> tuple[str, ...]:
     """Return the cells of the first row of CSV or TSV, stripped; none for an empty file, SourceError if it cannot be read."""
     spans = line_spans([head], offset=0, limit=_HEAD_BYTES)
-    row = next(row_spans(spans, delimiter, _HEAD_BYTES, path) if kind != RAW_TSV else drop_blank_lines(spans), None)
+    rows = drop_blank_lines(spans) if kind == RAW_TSV else row_spans(spans, delimiter, _HEAD_BYTES, path)
+    row = next(rows, None)
     if row is None:
         return ()
     if b"\r" in row.data and b"\n" not in head:
         raise SourceError(f"{path}: its lines end with CR alone. Save it with LF or CRLF line ends.")
+    # The row may go on after the head.
     if row.offset + row.size >= _HEAD_BYTES:
         raise SourceError(
             f"{path}: the first row, with the names of columns, is longer than {_HEAD_BYTES} bytes. Shorten it."

@@ -225,6 +225,7 @@ class TextOptions:
 
     def __post_init__(self) -> None:
         check_options(self)
+        # First, since the checks read the names of both sides.
         if self.targets_file is not None:
             self._name_sides()
         self._check_sides()
@@ -243,6 +244,7 @@ class TextOptions:
         names = [field.name for field in self.fields]
         if len(set(names)) < len(names):
             raise UsageError(f"--field: one of {', '.join(names)} appears twice. Remove one")
+        # Lists, such as token ids, may take the place of text.
         needs_text = self.tokenizer is not None or self.dedup or self.form in _PLAIN_FORMS
         if not self.text_fields and (needs_text or not any(field.kind in LIST_KINDS for field in self.fields)):
             raise UsageError(f"--field: none of {', '.join(names)} is text. Pass one without a kind")
@@ -303,7 +305,7 @@ class TextOptions:
         """Raise UsageError if a field has the name of the feature with the ids of another one."""
         if self.tokenizer is None:
             return
-        field_of_ids = {self.ids_name(name): name for name in self.text_fields}
+        field_of_ids = {self.name_ids_feature(name): name for name in self.text_fields}
         for field in self.record_fields:
             if field.kind != TEXT and field.name in field_of_ids:
                 raise UsageError(
@@ -444,7 +446,7 @@ class TextOptions:
 
     @property
     def columns(self) -> tuple[TextField, ...]:
-        """The fields of rows that are read: `fields`, and those of classes and keys, as written."""
+        """The fields of rows that are read: `fields`, and the fields of classes and keys, as text."""
         names = {field.name for field in self.fields}
         other_names = dict.fromkeys(name for name in (self.labels.label_field, self.key_field) if name is not None)
         return (*self.fields, *(TextField(name, STR) for name in other_names if name not in names))
@@ -456,10 +458,10 @@ class TextOptions:
 
     @property
     def label_fields(self) -> tuple[TextField, ...]:
-        """The fields of whole numbers whose names are those of labels."""
+        """The fields of whole numbers with a usual name of labels, such as `label`."""
         return tuple(field for field in self.fields if field.kind == INT and field.name.lower() in _LABEL_NAMES)
 
-    def ids_name(self, name: str) -> str:
+    def name_ids_feature(self, name: str) -> str:
         """Return the name of the feature with the ids of a text field."""
         if self.has_pairs:
             return name

@@ -21,7 +21,7 @@ _JSON = json.JSONEncoder(ensure_ascii=False)
 RejectPair: TypeAlias = Callable[[int, str], None]
 
 
-def targets_path(path: str, pattern: str) -> str:
+def make_targets_path(path: str, pattern: str) -> str:
     """Return the path of the file whose lines are the targets of a file.
 
     Args:
@@ -33,14 +33,14 @@ def targets_path(path: str, pattern: str) -> str:
 
 
 def names_each_file(pattern: str) -> bool:
-    """Return whether a pattern of `targets_path` gives a different path for each name of a file."""
+    """Return whether a pattern of `make_targets_path` gives a different path for each name of a file."""
     return _ANY in pattern
 
 
 def find_targets(path: str, options: TextOptions) -> str:
     """Return the path of a file's targets; SourceError if they are missing."""
     assert options.targets_file is not None
-    targets = targets_path(path, options.targets_file)
+    targets = make_targets_path(path, options.targets_file)
     entry = storage_for(targets).stat(targets)
     if entry is None or entry.is_folder:
         raise SourceError(f"--targets-file {targets}: no such file. Check the path.")

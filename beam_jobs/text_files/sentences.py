@@ -26,14 +26,14 @@ def keep_sentences(paragraphs: Iterable[Span]) -> Iterator[Span]:
 
 
 def drop_comments(paragraphs: Iterable[Span]) -> Iterator[Span]:
-    """Yield the paragraphs of conllu, except for those of only comments."""
+    """Yield the paragraphs of conllu, except for paragraphs of only comments."""
     for span in paragraphs:
         # A paragraph without data is too large, and is reported later.
         if not span.data or not all(line.startswith(b"#") for line in span.data.split(b"\n")):
             yield span
 
 
-def sentence_columns(text: str, *, is_conllu: bool) -> dict[str, list[str]]:
+def split_sentence(text: str, *, is_conllu: bool) -> dict[str, list[str]]:
     """Return the columns of a sentence by their numbers as text, from "0" on: the entries of all words.
 
     Raises:
@@ -42,6 +42,7 @@ def sentence_columns(text: str, *, is_conllu: bool) -> dict[str, list[str]]:
     lines = [line.rstrip("\r") for line in text.split("\n")]
     if is_conllu:
         rows = [line.split("\t") for line in lines if not line.startswith("#")]
+        # Skip lines of several words (1-2), and of words that the text omits (1.1).
         rows = [row for row in rows if not _RANGE_OR_EMPTY_NODE.fullmatch(row[0])]
     else:
         rows = [line.split("\t") if "\t" in line else line.split() for line in lines]

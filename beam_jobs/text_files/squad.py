@@ -27,7 +27,7 @@ def is_squad(head: bytes) -> bool:
     return _BEGIN.match(head) is not None and b'"paragraphs"' in head
 
 
-def question_spans(path: str, compression: str, limit: int, reject: Callable[[int, str], None]) -> Iterator[Span]:
+def read_questions(path: str, compression: str, limit: int, reject: Callable[[int, str], None]) -> Iterator[Span]:
     """Yield the questions of a file, each as the JSON of a row, with its number as its offset.
 
     A row has `id`, `title` of the article, `context`, `question`, `answers` and `answer_starts` (characters of the context),

@@ -23,7 +23,7 @@ from beam_jobs.text_files.document_form import (
 )
 from beam_jobs.text_files.fields import TEXT, TextField
 from beam_jobs.text_files.options import TextOptions
-from beam_jobs.text_files.sentences import sentence_columns
+from beam_jobs.text_files.sentences import split_sentence
 from beam_jobs.text_files.spans.csv_rows import cells
 from beam_jobs.text_files.spans.lines import BOM
 from beam_jobs.values.column_kinds import (
@@ -76,6 +76,7 @@ def parse_document(data: bytes, form: Payload, options: TextOptions) -> list[Val
             return [document]
         row = {TEXT: document} if isinstance(document, str) else document
     if options.chat:
+        # The fields of the chat come first.
         others = options.fields[len(options.chat) :]
         return [_join_chat(row, options.chat), *(_convert_value(field, row) for field in others)]
     values = [_convert_value(field, row) for field in options.fields]
@@ -207,7 +208,7 @@ def _add_nested(values: dict[str, Any], options: TextOptions) -> dict[str, Any]:
 def _parse_sentence(text: str, form: RowForm, options: TextOptions) -> dict[str, Any]:
     """Return the columns of a sentence: a list of words for a field that is a list, otherwise the words joined by blanks."""
     try:
-        columns = sentence_columns(text, is_conllu=form.kind == CONLLU_ROW)
+        columns = split_sentence(text, is_conllu=form.kind == CONLLU_ROW)
     except ValueError as error:
         raise DocumentError(str(error)) from None
     list_names = {field.name for field in options.fields if field.kind in LIST_KINDS}
@@ -227,7 +228,7 @@ def _parse_cells(text: str, form: RowForm) -> dict[str, str]:
     if len(texts) != len(form.columns):
         raise DocumentError(
             f"wrong number of cells (got {count_text(len(texts), 'cell')}, expected {count_text(len(form.columns), 'column')}"
-            f" as in the first row: {_list_names(form.columns)})"
+            f" as in the first row: {_format_names(form.columns)})"
         )
     return dict(zip(form.columns, texts, strict=True))
 
@@ -271,11 +272,11 @@ def _convert_list(field: TextField, value: Any) -> list[Any]:
 
 def make_missing_field_error(name: str, values: Iterable[str]) -> DocumentError:
     """Return the error of a row that lacks a field."""
-    return DocumentError(f"no field {name!r}: the row has {_list_names(values) or 'none'}")
+    return DocumentError(f"no field {name!r}: the row has {_format_names(values) or 'none'}")
 
 
-def _list_names(names: Iterable[str]) -> str:
-    """Return the first ten names: a row may have thousands, and each rejection lists them."""
+def _format_names(names: Iterable[str]) -> str:
+    """Return the first ten names and the number of the others, as text: a row may have thousands of names."""
     all_names = list(names)
     return ", ".join(map(repr, all_names[:10])) + (f" and {len(all_names) - 10} more" if len(all_names) > 10 else "")
 

@@ -33,10 +33,12 @@ def best_fit_decreasing(sizes: npt.NDArray[np.int64], capacity: int) -> npt.NDAr
         while unplaced:
             sufficient_rooms = rooms >> size
             room = size + (sufficient_rooms & -sufficient_rooms).bit_length() - 1 if sufficient_rooms else capacity
+            # How many items of this size each bin takes, and the room that it then has.
             per_bin, free_room = divmod(room, size)
             bins_used = -(-unplaced // per_bin)
             if sufficient_rooms:
                 bins_used = min(bins_used, len(bins_by_room[room]))
+                # The bins listed last, from the end on.
                 filled_bins = bins_by_room[room][: -bins_used - 1 : -1]
                 del bins_by_room[room][-bins_used:]
                 if not bins_by_room[room]:

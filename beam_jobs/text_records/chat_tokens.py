@@ -41,7 +41,7 @@ class ChatEncoder:
         return [self._encode(self.template.render(chat_messages)) for chat_messages in messages]
 
     def _encode(self, chat: ChatText) -> Ids:
-        """Return the tokens of a chat, those of the assistant's spans with loss weight 1."""
+        """Return the tokens of a chat: with loss weight 1 in the assistant's spans, otherwise with weight 0."""
         if not isinstance(self.tokenizer, PlacingTokenizer):
             return self._encode_parts(chat)
         ids, token_spans = self.tokenizer.encode_with_places(chat.text)
@@ -51,6 +51,7 @@ class ChatEncoder:
             if len(token_rows):
                 # Include the tokens in between that have no characters.
                 has_loss[token_rows[0] : token_rows[-1] + 1] = True
+        # A token holds its weight, too: ids as they are have weight 1.
         return np.where(has_loss, ids, zero_loss_weights(ids))
 
     def _encode_parts(self, chat: ChatText) -> Ids:

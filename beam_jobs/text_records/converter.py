@@ -94,7 +94,7 @@ class TextConverter(Converter):
         return {} if tokenizer is None else {"tokenizer": tokenizer.identity.to_json()}
 
     def counts(self, summary: TextSummary) -> dict[str, int]:
-        """Return the counts of documents, and those of tokens if documents are tokenized."""
+        """Return the number of documents, and the counts of tokens if documents are tokenized."""
         counts = {"documents": summary.documents}
         if self.options.tokenizer is not None:
             counts["tokens"] = summary.tokens
@@ -136,7 +136,7 @@ class TextConverter(Converter):
         return sizes
 
     def deciding_fields(self) -> dict[str, Any]:
-        """Return the fields by name; without those that earlier versions lacked if they are empty."""
+        """Return the fields by name, without empty ones that earlier versions lacked, so that --resume keeps their shards."""
         fields = super().deciding_fields()
         options = drop_unset_options(self.options, fields["options"])
         # Paths do not matter: the targets are among the inputs, and the identity has the hash of the tokenizer's file.
@@ -158,7 +158,7 @@ class TextConverter(Converter):
     def record_overhead(self) -> int:
         """Approximate bytes of a document in a shard besides its text or tokens, and besides the frame that the plan adds."""
         if not self.options.row_lengths:
-            return _record_bytes(self.options) + estimate_overhead(self.extra)
+            return _measure_empty_record(self.options) + estimate_overhead(self.extra)
         # The plan adds a frame to each document, but only sequences have frames.
         return round(self._estimate_token_bytes(id_bytes=1.0) if self.options.end_documents else 0) - FRAME_BYTES
 
@@ -199,8 +199,8 @@ class TextConverter(Converter):
         document_bytes = sum(reference.size for reference, _ in documents if reference.key not in skipped)
         if not document_bytes:
             return 1.0
-        # Texts, or mostly the varints of ids.
-        content_bytes = sum(map(len, sample_records)) - len(sample_records) * _record_bytes(options)
+        # The bytes of texts, or of ids, nearly all of which are varints.
+        content_bytes = sum(map(len, sample_records)) - len(sample_records) * _measure_empty_record(options)
         if not self.options.row_lengths:
             return content_bytes / document_bytes
         return summary.tokens * self._estimate_token_bytes(content_bytes / max(1, summary.tokens)) / document_bytes
@@ -222,21 +222,23 @@ class TextConverter(Converter):
         return open_tokenizer(self.options.tokenizer, characters.characters) if characters.characters else None
 
     def _estimate_token_bytes(self, id_bytes: float) -> float:
-        """Return the bytes of a token in a sequence, with its share of the record; `id_bytes` are those of its id as a varint."""
-        # Rows of pairs have two parts, with half of the features each.
-        length, parts = sum(self.options.row_lengths), len(self.options.row_lengths)
-        features = len(text_features(self.options)) / parts
+        """Return the bytes of a token in a sequence, with its share of the record; its id takes `id_bytes` as a varint."""
+        # Rows of pairs have two sides, with half of the features each.
+        length, sides = sum(self.options.row_lengths), len(self.options.row_lengths)
+        features = len(text_features(self.options)) / sides
         # As varints, a position below 128 takes one byte, others take about two; a segment and a weight take one.
         position_bytes = 1 + max(0, length - 128) / length
         varint_bytes = id_bytes + (1 + position_bytes if self.options.pack else 0) + self.options.has_weights
+        # Without --int64-lists, each feature holds an int32 for the token.
         token_bytes = varint_bytes if self.options.int64_lists else 4 * features
-        record_share = (_record_bytes(self.options) + FRAME_BYTES) / length
+        record_share = (_measure_empty_record(self.options) + FRAME_BYTES) / length
         return (record_share + token_bytes) * (1 + _PADDING_SHARE)
 
 
 def _estimate_value_bytes(value: Any) -> int:
     """Return the approximate bytes of an extra feature's value in a record; a single number is in the overhead."""
     if isinstance(value, (list, tuple)):
+        # 0 is the estimate of a number, which takes bytes in a list.
         return sum(_estimate_value_bytes(element) or _NUMBER_BYTES for element in value)
     if isinstance(value, np.ndarray):
         return value.nbytes
@@ -245,7 +247,7 @@ def _estimate_value_bytes(value: Any) -> int:
     return len(value) if isinstance(value, bytes) else 0
 
 
-def _record_bytes(options: TextOptions) -> int:
+def _measure_empty_record(options: TextOptions) -> int:
     """Return the bytes of a record whose texts are empty."""
     empty = {feature.name: b"" if feature.kind == "bytes" else 0 for feature in text_features(options)}
     return len(encode_example(empty))

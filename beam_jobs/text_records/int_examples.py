@@ -74,6 +74,7 @@ def encode_row_examples(
         block_bytes: bytes of the records that are encoded at once.
     """
     record_count = len(next(iter(features.values())))
+    # Records differ only in their values, so each is a copy of a record of zeros, with its values written over them.
     zeros = {name: bytes(4 * values.shape[1]) for name, values in features.items()}
     zero_record = np.frombuffer(encode_example(zeros), np.uint8)
     record_bytes = len(zero_record)
@@ -81,6 +82,7 @@ def encode_row_examples(
     rows = np.empty((min(block_records, record_count), record_bytes), np.uint8)
     rows[:] = zero_record
     for start in range(0, record_count, block_records):
+        # The last block may have fewer records.
         examples = rows[: record_count - start]
         # From the last feature to the first: each entry ends with its values.
         end = record_bytes
@@ -104,6 +106,7 @@ def encode_varints(values: npt.NDArray[np.integer], ends: Sequence[int]) -> list
         return [b""] * (len(ends) - 1)
     largest = int(values.max())
     if largest < 0x80 and int(values.min()) >= 0:
+        # Each number is its own varint.
         data = values.astype(np.uint8).tobytes()
         return [data[start:end] for start, end in itertools.pairwise(ends)]
     unsigned = np.uint32 if values.min() >= 0 and largest < (1 << 32) else np.uint64
@@ -114,6 +117,7 @@ def encode_varints(values: npt.NDArray[np.integer], ends: Sequence[int]) -> list
     for start in range(0, len(values), _BLOCK_VALUES):
         # A negative number is encoded as the unsigned number of its 64 bits.
         block: npt.NDArray[Any] = values[start : start + _BLOCK_VALUES].astype(unsigned)
+        # Bytes of the largest number, which have 7 bits each.
         width = max(1, -(-int(block.max()).bit_length() // 7))
         octets = np.empty((len(block), width), np.uint8)
         present = np.ones((len(block), width), np.bool_)

@@ -33,7 +33,7 @@ class PairRows(NamedTuple):
 def pack_pairs(
     windows: Iterable[Documents], inputs_length: int, targets_length: int, pad_id: int
 ) -> Iterator[PairRows]:
-    """Pack pairs into rows, those of each window together.
+    """Pack pairs into rows, each window by itself.
 
     Args:
         windows: windows of pairs from `join_sides`, whose inputs have weight 0. Sides that are longer than a row are cut.
@@ -61,6 +61,7 @@ def place_pairs(inputs: Sizes, targets: Sizes, inputs_length: int, targets_lengt
         inputs_length: number of tokens of a row for inputs.
         targets_length: number of tokens of a row for targets.
     """
+    # The largest pairs first, by the larger share that a side takes of its part of a row.
     relative_sizes = np.stack([inputs / inputs_length, targets / targets_length], 1)
     order = np.argsort(-relative_sizes.max(1), kind="stable")
     # Free tokens of each row so far, for inputs and targets.
@@ -71,6 +72,7 @@ def place_pairs(inputs: Sizes, targets: Sizes, inputs_length: int, targets_lengt
         input_size, target_size = inputs[pair], targets[pair]
         fitting_rows = np.flatnonzero((room[:row_count, 0] >= input_size) & (room[:row_count, 1] >= target_size))
         if len(fitting_rows):
+            # The fullest row with room for both sides.
             relative_room = room[fitting_rows, 0] / inputs_length + room[fitting_rows, 1] / targets_length
             row = int(fitting_rows[np.argmin(relative_room)])
         else:
@@ -88,6 +90,7 @@ def place_pairs(inputs: Sizes, targets: Sizes, inputs_length: int, targets_lengt
 def _split_sides(documents: Documents) -> tuple[Documents, Documents]:
     """Return the inputs and the targets of pairs."""
     ids, weights = split_weights(documents.tokens)
+    # `join_sides` gives weight 1 to targets alone.
     is_target = weights.astype(np.bool_)
     targets_before = np.concatenate([np.zeros(1, np.int64), np.cumsum(is_target)])
     target_sizes = targets_before[documents.starts + documents.sizes] - targets_before[documents.starts]

@@ -41,7 +41,7 @@ from beam_jobs.text_records.chat_tokens import ChatEncoder
 from beam_jobs.text_records.encode_each import encode_each
 from beam_jobs.text_records.int_examples import IntLists, encode_int_examples, encode_row_examples
 from beam_jobs.text_records.pair_packing import PairRows, pack_pairs
-from beam_jobs.text_records.schema import LOSS_WEIGHTS, POSITIONS, SEGMENT_IDS, side_names, text_features
+from beam_jobs.text_records.schema import LOSS_WEIGHTS, POSITIONS, SEGMENT_IDS, name_side_features, text_features
 from beam_jobs.text_records.sequences import Documents, TokenRows, pack_rows, split_windows, stream_rows
 from beam_jobs.text_records.summary import TextSummary
 from beam_jobs.text_records.weights import join_sides, split_weights
@@ -135,7 +135,7 @@ class TextRecords:
         if not lengths:
             return self._encode_tokens(batches, summary)
         documents = self._end_documents(batches, summary)
-        # Padding has weight 0, which a complement holds.
+        # Padding has weight 0: a token holds it as the complement of its id, see `zero_loss_weights`.
         pad_id = ~self.tokenizer.pad_id if self.options.has_weights else self.tokenizer.pad_id
         if len(lengths) == 2:
             return self._encode_pairs(pack_pairs(split_windows(documents), *lengths, pad_id), summary)
@@ -151,7 +151,8 @@ class TextRecords:
         field_names = [*(field.name for field in self.options.record_fields), *(feature.name for feature in self.extra)]
         for block in blocks:
             rows, columns = self._parse_documents(block, summary, reject)
-            added = self._list_labels_and_keys(block[0], rows)
+            pack, _ = block
+            added = self._list_labels_and_keys(pack, rows)
             names, columns = [*field_names, *added], [*columns, *added.values()]
             columns = list(map(self._fill_empty_lists, names, columns))
             for values in zip(*columns, strict=True):
@@ -204,7 +205,7 @@ class TextRecords:
 
     def _count_values(self, columns: Sequence[list[Value]], summary: TextSummary) -> None:
         """Add the negative labels and the lengths of lists of documents to a summary."""
-        # Columns of extra features follow those of fields; without documents there are no columns.
+        # Columns of extra features follow the columns of fields; without documents there are no columns.
         for field, column in zip(self.options.record_fields, columns, strict=False):
             if field in self.options.label_fields:
                 summary.negative_labels += sum(isinstance(value, int) and value < 0 for value in column)
@@ -226,7 +227,7 @@ class TextRecords:
             The rows of the other documents, and the values of each, by field and by extra feature.
         """
         kept_rows, extended_values = list[int](), list[list[Any]]()
-        features_of_rows = list(pack.feature_rows(len(pack.keys)))
+        features_of_rows = list(pack.list_feature_rows(len(pack.keys)))
         for row, field_values in zip(rows, values, strict=True):
             try:
                 extra_values = [
@@ -241,7 +242,7 @@ class TextRecords:
         return kept_rows, extended_values
 
     def _list_labels_and_keys(self, pack: Pack, rows: Sequence[int]) -> dict[str, list[Any]]:
-        """Return by feature the labels and keys of the documents in `rows` that the options store."""
+        """Return the columns of the labels and of the keys of documents in `rows`, by feature, if the options store them."""
         values_by_name: dict[str, list[Any]] = {}
         if self.options.labels.are_stored:
             # A single value is shared by all documents of the pack.
@@ -293,7 +294,7 @@ class TextRecords:
         try:
             ids_of_fields = [encode_each(encoder, texts) for texts in texts_of_fields]
         except ValueError:
-            # Encode one by one to find the documents that cannot be encoded.
+            # At least one document cannot be encoded: encode one by one to find and reject it.
             references = list(map(pack.reference, rows))
             encoded_indices, ids_of_fields = _encode_one_by_one(references, texts_of_fields, encoder, reject)
             if not encoded_indices:
@@ -315,9 +316,9 @@ class TextRecords:
         lengths, field_sizes = self.options.row_lengths, [documents.sizes for documents in batch.tokens]
         flags = ("--inputs-length", "--targets-length") if len(lengths) == 2 else ("--sequence-length",)
         # Both sides of a pair share a sequence, unless each side has rows.
-        unended_sizes = field_sizes if len(lengths) == 2 else [np.sum(field_sizes, axis=0)]
+        sizes_without_ends = field_sizes if len(lengths) == 2 else [np.sum(field_sizes, axis=0)]
         is_kept = np.ones(batch.document_count, np.bool_)
-        for flag, length, sizes in zip(flags, lengths, unended_sizes, strict=True):
+        for flag, length, sizes in zip(flags, lengths, sizes_without_ends, strict=True):
             token_counts = sizes + 1 if self._ends_documents else sizes
             for index in np.flatnonzero(is_kept & (token_counts > length)).tolist():
                 reason = f"longer than {flag} (got {token_counts[index]:,} tokens, expected at most {length:,})"
@@ -332,6 +333,7 @@ class TextRecords:
             tokens_by_field = dict(zip(self.options.text_fields, tokens, strict=True))
             lists: dict[str, IntLists] = {}
             others: dict[str, list[Any]] = dict(added)
+            # Integers of all documents are encoded at once.
             if LABEL in others:
                 lists[LABEL] = _make_int_lists(others.pop(LABEL))
             others |= {feature.name: column for feature, column in zip(self.extra, columns[len(fields) :], strict=True)}
@@ -342,7 +344,7 @@ class TextRecords:
                     lists[INPUT_IDS] = IntLists.from_sizes(ids, documents.sizes)
                     lists[LOSS_WEIGHTS] = IntLists.from_sizes(weights, documents.sizes)
                 elif field.kind == TEXT:
-                    lists[self.options.ids_name(field.name)] = IntLists.from_sizes(*tokens_by_field[field.name])
+                    lists[self.options.name_ids_feature(field.name)] = IntLists.from_sizes(*tokens_by_field[field.name])
                 elif LIST_KINDS.get(field.kind, field.kind) == INT:
                     lists[field.name] = _make_int_lists(column)
                 else:
@@ -350,6 +352,7 @@ class TextRecords:
             token_count = sum(len(documents.tokens) for documents in tokens)
             summary.documents += count
             summary.tokens += token_count
+            # 4 bytes for each token, and for the value of each other column.
             summary.decoded_bytes += 4 * (token_count + count * (len(columns) - len(tokens)))
             yield from encode_int_examples(lists, others)
 
@@ -379,7 +382,7 @@ class TextRecords:
                 assert part.segment_ids is not None
                 assert part.positions is not None
                 columns = (part.input_ids, part.segment_ids, part.positions)
-                features |= dict(zip(side_names(side), columns, strict=True))
+                features |= dict(zip(name_side_features(side), columns, strict=True))
             yield from self._encode_rows(features, (batch.inputs, batch.targets), summary)
 
     def _encode_token_rows(self, rows: Iterable[TokenRows], summary: TextSummary) -> Iterator[bytes]:
@@ -432,6 +435,7 @@ def _are_utf8(data: bytes, sizes: npt.NDArray[np.integer]) -> bool:
         return False
     starts = np.cumsum(sizes, dtype=np.int64) - sizes
     first_bytes = np.frombuffer(data, np.uint8)[starts[sizes > 0]]
+    # In UTF-8, only the later bytes of a character begin with the bits 10.
     return not ((first_bytes & 0xC0) == 0x80).any()
 
 

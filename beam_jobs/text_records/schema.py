@@ -16,7 +16,7 @@ SEGMENT_IDS, POSITIONS, LOSS_WEIGHTS = "segment_ids", "positions", "loss_weights
 
 
 def text_layout(options: TextOptions) -> str:
-    """Return the name of the layout."""
+    """Return the name of the layout that the options choose."""
     if options.tokenizer is None:
         # Ids of another program's tokenizer make the same records as ours.
         has_ids = any(field == TextField(INPUT_IDS, "ints") for field in options.fields)
@@ -39,9 +39,12 @@ def text_features(
         several_labels: whether a document has any number of classes.
         extra: extra features, which follow the others if a record is a document; sequences have none.
     """
+    # Rows of pairs: one length for the inputs, one for the targets.
     if len(options.row_lengths) == 2:
         sides = zip((INPUTS, TARGETS), options.row_lengths, strict=True)
-        return tuple(_make_row_feature(name, length, options) for side, length in sides for name in side_names(side))
+        return tuple(
+            _make_row_feature(name, length, options) for side, length in sides for name in name_side_features(side)
+        )
     length = options.sequence_length
     if length is None:
         return (*_list_document_features(options, classes, several_labels), *extra)
@@ -51,7 +54,7 @@ def text_features(
     return tuple(_make_row_feature(name, length, options) for name in names)
 
 
-def side_names(side: str) -> tuple[str, str, str]:
+def name_side_features(side: str) -> tuple[str, str, str]:
     """Return the names of the tokens, segments and positions of a side of packed pairs, as in SeqIO."""
     return side, f"{side}_{SEGMENT_IDS}", f"{side}_{POSITIONS}"
 
@@ -71,6 +74,7 @@ def _list_document_features(options: TextOptions, classes: int, several_labels: 
 
 
 def _make_row_feature(name: str, length: int, options: TextOptions) -> Feature:
+    """Return a feature with one integer for each of the `length` tokens of a row."""
     if options.int64_lists:
         return Feature(name, "int64", "int64", (length,))
     return Feature(name, "bytes", "int32", (length,), encoding="raw")
@@ -79,7 +83,7 @@ def _make_row_feature(name: str, length: int, options: TextOptions) -> Feature:
 def _make_feature(field: TextField, options: TextOptions) -> Feature:
     """Return the feature that stores a field."""
     if field.kind == TEXT and options.tokenizer is not None:
-        return Feature(options.ids_name(field.name), "int64", "int64", (None,))
+        return Feature(options.name_ids_feature(field.name), "int64", "int64", (None,))
     shape = (None,) if field.kind in LIST_KINDS else ()
     kind = LIST_KINDS.get(field.kind, field.kind)
     if kind in (TEXT, STR):

@@ -113,7 +113,7 @@ def stream_rows(windows: Iterable[Documents], length: int, pad_id: int) -> Itera
 def pack_rows(
     windows: Iterable[Documents], length: int, pad_id: int, long_documents: str = SPLIT
 ) -> Iterator[TokenRows]:
-    """Pack documents into rows, those of each window together.
+    """Pack documents into rows, each window by itself.
 
     Args:
         windows: windows of documents. Empty documents take no place.
@@ -163,6 +163,7 @@ def _cut_pieces(
     if long_documents == CUT:
         starts, sizes = documents.starts, np.minimum(documents.sizes, length)
     else:
+        # Pieces of each document; the last may be shorter than `length`.
         counts = -(-documents.sizes // length)
         # The index of a piece in its document: 0, 1, ...
         piece_index = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
@@ -179,6 +180,7 @@ def _place_pieces(sizes: npt.NDArray[np.int64], length: int) -> npt.NDArray[np.i
     """
     bins = best_fit_decreasing(sizes, length)
     from_longest = np.argsort(-sizes, kind="stable")
+    # The first piece of a bin in this order is its longest.
     _, index_of_longest = np.unique(bins[from_longest], return_index=True)
     longest_pieces = from_longest[index_of_longest]
     rank = np.empty(len(longest_pieces), np.int64)
@@ -211,6 +213,7 @@ def fill_rows(
     counts = np.bincount(rows)
     first_pieces = np.cumsum(counts) - counts
     starts, sizes = starts[order], sizes[order]
+    # Number of each piece in its row, from 1 on.
     segments = np.arange(1, len(sizes) + 1) - np.repeat(first_pieces, counts)
     # Each row gets a last piece of padding, of segment 0, so that all pieces are contiguous.
     row_tokens = np.add.reduceat(sizes, first_pieces)

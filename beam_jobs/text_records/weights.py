@@ -24,7 +24,7 @@ def split_weights(tokens: Ids) -> tuple[Ids, Ids]:
 
 
 def join_sides(inputs: Documents, targets: Documents, *, train_on_inputs: bool = False) -> Documents:
-    """Return documents that each consist of the tokens of an input and then those of its target.
+    """Return documents that each consist of the tokens of an input, followed by the tokens of its target.
 
     Args:
         inputs: the inputs.

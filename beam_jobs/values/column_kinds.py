@@ -81,12 +81,16 @@ def fits_int64(number: int) -> bool:
 
 
 def parse_float(text: str) -> float | None:
-    """Parse a number; None if the text is not one, such as Python's `1_000`, or exceeds float64, such as 1e400."""
+    """Parse a number; None if the text is not one, or exceeds float64, such as 1e400."""
     try:
         number = float(text)
     except ValueError:
         return None
-    return None if "_" in text or (math.isinf(number) and "inf" not in text.lower()) else number
+    # Only Python accepts `1_000`.
+    if "_" in text:
+        return None
+    overflows = math.isinf(number) and "inf" not in text.lower()
+    return None if overflows else number
 
 
 def float32_problem(number: int | float, *, rounds: bool = False) -> str:

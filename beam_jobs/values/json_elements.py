@@ -117,7 +117,11 @@ class _Text:
         return SourceError(f"{self._path} at byte {error_offset}: {reason}. {_FIX}")
 
     def peek(self, expected: str) -> str:
-        """Return the next character that is not a space, without taking it; SourceError at the end of the file."""
+        """Return the next character that is not a space, without taking it.
+
+        Raises:
+            SourceError: the file ends; the message contains `expected`, the thing that should follow.
+        """
         while True:
             text = self._text
             while self._position < len(text):
@@ -130,7 +134,8 @@ class _Text:
     def take_if_next(self, character: str) -> bool:
         """Take the next character that is not a space if it is `character`, and return whether it was."""
         is_next = self.peek(repr(character)) == character
-        self._position += is_next
+        if is_next:
+            self._position += 1
         return is_next
 
     def expect(self, character: str, expected: str) -> None:
@@ -139,10 +144,11 @@ class _Text:
             raise self.make_syntax_error(f"not JSON as expected: {self._text[self._position]!r} in place of {expected}")
 
     def expect_end(self) -> None:
-        """Raise SourceError if the file has more than space."""
+        """Raise SourceError if anything but space follows in the file."""
         while True:
-            self._position += len(self._text[self._position :]) - len(self._text[self._position :].lstrip(_SPACE))
-            if self._position < len(self._text):
+            following = self._text[self._position :].lstrip(_SPACE)
+            self._position = len(self._text) - len(following)
+            if following:
                 raise self.make_syntax_error("there is more after the end of the JSON object")
             if not self._read_more():
                 return

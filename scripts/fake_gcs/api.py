@@ -35,6 +35,7 @@ def route(request: Request) -> Action:
             continue
         groups = {name: unquote(value) for name, value in match.groupdict().items()}
         request.bucket, request.name = groups.get("bucket", ""), groups.get("name", "")
+        # For the destination of a copy; the names of a query's own parameters do not begin with "_".
         request.query |= {f"_{name}": value for name, value in groups.items()}
         request.operation = operation
         if action is uploads.start:
@@ -85,6 +86,7 @@ def _answer_content(stored: Object, request: Request) -> Answer:
     if stored.encoding:
         headers["Content-Encoding"] = stored.encoding
     match, size = _RANGE.fullmatch(request.headers.get("range", "")), len(stored.data)
+    # As HTTP requires, ignore a range that is not valid.
     if match is None or match[0] == "bytes=-":
         return Answer(200, stored.data, headers)
     first, last = match.groups()
@@ -119,6 +121,7 @@ def _change(store: Objects, request: Request) -> Answer:
 
 
 def _list(store: Objects, request: Request) -> Answer:
+    """Answer with a page of a listing, of at most `FakeGcs.page` entries, or MAX_LISTED for a store without that attribute."""
     page = store.list_page(request.bucket, request.query, getattr(store, "page", MAX_LISTED))
     answer: dict[str, Any] = {
         "kind": "storage#objects",
@@ -131,7 +134,7 @@ def _list(store: Objects, request: Request) -> Answer:
 def _copy(store: Objects, request: Request) -> Answer:
     """Answer rewriteTo and copyTo, which copy an object."""
     query = request.query
-    # Preconditions of the source are those of any request, with Source in their names.
+    # Preconditions of the source have the names of other preconditions, with Source in them.
     source_query = {key.replace("Source", "", 1): value for key, value in query.items() if key.startswith("ifSource")}
     if "sourceGeneration" in query:
         source_query["generation"] = query["sourceGeneration"]
@@ -148,7 +151,7 @@ def _copy(store: Objects, request: Request) -> Answer:
 
 
 def _compose(store: Objects, request: Request) -> Answer:
-    """Join objects into one."""
+    """Store the joined content of some objects as one object, and answer with its resource."""
     composition = request.json()
     with store.lock:
         parts = [store.get(request.bucket, part["name"], {}) for part in composition["sourceObjects"]]
@@ -181,7 +184,7 @@ def _layout(store: Objects, request: Request) -> Answer:
 
 
 def _buckets(store: Objects, request: Request) -> Answer:
-    """Make a bucket, or list all."""
+    """Make a bucket (POST), or answer with the resources of all buckets."""
     if request.method == "POST":
         name = request.json()["name"]
         if name in store.buckets:

@@ -23,14 +23,14 @@ _BEGIN = datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC)
 _END = datetime.datetime(2099, 1, 1, tzinfo=datetime.UTC)
 
 
-def server_context() -> tuple[ssl.SSLContext, bytes]:
-    """Return the TLS context of a server for `HOSTS`, and the certificate in PEM of the authority that its clients must trust."""
+def make_server_context() -> tuple[ssl.SSLContext, bytes]:
+    """Make the TLS context of a server for `HOSTS`, and the certificate in PEM of the authority that its clients must trust."""
     authority_key, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
     authority_name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "tpudata tests, valid nowhere")])
     authority = (
         _begin_certificate(authority_name, authority_name, authority_key)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(_usage(signs=True), critical=True)
+        .add_extension(_make_usage(signs=True), critical=True)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(authority_key.public_key()), critical=False)
         .sign(authority_key, hashes.SHA256())
     )
@@ -39,7 +39,7 @@ def server_context() -> tuple[ssl.SSLContext, bytes]:
         _begin_certificate(name, authority_name, key)
         .add_extension(x509.SubjectAlternativeName([x509.DNSName(host) for host in HOSTS]), critical=False)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(_usage(signs=False), critical=True)
+        .add_extension(_make_usage(signs=False), critical=True)
         .add_extension(x509.ExtendedKeyUsage([x509.oid.ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
         .add_extension(
             x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key()),
@@ -60,6 +60,7 @@ def server_context() -> tuple[ssl.SSLContext, bytes]:
 
 
 def _begin_certificate(name: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey) -> x509.CertificateBuilder:
+    """Return a builder of a certificate for a name and its key, without extensions."""
     return (
         x509.CertificateBuilder()
         .subject_name(name)
@@ -71,7 +72,8 @@ def _begin_certificate(name: x509.Name, issuer: x509.Name, key: ec.EllipticCurve
     )
 
 
-def _usage(*, signs: bool) -> x509.KeyUsage:
+def _make_usage(*, signs: bool) -> x509.KeyUsage:
+    """Return the use of a key: signatures and, if it `signs` certificates, those and lists of revoked ones."""
     return x509.KeyUsage(
         digital_signature=True,
         content_commitment=False,

@@ -65,7 +65,7 @@ def write_key_file(store: FakeGcs, folder: Path) -> Path:
 
 
 def service_account(token_uri: str) -> dict[str, Any]:
-    """Return the content of the key file of an invented account, whose tokens come from `token_uri`."""
+    """Make the content of a key file: an invented account with a new key, whose tokens come from `token_uri`."""
     # A short key, since nothing depends on it: each client takes 7 ms to check it, and 36 ms for one of 2048 bits.
     key = rsa.generate_private_key(public_exponent=65537, key_size=1024)
     secret = key.private_bytes(

@@ -97,7 +97,7 @@ class Faults:
             self._faults.clear()
 
     def take(self, operation: str, where: str) -> Fault | None:
-        """Return the fault that a request meets, and count it; None without one.
+        """Return the fault that a request meets, the first that is due, and count it; None if the request meets none.
 
         Args:
             operation: the request's operation.

@@ -12,7 +12,7 @@ from http.server import BaseHTTPRequestHandler
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, urlsplit
 
-from scripts.fake_gcs.api import route
+from scripts.fake_gcs.api import Action, route
 from scripts.fake_gcs.certificates import HOSTS
 from scripts.fake_gcs.faults import Fault
 from scripts.fake_gcs.objects import RejectedError
@@ -77,6 +77,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def finish(self) -> None:
         """Close the connection, also that by TLS, which the server does not know."""
+        # ValueError: the file of the answer is closed already.
         with contextlib.suppress(OSError, ValueError):
             super().finish()
         with contextlib.suppress(OSError):
@@ -89,7 +90,7 @@ class Handler(BaseHTTPRequestHandler):
         super().setup()
 
     def _serve(self) -> None:
-        """Answer one request, with the fault that it meets."""
+        """Answer one request, with the fault that it meets: all methods of HTTP."""
         store = self._store
         if self.path == "/counts":
             return self._send(json_answer(store.counts()), None)
@@ -106,6 +107,7 @@ class Handler(BaseHTTPRequestHandler):
                 fault_kind = "" if fault is None else fault.kind
                 with store.lock:
                     store.requests[request.operation] += 1
+                # Before the body is read, so nothing is executed.
                 if fault_kind == "reset":
                     return self._reset()
                 request.is_cut = fault_kind == "cut"
@@ -124,18 +126,9 @@ class Handler(BaseHTTPRequestHandler):
                 request.is_corrupt = fault_kind in _CORRUPTING and request.method in ("POST", "PUT")
                 if fault_kind in _REPLACED_ANSWERS:
                     return self._send(_REPLACED_ANSWERS[fault_kind], None)
-                if fault_kind == "duplicate":
-                    with contextlib.suppress(RejectedError):
-                        action(store, request)
-                answer = action(store, request)
-                if fault_kind == "unstored":
-                    store.buckets[request.bucket].pop(request.name, None)
-                if fault is not None and fault_kind == "stall":
-                    store.ended.wait(fault.seconds)
-                if fault_kind in ("cut", "lost", "stall"):
+                answer = self._execute(action, request, fault)
+                if answer is None:
                     return self._reset()
-                if fault_kind == "unsaid":
-                    answer = Answer(200, b"", {})
             except RejectedError as error:
                 answer = error_answer(error.code, error.message)
                 if error.code in (429, 503) and store.retry_after is not None:
@@ -152,6 +145,22 @@ class Handler(BaseHTTPRequestHandler):
     def _store(self) -> FakeGcs:
         store: FakeGcs = self.server.store
         return store
+
+    def _execute(self, action: Action, request: Request, fault: Fault | None) -> Answer | None:
+        """Execute a request, and return its answer; None if its fault is that no answer is sent."""
+        store, fault_kind = self._store, "" if fault is None else fault.kind
+        # The client gets the answer to the second execution.
+        if fault_kind == "duplicate":
+            with contextlib.suppress(RejectedError):
+                action(store, request)
+        answer = action(store, request)
+        if fault_kind == "unstored":
+            store.buckets[request.bucket].pop(request.name, None)
+        if fault is not None and fault_kind == "stall":
+            store.ended.wait(fault.seconds)
+        if fault_kind in ("cut", "lost", "stall"):
+            return None
+        return Answer(200, b"", {}) if fault_kind == "unsaid" else answer
 
     def _read_head(self) -> Request:
         """Return the request without its body, which is not read yet."""
@@ -175,11 +184,12 @@ class Handler(BaseHTTPRequestHandler):
         """Read a chunk of a chunked body; the last one is empty."""
         size = int(self.rfile.readline().partition(b";")[0], 16)
         data = self.rfile.read(size)
+        # The line end after the chunk.
         self.rfile.readline()
         return data
 
     def _forward(self, request: Request) -> Answer:
-        """Return the answer of the other store."""
+        """Send a request to the other store, `FakeGcs.forward`, and return its answer."""
         connection = http.client.HTTPConnection(str(self._store.forward), timeout=60)
         headers = {name: value for name, value in self.headers.items() if name.lower() not in _CONNECTION_HEADERS}
         try:
@@ -206,6 +216,7 @@ class Handler(BaseHTTPRequestHandler):
         is_json = headers.get("Content-Type", "").startswith("application/json")
         if self._store.packs and is_json and requests_gzip:
             headers, body = {**headers, "Content-Encoding": "gzip"}, gzip.compress(body)
+        # If the request uploads bytes, the fault has changed those instead.
         if fault_kind in _CORRUPTING and not request.is_corrupt:
             body = flip_bit(bytes(body))
         if fault_kind == "short":

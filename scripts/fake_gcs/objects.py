@@ -182,7 +182,7 @@ class Objects:
         return self.buckets[bucket]
 
     def get(self, bucket: str, name: str, query: Mapping[str, str]) -> Object:
-        """Return an object, of the requested generation."""
+        """Return an object; reject the request if it does not exist, is of another generation, or a precondition fails."""
         with self.lock:
             stored = self.find_bucket(bucket).get(name)
             if stored is None or query.get("generation", str(stored.generation)) != str(stored.generation):
@@ -191,13 +191,14 @@ class Objects:
             return stored
 
     def delete(self, bucket: str, name: str, query: Mapping[str, str]) -> None:
-        """Remove an object, of the requested generation."""
+        """Remove an object; reject the request as `get` does, or if the bucket retains its objects."""
         with self.lock:
             self.get(bucket, name, query)
             self._check_retention(bucket, name)
             del self.buckets[bucket][name]
 
     def _check_retention(self, bucket: str, name: str) -> None:
+        """Reject a change of an object in a bucket with a retention policy."""
         if bucket in self.retained:
             raise RejectedError(
                 403,
@@ -210,7 +211,7 @@ class Objects:
 
         Args:
             bucket: the bucket.
-            projects: projects that the request names, in several places; None for a place without one.
+            projects: the projects that the query and the headers of the request name, each None if it names none.
         """
         payers = self.requester_pays.get(bucket)
         if payers is None:
@@ -230,6 +231,7 @@ class Objects:
         A page token is the last name of the page before.
         """
         prefix, delimiter, last_name = query.get("prefix", ""), query.get("delimiter"), query.get("pageToken", "")
+        # A copy, since other threads may change the bucket.
         with self.lock:
             objects = dict(self.find_bucket(bucket))
         # None for a folder.
@@ -241,12 +243,14 @@ class Objects:
                 continue
             head, separator, _ = name[len(prefix) :].partition(delimiter) if delimiter else ("", "", "")
             folder = prefix + head + separator
+            # The placeholder of a folder: an object whose name ends with the delimiter.
             lists_as_object = head + separator == name and query.get("includeTrailingDelimiter") == "true"
             if separator and not lists_as_object:
                 entries[folder] = None
             else:
                 entries[name] = stored
-        repeats_last = self.repeats_folders and entries.get(last_name, ...) is None
+        # The page before ended with a folder: an entry that is None, not a missing one.
+        repeats_last = self.repeats_folders and last_name in entries and entries[last_name] is None
         names = sorted(name for name in entries if name > last_name or (repeats_last and name == last_name))
         page_names = names[: min(most, int(query.get("maxResults", most)))]
         return Page(
@@ -308,9 +312,12 @@ def check_preconditions(current: Object | None, query: Mapping[str, str]) -> Non
         current: the current generation of the object; None without one, whose generation is 0.
         query: the query.
     """
+    # The store does not count changes of metadata: the metageneration of every object is 1.
     generation, metageneration = (current.generation, 1) if current else (0, 0)
     for name in _PRECONDITIONS:
         if name in query:
             is_equal = int(query[name]) == (metageneration if "Meta" in name else generation)
-            if is_equal == ("Not" in name):
+            # ifGenerationNotMatch and ifMetagenerationNotMatch require a different number.
+            must_differ = "Not" in name
+            if is_equal == must_differ:
                 raise RejectedError(412, "At least one of the pre-conditions you specified did not hold.")

@@ -75,6 +75,8 @@ def error_answer(code: int, message: str) -> Answer:
 
 
 def flip_bit(data: bytes) -> bytes:
-    """Return bytes with one bit changed, that in the middle."""
+    """Return bytes with one bit changed, in the middle; empty bytes stay."""
+    if not data:
+        return data
     middle = len(data) // 2
-    return data[:middle] + bytes([data[middle] ^ 1]) + data[middle + 1 :] if data else data
+    return data[:middle] + bytes([data[middle] ^ 1]) + data[middle + 1 :]

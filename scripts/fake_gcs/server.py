@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from http.server import ThreadingHTTPServer
 from typing import Any, NamedTuple
 
-from scripts.fake_gcs.certificates import server_context
+from scripts.fake_gcs.certificates import make_server_context
 from scripts.fake_gcs.faults import Faults
 from scripts.fake_gcs.http import Handler
 from scripts.fake_gcs.objects import Objects
@@ -134,7 +134,7 @@ class FakeGcs(Objects):
         """Return the TLS context and the authority's certificate, which are made at the first call."""
         with self.lock:
             if self._tls is None:
-                self._tls = server_context()
+                self._tls = make_server_context()
             return self._tls
 
     @contextlib.contextmanager
@@ -164,6 +164,7 @@ class _Server(ThreadingHTTPServer):
         super().__init__(address, Handler)
 
     def server_bind(self) -> None:
+        """Bind the socket to the address, and set the attributes that Python's method sets."""
         # Python's method looks up the name of the address, which may take seconds.
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self.socket.bind(self.server_address)
@@ -171,6 +172,8 @@ class _Server(ThreadingHTTPServer):
         self.server_name, self.server_port = "localhost", self.server_address[1]
 
     def process_request(self, request: Any, client_address: Any) -> None:
+        """Start the thread of a connection, and remember the connection for `close_connections`."""
+        # A closed socket has the descriptor -1.
         open_connections = {connection for connection in self._connections if connection.fileno() >= 0}
         self._connections = open_connections | {request}
         super().process_request(request, client_address)

@@ -59,13 +59,14 @@ def _parse_multipart(request: Request) -> tuple[Upload, bytes]:
 def asks_for_status(request: Request) -> bool:
     """Return whether a request for an upload only asks for the size that was received."""
     match = _CONTENT_RANGE.fullmatch(request.headers.get("content-range", ""))
-    # `bytes */0` sends the end of an empty object.
+    # `bytes */TOTAL` asks for the size, except that `bytes */0` sends the end of an empty object.
     return match is not None and match[1] is None and match[3] != "0"
 
 
 def continue_upload(store: Objects, request: Request) -> Answer:
     """Add a part to an upload, and finish it with its last part; answer with the object or the received size."""
     upload_id = request.query["upload_id"]
+    # A client that got no answer sends the last part again.
     finished = store.finished.get(upload_id)
     if finished is not None and finished.result is not None:
         return json_answer(finished.result.resource(finished.bucket, finished.name))

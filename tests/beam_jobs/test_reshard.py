@@ -347,7 +347,7 @@ def test_rejects_invalid_inputs_and_conflicting_options(pictures: Path, images: 
             reshard(*argv, "--output", out)
     with pytest.raises(UsageError, match="is inside the input"):
         reshard(images, "--output", images / "out")
-    with pytest.raises(SourceError, match="is not there"):
+    with pytest.raises(SourceError, match="does not exist"):
         reshard(tmp_path / "nothing", "--output", out)
     assert not out.exists()
     assert reshard(images, "--output", out) == 0

@@ -90,7 +90,7 @@ def test_feature_flags_declare_and_check_features(tmp_path: Path) -> None:
         "feature 'boxes' has 6 values",
         "feature 'id' has floats",
         "feature 'names' has bytes that are not UTF-8",
-        "feature 'hash' is not there",
+        "feature 'hash' is missing",
     ]
 
 

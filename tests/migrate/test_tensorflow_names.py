@@ -2,7 +2,7 @@
 
 import pytest
 
-from scripts._v1_names import sections
+from scripts._v1_names import list_names
 from tpudata.migrate.tensorflow_names import Api, load_tensorflow_names
 
 # Names that TensorFlow 2.21 has and 2.20 lacks: one of v1, and a few of both.
@@ -12,7 +12,7 @@ NEWER = {"NoneTensorSpec", "image.decode_jxl", "io.decode_jxl"}
 def test_lists_the_names_of_the_installed_tensorflow() -> None:
     carried = load_tensorflow_names()
     apis = {"v1": Api.V1, "v2": Api.V2, "both": Api.BOTH}
-    installed = sections()
+    installed = list_names()
     for section, api in apis.items():
         names = {name for name, found in carried.apis.items() if found is api}
         differing = {name for name in names ^ installed[section] if "float4_e2m1fn" not in name}

@@ -14,8 +14,8 @@ _NARROW = tuple((dtype, int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)) for 
 
 
 def collapse(column: list[Any]) -> list[Any]:
-    """Shorten a column to one value if all its values are equal."""
-    # In most other columns, first and last differ, so nothing is counted.
+    """Shorten a column, of at least one value, to that value if all are equal."""
+    # Comparing the ends is enough for most other columns, and saves counting.
     are_equal = column[0] == column[-1] and column.count(column[0]) == len(column)
     return column[:1] if are_equal else column
 
@@ -51,13 +51,14 @@ def join_features(columns: Sequence[list[Any]], lengths: Sequence[int]) -> list[
 
 
 def _are_comparable(values: list[Any]) -> bool:
-    """Return whether all values are of one type whose equal values are the same: 1 == True and 0.0 == -0.0 are not."""
+    """Return whether all values are str, all bytes, or all int: in other types, 1 == True and 0.0 == -0.0, which differ."""
     value_type = type(values[0])
     return value_type in (str, bytes, int) and all(type(value) is value_type for value in values)
 
 
 def narrow(numbers: Sequence[int] | npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.integer[Any]]:
-    """Return numbers, at least one, in the narrowest signed type that holds all; numpy combines uint64 and int64 to floats."""
+    """Return numbers, at least one, in the narrowest signed type that holds all."""
+    # Signed, since numpy turns uint64 and int64 together to floats.
     array = np.asarray(numbers, np.int64)
     low, high = int(array.min()), int(array.max())
     for dtype, smallest, largest in _NARROW:

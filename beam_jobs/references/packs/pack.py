@@ -141,6 +141,7 @@ class Pack(PackColumns):
         """Return one pack of the references of all packs, in order."""
         if len(packs) == 1:
             return packs[0]
+        # A pack has one root, which begins all its paths. Without a root, paths are whole.
         if len({pack.root for pack in packs}) > 1:
             packs = [dataclasses.replace(pack, root="", paths=pack.list_paths()) for pack in packs]
         lengths = [len(pack.keys) for pack in packs]
@@ -160,6 +161,7 @@ class Pack(PackColumns):
         return Pack(
             positions=self.positions[rows],
             sizes=self.sizes[rows],
+            # All references share a single offset.
             offsets=self.offsets if len(self.offsets) == 1 else self.offsets[rows],
             keys=self.keys.take(rows),
             root=self.root,
@@ -167,7 +169,7 @@ class Pack(PackColumns):
         )
 
     def select_smallest(self, digests: Digests, count: int, bounds: dict[str, np.uint64]) -> Iterator[Pack]:
-        """Yield, by split, the `count` references whose keys have the smallest digests: a sample that does not depend on order.
+        """Yield a pack for each split: its `count` references with the smallest digests, a sample that does not depend on order.
 
         Args:
             digests: digests of the keys.
@@ -209,11 +211,13 @@ class Pack(PackColumns):
     def group_by_split(self) -> Iterator[tuple[str, Pack]]:
         """Yield each split, sorted by name, and its references, in order."""
         for split, rows in self.rows_by_split():
+            # Not a copy if all references are in one split.
             yield split, self if len(rows) == len(self.keys) else self.take(rows)
 
     def group(self, groups: npt.NDArray[np.intp]) -> Iterator[tuple[int, Pack]]:
         """Yield each distinct number in `groups` [n], ascending, and its references, in order."""
         order = np.argsort(groups, kind="stable")
+        # No group is -1, so the first row begins a group.
         starts = np.flatnonzero(np.diff(groups[order], prepend=-1))
         if len(starts) == 1:
             # Not a copy: a shard may have millions of references.
@@ -244,7 +248,7 @@ class Pack(PackColumns):
         lists = (self.splits, self.labels, self.list_paths(), self.offsets.tolist())
         splits, labels, paths, offsets = (spread(column, count) for column in lists)
         payloads, crc32s, spools = (spread(column, count) for column in (self.payloads, self.crc32s, self.spools))
-        features, data = self.feature_rows(count), itertools.repeat(b"", count)
+        features, data = self.list_feature_rows(count), itertools.repeat(b"", count)
         columns = (
             self.keys,
             splits,
@@ -284,7 +288,7 @@ class Pack(PackColumns):
 
 
 def _find_root(paths: Sequence[str], keys: Sequence[str]) -> str:
-    """Return the text that, with the key after it, is the path of every reference; empty if there is no such text."""
+    """Return the text ROOT for which the path of every reference is ROOT and its key; empty if no text is."""
     # Unchanged if the path does not end with the key.
     root = paths[0].removesuffix(keys[0])
     is_shared = root not in ("", paths[0]) and all(path == root + key for path, key in zip(paths, keys, strict=True))

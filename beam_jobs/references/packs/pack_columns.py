@@ -69,18 +69,20 @@ class PackColumns:
 
     def entry_texts(self) -> list[tuple[str, tuple[str, ...], str, str]]:
         """Return (split, labels, *`Reference.entry_texts`) of each reference, or one such tuple if all references share it."""
-        features = list(self.feature_rows(max(map(len, (self.feature_names, *self.features.values())))))
+        # A single row if all references share the features.
+        features = list(self.list_feature_rows(max(map(len, (self.feature_names, *self.features.values())))))
         rows = _zip_rows(self.payloads, self.crc32s, features)
         texts = [payload.entry_texts(crc32, values) for payload, crc32, values in rows]
         return [(split, labels, *row_texts) for split, labels, row_texts in _zip_rows(self.splits, self.labels, texts)]
 
-    def feature_rows(self, count: int) -> Iterator[Mapping[str, Any]]:
+    def list_feature_rows(self, count: int) -> Iterator[Mapping[str, Any]]:
         """Return the features of each of `count` references, by name."""
         if self.feature_names == [()]:
             return itertools.repeat(NO_FEATURES, count)
         all_names = tuple(self.features)
         rows = zip(*(spread(column, count) for column in self.features.values()), strict=True)
         features = (dict(zip(all_names, values, strict=True)) for values in rows)
+        # All references have all features.
         if self.feature_names == [all_names]:
             return features
         rows_with_names = zip(features, spread(self.feature_names, count), strict=True)

@@ -116,7 +116,7 @@ def _has_fetched_payload(pack: Pack) -> bool:
 
 
 def _fetch_blocks(pack: Pack) -> Iterator[tuple[Pack, bytes | BadRecordError]]:
-    """Read the references of a pack one by one, and yield blocks whose `sizes` are those of the bytes that were fetched."""
+    """Read the references of a pack one by one, and yield them in blocks, whose `sizes` are the sizes of the fetched bytes."""
     records, block_bytes = list[bytes](), 0
     for row, (_, data) in enumerate(read_references(pack.references())):
         if records and (isinstance(data, BadRecordError) or block_bytes >= _BLOCK_BYTES):
@@ -170,7 +170,11 @@ def _read_ranges(
 
 
 def _divide_rows(sizes: npt.NDArray[np.integer[Any]]) -> Iterator[npt.NDArray[np.intp]]:
-    """Yield the rows of consecutive blocks of up to 8 MiB, or of one larger reference, given the sizes of all rows."""
+    """Yield the rows of each of some consecutive blocks, which have up to 8 MiB or one larger reference.
+
+    Args:
+        sizes: size of each reference in bytes, [n].
+    """
     ends = np.cumsum(sizes, dtype=np.int64)
     first_row = 0
     while first_row < len(ends):
@@ -214,9 +218,11 @@ def _cut_records(
             yield row_pack, BadRecordError(reference.origin, piece.reason)
             continue
         record = piece[start : start + size]
-        is_short = len(record) < size
-        reason = f"cut: {len(record)} of {size} bytes"
-        yield row_pack, BadRecordError(reference.origin, reason, reference.offset) if is_short else record
+        if len(record) < size:
+            reason = f"cut: {len(record)} of {size} bytes"
+            yield row_pack, BadRecordError(reference.origin, reason, reference.offset)
+        else:
+            yield row_pack, record
 
 
 def _plan_pieces(packs: Sequence[Pack], piece_sizes: PieceSizes) -> tuple[list[_Piece], npt.NDArray[np.int32]]:
@@ -224,29 +230,20 @@ def _plan_pieces(packs: Sequence[Pack], piece_sizes: PieceSizes) -> tuple[list[_
     paths: dict[str, int] = {}
     files = np.concatenate([_number_files(pack, paths) for pack in packs])
     offsets = np.concatenate([np.broadcast_to(pack.offsets, len(pack.keys)) for pack in packs])
-    # Sorted by file and offset. With millions of inputs the size of every array matters, so types are narrow.
+    # The inputs sorted by file and offset; `order` has the position of each in the order of use. With millions of inputs the size
+    # of every array matters, so types are narrow.
     order = np.lexsort((offsets, files)).astype(np.int32)
     files, offsets = files[order], offsets[order]
     sizes = np.concatenate([pack.sizes for pack in packs])[order]
-    # A run begins at an input in another file, one that is not a neighbour, and one that is used before its predecessor.
-    breaks = np.ones(len(order), np.bool_)
-    gaps = offsets[1:].astype(np.int64) - offsets[:-1] - sizes[:-1]
-    breaks[1:] = (
-        (files[1:] != files[:-1])
-        | (gaps < 0)
-        | (gaps > _GAP_BYTES)
-        | (order[1:] < order[:-1])
-        | (offsets[1:] == WHOLE_FILE)
-        | (offsets[:-1] == WHOLE_FILE)
-    )
-    del gaps
+    breaks = _find_run_starts(order, files, offsets, sizes)
+    # Each run has one piece in memory, so they share what may be held.
     piece_bytes = min(piece_sizes.most, max(piece_sizes.least, piece_sizes.held // int(breaks.sum())))
-    # Within a run, a piece ends at each multiple of `piece_bytes` bytes.
+    # Within a run, a piece ends at each multiple of `piece_bytes` bytes. From here on, a break is the start of a piece.
     first_inputs = np.flatnonzero(breaks)
-    parts = offsets - np.repeat(offsets[first_inputs].astype(np.int64), np.diff(first_inputs, append=len(order)))
-    parts //= piece_bytes
-    breaks[1:] |= parts[1:] != parts[:-1]
-    del parts
+    multiples = offsets - np.repeat(offsets[first_inputs].astype(np.int64), np.diff(first_inputs, append=len(order)))
+    multiples //= piece_bytes
+    breaks[1:] |= multiples[1:] != multiples[:-1]
+    del multiples
     # Until here, pieces are in the order of files and offsets; `use_order` sorts them by their first use.
     first_inputs = np.flatnonzero(breaks)
     input_counts = np.diff(first_inputs, append=len(order))
@@ -265,6 +262,35 @@ def _plan_pieces(packs: Sequence[Pack], piece_sizes: PieceSizes) -> tuple[list[_
         _Piece(path_list[file], start, size, input_count)
         for file, start, size, input_count in zip(*(column[use_order].tolist() for column in columns), strict=True)
     ], piece_indices
+
+
+def _find_run_starts(
+    order: npt.NDArray[np.int32],
+    files: npt.NDArray[np.int32],
+    offsets: npt.NDArray[np.integer[Any]],
+    sizes: npt.NDArray[np.integer[Any]],
+) -> npt.NDArray[np.bool_]:
+    """Return whether a run begins at each of n inputs, which are sorted by file and offset: bool [n].
+
+    A run begins at an input in another file, one that is not a neighbour, and one that is used before its predecessor.
+
+    Args:
+        order: position of each input in the order of use, [n].
+        files: index of its file, [n].
+        offsets: its offset in the file, or WHOLE_FILE, [n].
+        sizes: its size in bytes, [n].
+    """
+    begins_run = np.ones(len(order), np.bool_)
+    gaps = offsets[1:].astype(np.int64) - offsets[:-1] - sizes[:-1]
+    begins_run[1:] = (
+        (files[1:] != files[:-1])
+        | (gaps < 0)
+        | (gaps > _GAP_BYTES)
+        | (order[1:] < order[:-1])
+        | (offsets[1:] == WHOLE_FILE)
+        | (offsets[:-1] == WHOLE_FILE)
+    )
+    return begins_run
 
 
 def _number_files(pack: Pack, paths: dict[str, int]) -> npt.NDArray[np.int32]:

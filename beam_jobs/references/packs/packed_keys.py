@@ -37,7 +37,7 @@ class PackedKeys:
 
     @classmethod
     def of(cls, keys: Sequence[str]) -> PackedKeys:
-        """Pack keys, at least one."""
+        """Pack keys, at least one: with `numbers`, if each key ends with a whole number, as in `a.txt:17`."""
         tails = [key.rpartition(":")[2] for key in keys]
         try:
             numbers = list(map(int, tails))
@@ -80,12 +80,16 @@ class PackedKeys:
         return PackedKeys(heads, self.numbers[rows])
 
     def __len__(self) -> int:
+        # With numbers, all keys may share a single head.
         return len(self.heads if self.numbers is None else self.numbers)
 
     def __getitem__(self, row: int) -> str:
+        """Return the key of a row."""
         if self.numbers is None:
             return self.heads[row]
-        return f"{self.heads[row if len(self.heads) > 1 else 0]}{self.numbers[row]}"
+        # All rows share a single head.
+        head = self.heads[row] if len(self.heads) > 1 else self.heads[0]
+        return f"{head}{self.numbers[row]}"
 
     def __iter__(self) -> Iterator[str]:
         if self.numbers is None:

@@ -27,7 +27,7 @@ class CheckDuplicates(beam.PTransform):  # type: ignore[misc]
     """Raises SourceError if two references in packs have the same key; the result has no elements."""
 
     def expand(self, packs: beam.PCollection[bytes]) -> beam.PCollection[InputCounts]:
-        """Apply the transform."""
+        """Compare the keys of groups of references, whose keys have equal hashes."""
         return packs | "ByKey" >> beam.ParDo(_ByKey()) | "Group" >> beam.GroupByKey() | beam.FlatMap(_check)
 
 
@@ -44,6 +44,7 @@ class _ByKey(beam.DoFn):  # type: ignore[misc]
         self._count = 0
 
     def process(self, data: bytes) -> Iterator[tuple[int, bytes]]:
+        """Hold back the keys and paths of a pack, and release all packs once they have many references."""
         pack = Pack.from_bytes(data).keep_keys_and_paths()
         self._held.append(pack)
         self._count += len(pack.keys)
@@ -54,6 +55,7 @@ class _ByKey(beam.DoFn):  # type: ignore[misc]
         yield from put_in_global_window(self._release())
 
     def _release(self) -> Iterator[tuple[int, bytes]]:
+        """Yield the references held back, a pack for each group of keys, and hold nothing back."""
         batch, self._held, self._count = self._held, [], 0
         if batch:
             pack = Pack.join(batch)
@@ -65,7 +67,7 @@ class _ByKey(beam.DoFn):  # type: ignore[misc]
 def _check(group: tuple[int, Iterable[bytes]]) -> Iterator[InputCounts]:
     """Raise SourceError if two references of a group have the same key; otherwise yield nothing.
 
-    Its empty counts join those of steps that omit inputs, so that the plan waits for the check.
+    The plan takes the outputs of all steps that count inputs, and this one among them, so that it waits for this check.
     """
     _, packs = group
     first_references: dict[str, Reference] = {}
@@ -75,4 +77,5 @@ def _check(group: tuple[int, Iterable[bytes]]) -> Iterator[InputCounts]:
                 pair = first_references[reference.key], reference
                 raise make_duplicate_keys_error(*sorted(pair, key=lambda repeated: (repeated.path, repeated.offset)))
             first_references[reference.key] = reference
+    # Makes the function a generator.
     yield from ()

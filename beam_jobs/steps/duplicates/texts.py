@@ -53,7 +53,7 @@ class OmitDuplicates(beam.PTransform):  # type: ignore[misc]
         self._held_documents = held_documents
 
     def expand(self, packs: beam.PCollection) -> Any:
-        """Apply the transform."""
+        """Find the documents whose texts have equal digests, and omit all but one of them from their packs."""
         named_packs = packs | "Name" >> beam.Map(_name_pack)
         duplicate_rows = (
             named_packs
@@ -68,7 +68,7 @@ class OmitDuplicates(beam.PTransform):  # type: ignore[misc]
         )
 
 
-def content_digest(texts: Sequence[str]) -> bytes:
+def hash_texts(texts: Sequence[str]) -> bytes:
     """Return the 128-bit BLAKE2b hash of a document's text fields, in the order of the options.
 
     Two documents among 10^12 share one by chance with a probability below 10^-14.
@@ -117,7 +117,7 @@ class _Digests(LimitedStep):
         documents = readable_texts(read_packs([pack]), self._options)
         for row, (key, texts) in enumerate(zip(pack.keys, documents, strict=True)):
             if texts is not None:
-                digest = content_digest(texts)
+                digest = hash_texts(texts)
                 self._entries.setdefault(digest[0] % _GROUPS, []).append((digest, key_bytes(key), name, row))
         self._count += len(pack.keys)
         if self._count >= self._held_documents:

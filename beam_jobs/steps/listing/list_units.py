@@ -40,7 +40,7 @@ class ListUnits(beam.PTransform):  # type: ignore[misc]
         self._options = options
 
     def expand(self, begin: beam.pvalue.PBegin) -> Any:
-        """Apply the transform."""
+        """Divide the source into parts if records are shuffled, and list the units of each part, or of the whole source."""
         parts = begin | "Begin" >> beam.Impulse()
         if self._options.shuffle:
             parts |= "Parts" >> beam.FlatMap(_group_parts, self._source, self._options) | "SpreadParts" >> Spread()
@@ -60,6 +60,7 @@ def enumerate_units(source: Source, ignored: list[str]) -> Iterator[tuple[int, A
 
 
 def _group_parts(begin: bytes, source: Source, options: ConvertOptions) -> Iterator[list[Any]]:
+    """Yield the parts of a source in batches; `begin` is the element of the impulse."""
     del begin
     with held_request_limits(options.request_limits):
         yield from batch_growing(list_parts(source), size=1)
@@ -76,7 +77,7 @@ def list_scanned_units(parts: ScannedParts, source: Source, first_units: Mapping
     indices = [
         0 if first_units is None else first_units[part_index] + index_in_part for part_index, index_in_part, _ in parts
     ]
-    # Such a part is a block or a range, of which `units` ignores nothing.
+    # `list_units` adds ignored files to the list: none here, since a scanned part is a block or a range of one file.
     units = (unit for _, _, part in parts for unit in list_units(source, part, []))
     return list(zip(indices, units, strict=True))
 
@@ -90,6 +91,7 @@ class _SplitParts(LimitedStep):
 
     @holds_limits
     def process(self, parts: Sequence[Any] | bytes) -> Iterator[Any]:
+        """Yield batches of units, and to SKIPPED the counts of ignored files and of notes."""
         counts, ignored = InputCounts(), list[str]()
         source = self._source.noting(counts.notes.add)
         if isinstance(parts, bytes):

@@ -57,7 +57,7 @@ class ScanSource(beam.PTransform):  # type: ignore[misc]
         self._options = options
 
     def expand(self, begin: beam.pvalue.PBegin) -> ScanOutputs:
-        """Apply the transform."""
+        """Scan the parts of the source on all workers; sum up their facts, and check that no key is repeated."""
         outputs = (
             begin
             | "Begin" >> beam.Impulse()
@@ -97,6 +97,7 @@ def scan_here(source: ScannedSource) -> Source:
 
 
 def _number_parts(begin: bytes, source: ScannedSource, options: ConvertOptions) -> Iterator[list[tuple[int, Any]]]:
+    """Yield the parts of a source, each with its index, in batches; `begin` is the element of the impulse."""
     del begin
     with held_request_limits(options.request_limits):
         yield from batch_growing(enumerate(list_parts(source)), size=1)
@@ -111,6 +112,7 @@ class _Scan(LimitedStep):
 
     @holds_limits
     def process(self, indexed_parts: Sequence[tuple[int, Any]]) -> Iterator[Any]:
+        """Scan some parts of the input; yield their ScannedParts in batches, each followed by its side outputs."""
         side_outputs: list[TaggedOutput] = []
         for parts in batch_growing(self._scan_parts(indexed_parts, side_outputs), len(indexed_parts)):
             yield parts

@@ -43,7 +43,7 @@ class FinishedShard:
 def find_finished(
     output: str, name: str, inputs: str, *, compression: str | None, needs_keys: bool
 ) -> FinishedShard | None:
-    """Return a shard that is whole and was made from the same inputs; None if there is none.
+    """Return the finished shard with a name; None unless it is whole and was made from the same inputs.
 
     Args:
         output: folder of the dataset.

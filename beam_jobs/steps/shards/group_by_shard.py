@@ -39,7 +39,7 @@ class GroupByShard(beam.PTransform):  # type: ignore[misc]
         self._plan = plan
 
     def expand(self, packs: beam.PCollection[bytes]) -> beam.PCollection[tuple[ShardKey, list[bytes]]]:
-        """Apply the transform."""
+        """Group references by runs of shards, then divide each run into its shards, and spread these over all workers."""
         return (
             packs
             | "ByRun" >> beam.ParDo(ByRun(), self._plan)
@@ -53,13 +53,14 @@ class ByRun(beam.DoFn):  # type: ignore[misc]
     """Yields ((split, run of shards), pack), holding references back until there are enough for full packs."""
 
     def start_bundle(self) -> None:
-        """Hold nothing back."""
+        """Begin a bundle: hold no references back; `process` sets the plan."""
         self._held: dict[str, list[Pack]] = defaultdict(list)
         self._count = 0
         self._plan: Plan | None = None
 
     def process(self, references: bytes, plan: Plan) -> Iterator[tuple[_RunKey, bytes]]:
         """Hold the references of a pack back, and yield all that are held if they are enough."""
+        # For `finish_bundle`, which gets no side inputs.
         self._plan = plan
         for split, part in Pack.from_bytes(references).group_by_split():
             self._held[split].append(part)
@@ -74,6 +75,7 @@ class ByRun(beam.DoFn):  # type: ignore[misc]
             yield from put_in_global_window(self._release(self._plan))
 
     def _release(self, plan: Plan) -> Iterator[tuple[_RunKey, bytes]]:
+        """Yield the references held back, a pack for each run of shards, and hold nothing back."""
         packs_by_split, self._held, self._count = self._held, defaultdict(list), 0
         for split, packs in packs_by_split.items():
             # Joined first, since a single pack of 4,096 has only a few references for each of a thousand runs.
@@ -83,7 +85,7 @@ class ByRun(beam.DoFn):  # type: ignore[misc]
 
 
 def split_by_shard(element: tuple[_RunKey, Iterable[bytes]], plan: Plan) -> Iterator[tuple[ShardKey, list[bytes]]]:
-    """Sort the references of a run of shards, and yield those of each shard."""
+    """Sort the references of a run of shards, and yield the references of each shard."""
     (split, _), packs = element
     references = _sort_references(Pack.join([Pack.from_bytes(data) for data in packs]))
     for number, pack_of_shard in references.group(plan.splits[split].find_shards(references.positions)):
@@ -95,6 +97,6 @@ def _sort_references(pack: Pack) -> Pack:
     order = np.argsort(pack.positions, kind="stable")
     positions = pack.positions[order]
     if (positions[1:] == positions[:-1]).any():
-        # Rare, since equal positions are almost always those of equal keys, so this may be slow.
+        # Rare, since almost only equal keys have equal positions, so this may be slow.
         order = np.array(sorted(range(len(order)), key=lambda row: (pack.positions[row], pack.keys[row])))
     return pack.take(order)

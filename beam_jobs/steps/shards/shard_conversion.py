@@ -55,7 +55,7 @@ class ShardConversion:
         self._errors: dict[str, BadRecordError] = {}
 
     def records(self) -> Iterator[Record]:
-        """Yield the records.
+        """Yield the records of the shard; at their end, list the rejected inputs and report the progress.
 
         Raises:
             BadRecordError: an input is bad, and bad inputs are not skipped.
@@ -77,6 +77,7 @@ class ShardConversion:
             yield reference, data
 
     def _reject(self, reference: Reference, error: BadRecordError) -> None:
+        """Raise the error of a bad input, or keep it for `_list_rejects` if bad inputs are skipped."""
         if not self._skip:
             raise error
         self._errors[reference.key] = error

@@ -217,11 +217,13 @@ class WriteShards(LimitedStep):
         )
 
     def _count(self, conversion: ShardConversion) -> None:
+        """Add the counts of a finished shard to the counters of the job."""
         self._bytes_read.inc(conversion.bytes_read)
         self._records_written.inc(conversion.record_count)
         self._records_rejected.inc(conversion.rejects.total)
 
     def _write_keys(self, name: str, keys: ShardKeys) -> WrittenFile:
+        """Write the file of a shard's keys; `name` is the file name of the shard."""
         storage = storage_for(self._output)
         data = keys.to_bytes()
         with storage.create(storage.join(self._output, keys_name(name)), replace=self._resume) as file:
@@ -244,6 +246,7 @@ def _check_duplicates(packs: Sequence[Pack]) -> None:
 def _digest_inputs(entries: Entries, converter: Converter, context: ShardContext) -> str:
     """Return a digest of everything that decides a shard's bytes: the converter, the context, and every input, in order."""
     fields = converter.deciding_fields()
+    # Only a run that collects a vocabulary has characters.
     characters = [] if context.characters is None else [context.characters]
     head = json.dumps(
         [type(converter).__name__, fields, context.labels.names, *characters], sort_keys=True, default=str

@@ -67,7 +67,7 @@ class DeclaredFeature:
         """Raise ValueError if the values of a record are of a different kind or number.
 
         Args:
-            values: values of the feature; none if the record lacks it.
+            values: values of the feature; empty if the record lacks it.
         """
         expected_type = _TYPES[self.feature.kind]
         wrong_value = next((value for value in values if not isinstance(value, expected_type)), None)
@@ -75,7 +75,7 @@ class DeclaredFeature:
         if wrong_value is not None:
             problem = f"has {_WORDS[type(wrong_value)]}"
         elif not self._fits_shape(len(values)):
-            problem = f"has {len(values)} values" if values else "is not there"
+            problem = f"has {len(values)} values" if values else "is missing"
         elif self.feature.encoding == "utf8" and not all(
             isinstance(value, bytes) and is_utf8_bytes(value) for value in values
         ):
@@ -84,13 +84,14 @@ class DeclaredFeature:
             raise ValueError(f"feature {self.name!r} {problem} (expected {self.text}, as --feature declares it)")
 
     def _fits_shape(self, count: int) -> bool:
-        """Return whether a number of values has the shape; a varying size is their number over the product of the others."""
+        """Return whether `count` values fill the shape; if one size varies, every multiple of the other sizes' product does."""
         shape = self.feature.shape
         fixed_size = math.prod(size for size in shape if size is not None)
         return count % fixed_size == 0 if None in shape else count == fixed_size
 
 
 def _make_declaration_error(text: str) -> UsageError:
+    """Return the error of a value of --feature that is not a declaration."""
     return UsageError(
         f"--feature {text!r} declares no feature (expected NAME=KIND or NAME=KIND:SHAPE, KIND one of {', '.join(_KINDS)},"
         f" {', '.join(LIST_KINDS)}, such as boxes=float:Nx4)"

@@ -39,8 +39,8 @@ class FirstRecords(NamedTuple):
     images: frozenset[str]
 
     @classmethod
-    def of(cls, files: Sequence[StoredFile]) -> FirstRecords:
-        """Read the first records.
+    def read(cls, files: Sequence[StoredFile]) -> FirstRecords:
+        """Read the first records of files, up to the first file that has any.
 
         Args:
             files: the first files of all inputs.
@@ -101,6 +101,7 @@ def _read_examples(path: str, compression: str, damage: list[CorruptionError]) -
         SourceError: the first record is not a `tf.train.Example`.
     """
     try:
+        # After damage, only an uncompressed file can be read on.
         records = read_records(path, compression) if compression else _read_sound_records(path, damage)
         for index, (offset, data) in enumerate(itertools.islice(records, _MAX_RECORDS)):
             try:

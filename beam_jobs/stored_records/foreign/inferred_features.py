@@ -73,6 +73,7 @@ class ValueStatistics:
                     f"Feature {name!r}: record {other.key} has {_describe(other.kind)}, record {self.key} has"
                     f" {_describe(self.kind)}. A feature has one kind in every record: correct the program that wrote the records."
                 )
+            # Some values are not UTF-8, so none of them is declared as text.
             kind = BYTES
         if kind == LABEL_MAP and self.kind == other.kind and self.dtype != other.dtype:
             raise FeatureError(
@@ -94,10 +95,11 @@ class ValueStatistics:
         self.kind, self.key = kind, self.key or other.key
         self.records += other.records
 
-    def feature(self, name: str, total: int) -> Feature:
+    def make_feature(self, name: str, total: int) -> Feature:
         """Return the feature called `name` of a dataset with `total` records."""
         # A record without the feature has no values.
         low = self.low if self.records == total else 0
+        # A list of one size, or of a varying one; a feature with one value in every record is a scalar.
         shape: tuple[int | None, ...] = (low if low == self.high else None,)
         if shape == (1,):
             shape = ()
@@ -171,7 +173,7 @@ class InferredSummary:
             self.features.setdefault(name, ValueStatistics()).merge(name, statistics)
 
     def to_json(self) -> dict[str, Any]:
-        """Return a JSON object."""
+        """Return a JSON object, which `from_json` reads."""
         return dataclasses.asdict(self)
 
     @classmethod
@@ -207,6 +209,7 @@ def _measure_image(name: str, values: Value, key: str) -> tuple[ValueStatistics,
         header = read_header(data, kind)
     except ValueError as error:
         raise ValueError(f"feature {name!r} does not hold an image: {error}") from None
+    # Readers decode an image to grey or to RGB.
     channels = 1 if header.components == 1 else 3
     statistics = ValueStatistics(
         IMAGE,
@@ -251,6 +254,7 @@ def _measure_values(name: str, values: Value, key: str, raw: RawFeature | None) 
             raise ValueError(f"feature {name!r} has {got} (expected {raw.size} bytes, as --raw describes it)")
         return statistics, raw.size
     if statistics.kind != BYTES:
+        # Readers make int32 and float32 of numbers.
         return statistics, 4 * len(values)
     strings: Sequence[bytes] = values  # type: ignore[assignment]
     if all(map(is_utf8_bytes, strings)):

@@ -83,6 +83,7 @@ def read_tfds(folder: str) -> TfdsFacts | None:
         ) from None
     maps = tuple(name for name, feature in features.items() if feature["pythonClassName"].endswith(".LabeledImage"))
     names = None if label is None or count > _MAX_CLASSES else _read_class_names(folder, label, count)
+    # As with flags, a label is of use only with the names of its classes.
     return TfdsFacts(label if names else None, names, raw, maps)
 
 
@@ -123,7 +124,7 @@ def _find_label(features: Mapping[str, Any], info: Mapping[str, Any]) -> str | N
 
 
 def _read_class_names(folder: str, label: str, count: int) -> tuple[str, ...]:
-    """Return the class names in a dataset's file of labels, or the numbers of the classes if there is no such file.
+    """Return the class names in a dataset's file of labels, or the numbers of the classes if that file does not exist.
 
     Raises:
         SourceError: the number of names is not `count`.
@@ -148,6 +149,7 @@ def _read_class_names(folder: str, label: str, count: int) -> tuple[str, ...]:
 def _parse_raw(name: str, feature: Mapping[str, Any]) -> RawFeature | None:
     """Return the array that a feature stores as raw bytes; None if it stores none, is in a list, or has an unknown size."""
     tensor = feature.get("tensor", {})
+    # TFDS writes -1 for an unknown size.
     sizes = [int(size) for size in tensor.get("shape", {}).get("dimensions", [])]
     if tensor.get("encoding") != "bytes" or feature["in_list"] or min(sizes, default=0) < 0:
         return None

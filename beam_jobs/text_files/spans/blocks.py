@@ -39,8 +39,8 @@ class SpanBlock(NamedTuple):
     offsets: Numbers
 
     @classmethod
-    def of(cls, spans: Iterable[Span]) -> SpanBlock:
-        """Return the block of some spans, at least one."""
+    def from_spans(cls, spans: Iterable[Span]) -> SpanBlock:
+        """Return spans, at least one, as one block."""
         offsets, sizes, data = zip(*spans, strict=True)
         lengths = np.fromiter(map(len, data), np.int64, len(data))
         return cls(b"".join(data), np.cumsum(lengths) - lengths, np.array(sizes, np.int64), np.array(offsets, np.int64))
@@ -58,10 +58,10 @@ def gather_spans(spans: Iterable[Span]) -> Iterator[SpanBlock]:
         gathered.append(span)
         size += len(span.data)
         if size >= _BLOCK_BYTES or len(gathered) >= _BLOCK_DOCUMENTS:
-            yield SpanBlock.of(gathered)
+            yield SpanBlock.from_spans(gathered)
             gathered, size = [], 0
     if gathered:
-        yield SpanBlock.of(gathered)
+        yield SpanBlock.from_spans(gathered)
 
 
 def line_blocks(
@@ -81,6 +81,7 @@ def line_blocks(
     remaining = iter(chunks)
     if inside:
         for chunk in remaining:
+            # 0 without LF: then the whole chunk is skipped.
             end = chunk.find(b"\n") + 1
             line_offset += end or len(chunk)
             if end:
@@ -93,6 +94,7 @@ def line_blocks(
         if stop is not None and line_offset >= stop:
             return
         first_end = chunk.find(b"\n")
+        # The line that ends first in the chunk is too long, with its earlier pieces.
         if first_end >= 0 and size + first_end > limit:
             yield _make_block_without_data(line_offset, size + first_end)
             line_offset += size + first_end + 1
@@ -111,6 +113,7 @@ def line_blocks(
     if size > limit and (stop is None or line_offset < stop):
         yield _make_block_without_data(line_offset, size)
     elif size:
+        # The last line of the file may lack its LF.
         yield from _cut_lines(b"".join([*pieces, b"\n"]), line_offset, limit, stop)
 
 
@@ -126,11 +129,18 @@ def line_blocks_in_range(
 
 def _make_block_without_data(offset: int, size: int) -> SpanBlock:
     """Return a block of one line that is too long."""
-    return SpanBlock.of([Span(offset, size, b"")])
+    return SpanBlock.from_spans([Span(offset, size, b"")])
 
 
 def _cut_lines(data: bytes, offset: int, limit: int, stop: int | None) -> Iterator[SpanBlock]:
-    """Yield the block of the lines in bytes at an offset of the file, which end with LF; none if all are blank or after `stop`."""
+    """Yield one block of the lines in `data` that are not blank; nothing if there are none.
+
+    Args:
+        data: whole lines, each with its LF.
+        offset: offset of the data in the file.
+        limit: bytes of the longest line; longer ones are yielded as they are, without removing a CR.
+        stop: offset from which on no line begins; None takes all.
+    """
     octets = np.frombuffer(data, np.uint8)
     ends = np.flatnonzero(octets == _LF)
     starts = np.zeros_like(ends)

@@ -39,7 +39,7 @@ class PlacedRow(NamedTuple):
 
 
 def row_spans(spans: Iterable[Span], delimiter: str, limit: int, path: str) -> Iterator[Span]:
-    """Yield the rows of CSV; the arguments and errors are those of `locate_rows`."""
+    """Yield the rows of CSV without their positions; arguments and errors as for `locate_rows`."""
     return (row.span for row in locate_rows(spans, delimiter, limit, path))
 
 
@@ -69,7 +69,9 @@ def locate_rows(
                 f"{path} at byte {span.offset}: a line is too long (got {span.size:,} bytes, expected at most {limit:,})."
                 f" {fix}"
             )
+        # Only the file can begin with a byte order mark.
         line = span if span.offset else strip_mark(span)
+        # Whether a quote is open before the line.
         is_open = begin is not None
         if begin is None:
             if line.is_blank:
@@ -101,7 +103,7 @@ def find_columns(
     Args:
         delimiters: delimiters to try, in order.
         read_columns: returns the columns that a file's first row has with a delimiter.
-        are_right: returns whether columns are those of the file.
+        are_right: returns whether columns can be the columns of the file.
 
     Returns:
         (delimiter, columns); without such a delimiter an empty text and the columns that the first delimiter gives.
@@ -161,6 +163,7 @@ def cells(row: str, delimiter: str, *, is_raw: bool = False) -> list[str]:
             position = end
         if position >= len(row):
             return texts
+        # The delimiter.
         position += 1
 
 
@@ -185,6 +188,7 @@ def _ends_open(line: bytes, delimiter: bytes, is_open: bool) -> bool:
             if line.startswith(b'"', position):
                 position += 1
             else:
+                # The start of the next cell; 0 if the cell, which has no quotes, is the last one.
                 position = line.find(delimiter, position) + 1
                 if not position:
                     return False

@@ -71,6 +71,7 @@ def array_spans(chunks: Iterable[bytes], limit: int, path: str) -> Iterator[Span
                     yield from element.end_element(offset + token_start, is_last=True)
                     element_start = position
             elif depth == 1:
+                # A comma between two elements; those of deeper levels belong to an element.
                 element.add(chunk[element_start:token_start], offset + element_start)
                 yield from element.end_element(offset + token_start)
                 element_start = position
@@ -107,6 +108,7 @@ class _Element:
 
     def add(self, data: bytes, offset: int) -> None:
         """Add bytes of the file that begin at `offset`."""
+        # Space before an element does not belong to it.
         if not self._size:
             self._start = offset + len(data) - len(data.lstrip(_SPACE))
             data = data.lstrip(_SPACE)
@@ -123,6 +125,7 @@ class _Element:
             SourceError: the element is missing, and the array is not empty.
         """
         if self._size:
+            # Empty if the element is too long; then its size includes space after it.
             data = b"".join(self._pieces).rstrip(_SPACE)
             yield Span(self._start, len(data) if data else self._size, data)
         elif not (is_last and self.is_first):

@@ -78,6 +78,7 @@ def drop_blank_lines(spans: Iterable[Span], stop: int | None = None) -> Iterator
     for span in spans:
         if stop is not None and span.offset >= stop:
             return
+        # Only the file can begin with a byte order mark.
         line = span if span.offset else strip_mark(span)
         if not line.is_blank:
             yield strip_cr(line)
@@ -100,11 +101,13 @@ def join_paragraphs(
     for span in spans:
         if begin is None and stop is not None and span.offset >= stop:
             return
+        # Only the file can begin with a byte order mark.
         line = span if span.offset else strip_mark(span)
         if line.is_blank:
             if begin is not None:
                 yield join_lines(begin, size, lines)
             begin, inside = None, False
+        # Lines of a paragraph that began earlier are skipped.
         elif begin is not None or not inside:
             if begin is None:
                 begin, lines = line, []
@@ -131,6 +134,7 @@ def paragraphs_in_range(path: str, start: int, stop: int, limit: int, sizes: Rea
     spans = line_spans(read_plain_chunks(path, start - 1, stop, sizes), start - 1, limit)
     first_line = next(spans, None)
     if first_line is not None:
+        # A paragraph goes on after the line with byte `start - 1`, unless that line is blank, with its part before this byte.
         inside = not (first_line.is_blank and _is_blank_before(path, start - 1, sizes.before))
         yield from join_paragraphs(spans, limit, stop, inside=inside)
 
@@ -174,5 +178,5 @@ def strip_cr(span: Span) -> Span:
 
 
 def join_lines(begin: Span, size: int, lines: list[bytes]) -> Span:
-    """Return the span of `size` bytes of the lines from `begin` on; without data if there are no lines, as it is too large."""
+    """Return the span of `size` bytes that begins with the line `begin`; `lines` is empty if it is too large to have data."""
     return strip_cr(Span(begin.offset, size, b"\n".join(lines)))

@@ -38,6 +38,7 @@ def split_documents(
         while (separator_start := buffer.find(separator_bytes, search_start)) >= 0:
             if begin is not None:
                 yield from _cut_document(buffer, buffer_start, begin, buffer_start + separator_start, limit)
+            # Not after the separator: separators may overlap.
             search_start = separator_start + 1
             begin = buffer_start + separator_start + len(separator_bytes)
             if begin < start:
@@ -66,10 +67,11 @@ def _cut_document(buffer: bytes, buffer_start: int, begin: int, end: int, limit:
 
     A document that is too long has no data; nothing is yielded for a blank one.
     """
+    # The start of a document is dropped from the buffer only if the document is too long.
     if end - begin > limit or begin < buffer_start:
-        if end > begin:
-            yield Span(begin, end - begin, b"")
+        yield Span(begin, end - begin, b"")
         return
+    # Empty between separators that overlap, where `end` is before `begin`.
     data = buffer[begin - buffer_start : end - buffer_start]
     if not begin and data.startswith(BOM):
         data, begin = data[len(BOM) :], len(BOM)

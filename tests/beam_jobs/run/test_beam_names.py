@@ -11,13 +11,13 @@ from apache_beam.runners.portability.fn_api_runner.worker_handlers import Contro
 from apache_beam.runners.portability.portable_runner import PipelineResult
 from apache_beam.runners.worker.data_plane import GrpcClientDataChannel
 
-from beam_jobs.run.job import job_identity
+from beam_jobs.run.job import identify_job
 from beam_jobs.run.runner import beam_flag_names
 
 
 def test_job_identity_has_the_id_of_a_portable_job() -> None:
     result = PipelineResult(SimpleNamespace(), "job-7", iter(()), iter(()))
-    found = job_identity(result, "PortableRunner", PipelineOptions([]))
+    found = identify_job(result, "PortableRunner", PipelineOptions([]))
     assert found["id"] == "job-7", "beam_jobs/run/job.py reads PipelineResult._job_id, which Beam has renamed"
 
 

@@ -19,7 +19,7 @@ from apache_beam.portability.api import beam_job_api_pb2, beam_job_api_pb2_grpc
 
 from beam_jobs import images
 from beam_jobs.append.new_inputs import count_stored_inputs
-from beam_jobs.run.job import job_counts, job_has_ended
+from beam_jobs.run.job import job_has_ended, read_job_counts
 from beam_jobs.run.runner import parse_beam_flags
 from tests.helpers.pictures import make_pictures
 from tpudata.errors import TpudataError
@@ -104,5 +104,5 @@ class Result:
 )
 def test_counts_attempted_values_if_none_are_committed(values: Any, count: int, known: int | None) -> None:
     result: Any = Result(*values)
-    assert job_counts(result)["known"] == count
+    assert read_job_counts(result)["known"] == count
     assert count_stored_inputs(result) == known

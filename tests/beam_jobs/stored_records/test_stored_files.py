@@ -23,7 +23,7 @@ def dataset(folder: Path, shards: int) -> str:
 
 
 def test_rejects_a_dataset_that_changes_during_the_run(tmp_path: Path) -> None:
-    stored = StoredDataset.of(open_dataset(dataset(tmp_path / "in", 2)))
+    stored = StoredDataset.from_dataset(open_dataset(dataset(tmp_path / "in", 2)))
     manifest = tmp_path / "in" / MANIFEST_NAME
     before = manifest.read_bytes()
     manifest.write_bytes(before.replace(b"examples", b"exemples"))
