@@ -127,3 +127,25 @@ def test_reads_the_chroma_step_that_pillow_wrote(
 def test_rejects_bit_depths_that_png_does_not_allow() -> None:
     with pytest.raises(ValueError, match="colour type 2 with 4 bits"):
         read_header(png(np.zeros((4, 4, 3), int), 4), "PNG")
+
+
+def test_does_not_read_an_orientation_beyond_the_exif_segment() -> None:
+    # An Exif block whose directory is in the comment that follows.
+    data = encode(np.zeros((8, 16, 3), np.uint8), "JPEG")
+    directory = struct.pack("<HHHIHH", 1, 0x0112, 3, 1, 6, 0)
+    block = b"Exif\0\0II*\0" + struct.pack("<I", 14) + b"\0\0"
+    segments = b"\xff\xe1" + struct.pack(">H", 2 + len(block)) + block
+    segments += b"\xff\xfe" + struct.pack(">H", 2 + len(directory)) + directory
+    inside = block + b"\0" * 4 + directory
+    whole = b"\xff\xe1" + struct.pack(">H", 2 + len(inside)) + inside
+    assert read_header(data[:2] + segments + data[2:], "JPEG").orientation == 1
+    assert read_header(data[:2] + whole + data[2:], "JPEG").orientation == 6
+
+
+@pytest.mark.parametrize(("transform", "step"), [(b"\0", (1, 1)), (b"\1", (2, 2)), (b"", (2, 2))])
+def test_adobes_marker_decides_whether_samples_are_chroma(transform: bytes, step: tuple[int, int]) -> None:
+    data = encode(Image.new("RGB", (20, 12)), "JPEG", subsampling="4:2:0")
+    content = b"Adobe\0\x64\0\0\0\0" + transform
+    marked = data[:2] + b"\xff\xee" + struct.pack(">H", 2 + len(content)) + content + data[2:]
+    header = read_header(marked, "JPEG")
+    assert (header.has_adobe_marker, header.chroma_step) == (True, step)

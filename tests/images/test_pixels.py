@@ -14,13 +14,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from PIL import Image
+from PIL import Image, ImageOps
 
 from beam_jobs.image_records.options import ImageOptions
 from beam_jobs.image_records.pixels import Pixels
 from beam_jobs.image_records.rules import StoredImage, make_stored_image
 from beam_jobs.references.payload import SELF_DESCRIBING, Payload
-from tests.beam_jobs.images import encode, exif, picture
+from tests.beam_jobs.images import chunk, encode, exif, picture, png
 from tpudata.images.header import read_header
 from tpudata.images.image_format import detect_format
 from tpudata.images.pillow_files import load_image, open_image
@@ -231,3 +231,27 @@ def test_check_decodes_agrees_with_a_full_decode(mode: str, options: dict[str, A
         found.append(verdict(lambda broken=broken: check_decodes(broken, "JPEG")))
         assert found[-1] == verdict(lambda broken=broken: load_image(open_image(broken, "JPEG"), "JPEG"))
     assert 15 < sum(map(bool, found)) < 60
+
+
+@pytest.mark.parametrize("bits", [1, 2, 4])
+def test_the_transparent_grey_of_a_png_counts_in_its_own_bits(bits: int) -> None:
+    samples = np.arange(2**bits).reshape(1, -1, 1)
+    for grey in range(2**bits):
+        data = png(samples, bits, chunk(b"tRNS", struct.pack(">H", grey)))
+        expected = samples[..., 0] * (255 // (2**bits - 1))
+        np.testing.assert_array_equal(opened(stored(data)), np.where(samples[..., 0] == grey, 255, expected))
+
+
+@pytest.mark.parametrize("orientation", [1, 3, 6, 8])
+def test_shrinks_a_turned_tiff_upright(orientation: int) -> None:
+    data = encode(picture(60, 90), "TIFF", exif=exif(orientation))
+    image = stored(data, resize_shorter=30)
+    upright = ImageOps.exif_transpose(Image.open(io.BytesIO(data)))
+    assert (image.width, image.height) == ((30, 45) if orientation > 4 else (45, 30))
+    np.testing.assert_array_equal(opened(image), upright.resize((image.width, image.height), Image.Resampling.LANCZOS))
+
+
+def test_the_size_of_a_shrunk_jpeg_follows_from_its_own() -> None:
+    # The decoder halves it first, and 495 x 166 has another aspect: it would become 89 x 30.
+    image = stored(encode(np.zeros((331, 990), np.uint8), "JPEG"), resize_shorter=30)
+    assert (image.height, image.width) == (30, 90)
