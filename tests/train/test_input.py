@@ -84,7 +84,7 @@ def photographs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_hands_on_a_checked_dataset_once_for_its_request() -> None:
     hosts = [tf.distribute.InputContext(2, host, 2) for host in range(2)]
     made = CheckedInput(lambda *request: tf.data.Dataset.range(request[-1]))
-    checked = [made.check({"batch_size": 4}, host, 3) for host in hosts]
+    checked = [made.make_and_keep({"batch_size": 4}, host, 3) for host in hosts]
     for params, context, start_step in (({"batch_size": 8}, hosts[0], 3), ({"batch_size": 4}, hosts[0], 0)):
         dataset = made(params, context, start_step)
         assert dataset not in checked

@@ -179,13 +179,13 @@ def check_model(job: Job) -> None:
     """
     options, estimator = job.options, job.estimator
     if options.trains and estimator.config.task_type != "evaluator":
-        estimator.check_model(job.training_input.check, ModeKeys.TRAIN)
+        estimator.check_model(job.training_input.make_and_keep, ModeKeys.TRAIN)
         if options.early_stop_metric is not None:
-            check_metric(options, estimator.check_model(job.evaluation_input.check, ModeKeys.EVAL))
+            check_metric(options, estimator.check_model(job.evaluation_input.make_and_keep, ModeKeys.EVAL))
     # An export has no batch size, and checks the model itself.
     elif options.mode != "export":
         input_fn = _make_inference_input_fn(job)
-        check_input_fn = input_fn.check if isinstance(input_fn, CheckedInput) else input_fn
+        check_input_fn = input_fn.make_and_keep if isinstance(input_fn, CheckedInput) else input_fn
         estimator.check_model(check_input_fn, ModeKeys.EVAL if options.evaluates else ModeKeys.PREDICT)
 
 

@@ -232,11 +232,12 @@ def _warn_of_skipped(settings: WarmStartSettings, prefix: str, chosen: Sequence[
     # Slots are named VARIABLE/SLOT, so the last part of a name distinguishes them from variables.
     endings = sorted({re.escape(name.split("/")[-1]) for name in (*chosen, *skipped)})
     pattern = settings.vars_to_warm_start
-    # The lookahead keeps the condition of the pattern, which may match any part of the name.
+    # The lookahead keeps the pattern as a condition on the start of the name; `.*` then reaches the last part. Names are matched
+    # with ":0", so that the colon after an ending excludes slots such as kernel/Momentum:0.
     beginning = ".*" if pattern == ".*" else f"(?={pattern}).*"
     others_text = f" and {len(skipped) - 1} more" if len(skipped) > 1 else ""
     _log.warning(
-        "Warm start from %s: %r%s keep their initial values, as in the original, since a string chooses trainable variables alone. "
+        "Warm start from %s: %r%s keep their initial values, as in TensorFlow's TPUEstimator, since a string chooses trainable variables alone. "
         "Evaluation with batch norm's averages from the start is wrong. To take them, too: "
         "WarmStartSettings(..., vars_to_warm_start=[%r]).",
         prefix,

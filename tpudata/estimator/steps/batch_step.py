@@ -25,7 +25,7 @@ class BatchCall(NamedTuple):
 
     Attributes:
         writes: names of the variables that it may change.
-        run: function of the arguments of model_fn, or of the first of them, that returns NumPy values: for each tensor that
+        run: function of the features, or of the features and labels, of a batch. It returns NumPy values: for each tensor that
             `finish` returns a list, with a value for each replica of this process.
     """
 
@@ -44,11 +44,11 @@ class BatchCallBuilder(Protocol):
         updates: Sequence[tf.Operation],
         finish: Finish,
     ) -> BatchCall:
-        """Return a call.
+        """Return a call that computes `outputs` and runs `updates` on each replica's rows of a batch.
 
         Args:
             traced: the model.
-            specs: specs of a replica's arguments of model_fn, or of the first of them.
+            specs: specs of the call's arguments on one replica: the features, or the features and labels.
             outputs: tensors of the scratch graph to compute.
             updates: operations of the scratch graph to run.
             finish: function from the replicas' values of each of `outputs` to the values to return.

@@ -55,7 +55,7 @@ class ReplicaValues:
             field: name of the field.
 
         Raises:
-            ModelFnValueError: a tensor is a scalar, and there are several replicas.
+            ModelFnValueError: replicas get parts of batches, and a tensor is a scalar or of unknown rank.
         """
         if pair is None:
             return ()

@@ -57,7 +57,10 @@ class Shards(SplitFiles):
         return functools.partial(layout.parse, hint=self.record_hint)
 
     def parse_features(self, stored: tf.Tensor, fields: Sequence[Field]) -> Columns:
-        """Parse all features of Examples without decoding images and raw bytes; `fields` have the defaults of those fed."""
+        """Parse all features of Examples, not only those of `fields`, without decoding images and raw bytes.
+
+        The fields give the default values of features that a record may lack.
+        """
         defaults = {field.feature.name: reshape_default(field) for field in fields}
         return parse_stored(stored, self.manifest.features, defaults)
 

@@ -200,6 +200,7 @@ class SplitFiles(abc.ABC):
             stored: string [n].
             fields: fields that are read of each record.
         """
+        # The default decoder keeps records whole; kinds whose decoders decode override this method.
         return dict(self.make_decoder(fields)(stored))
 
 

@@ -85,7 +85,7 @@ class EvaluationOrder:
     def _make_batches(self, ranges: Ranges, part: HostPart) -> tf.data.Dataset:
         """Return a dataset of (records, extras) of exactly the rows of `part`.
 
-        `take_rows` asks for whole batches if the host reads these, and slices them.
+        If the host reads whole batches, `take_rows` passes a part of whole batches, and then takes the host's rows of each.
         """
 
         def make_extras(batch_index: tf.Tensor) -> dict[str, tf.Tensor]:

@@ -120,14 +120,23 @@ def cut_names(transport: Transport, folder: str, *, deep: bool, range_names: int
         return None if first is None else first.name[prefix_length:]
 
     def cut_range(start: str, stop: str | None, range_count: int) -> list[str]:
-        """Return the starts of the parts of a range, one of `range_count` that are cut; empty if it is small or cannot be cut."""
+        """Return the starts of the parts of a range; empty if it is small or cannot be cut.
+
+        Args:
+            start: start of the range.
+            stop: end of the range.
+            range_count: number of ranges that are cut in this round. The more, the sooner their parts widen, which limits the
+                number of all parts.
+        """
         names = scan_names(transport, folder, start, stop, deep=deep)
         # Small, unless there is a name after the first `range_names`.
         is_small = next(itertools.islice(names, range_names, None), None) is None
-        cuts = [] if is_small else list(_find_cuts(find_first, start, stop, max(1, _SINGLE_CHARACTERS // range_count)))
+        if is_small:
+            return []
+        cuts = list(_find_cuts(find_first, start, stop, doubling=max(1, _SINGLE_CHARACTERS // range_count)))
         return [start, *cuts] if cuts else []
 
-    # The first range begins at the start of the folder, which is no cut.
+    # The first range begins at the start of the folder. This start is not among the names that are returned.
     starts = [""]
     # Starts of the ranges that may be large: all parts of those that were cut in the last round.
     uncut = {""}
