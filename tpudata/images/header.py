@@ -221,7 +221,7 @@ def _read_jpeg(data: bytes) -> ImageHeader:
             if data.startswith(_ADOBE, body):
                 adobe_transform = data[body + _ADOBE_TRANSFORM : body + _ADOBE_TRANSFORM + 1]
         else:
-            # The standard allows no other marker here.
+            # The standard allows none of the other markers before the pixels, and decoders take DNL.
             is_regular = is_regular and marker == _DNL
         # A length counts its two bytes, so a smaller one is damaged.
         position += 2 + max(length, 2)

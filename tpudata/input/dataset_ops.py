@@ -12,7 +12,7 @@ PARALLEL = {"num_parallel_calls": tf.data.AUTOTUNE, "deterministic": True}
 
 
 def without_autograph(function: _Function) -> _Function:
-    """Mark a function as one that AutoGraph does not convert: it must not branch or loop on tensors in Python.
+    """Return a function that AutoGraph does not convert. It must not branch or loop on tensors in Python.
 
     To convert the functions of the first dataset would take a second.
     """

@@ -172,7 +172,7 @@ def rehearse(job: Job) -> None:
 
 
 def check_model(job: Job) -> None:
-    """Check that the model fits the data and the checkpoint, before anything is recorded; the run reuses its datasets.
+    """Check that the model fits the data and the checkpoint, before anything is recorded; the run reuses what this builds.
 
     Raises:
         TpudataError: it does not fit.

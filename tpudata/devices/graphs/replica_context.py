@@ -75,9 +75,8 @@ class _ReplicaContext(tf.distribute.ReplicaContext):  # type: ignore[misc]  # Te
         kwargs: Mapping[str, Tensors] | None = None,
     ) -> Tensors:
         """Call `merge_fn` with the strategy and this replica's arguments, outside of the replica's context."""
-        # A moving average passes its variable first.
-        is_reduced = bool(args) and find_reduction(args[0]) is not None
-        if getattr(merge_fn, "__module__", None) in MERGING_MODULES and not is_reduced:
+        # A moving average passes its variable first. Other modules may pass anything, so their arguments are not looked at.
+        if getattr(merge_fn, "__module__", None) in MERGING_MODULES and not (args and find_reduction(args[0])):
             # These modules reduce values only under a strategy; the original TPUEstimator had none.
             with hide_replicas():
                 return tf.distribute.get_replica_context().merge_call(merge_fn, args, kwargs)

@@ -64,7 +64,7 @@ def export_module(serialized: bytes) -> ExportedModule:
         updates = _find_updates(module)
         _adapt_to_shard_map(module)
         artifact = stablehlo.serialize_portable_artifact(module, stablehlo.get_current_version())
-    # jax has no other way to make an Exported than to export a function: this one has the same arguments and results.
+    # Exporting a function of the same arguments and results fills in the fields of an Exported that are not replaced below.
     with jax.enable_x64(True):
         stand_in = jax.jit(
             lambda *_: tuple(jax.numpy.zeros(spec.shape, spec.dtype) for spec in results), keep_unused=True

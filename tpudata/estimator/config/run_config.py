@@ -132,7 +132,7 @@ class RunConfig:
                 raise ValueError("RunConfig(model_dir='') names no folder. Pass a path, or None for a temporary one.")
         for name in ("save_summary_steps", "save_checkpoints_steps", "log_step_count_steps"):
             require_positive_int("RunConfig", name, getattr(self, name), or_none=True)
-        if self.keep_checkpoint_max != 0:  # Keeps all, like None.
+        if self.keep_checkpoint_max != 0:  # 0 keeps all, like None.
             require_positive_int("RunConfig", "keep_checkpoint_max", self.keep_checkpoint_max, or_none=True)
         seed: object = self.tf_random_seed
         is_seed = isinstance(seed, Integral | None) and not isinstance(seed, bool)

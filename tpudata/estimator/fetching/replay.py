@@ -96,7 +96,7 @@ class Replay:
         feeds |= {cut.name: tf.identity(tensor) for cut, tensor in zip(self._cuts, values, strict=True)}
         missing = self._fed_names - feeds.keys()
         if missing:
-            # Only the values of metrics are computed without a batch, so only they can lack one.
+            # Hooks are checked before, and tables and writers need no batch, so only the value of a metric can lack one here.
             raise ModelFnValueError(
                 "The value of a metric needs a batch (expected only the metric's variables). Compute it from these."
             )

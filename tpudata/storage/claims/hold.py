@@ -74,7 +74,7 @@ def drop_claim(output: str, claim: Claim) -> None:
 
 
 def _change_claim(output: str, claim: Claim, change: Callable[[Claim], bytes | None]) -> None:
-    """Replace the content of a run's claim, if the run still holds it; give up if others change it at every try.
+    """Replace the content of a run's claim, if the run still holds it; give up if it changes at every try.
 
     Args:
         output: the folder.

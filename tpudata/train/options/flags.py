@@ -46,7 +46,10 @@ def parse_options(argv: Sequence[str], prog: str = "tpudata train") -> TrainOpti
 
 
 def _drop_unused(file_options: dict[str, Any], flag_options: dict[str, Any]) -> dict[str, Any]:
-    """Return the options of a file that count: those of other modes are ignored, as are those that flags replace or exclude.
+    """Return the options of a file that count, without those of other modes and those that a flag excludes.
+
+    A flag also removes the learning rate from the model's params. `parse_options` replaces the other options for which there are
+    flags.
 
     Args:
         file_options: options of the file by name; one file serves all modes.

@@ -131,7 +131,7 @@ def find_checkpoint(flag: str, path: str) -> str | None:
     from tpudata.estimator.state.checkpoints import find_latest
 
     _check_scheme(flag, path)
-    # Neither a null character nor a lone surrogate, which UTF-8 cannot encode, can be in a file's name.
+    # TensorFlow takes neither a null character nor a lone surrogate, which UTF-8 cannot encode, in a path.
     if "\0" in path or path != path.encode(errors="replace").decode():
         raise UsageError(f"{flag} {path!r} cannot be the name of a file. Pass the path of a checkpoint.")
     try:

@@ -36,7 +36,7 @@ class BucketPipeline:
         # The dataset may belong to a graph of TensorFlow 1.
         with tf.init_scope():
             buckets = self._buckets
-        # A batch of a shorter bucket has more rows, so that it has as many tokens.
+        # A batch of a shorter bucket has more rows, and at most as many tokens: the factor is rounded down.
         factors = [self._limits[-1] // bucket.length for bucket, _ in buckets]
         records = [len(bucket.ids) for bucket, _ in buckets]
         seed = operator.index(self._options.seed) if self._options.training else None

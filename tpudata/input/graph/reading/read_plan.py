@@ -132,7 +132,7 @@ class ReadPlan:
     def find_read_starts(self, chunks: Chunks) -> Integers:
         """Return the numbers of records at which reading can begin without reading earlier ones, int64 [n]."""
         count, size = self.split.records, self.record_bytes
-        # Starts are at least _READ_START_BYTES apart, and so far that there are about _MAX_READ_STARTS of them at most.
+        # Besides the starts of the chunks, there are at most about _MAX_READ_STARTS, at least _READ_START_BYTES apart.
         length = count_chunk_records(count, size, max(_READ_START_BYTES, -(-count // _MAX_READ_STARTS) * size))
         return np.union1d(chunks.firsts, self._cut_chunks(max(length, self.block_records or 1)).firsts)
 

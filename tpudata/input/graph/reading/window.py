@@ -73,7 +73,7 @@ class ShuffleWindow:
         Raises:
             UsageError: they do not fit.
         """
-        # The default window is small, and `check_streams` checks windows of fewer records.
+        # The default window is small. If the split is read in pieces, `check_streams` checks windows of fewer records.
         if self.options.shuffle_buffer is None or self.records < self.plan.count:
             return
         free, size = measure_free_memory(), self._record_bytes * self.plan.count
