@@ -100,6 +100,16 @@ def test_merge_call_passes_a_strategy() -> None:
     np.testing.assert_array_equal(found["gathered"], on_all(X))
 
 
+def test_merge_call_accepts_variables_of_keras_3() -> None:
+    class KerasVariable:
+        aggregation = "mean"
+
+    def compute(context: Any, x: Any) -> dict[str, Any]:
+        return {"sum": context.merge_call(lambda strategy, _: strategy.reduce("SUM", x, axis=None), (KerasVariable(),))}
+
+    np.testing.assert_allclose(outputs_of(compute)["sum"], on_all(PARTS.sum(0)), rtol=1e-5)
+
+
 def test_one_replica_has_no_strategy() -> None:
     def model(x: Any) -> TPUEstimatorSpec:
         assert not tf.distribute.has_strategy()
