@@ -240,7 +240,7 @@ def find_commands(text: str) -> Iterator[str]:
 
 
 def shorten_command(command: str, work: Path) -> str:
-    """Return a form of a page's command that takes seconds, and remove the output that would make the command fail.
+    """Return a form of a page's command that takes seconds, and remove the output that it would not replace.
 
     Args:
         command: the command as the page has it.

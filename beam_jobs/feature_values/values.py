@@ -94,7 +94,7 @@ def fit(feature: Feature, value: Any) -> tuple[Feature, Any]:
     nested_shape: tuple[int, ...] | None = None
     if isinstance(value, (list, tuple)) and len(feature.shape) > 1:
         value, nested_shape = _flatten(feature, value)
-    # With a schema numbers are rounded to float32; `infer` rejects those that float32 would change.
+    # With a schema, floats are rounded to float32; `infer` rejects large ones that this would move by 0.5 or more.
     if feature.kind == "float" and not isinstance(value, (bytes, str)):
         value = _convert_to_kind(feature, value, np.float32, "biuf")
     elif isinstance(value, np.ndarray) and value.dtype == np.uint8 and feature.kind == "int64":

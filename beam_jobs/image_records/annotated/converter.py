@@ -202,7 +202,7 @@ def _read_file(path: str, annotation: ImageAnnotation, kind: str) -> bytes:
 
 
 def _estimate_text_bytes(annotation: ImageAnnotation) -> int:
-    """Return the approximate bytes of an annotation's classes, numbers and captions in its record."""
+    """Return the approximate bytes of an annotation's objects and captions in its record."""
     # Keypoints have 8 bytes a number here, and 4 or fewer in a record.
     names_and_keypoints = sum(
         len(annotated_object.class_name) + len(annotated_object.keypoints) // 2

@@ -87,7 +87,7 @@ class PackedKeys:
         """Return the key of a row."""
         if self.numbers is None:
             return self.heads[row]
-        # All rows share a single head.
+        # If there is a single head, all rows share it.
         head = self.heads[row] if len(self.heads) > 1 else self.heads[0]
         return f"{head}{self.numbers[row]}"
 

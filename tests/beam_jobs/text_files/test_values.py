@@ -16,7 +16,7 @@ FIELDS = ["text", "n:int", "x:float", "name:str"]
 ID = 1234567890123
 
 
-def read_json_rows(*rows: Any) -> tuple[bytes, list[int]]:
+def make_json_rows(*rows: Any) -> tuple[bytes, list[int]]:
     """Return rows as lines, and the offset of each."""
     lines = [row if isinstance(row, bytes) else json.dumps(row).encode() for row in rows]
     offsets = np.cumsum([0, *(len(line) + 1 for line in lines[:-1])]).tolist()
@@ -31,8 +31,8 @@ def test_stores_fields_of_json_rows(tmp_path: Path) -> None:
         n = mixer.choice([0, -1, 2**63 - 1, -(2**63), mixer.getrandbits(62)])
         x = float(np.float32(mixer.choice([0.0, -1.5, 3e38, math.inf, 1e-40, mixer.random()])))
         rows.append({"name": text, "more": [1], "x": x, "n": n, "text": f"{number} {text}"})
-    plain = read_json_rows(*(json.dumps(row, ensure_ascii=False).encode() for row in rows))[0]
-    texts = convert_texts(tmp_path, {"a.jsonl": read_json_rows(*rows)[0], "b.jsonl": plain}, fields=FIELDS)
+    plain = make_json_rows(*(json.dumps(row, ensure_ascii=False).encode() for row in rows))[0]
+    texts = convert_texts(tmp_path, {"a.jsonl": make_json_rows(*rows)[0], "b.jsonl": plain}, fields=FIELDS)
     assert not texts.rejects
     for name in ("a.jsonl", "b.jsonl"):
         for field in ("text", "n", "x", "name"):
@@ -54,7 +54,7 @@ def test_stores_cells_by_the_names_of_columns(tmp_path: Path) -> None:
 def test_missing_values_take_the_declared_defaults(tmp_path: Path) -> None:
     rows: list[dict[str, None]] = [{}, {"text": None, "n": None, "x": None, "name": None}]
     files = {
-        "a.jsonl": read_json_rows(*rows)[0],
+        "a.jsonl": make_json_rows(*rows)[0],
         "b.csv": b"text,n,x,name\n,,,\n",
         "c.tsv": b"text\tn\tx\tname\na\t7\t1\tb\n",
     }
@@ -68,7 +68,7 @@ def test_missing_values_take_the_declared_defaults(tmp_path: Path) -> None:
 
 
 def test_an_explicit_float32_rounds(tmp_path: Path) -> None:
-    data, offsets = read_json_rows(*({"text": "", "x": x} for x in (ID, float(ID), str(ID), 1e39)))
+    data, offsets = make_json_rows(*({"text": "", "x": x} for x in (ID, float(ID), str(ID), 1e39)))
     texts = convert_texts(tmp_path, {"a.jsonl": data}, fields=["text", "x:float32"])
     assert texts.of("a.jsonl", "x") == [float(np.float32(ID))] * 3
     assert "too large" in texts.rejects["a.jsonl", offsets[3]]
@@ -110,7 +110,7 @@ BAD_CELLS = [
 
 
 def test_rejects_values_of_another_type_by_name(tmp_path: Path) -> None:
-    data, offsets = read_json_rows(GOOD_ROW, *(row for row, _ in BAD_ROWS))
+    data, offsets = make_json_rows(GOOD_ROW, *(row for row, _ in BAD_ROWS))
     wide = b"text,n,x,name," + b",".join(b"%d" % n for n in range(96)) + b"\na\n"
     files = {f"{n}.csv": CSV_HEAD + row for n, (row, _) in enumerate(BAD_CELLS)}
     texts = convert_texts(tmp_path, {"a.jsonl": data, "wide.csv": wide, **files}, fields=FIELDS)
