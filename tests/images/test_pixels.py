@@ -255,3 +255,16 @@ def test_the_size_of_a_shrunk_jpeg_follows_from_its_own() -> None:
     # The decoder halves it first, and 495 x 166 has another aspect: it would become 89 x 30.
     image = stored(encode(np.zeros((331, 990), np.uint8), "JPEG"), resize_shorter=30)
     assert (image.height, image.width) == (30, 90)
+
+
+@pytest.mark.parametrize(("name", "position", "layout"), [("GIF", 6, "<HH"), ("BMP", 18, "<II"), ("PPM", 3, "")])
+def test_rejects_other_formats_that_claim_too_many_pixels(
+    name: str, position: int, layout: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Programs may lift Pillow's limit.
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", None)
+    data = encode(Image.new("RGB", (2, 2)), name)
+    size = struct.pack(layout, 20_000, 20_000) if layout else b"20000 20000"
+    claiming = data[:position] + size + data[position + (len(size) if layout else len(b"2 2")) :]
+    with pytest.raises(ValueError, match=f"^a {name} of too many pixels: 20000 x 20000 pixels"):
+        stored(claiming)
