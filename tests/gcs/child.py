@@ -162,6 +162,17 @@ def feed_hosts(
     return found
 
 
+def feed_kind(kind: str, paths: list[str], options: dict[str, Any]) -> list[list[Any]]:
+    """Feed listed files of a kind without a manifest once, in order; return the values of their only feature."""
+    import tpudata
+
+    files = getattr(tpudata, kind)(paths, **options)
+    batches = tpudata.make_input_fn(files, training=False)({"batch_size": 2})
+    return [
+        value.tolist() for batch in batches.as_numpy_iterator() for name, value in batch.items() if name != "weights"
+    ]
+
+
 def feed_files(pattern: str) -> str:
     """Feed the images of TFRecord files without a manifest once, in order, in pieces of a MiB; return their digest."""
     import tpudata
@@ -268,6 +279,7 @@ CALLS: dict[str, Callable[..., Any]] = {
         feed,
         feed_hosts,
         feed_files,
+        feed_kind,
         open_feed,
         feed_on,
         restore_feed,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from scripts.fake_gcs import FakeGcs, Fault
 from tests.gcs.child import Child, ChildError, digest
 from tests.helpers.datasets import write_dataset
 from tests.helpers.frames import add_frame
-from tpudata.format import Feature
+from tpudata.format import Feature, encode_example
 
 RECORDS, PIXELS, BATCH = 4000, 10_000, 64
 FEATURES = [
@@ -157,6 +158,28 @@ def test_opening_files_without_an_index_reads_them_once_more(
     assert found == digest(b"".join([*files[1], *[files[1][-1]] * (-RECORDS % BATCH)]))
     sent = shard_reads(filled_store)[1]
     assert 2 * shard_bytes(filled_store) <= sent <= 2.1 * shard_bytes(filled_store)
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "contents", "values"),
+    [
+        ("TextLineFiles", {}, (b"a\nb\n", b"c\nd\n"), [[b"a", b"b"], [b"c", b"d"]]),
+        ("FixedLengthRecordFiles", {"record": [("x", "u1")]}, (b"\1\2", b"\3\4"), [[1, 2], [3, 4]]),
+        (
+            "TFRecordFiles",
+            {"features": [Feature("x", "int64", "int64")]},
+            tuple(b"".join(add_frame(encode_example({"x": x})) for x in pair) for pair in ((1, 2), (3, 4))),
+            [[1, 2], [3, 4]],
+        ),
+    ],
+    ids=["lines", "fixed", "tfrecord"],
+)
+def test_feeds_a_list_of_files_without_a_manifest(
+    store: FakeGcs, child: Child, kind: str, options: dict[str, Any], contents: tuple[bytes, bytes], values: Any
+) -> None:
+    for name, data in zip("ab", contents, strict=True):
+        store.put("data", f"files/{name}", data)
+    assert child("feed_kind", kind, ["gs://data/files/a", "gs://data/files/b"], options) == values
 
 
 def test_starting_in_the_middle_reads_no_more_than_starting_at_zero(filled_store: FakeGcs, child: Child) -> None:

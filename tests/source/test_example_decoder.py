@@ -114,6 +114,15 @@ def test_rejects_records_that_the_manifest_does_not_describe(feature: Feature, v
         decoder(feature)(encode_example({"x": value}))
 
 
+@pytest.mark.parametrize("shape", [(None, None), (None, 0), (2, None, None)])
+def test_rejects_shapes_that_the_number_of_values_does_not_determine(shape: tuple[int | None, ...]) -> None:
+    features = [Feature("x", "int64", "int64", shape), Feature("y", "int64", "int64")]
+    with pytest.raises(FeatureError, match=r"'x': the number of values does not determine its shape"):
+        decoder(*features)
+    manifest = Manifest("other", {"train": Split(())}, tuple(features), Source("", 0, 0, "0"), "tests")
+    assert ExampleDecoder(manifest, ["y"])(encode_example({"x": [1, 2, 3, 4], "y": 7})) == {"y": 7}
+
+
 def test_decodes_label_maps_to_their_classes_and_rejects_others() -> None:
     for dtype, bits, largest, want in (("uint8", 8, 255, np.uint8), ("uint16", 16, 65535, np.int32)):
         feature = Feature("m/encoded", "bytes", dtype, (None, None, 1), "label_map")

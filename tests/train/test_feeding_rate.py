@@ -4,6 +4,7 @@ A rehearsal that prints the rate compiles a model first, for seconds.
 """
 
 import json
+import math
 from pathlib import Path
 
 import pytest
@@ -30,6 +31,22 @@ def test_accepts_a_number_or_a_bench_report(tmp_path: Path) -> None:
 def test_rejects_rates_that_are_not_above_0(text: str, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         read_feeding_rate(text, "--feeding")
+
+
+@pytest.mark.parametrize(
+    ("name", "number"),
+    [
+        *(("records_per_second", number) for number in (0, -5, math.nan, math.inf)),
+        *(("cpu_seconds_per_record", number) for number in (-1, math.nan, math.inf)),
+        *(("cores", number) for number in (0, -1, math.inf)),
+    ],
+)
+def test_rejects_bench_reports_with_impossible_numbers(name: str, number: float, tmp_path: Path) -> None:
+    numbers = {"records_per_second": 800.0, "cpu_seconds_per_record": 0.002, "cores": 2, name: number}
+    path = tmp_path / "bench.json"
+    path.write_text(json.dumps({"stages": [numbers], "cores": numbers.pop("cores")}))
+    with pytest.raises(UsageError, match="is not a report of tpudata bench"):
+        read_feeding_rate(str(path), "--feeding")
 
 
 @pytest.mark.parametrize("content", ["[]", "{}", "no JSON", '{"stages": [], "cores": 2}'])

@@ -280,9 +280,7 @@ def test_training_stops_when_the_metric_stops_improving(
     flags = ["--early-stop-metric=my_accuracy", "--early-stop-patience=1"]
     assert stopping("m", *flags) == 0
     out = capsys.readouterr().out
-    assert (
-        "stopped at step 6: my_accuracy was best at step 4, 0.0000, without improvement in 1 evaluations since" in out
-    )
+    assert "stopped at step 6: my_accuracy was best at step 4, 0.0000, without improvement in 1 evaluation since" in out
     assert f"kept in {tmp_path / 'm' / 'best'}: --checkpoint best" in out
     rows = [line.split() for line in out.splitlines() if line.startswith(("train", "evaluate"))]
     assert [row[3] for row in rows] == ["6", "2", "4", "6"]

@@ -8,6 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -44,6 +45,8 @@ def _run(dataset: Dataset, model: str, params: dict[str, Any], *batch: Any) -> N
         (({"image": [0.0] * 3}, [1, 4, 2]), "4"),
         (({"image": [0.0] * 3}, [1, 0, 2]), "0"),
         (({"image": [0.0] * 3}, [-7, 9, 2]), "-7"),
+        # In int32, it would be 1.
+        (({"image": [0.0] * 2}, np.array([2**32 + 1, 2])), "4294967297"),
         # Shares of mixed labels: neither 4 nor 0 is a class.
         (({"image": [0.0] * 2}, [[0.0, 0.5, 0.0, 0.5], [0.0, 0.5, 0.0, 0.0]]), "another label"),
         (({"image": [0.0] * 2}, [[0.5, 0.5, 0.0, 0.0], [0.0, 0.5, 0.0, 0.5]]), "another label"),

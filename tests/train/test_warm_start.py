@@ -37,6 +37,24 @@ def model_fn(features, labels, mode, params):
     return TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
 """
 MODEL = "normalizing_model:model_fn"
+# Two layers whose variables have no scopes, or share one.
+FLAT_MODEL = """
+import tensorflow as tf
+from tpudata.estimator import TPUEstimatorSpec
+
+def model_fn(features, labels, mode, params):
+    v1 = tf.compat.v1
+    pixels = tf.reshape(tf.cast(features["image"], tf.float32) / 255, [-1, 64])
+    units, outputs = params.get("units", 4), params.get("outputs", 10)
+    with v1.variable_scope(params.get("scope") or v1.get_variable_scope()):
+        net = tf.matmul(pixels, v1.get_variable("w1", [64, units])) + v1.get_variable("b1", [units])
+        logits = tf.matmul(net, v1.get_variable("w2", [units, outputs])) + v1.get_variable("b2", [outputs])
+    if mode == "infer":
+        return TPUEstimatorSpec(mode, predictions={"logits": logits})
+    loss = v1.losses.sparse_softmax_cross_entropy(labels, logits)
+    train_op = v1.train.GradientDescentOptimizer(0.1).minimize(loss, v1.train.get_global_step())
+    return TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+"""
 
 
 @pytest.fixture(autouse=True)
@@ -44,6 +62,7 @@ def _own_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     (tmp_path / "normalizing_model.py").write_text(NORMALIZING_MODEL)
+    (tmp_path / "flat_model.py").write_text(FLAT_MODEL)
 
 
 def _values(folder: Path, step: int) -> dict[str, np.ndarray]:
@@ -123,3 +142,31 @@ def _check_mistakes(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[st
         (line,) = [line for line in capsys.readouterr().err.splitlines() if "error:" in line]
         assert message in line
         assert not (tmp_path / "m").exists()
+
+
+@pytest.mark.parametrize("scope", ["", "net"])
+def test_only_the_last_layer_may_differ_if_layers_have_no_scopes(
+    digits_dataset: Path,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    capsys: pytest.CaptureFixture[str],
+    scope: str,
+) -> None:
+    prefix = f"{scope}/" if scope else ""
+
+    def train(folder: str, *flags: str) -> int:
+        words = ["--mode=train", "--train-steps=1", f"--param=scope='{scope}'", *flags]
+        return train_job(digits_dataset, tmp_path / folder, *words, model="flat_model:model_fn")
+
+    assert train("first") == 0
+    warm_start = f"--warm-start={tmp_path / 'first'}"
+    with caplog.at_level(logging.INFO, logger="tpudata"):
+        assert train("classes", warm_start, "--param=outputs=12") == 0
+    omitted = f"{prefix}w2 (got (4, 10), expected (4, 12)), {prefix}b2 (got (10,), expected (12,))"
+    assert (
+        f"2 of the model's 4 variables from {tmp_path / 'first' / 'model.ckpt-1'}; the last layer starts" in caplog.text
+    )
+    assert omitted in caplog.text
+    capsys.readouterr()
+    assert train("units", warm_start, "--param=units=5") == 2
+    assert f"the variable '{prefix}w1' does not fit flat_model:model_fn" in capsys.readouterr().err

@@ -40,7 +40,7 @@ class ExampleDecoder:
         features: names to decode, short or as in the manifest; None decodes the features that a model is fed, and the label.
 
     Raises:
-        FeatureError: a name is not in the dataset, or two features share one.
+        FeatureError: a name is not in the dataset, two features share one, or a feature has a shape that cannot be decoded.
     """
 
     def __init__(self, manifest: Manifest, features: Sequence[str] | None = None) -> None:
@@ -62,6 +62,13 @@ class ExampleDecoder:
             if feature.encoding == "image" and feature.shape[2] not in _MODES:
                 raise FeatureError(
                     f"Feature {name!r}: {feature.shape[2]} channels (expected 1, 3 or 4). Omit it from features=."
+                )
+            # Files have their sizes in them.
+            sizes = () if feature.is_image_file else feature.shape
+            if sizes.count(None) > 1 or (None in sizes and 0 in sizes):
+                raise FeatureError(
+                    f"Feature {name!r}: the number of values does not determine its shape (got {sizes}, expected one None at most,"
+                    " and no 0 with it). Omit it from features=."
                 )
 
     def __call__(self, data: bytes) -> dict[str, Decoded]:

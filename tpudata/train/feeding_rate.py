@@ -36,10 +36,13 @@ def _read_report(path: str, flag: str) -> FeedingRate:
     try:
         report = json.loads(content)
         last_stage = report["stages"][-1]
-        return FeedingRate(
-            float(last_stage["records_per_second"]), float(last_stage["cpu_seconds_per_record"]), int(report["cores"])
-        )
-    except (ValueError, TypeError, LookupError):
+        rate, cpu_seconds = float(last_stage["records_per_second"]), float(last_stage["cpu_seconds_per_record"])
+        cores = int(report["cores"])
+        if not (0 < rate < math.inf and 0 <= cpu_seconds < math.inf and cores > 0):
+            raise ValueError("no measurement has such numbers")
+        return FeedingRate(rate, cpu_seconds, cores)
+    except (ValueError, TypeError, LookupError, OverflowError):
         raise UsageError(
-            f"{flag}: {path} is not a report of tpudata bench (expected its JSON). Write it by: tpudata bench DIR --json."
+            f"{flag}: {path} is not a report of tpudata bench (expected its JSON, with a rate above 0). Write it by:"
+            " tpudata bench DIR --json."
         ) from None

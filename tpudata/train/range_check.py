@@ -152,7 +152,8 @@ def _assert_range(value_range: ValueRange, values: tf.Tensor, is_real: tf.Tensor
     """
     import tensorflow as tf
 
-    values = tf.cast(values, tf.int32)
+    # In int32, a larger number would wrap around into the range.
+    values = tf.cast(values, tf.int64)
     if is_real is not None:
         values = tf.where(is_real, values, value_range.first)
     if value_range.ignored is not None:

@@ -105,8 +105,7 @@ def _find_model_variables(
 ) -> tuple[dict[str, tf.Variable], list[str]]:
     """Return the model's variables by name, without those of the optimizer, and the names of the last layer's variables.
 
-    The model is built for prediction in a scratch graph, as prediction needs no optimizer. The last layer has the scope of the last
-    trainable variable.
+    The model is built for prediction in a scratch graph, as prediction needs no optimizer.
     """
     # Without AutoGraph, as the estimator calls it.
     call = tf.autograph.experimental.do_not_convert(call_model_fn)
@@ -126,8 +125,24 @@ def _find_model_variables(
                     f"{ModeKeys.PREDICT!r}."
                 ) from error
         variables = {variable.op.name: variable for variable in _v1.global_variables() if variable is not step}
-        trainable = [variable.op.name for variable in _v1.trainable_variables()]
+        trainable = {variable.op.name: variable for variable in _v1.trainable_variables()}
     if not trainable:
         raise UsageError(f"--warm-start: {options.model} has no trainable variable (expected 1 or more). Omit it.")
-    layer = trainable[-1].rpartition("/")[0]
-    return variables, [name for name in trainable if name.rpartition("/")[0] == layer]
+    return variables, _find_last_layer(trainable)
+
+
+def _find_last_layer(trainable: Mapping[str, tf.Variable]) -> list[str]:
+    """Return the names of the last layer's variables: those in the scope of the last variable.
+
+    If there is no scope, or all variables share one, the layer begins at the last variable of two or more dimensions.
+
+    Args:
+        trainable: the model's trainable variables by name, 1 or more, in the order in which they were made.
+    """
+    names = [*trainable]
+    scope = names[-1].rpartition("/")[0]
+    names_in_scope = [name for name in names if name.rpartition("/")[0] == scope]
+    if scope and names_in_scope != names:
+        return names_in_scope
+    kernels = [index for index, name in enumerate(names) if trainable[name].shape.rank > 1]
+    return names[kernels[-1] if kernels else -1 :]

@@ -77,6 +77,30 @@ def test_fetches_are_computed_from_fed_values(replicas: int, tmp_path: Path) -> 
     assert seen == [[0.5, 0.25]] * 2
 
 
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_a_fed_tensor_of_a_hook_is_fetched_as_it_was_fed(replicas: int, tmp_path: Path) -> None:
+    seen = []
+
+    class Replacing(v1.train.SessionRunHook):  # type: ignore[misc]
+        def begin(self) -> None:
+            loss = v1.get_default_graph().get_tensor_by_name("the_loss:0")
+            self.replaced = v1.placeholder_with_default(loss, [])
+            self.doubled = 2 * self.replaced
+
+        def before_run(self, run_context: Any) -> Any:
+            del run_context
+            return v1.train.SessionRunArgs([self.replaced, self.doubled], {self.replaced: 5.0})
+
+        def after_run(self, run_context: Any, run_values: Any) -> None:
+            del run_context
+            seen.append(run_values.results)
+
+    estimator = build(tmp_path, replicas=replicas).train(train_input_fn, hooks=[Replacing()], steps=2)
+    assert seen == [[5.0, 10.0]] * 2
+    estimator.evaluate(train_input_fn, hooks=[Replacing()], steps=2)
+    assert seen == [[5.0, 10.0]] * 4
+
+
 @pytest.mark.parametrize(
     ("name", "value", "replicas", "message"),
     [

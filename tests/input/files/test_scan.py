@@ -63,8 +63,20 @@ def test_records_of_one_length_must_fit_the_file(tmp_path: Path, header: int, fo
         list(tf.data.FixedLengthRecordDataset(path, 10, header, footer))
 
 
-def test_rejects_a_file_shorter_than_its_header(tmp_path: Path) -> None:
-    path = tmp_path / "a.bin"
-    path.write_bytes(bytes(5))
-    with pytest.raises(CorruptionError, match="at byte 5: the file has 5 bytes: 8 of header"):
-        make_input_fn(FixedLengthRecordFiles(path, [("x", "u1", (10,))], 8, 0), training=True)
+def test_skips_files_without_records_but_not_those_without_their_header(tmp_path: Path) -> None:
+    for name, data in (("a", bytes(16)), ("b", bytes(16) + b"123"), ("c", bytes(16))):
+        (tmp_path / name).write_bytes(data)
+    files = FixedLengthRecordFiles(str(tmp_path / "*"), [("x", "u1")], header_bytes=12, footer_bytes=4)
+    (batch,) = make_input_fn(files, training=False)({"batch_size": 3}).as_numpy_iterator()
+    assert batch["weights"].tolist() == [1, 1, 1]
+    for size in (0, 15):
+        (tmp_path / "c").write_bytes(bytes(size))
+        with pytest.raises(
+            CorruptionError, match=rf"c at byte {size}: the file has {size} bytes, fewer than its header"
+        ):
+            make_input_fn(files, training=False)
+    # Without a header, a file of 0 bytes is one without records.
+    (tmp_path / "c").write_bytes(b"")
+    files = FixedLengthRecordFiles([tmp_path / "a", tmp_path / "c"], [("x", "u1")])
+    (batch,) = make_input_fn(files, training=False)({"batch_size": 16}).as_numpy_iterator()
+    assert batch["weights"].tolist() == [1] * 16

@@ -134,6 +134,8 @@ def test_files_without_a_manifest_get_defaults(path: str, records: list[dict[str
         ({"age": True}, "invalid value of 'age'"),
         ({"age": 2**31}, "'age' is out of range .got 2147483648"),
         ({"age": [1, 2]}, "invalid value of 'age'"),
+        ({"age": [[1], [2, 3]]}, "invalid value of 'age' .got ..1., .2, 3.., expected one of integers"),
+        ({"tags": [["a"], "b"]}, "invalid value of 'tags'"),
         ({"place": [1, 2, 3]}, "invalid value of 'place' .*an array of shape .2,., of numbers"),
         ({"city": 3}, "invalid value of 'city' .*str or bytes"),
         ({"grid": -1}, "'grid' is out of range .got -1, expected 0 to 65535"),

@@ -60,9 +60,8 @@ class Request:
         plan = self._plan
         values = {**self._feeds, **self._before, **{tensor.name: step_values[tensor.name] for tensor in plan.step}}
         after_names = [tensor.name for tensor in plan.after]
-        # The computation takes these values instead of computing them again, except for tensors that it returns.
-        feeds = {name: value for name, value in values.items() if name not in after_names}
-        after_values = self._session.evaluate(plan.after, plan.after_operations, feeds, When.AFTER)
+        # The computation takes these values instead of computing them again.
+        after_values = self._session.evaluate(plan.after, plan.after_operations, values, When.AFTER)
         return {**values, **dict(zip(after_names, after_values, strict=True))}
 
 

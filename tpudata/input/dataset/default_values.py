@@ -54,12 +54,14 @@ def _store_default(field: Field, default: npt.ArrayLike) -> tuple[StoredValue, .
     """
     feature, shape = field.feature, field.shape
     is_text, is_float = feature.dtype == "string", "float" in feature.dtype
+    try:
+        array = np.array(default, dtype=object if is_text else None)
+    except ValueError:  # Lists of unequal lengths, which no feature takes.
+        array = np.array(None)
     if is_text:
-        array, expected = np.array(default, dtype=object), "str or bytes"
-        has_type = all(isinstance(element, str | bytes) for element in array.ravel())
+        expected, has_type = "str or bytes", all(isinstance(element, str | bytes) for element in array.ravel())
     else:
-        array, expected = np.asarray(default), "numbers" if is_float else "integers"
-        has_type = array.dtype.kind in ("iuf" if is_float else "iu")
+        expected, has_type = "numbers" if is_float else "integers", array.dtype.kind in ("iuf" if is_float else "iu")
     if not has_type or array.shape not in ((), shape):
         allowed = "one of" if not shape else f"one, or an array of shape {shape}, of"
         raise UsageError(

@@ -135,16 +135,21 @@ def compute_offsets(file: Entry, record_bytes: int, header_bytes: int, footer_by
     """Return the begins of a file's records of one length, and the end of the last one: int64 [records + 1].
 
     Raises:
-        CorruptionError: the bytes between header and footer are not a whole number of records.
+        CorruptionError: the bytes between header and footer are not a whole number of records, or the file is too short for both.
     """
     body = file.size - header_bytes - footer_bytes
-    records = max(0, body // record_bytes)
-    # Negative if the file is too short for header and footer.
-    surplus = body - records * record_bytes
+    if body < 0:
+        raise CorruptionError(
+            file.path,
+            file.size,
+            f"the file has {count_text(file.size, 'byte')}, fewer than its header and footer (expected"
+            f" {header_bytes + footer_bytes} or more). Restore it, omit it, or name the right sizes.",
+        )
+    records, surplus = divmod(body, record_bytes)
     if surplus:
         raise CorruptionError(
             file.path,
-            file.size if surplus < 0 else file.size - footer_bytes - surplus,
+            file.size - footer_bytes - surplus,
             f"the file has {file.size} bytes: {header_bytes} of header, {footer_bytes} of footer and"
             f" {count_text(records, 'record')} of {record_bytes} leave {surplus}."
             " Name the right sizes, or unpack a file that is compressed.",

@@ -34,7 +34,8 @@ def open_data(data: Data, split: str | None) -> SplitFiles:
                 f"split={split!r}: files without a manifest have no splits. Omit it, and pass the files of one split."
             )
         files = open_files(data)
-        _check_scheme(files.dataset.path)
+        for shard in files.shards:
+            _check_scheme(files.dataset.shard_path(shard))
         return files
     folder = os.fspath(data) if isinstance(data, (str, os.PathLike)) else None
     if not isinstance(folder, str) or not folder:

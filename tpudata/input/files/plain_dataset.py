@@ -50,7 +50,7 @@ class PlainDataset(Dataset):
 def open_files(files: RecordFiles) -> SplitFiles:
     """Find the files and the records in them, and return them as the only split of a dataset.
 
-    Empty files are skipped. Data that are appended to a file later are ignored.
+    Files without records are skipped. Data that are appended to a file later are ignored.
 
     Raises:
         DatasetError: a file does not exist, or there are no records.

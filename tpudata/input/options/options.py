@@ -20,7 +20,7 @@ from tpudata.input.options.images import Images
 from tpudata.input.options.reading import Reading
 from tpudata.input.options.service import DataService
 from tpudata.input.options.tokens import Tokens
-from tpudata.tensor_types import Element
+from tpudata.tensor_types import Element, Tensors
 
 
 @dataclasses.dataclass(frozen=True)
@@ -147,6 +147,11 @@ def takes_seed(function: Callable[..., object] | None) -> bool:
         return function is not None and "seed" in inspect.signature(function).parameters
     except ValueError:  # A builtin without a signature.
         return False
+
+
+def name_parts(element: tuple[Tensors, ...]) -> tuple[str, ...]:
+    """Return names for messages of an element's parts; `parse` may return more than features and labels."""
+    return ("features", "labels")[: len(element)] + ("more",) * (len(element) - 2)
 
 
 def check_arguments(

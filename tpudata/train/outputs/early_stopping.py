@@ -114,7 +114,7 @@ class EarlyStopping:
         options, best_step = self._options, self._find_best_step()
         num_later = self._count_since(best_step)
         stopped = f"stopped at step {step}: " if step < options.train_steps else ""
-        later = f", without improvement in {num_later} evaluations since" if num_later else ""
+        later = f", without improvement in {count_text(num_later, 'evaluation')} since" if num_later else ""
         print(
             f"\n{stopped}{options.early_stop_metric} was best at step {best_step}, {self.values[best_step]:.4f}{later}"
         )

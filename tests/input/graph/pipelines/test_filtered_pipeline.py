@@ -110,6 +110,28 @@ def test_filters_the_results_of_parse(tmp_path: Path) -> None:
     assert [features["text"].tolist() for features in as_numpy(lines, 1)] == [[b"7"]]
 
 
+def test_the_filter_takes_all_parts_of_the_result_of_parse(tmp_path: Path) -> None:
+    (tmp_path / "lines").write_bytes(b"".join(b"%d\n" % number for number in range(9)))
+
+    def parse(records: Any) -> Any:
+        numbers = tf.strings.to_number(records, tf.int32)
+        return {"x": numbers}, numbers % 2, numbers % 3
+
+    def feed(choose: Any) -> list[int]:
+        input_fn = make_input_fn(
+            TextLineFiles(tmp_path / "lines"),
+            training=False,
+            parse=parse,
+            filter=choose,
+            transform=lambda features, label, _: (features, label),
+        )
+        return [x for features, _ in as_numpy(input_fn, 1) for x in features["x"].tolist()]
+
+    assert feed(lambda _, label, more: (label == 1) & (more == 0)) == [3]
+    with pytest.raises(UsageError, match=r"filter is called with \(features, labels, more\), and takes \(_, label\)"):
+        feed(lambda _, label: label == 1)
+
+
 def test_rejects_filters_that_return_no_bool_or_choose_nothing(raw_digits: Written) -> None:
     for choose, message in (
         (lambda features: features["label"], r"filter returned int64 of shape \(\) \(expected one bool\)"),

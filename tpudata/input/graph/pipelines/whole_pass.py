@@ -12,7 +12,7 @@ from tpudata.input.dataset_ops import PARALLEL, iterate_numpy, without_autograph
 from tpudata.input.decode.parse import measure_sequences
 from tpudata.input.decode.user_parse import parse_rows
 from tpudata.input.graph.records import Records
-from tpudata.input.options.options import check_arguments
+from tpudata.input.options.options import check_arguments, name_parts
 from tpudata.input.order.chunks import Integers
 from tpudata.tensor_types import Element, Tensors
 
@@ -61,7 +61,7 @@ def choose_records(
     """
 
     def choose_record(*record: Tensors) -> tf.Tensor:
-        without_autograph(check_arguments)("filter", predicate, ("features", "labels")[: len(record)])
+        without_autograph(check_arguments)("filter", predicate, name_parts(record))
         return without_autograph(_convert_choice)(predicate(*record))
 
     def choose_batches(stored: tf.data.Dataset) -> tf.data.Dataset:

@@ -12,7 +12,7 @@ from tpudata.input.dataset_ops import cast_to_int32, without_autograph
 from tpudata.input.decode.user_parse import parse_rows
 from tpudata.input.elements import check_static, map_named, name_leaves
 from tpudata.input.graph.steps.step import Extras, Step
-from tpudata.input.options.options import check_arguments, takes_seed
+from tpudata.input.options.options import check_arguments, name_parts, takes_seed
 from tpudata.tensor_types import Element, Tensors
 
 
@@ -98,9 +98,7 @@ def _check_call(
     name: str, function: Callable[..., Element], arguments: tuple[Tensors, ...], seed: dict[str, tf.Tensor]
 ) -> None:
     """Check that a user's function takes the parts of an element, and the seed if there is one; UsageError if not."""
-    # The names are for the message; `parse` may return more than features and labels.
-    names = ("features", "labels")[: len(arguments)] + ("more",) * (len(arguments) - 2)
-    check_arguments(name, function, names, tuple(seed))
+    check_arguments(name, function, name_parts(arguments), tuple(seed))
 
 
 def _convert_result(name: str, result: Element) -> Element:
