@@ -17,10 +17,11 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 from beam_jobs.annotations.annotation import Annotated, ImageAnnotation, ObjectAnnotation
-from beam_jobs.annotations.files.folders import find_parent, list_first_entries, read_start
+from beam_jobs.annotations.files.folders import list_first_entries, read_start
 from beam_jobs.annotations.files.picture_parts import group_parts
 from beam_jobs.annotations.files.rows import TableRow, parse_table_columns, read_table_cells, read_table_rows
 from beam_jobs.annotations.form import AnnotationForm, ListedNames
+from beam_jobs.file_names import find_parent
 from tpudata.errors import BadRecordError, SourceError
 from tpudata.storage import Entry
 
