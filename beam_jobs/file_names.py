@@ -35,7 +35,7 @@ def resolve_member_path(name: str) -> str | None:
 
 
 def find_parent(path: str) -> str:
-    """Return the folder that a path is in; an empty string for a bare name and for a bucket."""
-    above = path.rstrip("/").rpartition("/")[0]
+    """Return the folder that a path is in; an empty string for a bare name, for a bucket and for the root."""
+    above, slash, _ = path.rstrip("/").rpartition("/")
     # What is above a bucket, gs://bucket, is only "gs:/".
-    return "" if above.endswith(":/") else above
+    return "" if above.endswith(":/") else above or slash

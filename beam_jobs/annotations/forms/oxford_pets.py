@@ -49,7 +49,7 @@ class OxfordPetsForm(AnnotationForm):
         """Return the form of a list of breeds, with the folder `trimaps` next to it if there is one; None for another file."""
         if not _HEAD.match(head):
             return None
-        trimaps = storage_for(path).join(find_parent(path), "trimaps") if find_parent(path) else "trimaps"
+        trimaps = storage_for(path).join(find_parent(path) or ".", "trimaps")
         entry = storage_for(path).stat(trimaps)
         return cls(path, trimaps if entry is not None and entry.is_folder else "")
 
