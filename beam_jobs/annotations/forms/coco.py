@@ -148,8 +148,10 @@ class _AnnotationIds:
         annotation_id = element.value.get("id") if isinstance(element.value, dict) else None
         if isinstance(annotation_id, int | str):
             # Python's hashes of integers collide, such as those of -1 and -2; those of texts are as good as random.
-            is_int64 = isinstance(annotation_id, int) and fits_int64(annotation_id)
-            self._ids.append(annotation_id if is_int64 else hash(repr(annotation_id)))
+            if isinstance(annotation_id, int) and fits_int64(annotation_id):
+                self._ids.append(annotation_id)
+            else:
+                self._ids.append(hash(repr(annotation_id)))
             self._offsets.append(element.offset)
 
     def find_repeats(self) -> frozenset[int]:
