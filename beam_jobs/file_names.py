@@ -1,4 +1,4 @@
-"""Names of files and folders to ignore, and paths of members of archives."""
+"""Names of files and folders to ignore, folders of paths, and paths of members of archives."""
 
 from __future__ import annotations
 
@@ -32,3 +32,10 @@ def resolve_member_path(name: str) -> str | None:
             kept_parts.append(part)
     root = "/" if name.startswith("/") else ""
     return f"{root}{'/'.join(kept_parts)}" if kept_parts else None
+
+
+def find_parent(path: str) -> str:
+    """Return the folder that a path is in; an empty string for a bare name, for a bucket and for the root."""
+    above, slash, _ = path.rstrip("/").rpartition("/")
+    # What is above a bucket, gs://bucket, is only "gs:/".
+    return "" if above.endswith(":/") else above or slash

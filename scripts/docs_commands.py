@@ -235,7 +235,7 @@ def find_commands(text: str) -> Iterator[str]:
         if re.match(r"tpudata(:|$)", command):
             continue
         while command.endswith("\\"):
-            command = command[:-1].rstrip() + " " + next(lines).strip()
+            command = f"{command[:-1].rstrip()} {next(lines, '').strip()}".rstrip()
         yield re.sub(r"\s+# .*|\s+&$", "", command)
 
 

@@ -7,7 +7,6 @@ import functools
 import hashlib
 import json
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,12 +15,11 @@ from beam_jobs.output.rejects import format_reject_line
 from beam_jobs.references.packs.pack import Pack
 from beam_jobs.references.reference import HASH_BITS, Digests, Reference, key_digests
 from tpudata.errors import BadRecordError
-from tpudata.format.shards.keys import ENTRY, ENTRY_BYTES, KEY_BYTES, RECORD, REJECTED, Entries
+from tpudata.format.shards.keys import ENTRY, ENTRY_BYTES, RECORD, REJECTED, Entries
 
 _HASH_BYTES = ENTRY_BYTES - len(RECORD)
 # Multiplying by it, modulo 2**64, and folding the high half onto the low one spreads description and size over 64 bits.
 _GOLDEN = 0x9E3779B97F4A7C15
-_WORD = (1 << HASH_BITS) - 1
 _LAST_BYTE = 0xFF
 
 
@@ -34,33 +32,27 @@ class Standing(enum.IntEnum):
     CHANGED = enum.auto()
 
 
-def make_entry(reference: Reference, rejected: bool = False) -> bytes:
-    """Return the entry of an input: its key, a hash of what its listing states, and whether it was rejected."""
-    description = _hash_description(reference.split, reference.labels, *reference.entry_texts())
-    state: int = _hash_state(description, reference.size)
-    head = (reference.digest >> HASH_BITS).to_bytes(KEY_BYTES, "big")
-    return head + state.to_bytes(KEY_BYTES, "big")[: _HASH_BYTES - KEY_BYTES] + (REJECTED if rejected else RECORD)
-
-
 def make_entries(packs: Sequence[Pack], digests: Sequence[Digests] | None = None) -> Entries:
-    """Return the entries of all references of packs, in their order, as `make_entry` makes them for records.
+    """Return the entries of all references of packs, in their order, as those of records.
+
+    An entry is a key, a hash of what the listing states of the input, and whether it was rejected.
 
     Args:
         packs: references.
         digests: digests of the keys of each pack; computed if omitted.
     """
     digests = digests or [pack.keys.digests() for pack in packs]
-    # Big-endian, as in `make_entry`: entries are sorted as bytes.
+    # Big-endian, since entries are sorted as bytes.
     words = np.empty((sum(len(pack.keys) for pack in packs), 2), ">u8")
     first = 0
     for pack, pack_digests in zip(packs, digests, strict=True):
         descriptions = np.array([_hash_description(*texts) for texts in pack.entry_texts()], np.uint64)
         rows = words[first : first + len(pack.keys)]
         rows[:, 0] = pack_digests[:, 0]
-        rows[:, 1] = _hash_state(descriptions, pack.sizes.astype(np.uint64))
+        rows[:, 1] = _hash_states(descriptions, pack.sizes.astype(np.uint64))
         first += len(rows)
     entries = words.view(np.uint8)
-    # An entry holds all but the last byte of the hash, as in `make_entry`.
+    # An entry holds all but the last byte of the hash.
     entries[:, -1] = RECORD[0]
     return entries.reshape(-1).view(ENTRY)
 
@@ -91,7 +83,7 @@ def make_lookup_words(inputs: Sequence[Reference | BadRecordError]) -> npt.NDArr
     ]
     sizes = np.array([reference.size for reference in references], np.uint64)
     words[rows, 0] = key_digests([reference.key for reference in references])[:, 0]
-    words[rows, 1] = _hash_state(np.array(descriptions, np.uint64), sizes) & np.uint64(_WORD - _LAST_BYTE)
+    words[rows, 1] = _hash_states(np.array(descriptions, np.uint64), sizes) & ~np.uint64(_LAST_BYTE)
     for row, listed_input in enumerate(inputs):
         if isinstance(listed_input, BadRecordError):
             words[row] = np.frombuffer(make_line_entry(format_reject_line(listed_input)), ">u8")
@@ -136,11 +128,11 @@ def find_standing(sought: int, stored: Sequence[int], *, is_error: bool) -> Stan
     return Standing.CHANGED if any((word & _LAST_BYTE) == RECORD[0] for word in stored) else Standing.NEW
 
 
-def _hash_state(description: Any, size: Any) -> Any:
-    """Return a 64-bit hash of the hashed description and the size of an input: an int for ints, uint64 [n] for arrays."""
-    # Datasets store these hashes, so the formula must not change. Ints need the masks, arrays of uint64 wrap by themselves.
-    state = ((description + size) * _GOLDEN) & _WORD
-    return ((state ^ (state >> 32)) * _GOLDEN) & _WORD
+def _hash_states(descriptions: npt.NDArray[np.uint64], sizes: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    """Return 64-bit hashes of the hashed descriptions and the sizes of inputs, uint64 [n]."""
+    # Datasets store these hashes, so the formula must not change. Sums and products wrap at 2**64.
+    states = (descriptions + sizes) * np.uint64(_GOLDEN)
+    return (states ^ (states >> np.uint64(32))) * np.uint64(_GOLDEN)
 
 
 @functools.lru_cache(maxsize=4096)

@@ -41,7 +41,7 @@ class Pixels(Payload):
         height, width, channels = self.shape if len(self.shape) == 3 else (*self.shape, 1)
         if channels not in _CHANNELS:
             raise ValueError(
-                f"pixels of an unknown form: {self.shape}; (height, width) and (height, width, 3) are read"
+                f"unsupported shape of pixels (got {self.shape}, expected (height, width) or (height, width, 1 or 3))"
             )
         check_size(BARE_PIXELS, width, height)
         return height, width, channels

@@ -50,11 +50,6 @@ class Reference(NamedTuple):
     data: bytes = b""
     spool: str = ""
 
-    @property
-    def digest(self) -> int:
-        """128-bit hash of the key; split and order are derived from it."""
-        return key_digest(self.key)
-
     def entry_texts(self) -> tuple[str, str]:
         """Return the texts for payload and features in the hash that identifies the input, see `Payload.entry_texts`."""
         return self.payload.entry_texts(self.crc32, self.features)

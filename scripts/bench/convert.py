@@ -108,10 +108,14 @@ def main() -> None:
     parser.add_argument("--programs", default=",".join(PROGRAMS), help="which to run (default all)")
     flags = parser.parse_args()
     sizes = [int(size) for size in flags.sizes.split(",")]
+    if len(set(sizes)) < 2:
+        parser.error(f"--sizes {flags.sizes}: too few (expected two different numbers or more). Add one.")
     with tempfile.TemporaryDirectory(prefix="tpudata-bench-") as name:
         folder = Path(name)
         pictures_folder = flags.pictures or draw_pictures(folder / "drawn")
         pictures = sorted(path for path in pictures_folder.iterdir() if path.is_file())
+        if not pictures:
+            parser.error(f"--pictures {pictures_folder}: no files (expected JPEGs). Pass another folder.")
         inputs = {size: link_pictures(pictures, folder / f"in{size}", size) for size in sizes}
         mean_bytes = sum(path.stat().st_size for path in pictures) / len(pictures)
         print(f"{len(pictures)} pictures of {mean_bytes / 1000:.0f} kB on average, {flags.rounds} rounds")

@@ -50,6 +50,10 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5, help="of which the best counts (default %(default)s)")
     flags = parser.parse_args()
     documents = [document for path in flags.paths for document in read_documents(path)]
+    if not documents:
+        parser.error(
+            f"{' '.join(map(str, flags.paths))}: no documents (expected files of UTF-8 text). Pass another PATH."
+        )
     size = sum(map(len, documents))
     repeats = max(1, round(flags.megabytes * 1e6 / size))
     texts = documents * repeats

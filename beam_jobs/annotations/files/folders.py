@@ -69,10 +69,3 @@ def pick_file(entries: Iterable[Entry], *names: str) -> str:
 def read_start(path: str) -> bytes:
     """Return the first 64 KiB of a file."""
     return storage_for(path).read_range(path, 0, HEAD_BYTES)
-
-
-def find_parent(path: str) -> str:
-    """Return the folder that a path is in; an empty string for a bare name and for a bucket."""
-    above = path.rstrip("/").rpartition("/")[0]
-    # What is above a bucket, gs://bucket, is only "gs:/".
-    return "" if above.endswith(":/") else above

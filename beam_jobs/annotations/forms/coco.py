@@ -35,6 +35,7 @@ from beam_jobs.annotations.forms.coco_rows import (
     parse_image_row,
 )
 from beam_jobs.references.rejection import add_key
+from beam_jobs.values.column_kinds import fits_int64
 from beam_jobs.values.json_elements import Element, array_elements
 from tpudata.errors import BadRecordError, SourceError
 from tpudata.json_values import abbreviate_json
@@ -136,26 +137,29 @@ class _Categories:
 
 
 class _AnnotationIds:
-    """The ids of annotations, as hashes: 16 bytes each with their offsets, where a set would take 100."""
+    """The ids of annotations, as numbers: 16 bytes each with their offsets, where a set would take 100."""
 
     def __init__(self) -> None:
-        self._hashes = array.array("q")
+        self._ids = array.array("q")
         self._offsets = array.array("q")
 
     def add(self, element: Element) -> None:
-        """Add the id of an annotation, if it has one. Whole numbers from 0 to 2**61 - 2 never collide: each is its own hash."""
+        """Add the id of an annotation, if it has one: an int64 as itself, text and longer integers as hashes of 64 bits."""
         annotation_id = element.value.get("id") if isinstance(element.value, dict) else None
         if isinstance(annotation_id, int | str):
-            self._hashes.append(hash(annotation_id))
+            # Python's hashes of integers collide, such as those of -1 and -2; those of texts are as good as random.
+            if isinstance(annotation_id, int) and fits_int64(annotation_id):
+                self._ids.append(annotation_id)
+            else:
+                self._ids.append(hash(repr(annotation_id)))
             self._offsets.append(element.offset)
 
     def find_repeats(self) -> frozenset[int]:
         """Return the byte offsets of the annotations whose id occurs more than once."""
-        if not self._hashes:
+        if not self._ids:
             return frozenset()
-        hashes = np.frombuffer(self._hashes, np.int64)
-        _, hash_indices, counts = np.unique(hashes, return_inverse=True, return_counts=True)
-        return frozenset(np.frombuffer(self._offsets, np.int64)[counts[hash_indices] > 1].tolist())
+        _, id_indices, counts = np.unique(np.frombuffer(self._ids, np.int64), return_inverse=True, return_counts=True)
+        return frozenset(np.frombuffer(self._offsets, np.int64)[counts[id_indices] > 1].tolist())
 
 
 def _join_picture(parts: list[Annotated], categories: _Categories, repeated_offsets: frozenset[int]) -> Annotated:

@@ -15,6 +15,7 @@ from beam_jobs.annotations.annotation import (
     pack_keypoints,
 )
 from beam_jobs.annotations.segmentation import Polygons, RunLengths, Segmentation, SegmentId, pack_counts, pack_polygon
+from beam_jobs.file_names import find_parent
 from beam_jobs.values.json_elements import Element
 from tpudata.json_values import abbreviate_json, convert_json_number
 from tpudata.storage import storage_for
@@ -35,11 +36,10 @@ class SegmentFolder:
         storage = storage_for(self._path)
         # The folder is looked for once, since a file names thousands of PNGs.
         if not self._folder:
-            parent, _, base = self._path.rpartition("/")
-            stem = base.partition(".")[0]
-            named_folder = storage.join(parent, stem) if parent else stem
+            parent = find_parent(self._path) or "."
+            named_folder = storage.join(parent, self._path.rpartition("/")[2].partition(".")[0])
             entry = storage.stat(named_folder)
-            self._folder = named_folder if entry is not None and entry.is_folder else parent or "."
+            self._folder = named_folder if entry is not None and entry.is_folder else parent
         return storage.join(self._folder, *name.split("/"))
 
 

@@ -17,10 +17,11 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 from beam_jobs.annotations.annotation import Annotated, ImageAnnotation, ObjectAnnotation
-from beam_jobs.annotations.files.folders import find_parent, list_first_entries, read_start
+from beam_jobs.annotations.files.folders import list_first_entries, read_start
 from beam_jobs.annotations.files.picture_parts import group_parts
 from beam_jobs.annotations.files.rows import TableRow, parse_table_columns, read_table_cells, read_table_rows
 from beam_jobs.annotations.form import AnnotationForm, ListedNames
+from beam_jobs.file_names import find_parent
 from tpudata.errors import BadRecordError, SourceError
 from tpudata.storage import Entry
 
@@ -55,7 +56,7 @@ class OpenImagesForm(AnnotationForm):
     def detect_folder(cls, path: str, entries: Sequence[Entry]) -> OpenImagesForm | None:
         """Return the form of a folder with CSVs of boxes or of classes, only of those with boxes if it has both; else None."""
         del path
-        heads = {entry.path: read_start(entry.path) for entry in entries if entry.name.endswith(".csv")}
+        heads = {entry.path: read_start(entry.path) for entry in entries if _is_csv(entry)}
         files = [file for file, head in heads.items() if _is_open_images(head)]
         box_files = [file for file in files if _has_boxes(heads[file])]
         return cls(tuple(box_files or files), _find_descriptions(entries, has_boxes=bool(box_files))) if files else None
@@ -115,6 +116,10 @@ def _find_class_name(row: TableRow, class_names: dict[str, str]) -> str:
     return class_names.get(label, label)
 
 
+def _is_csv(entry: Entry) -> bool:
+    return not entry.is_folder and entry.name.endswith(".csv")
+
+
 def _is_open_images(head: bytes) -> bool:
     return {"ImageID", "LabelName"} <= {*parse_table_columns(head)}
 
@@ -125,7 +130,7 @@ def _has_boxes(head: bytes) -> bool:
 
 def _find_descriptions(entries: Iterable[Entry], *, has_boxes: bool) -> str:
     """Return the path of a class-description file, preferably one for boxes or for whole pictures; an empty string without any."""
-    files = [entry for entry in entries if _DESCRIPTIONS in entry.name and entry.name.endswith(".csv")]
+    files = [entry for entry in entries if _DESCRIPTIONS in entry.name and _is_csv(entry)]
     preferred = [entry for entry in files if (_BOXABLE in entry.name) == has_boxes]
     return next((entry.path for entry in [*preferred, *files]), "")
 

@@ -16,10 +16,11 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from beam_jobs.annotations.annotation import Annotated, ImageAnnotation, MapFile
-from beam_jobs.annotations.files.folders import find_parent, pick_file, pick_folder
+from beam_jobs.annotations.files.folders import pick_file, pick_folder
 from beam_jobs.annotations.files.rows import read_text_lines
 from beam_jobs.annotations.form import AnnotationForm, ListedNames
 from beam_jobs.annotations.split_lists import NO_LISTS, SplitLists
+from beam_jobs.file_names import find_parent
 from tpudata.errors import SourceError
 from tpudata.storage import Entry, storage_for
 
@@ -48,7 +49,7 @@ class OxfordPetsForm(AnnotationForm):
         """Return the form of a list of breeds, with the folder `trimaps` next to it if there is one; None for another file."""
         if not _HEAD.match(head):
             return None
-        trimaps = storage_for(path).join(find_parent(path), "trimaps") if find_parent(path) else "trimaps"
+        trimaps = storage_for(path).join(find_parent(path) or ".", "trimaps")
         entry = storage_for(path).stat(trimaps)
         return cls(path, trimaps if entry is not None and entry.is_folder else "")
 

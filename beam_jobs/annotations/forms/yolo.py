@@ -28,7 +28,6 @@ from beam_jobs.annotations.annotation import (
 )
 from beam_jobs.annotations.files.folders import (
     find_first_file,
-    find_parent,
     list_first_entries,
     list_paths_below,
     pick_folder,
@@ -37,6 +36,7 @@ from beam_jobs.annotations.files.folders import (
 from beam_jobs.annotations.files.rows import parse_number, read_text_lines
 from beam_jobs.annotations.form import AnnotationForm, ListedNames
 from beam_jobs.annotations.segmentation import Polygons, pack_polygon
+from beam_jobs.file_names import find_parent
 from tpudata.console.tables import count_text
 from tpudata.error_text.lines import one_line
 from tpudata.errors import SourceError

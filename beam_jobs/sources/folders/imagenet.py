@@ -240,12 +240,16 @@ def _list_synset_parts(options: ConvertOptions, split: str, entry: Entry) -> Ite
 
 
 def _read_synsets(path: str) -> tuple[str, ...]:
-    """Return the synsets in a file, one a line; SourceError if it has anything else."""
-    lines = storage_for(path).read(path).decode("utf-8", "replace").split()
-    for line_number, line in enumerate(lines, 1):
-        if not _SYNSET.fullmatch(line):
-            raise SourceError(f"{path} line {line_number}: {line!r} is not a synset, such as n01440764. Fix the line.")
-    return tuple(lines)
+    """Return the synsets in a file, one a line; SourceError if a line has anything else, or is blank and not at the end."""
+    text = storage_for(path).read(path).decode("utf-8", "replace")
+    synsets = tuple(line.strip() for line in text.rstrip().splitlines())
+    for line_number, synset in enumerate(synsets, 1):
+        if not _SYNSET.fullmatch(synset):
+            raise SourceError(
+                f"{path} line {line_number}: not a synset (got {synset[:80]!r}, expected that of validation image"
+                f" {line_number} alone, such as n01440764). Fix the line."
+            )
+    return synsets
 
 
 def _list_images(unit: ImageNetUnit, ignored: list[str], reject: Reject) -> Iterator[tuple[str, str, int, int]]:

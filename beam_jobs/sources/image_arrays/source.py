@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from beam_jobs import file_kinds
 from beam_jobs.compression.files import read_head
-from beam_jobs.file_names import is_left_behind
+from beam_jobs.file_names import find_parent, is_left_behind
 from beam_jobs.options import ConvertOptions
 from beam_jobs.references.labels import Labels
 from beam_jobs.references.reference import Reference
@@ -191,7 +191,7 @@ def _open_sets(path: str) -> Sequence[ImageSet]:
 def _open_classes(options: SourceOptions, sets: Sequence[ImageSet]) -> Classes:
     """Return the classes of `--labels FILE`, of CIFAR's file of names, or else the numbers; SourceError if such files differ."""
     if options.labels_file is None:
-        folders = {image_set.path.rpartition("/")[0] or "." for image_set in sets if isinstance(image_set, CifarFile)}
+        folders = {find_parent(image_set.path) or "." for image_set in sets if isinstance(image_set, CifarFile)}
         names_and_paths = filter(None, map(read_cifar_names, sorted(folders)))
         paths_by_names = {names: path for names, path in names_and_paths if names}
         if len(paths_by_names) > 1:

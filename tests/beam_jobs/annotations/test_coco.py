@@ -297,6 +297,17 @@ def test_reads_any_json_value_or_raises_source_error(
                 list_annotation_values(schema, picture, Frame(WIDTH, HEIGHT, 6, HEIGHT, WIDTH))
 
 
+# Python's hashes of the first two integers are equal, and those of the next two.
+@pytest.mark.parametrize("ids", [(-1, -2), (0, 2**61 - 1), (2**70, str(2**70)), (1, "1")])
+def test_tells_different_annotation_ids_apart(ids: tuple[Any, Any], tmp_path: Path) -> None:
+    content = instances()
+    content["annotations"] = content["annotations"][:1] * 2
+    found = read(write_json(tmp_path / "a.json", content))
+    assert "another annotation has the same id" in str(found.one_error())
+    content["annotations"] = [row | {"id": one} for row, one in zip(content["annotations"], ids, strict=True)]
+    assert not read(write_json(tmp_path / "a.json", content)).errors
+
+
 def test_rejects_rows_that_are_not_objects(tmp_path: Path) -> None:
     content = instances()
     content["images"].append("a.jpg")

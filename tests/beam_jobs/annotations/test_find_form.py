@@ -13,6 +13,10 @@ import pytest
 from PIL import Image
 
 import tpudata
+from beam_jobs.annotations.forms.coco_rows import SegmentFolder
+from beam_jobs.annotations.forms.open_images import OpenImagesForm
+from beam_jobs.annotations.forms.oxford_pets import OxfordPetsForm
+from beam_jobs.file_names import find_parent
 from tests.beam_jobs.annotations.reading import write_files
 from tests.beam_jobs.images import encode, picture
 from tests.beam_jobs.outcomes import SKIP
@@ -108,6 +112,29 @@ def test_yolo_looks_for_class_names_no_higher_than_the_bucket(tmp_path: Path) ->
     fsspec.filesystem("memory").pipe(f"/{bucket}/labels/a.txt", b"0 .5 .5 1 1")
     with pytest.raises(SourceError, match=r"without names of classes. Add classes\.txt"):
         plan(tmp_path, f"memory://{bucket}")
+
+
+def test_files_in_the_root_do_not_look_in_the_working_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(write_files(tmp_path, {"trimaps/a.png": b"", "a/a.png": b"", "class-descriptions.csv": "x,y\n"}))
+    assert OxfordPetsForm.detect_file("list.txt", b"cat_1 1 1 1\n") == OxfordPetsForm("list.txt", "trimaps")
+    assert OxfordPetsForm.detect_file("/list.txt", b"cat_1 1 1 1\n") == OxfordPetsForm("/list.txt", "")
+    for path, descriptions in (("a.csv", "./class-descriptions.csv"), ("/a.csv", "")):
+        assert OpenImagesForm.detect_file(path, b"ImageID,LabelName\n") == OpenImagesForm((path,), descriptions)
+    assert SegmentFolder("a.json").find_path("b.png") == "a/b.png"
+    assert SegmentFolder("/a.json").find_path("b.png") == "/b.png"
+
+
+@pytest.mark.parametrize(
+    ("path", "parent"),
+    [
+        *(("/a/x.csv", "/a"), ("/x.csv", "/"), ("/a/", "/"), ("/", ""), ("x.csv", ""), ("a/x.csv", "a")),
+        *(("gs://bucket/a/x.csv", "gs://bucket/a"), ("gs://bucket/x.csv", "gs://bucket"), ("gs://bucket", "")),
+    ],
+)
+def test_the_parent_of_a_path_is_its_folder_or_empty(path: str, parent: str) -> None:
+    assert find_parent(path) == parent
 
 
 # Names in an annotation file, and the paths of their pictures.

@@ -13,6 +13,7 @@ import pytest
 from PIL import Image
 
 from tests.beam_jobs.annotations.converting import HEIGHT, WIDTH, convert_annotated
+from tests.beam_jobs.annotations.reading import read, write_files
 from tests.helpers.label_maps import PALETTE, png_of
 from tpudata.errors import SourceError
 
@@ -153,6 +154,12 @@ class TestOpenImages:
         assert found.texts("0a.png", "class/text") == ["Cat, wild", "/m/03"]
         assert found.texts("0b.png", "class/text") == []
         assert found.classes == ["Zebra", "Cat, wild", "/m/03", "/m/04"]
+
+    @pytest.mark.parametrize("annotations", ["meta", "meta/a.csv"])
+    def test_ignores_folders_named_like_its_files(self, tmp_path: Path, annotations: str) -> None:
+        folders = {"meta/old.csv/b.csv": self.HEADER, "meta/class-descriptions.csv/c.csv": self.NAMES}
+        found = read(write_files(tmp_path, {"meta/a.csv": self.HEADER + self.ROWS, **folders}) / annotations)
+        assert set(found.pictures) == {"0a", "0b"}
 
     def test_uses_label_ids_as_names_without_descriptions(self, tmp_path: Path) -> None:
         found = convert_annotated(tmp_path, {"a.csv": self.HEADER + self.ROWS}, ["0a.png", "0b.png"], "a.csv")

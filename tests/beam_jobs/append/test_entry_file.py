@@ -16,9 +16,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beam_jobs.append.entries import Standing, make_entry, make_line_entry
+from beam_jobs.append.entries import Standing, make_entries, make_line_entry, mark_rejected
 from beam_jobs.append.entry_file import EntryFile, write_entries
 from beam_jobs.output.rejects import format_reject_line
+from beam_jobs.references.packs.pack import Pack
 from beam_jobs.references.reference import Reference
 from scripts.fake_gcs import FakeGcs
 from tests.helpers.stores import serve_gs
@@ -28,6 +29,14 @@ from tpudata.format.shards.keys import ENTRY
 
 def reference(key: str, size: int = 1, label: str = "cat", split: str = "train") -> Reference:
     return Reference(key, split, (label,), f"/in/{key}", -1, size)
+
+
+def make_entry(one: Reference, *, rejected: bool = False) -> bytes:
+    """The entry that a shard has of an input."""
+    entries = make_entries([Pack.of([one], np.zeros(1, np.uint64))])
+    if rejected:
+        mark_rejected(entries, [0])
+    return entries.tobytes()
 
 
 def find_standings(entries: Sequence[bytes], inputs: Sequence[Reference | BadRecordError]) -> list[Standing]:

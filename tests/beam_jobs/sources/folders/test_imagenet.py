@@ -107,9 +107,6 @@ def test_rejects_splits_and_unknown_synsets(tmp_path: Path) -> None:
     labels.write_text("n01440764\nn99999999\n")
     with pytest.raises(SourceError, match=r"synset_labels\.txt line 2: rejected: unknown label: 'n99999999'"):
         opened(root)
-    labels.write_text("n01440764\ntench\n")
-    with pytest.raises(SourceError, match=r"line 2: 'tench' is not a synset"):
-        opened(root)
     labels.write_text("".join(f"{synset}\n" for synset in VALIDATION_SYNSETS[:3]))
     with pytest.raises(SourceError, match=r"ILSVRC2012_val_00000004\.JPEG: rejected: .*synset_labels\.txt has 3 lines"):
         listed(opened(root))
@@ -118,6 +115,34 @@ def test_rejects_splits_and_unknown_synsets(tmp_path: Path) -> None:
     labels.unlink()
     with pytest.raises(SourceError, match=r"no synset_labels\.txt or imagenet_2012_validation"):
         opened(root)
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "content"),
+    [
+        ("n01440764\ntench\n", 2, "tench"),
+        ("n01440764 tench, Tinca tinca\n", 1, "n01440764 tench, Tinca tinca"),
+        ("n01440764\r\nn01440764 n01443537\r\n", 2, "n01440764 n01443537"),
+        ("n01440764\n\nn01443537\n", 2, ""),
+    ],
+)
+def test_names_the_line_of_the_synset_file_that_is_not_a_synset_alone(
+    text: str, line: int, content: str, tmp_path: Path
+) -> None:
+    (folders(tmp_path) / "synset_labels.txt").write_text(text, newline="")
+    with pytest.raises(
+        SourceError, match=rf"synset_labels\.txt line {line}: not a synset \(got '{content}', expected "
+    ):
+        opened(tmp_path)
+
+
+def test_the_synset_file_may_end_in_blank_lines_and_have_any_line_ends(tmp_path: Path) -> None:
+    text = "\r\n".join([*(f" {synset}\t" for synset in VALIDATION_SYNSETS), "", " ", ""])
+    (folders(tmp_path) / "synset_labels.txt").write_text(text, newline="")
+    found = {
+        reference.key: reference.labels for reference in listed(opened(tmp_path)) if reference.split == "validation"
+    }
+    assert found == {name: (synset,) for name, synset in zip(VALIDATION, VALIDATION_SYNSETS, strict=True)}
 
 
 def test_treats_other_synset_folders_as_class_folders(tmp_path: Path) -> None:
