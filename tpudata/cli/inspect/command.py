@@ -15,6 +15,7 @@ from tpudata.console.flags import FlagParser, flag_type
 from tpudata.errors import DatasetError, UsageError
 from tpudata.format import Dataset, Feature, Shard, Split, index_name, open_dataset
 from tpudata.format.layout import INDEX_FOLDER, REJECTS_FOLDER
+from tpudata.format.shards.stored_shards import find_changed_shard_error
 from tpudata.storage import storage_for
 
 # What is shown of a long list or bytes, and of a long text.
@@ -72,11 +73,11 @@ def describe(dataset: Dataset, records: int) -> dict[str, Any]:
         Sizes are in bytes.
 
     Raises:
-        DatasetError: a shard or its index is missing, or a shard's size differs from the manifest.
+        DatasetError: a shard or its index is missing, or a shard differs from the manifest and the quarantine.
         CorruptionError: one of the records shown or counted is damaged.
     """
     manifest = dataset.manifest
-    _check_sizes(dataset)
+    _check_shards(dataset)
     _check_indexes(dataset)
     return {
         "path": dataset.path,
@@ -115,18 +116,12 @@ def _parse_count(text: str) -> int:
     return min(int(text), sys.maxsize)
 
 
-def _check_sizes(dataset: Dataset) -> None:
-    """Raise DatasetError if a shard is missing or has another size than in the manifest; no shard is read."""
-    sizes = {entry.name: entry.size for entry in storage_for(dataset.path).list(dataset.path)}
-    for split in dataset.manifest.splits.values():
-        for shard in split.shards:
-            size = sizes.get(shard.name)
-            if size != shard.bytes:
-                problem = "is missing" if size is None else f"has {size} bytes"
-                raise DatasetError(
-                    f"{dataset.shard_path(shard)} {problem}; the manifest says {shard.bytes} bytes. Copy the shard again"
-                    " from an intact copy, or convert again."
-                )
+def _check_shards(dataset: Dataset) -> None:
+    """Raise DatasetError if a shard is missing, or differs from the manifest and the quarantine; no shard is read."""
+    for split in dataset.manifest.splits:
+        error = find_changed_shard_error(dataset, split)
+        if error is not None:
+            raise error
 
 
 def _check_indexes(dataset: Dataset) -> None:
