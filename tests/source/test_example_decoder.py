@@ -114,6 +114,15 @@ def test_rejects_records_that_the_manifest_does_not_describe(feature: Feature, v
         decoder(feature)(encode_example({"x": value}))
 
 
+@pytest.mark.parametrize("shape", [(None, None), (None, 0)])
+def test_rejects_a_shape_whose_sizes_do_not_follow_from_the_values(shape: tuple[int | None, ...]) -> None:
+    features = Feature("x", "int64", "int64", shape), Feature("y", "int64", "int64")
+    with pytest.raises(FeatureError, match=r"^Feature 'x': .*expected one None and no 0\)"):
+        decoder(*features)
+    manifest = Manifest("other", {"train": Split(())}, features, Source("", 0, 0, "0"), "tests")
+    assert ExampleDecoder(manifest, ["y"])(encode_example({"y": 3})) == {"y": 3}
+
+
 def test_decodes_label_maps_to_their_classes_and_rejects_others() -> None:
     for dtype, bits, largest, want in (("uint8", 8, 255, np.uint8), ("uint16", 16, 65535, np.int32)):
         feature = Feature("m/encoded", "bytes", dtype, (None, None, 1), "label_map")

@@ -40,7 +40,7 @@ class ExampleDecoder:
         features: names to decode, short or as in the manifest; None decodes the features that a model is fed, and the label.
 
     Raises:
-        FeatureError: a name is not in the dataset, or two features share one.
+        FeatureError: a name is not in the dataset, two features share one, or the shape of one has several sizes that vary.
     """
 
     def __init__(self, manifest: Manifest, features: Sequence[str] | None = None) -> None:
@@ -62,6 +62,16 @@ class ExampleDecoder:
             if feature.encoding == "image" and feature.shape[2] not in _MODES:
                 raise FeatureError(
                     f"Feature {name!r}: {feature.shape[2]} channels (expected 1, 3 or 4). Omit it from features=."
+                )
+            # The number of values would not give the sizes. An image file has its own.
+            if (
+                not feature.is_image_file
+                and None in feature.shape
+                and (feature.shape.count(None) > 1 or 0 in feature.shape)
+            ):
+                raise FeatureError(
+                    f"Feature {name!r}: values do not give the sizes that vary (got shape {feature.shape}, expected one None and"
+                    " no 0). Omit it from features=."
                 )
 
     def __call__(self, data: bytes) -> dict[str, Decoded]:
