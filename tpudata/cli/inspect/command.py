@@ -14,7 +14,8 @@ from tpudata.cli.inspect.text import format_description
 from tpudata.console.flags import FlagParser, flag_type
 from tpudata.errors import DatasetError, UsageError
 from tpudata.format import Dataset, Feature, Shard, Split, index_name, open_dataset
-from tpudata.format.layout import INDEX_FOLDER, REJECTS_FOLDER
+from tpudata.format.layout import INDEX_FOLDER
+from tpudata.format.reject_lines import list_reject_files
 from tpudata.format.shards.stored_shards import find_changed_shard_error
 from tpudata.storage import storage_for
 
@@ -92,7 +93,7 @@ def describe(dataset: Dataset, records: int) -> dict[str, Any]:
         "annotations": find_annotation_kinds(manifest.features),
         "labels": dataset.labels(),
         "rejected": dict(manifest.rejected),
-        "rejects": _list_reject_files(dataset),
+        "rejects": list_reject_files(dataset.path),
         "converted": dict(manifest.converted),
         "counts": dict(manifest.counts),
         "warnings": dict(manifest.warnings),
@@ -187,12 +188,3 @@ def _shorten_item(value: bytes | int | float, *, is_text: bool) -> Any:
                 return text
             return {"characters": len(text), "first": text[:_SHOWN_CHARACTERS]}
     return {"bytes": len(value), "first": value[:_SHOWN_VALUES].hex(" ")}
-
-
-def _list_reject_files(dataset: Dataset) -> list[str]:
-    """Return the paths of the files that list rejected inputs."""
-    storage = storage_for(dataset.path)
-    folder = storage.join(dataset.path, REJECTS_FOLDER)
-    if storage.stat(folder) is None:
-        return []
-    return [entry.path for entry in storage.list(folder) if not entry.is_folder]
