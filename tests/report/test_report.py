@@ -376,6 +376,18 @@ def test_shows_the_documents_of_a_row_apart(tmp_path: Path, packed: bool) -> Non
     assert ("7 9\n———\n0" in texts) == (not packed)
 
 
+def test_reports_a_split_whose_records_are_all_in_quarantine(tmp_path: Path) -> None:
+    splits = {"train": [{"n": 1}], "validation": [{"n": 2}]}
+    folder = Path(
+        write_dataset(str(tmp_path / "dataset"), splits, [Feature("n", "int64", "int64")], layout="", shards=1)
+    )
+    (folder / "validation-00000-of-00001.tfrecord").unlink()
+    assert main(["verify", str(folder), "--quarantine"]) == 0
+    text = report(folder).text
+    assert "From all 1 record;" in text
+    assert "From all 0 records;" in text
+
+
 def test_skips_folders_and_hidden_files_next_to_the_lists_of_rejects(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
