@@ -113,7 +113,8 @@ ERRORS: list[tuple[str, Callable[[Path], Any], tuple[str, ...]]] = [
     ("NO_EXAMPLE", parse(INT, b"\x0a\x08some line"), ()),
     ("ABSENT_FEATURE", parse(INT, encode_example({"y": 1})), ("x",)),
     ("OTHER_COUNT", parse(INT, encode_example({"x": [1, 2]})), ("x", "2", "[]")),
-    ("OTHER_KIND", parse(INT, encode_example({"x": 0.5})), ("x",)),
+    ("OTHER_KIND", parse(INT, encode_example({"x": 0.5})), ("x", "int64")),
+    ("OTHER_KIND", parse(tf.io.RaggedFeature(tf.string), encode_example({"x": 0.5})), ("x", "string")),
     ("OTHER_VALUES", parse(TEXT, encode_example({"x": [b"a", b"b"]})), ("x",)),
     *[("NO_IMAGE", decode(encode(picture(24, 40), name)[:70]), ()) for name in ("JPEG", "PNG", "GIF", "BMP", "WEBP")],
     ("NO_IMAGE", decode(b"no image"), ()),
@@ -124,7 +125,7 @@ ERRORS: list[tuple[str, Callable[[Path], Any], tuple[str, ...]]] = [
         lambda _: run(
             lambda x: ensure(x, x > 0, "Feature x: a record does not have the 6 bytes of (6,) uint8 values. Fix.")
         ),
-        ("x", "does not have the 6 bytes of (6,) uint8 values"),
+        ("x", "does not have the 6 bytes of (6,) uint8 values", "6"),
     ),
     ("NEEDS_GRAPH", lambda _: tf.compat.v1.placeholder(tf.int32), ()),
     ("NEEDS_GRAPH", lambda _: tf.compat.v1.data.make_initializable_iterator(tf.data.Dataset.range(1)), ()),

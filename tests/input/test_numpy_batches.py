@@ -183,6 +183,17 @@ def test_reports_a_record_of_other_features_next_to_an_image(
         assert "Convert the dataset again." in str(raised.value)
 
 
+@pytest.mark.parametrize(("odd", "message"), [*ODD[:-1], ({"label": []}, "feature 'label' has no values. ")])
+def test_names_the_first_record_if_its_features_are_odd(tmp_path: Path, odd: dict[str, Any], message: str) -> None:
+    features = [Feature("x", "bytes", "uint8", (3,), "raw"), Feature("label", "int64", "int64")]
+    good: dict[str, Any] = {"x": b"abc", "label": 1}
+    bad = {name: value for name, value in {**good, **odd}.items() if value is not None}
+    path = write_dataset(str(tmp_path), {"train": [bad, good]}, features, layout="", shards=1)
+    with pytest.raises(FeatureError) as raised:
+        list(as_numpy(make_input_fn(path, "train", training=False), 2))
+    assert str(raised.value).startswith(f"{path}/train-00000-of-00001.tfrecord at byte 0: {message}")
+
+
 def test_keeps_errors_of_the_users_transform(raw_digits: Written) -> None:
     def transform(features: Any, labels: Any) -> Any:
         tf.debugging.assert_less(labels, 5, "too large")

@@ -39,6 +39,33 @@ EST = "from tpudata import estimator as tpudata_estimator\n"
             f"import tensorflow.compat.v1\n{EST}x = tpudata_estimator.ModeKeys, tensorflow.nn.dropout(1, 0.1)\n",
         ),
         (
+            "import tensorflow.keras\nx = tensorflow.placeholder(tensorflow.float32)\n",
+            "import tensorflow.compat.v1 as tensorflow\ntensorflow.disable_v2_behavior()\n"
+            "x = tensorflow.placeholder(tensorflow.float32)\n",
+        ),
+        (
+            "import tensorflow\nimport tensorflow.nn, tensorflow.keras\nx = tensorflow.to_float(1)\n",
+            "import tensorflow.compat.v1 as tensorflow\nimport tensorflow.compat.v1 as tensorflow\nx = tensorflow.to_float(1)\n",
+        ),
+        (
+            "import tensorflow as tf\nimport tensorflow\nx = tf.to_float(tensorflow.log(1))\n",
+            "import tensorflow.compat.v1 as tf\nimport tensorflow.compat.v1 as tensorflow\nx = tf.to_float(tensorflow.log(1))\n",
+        ),
+        (
+            "import tensorflow as tf\nimport tensorflow.keras\nx = tf.to_float(1)\n",
+            "import tensorflow.compat.v1 as tf\nimport tensorflow.keras\nx = tf.to_float(1)\n",
+        ),
+        (
+            "import tensorflow.contrib.tpu, os\nx = tensorflow.contrib.tpu.TPUConfig\n",
+            f"import tensorflow.compat.v1 as tensorflow, os\n{EST}x = tpudata_estimator.tpu.TPUConfig\n",
+        ),
+        (
+            "def f():\n    import tensorflow as tf\n    return tf.to_float(1)\n"
+            "def g():\n    import tensorflow as tf\n    return tf.estimator.ModeKeys\n",
+            f"def f():\n    import tensorflow.compat.v1 as tf\n    {EST}    return tf.to_float(1)\n"
+            f"def g():\n    import tensorflow.compat.v1 as tf\n    {EST}    return tpudata_estimator.ModeKeys\n",
+        ),
+        (
             "import tensorflow as tf\nest = tf.estimator\nx = est.ModeKeys\n",
             f"import tensorflow.compat.v1 as tf\n{EST}est = tpudata_estimator\nx = tpudata_estimator.ModeKeys\n",
         ),
@@ -49,6 +76,18 @@ def test_rewrites_imports(before: str, after: str) -> None:
     assert found.text == after
     assert found.notes == ()
     assert migrate(after).changes == 0
+
+
+def test_removes_a_part_that_is_gone_from_an_import_of_tensorflow_2() -> None:
+    found = migrate(
+        "import tensorflow.contrib.layers\n"
+        "x = tensorflow.contrib.layers.flatten(tensorflow.summary.create_file_writer)\n",
+    )
+    assert found.text == (
+        f"import tensorflow\n{EST}x = tpudata_estimator.contrib.flatten(tensorflow.summary.create_file_writer)\n"
+    )
+    (note,) = found.notes
+    assert note.text.startswith("the file has names of TensorFlow 1 alone and of 2 alone")
 
 
 def test_rewrites_contrib_to_its_counterparts() -> None:

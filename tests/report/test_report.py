@@ -376,6 +376,36 @@ def test_shows_the_documents_of_a_row_apart(tmp_path: Path, packed: bool) -> Non
     assert ("7 9\n———\n0" in texts) == (not packed)
 
 
+def test_reports_a_split_whose_records_are_all_in_quarantine(tmp_path: Path) -> None:
+    splits = {"train": [{"n": 1}], "validation": [{"n": 2}]}
+    folder = Path(
+        write_dataset(str(tmp_path / "dataset"), splits, [Feature("n", "int64", "int64")], layout="", shards=1)
+    )
+    (folder / "validation-00000-of-00001.tfrecord").unlink()
+    assert main(["verify", str(folder), "--quarantine"]) == 0
+    text = report(folder).text
+    assert "From all 1 record;" in text
+    assert "From all 0 records;" in text
+
+
+def test_skips_folders_and_hidden_files_next_to_the_lists_of_rejects(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = write_dataset(
+        str(tmp_path / "dataset"), {"train": [{"n": 1}]}, [Feature("n", "int64", "int64")], layout="", shards=1
+    )
+    write_metadata(folder, dataclasses.replace(open_dataset(folder).manifest, rejected={"bad": 1}))
+    rejects = Path(folder, "rejects")
+    (rejects / "a folder").mkdir(parents=True)
+    (rejects / ".DS_Store").write_bytes(b"\0\0\0\1Bud1")
+    (rejects / "train-00000-of-00001.jsonl").write_text('{"source": "a.png", "offset": null, "reason": "bad"}\n')
+    assert "a.png\nbad" in report(Path(folder)).text
+    assert main(["verify", folder]) == 0
+    capsys.readouterr()
+    assert main(["inspect", folder, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["rejects"] == [f"{rejects}/train-00000-of-00001.jsonl"]
+
+
 def test_reports_a_damaged_list_of_rejects_and_a_pipe_for_a_shard(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

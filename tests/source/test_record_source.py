@@ -191,6 +191,19 @@ def put_numbers(store: FakeGcs, folder: Path, compression: str | None = None) ->
             store.put("data", f"digits/{file.relative_to(folder)}", file.read_bytes())
 
 
+def test_names_file_and_offset_of_a_text_that_is_not_utf_8(tmp_path: Path) -> None:
+    records = [{"text": text} for text in (b"gr\xc3\xbcn", b"gr\xfcn")]
+    folder = write_dataset(
+        str(tmp_path), {"train": records}, [Feature("text", "bytes", "string", (), "utf8")], layout="text", shards=1
+    )
+    source = RecordSource(folder, "train")
+    assert source[0] == {"text": "grün"}
+    (_, (offset, _)) = read_records(f"{folder}/train-00000-of-00001.tfrecord")
+    message = f"train-00000-of-00001.tfrecord at byte {offset}: feature 'text': the text is not UTF-8"
+    with pytest.raises(CorruptionError, match=message):
+        source[1]
+
+
 @pytest.mark.parametrize("compression", [None, "gzip"])
 def test_reads_again_after_a_bit_changed_in_transit(store: FakeGcs, tmp_path: Path, compression: str | None) -> None:
     put_numbers(store, tmp_path, compression)

@@ -26,7 +26,7 @@ ABSENT_FEATURE = re.compile(
 OTHER_COUNT = re.compile(
     _KEY + r"Number of \w+ values != expected\. +Values size: (\d+) but output shape: (\[[^\n\]]*\])"
 )
-OTHER_KIND = re.compile(_KEY + "Data types don't match")
+OTHER_KIND = re.compile(_KEY + r"Data types don't match\.[^\n]*?xpected type: (\w+)")
 OTHER_VALUES = re.compile(_KEY + "Can't parse serialized Example")
 
 # Decoders of images, and the check of a decoded one's shape.
@@ -40,7 +40,7 @@ OTHER_IMAGE_SHAPE = re.compile(
 
 # Messages of the reader's own checks in its graph: in `tpudata.input.decode.parse`, and in
 # `tpudata.input.graph.pipelines.service` on the streams of a tf.data service.
-CHECKED_BYTES = re.compile(r"\[Feature ([^\n]*?): a record (does not have the \d+ bytes of [^\n]*? values)\.")
+CHECKED_BYTES = re.compile(r"\[Feature ([^\n]*?): a record (does not have the (\d+) bytes of [^\n]*? values)\.")
 CHECKED_VALUE = re.compile(
     r"\[(Feature [^\n]*?: a (?:value does not fit|record is|record has|label map|mask) [^\n]*?\.)\]"
 )

@@ -12,8 +12,8 @@ import json
 import os
 import re
 import time
-from collections.abc import Sequence
-from typing import Literal, NamedTuple, TypeAlias
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -36,9 +36,8 @@ _MAX_NAME_CHARACTERS = 1000
 # Seconds that a search for a record unlike the others may take.
 _SEARCH_SECONDS = 60.0
 _PLAIN = " For files without a manifest, tpudata.format.read_records(FILE) yields (offset, record), to try one by one."
-# Ways in which a feature of a record may differ from that of the others: it is missing, or its values are of another kind, or of
-# another count or size.
-_Difference: TypeAlias = Literal["absent", "kind", "count"]
+# Types of a feature's values by TensorFlow's name of their kind.
+_TYPES = {"string": bytes, "int64": int, "float": float}
 # Numbers of the operating system's errors by their text, which is all that TensorFlow passes on.
 _ERROR_NUMBERS = {os.strerror(number): number for number in errno.errorcode}
 
@@ -49,12 +48,13 @@ class _OddFeature(NamedTuple):
     Attributes:
         name: name of the feature.
         fault: its fault, in words that follow "feature NAME".
-        difference: how it differs from the same feature of other records.
+        is_odd: returns whether values of the feature, None if it is missing, have the fault; None if it has more values than the
+            same feature of other records, since TensorFlow does not report the expected number.
     """
 
     name: str
     fault: str
-    difference: _Difference
+    is_odd: Callable[[Value | None], bool] | None
 
 
 def name_of_split(folder: str, split: str) -> str:
@@ -124,19 +124,32 @@ def _find_odd_feature(text: str) -> _OddFeature | None:
     """Return the feature that an error of TensorFlow's parser is about; None if it is not about a feature."""
     match = texts.ABSENT_FEATURE.search(text)
     if match is not None:
-        return _OddFeature(match[1], "is not in the record", "absent")
+        return _OddFeature(match[1], "is not in the record", lambda values: not values)
     match = texts.OTHER_KIND.search(text)
     if match is not None:
-        return _OddFeature(match[1], "has values of another kind", "kind")
+        value_type = _TYPES[match[2]]
+        return _OddFeature(
+            match[1],
+            "has values of another kind",
+            lambda values: any(type(value) is not value_type for value in values or ()),
+        )
     match = texts.OTHER_VALUES.search(text)
     if match is not None:
-        return _OddFeature(match[1], "has another number of values", "count")
+        return _OddFeature(match[1], "has another number of values", None)
     match = texts.OTHER_COUNT.search(text)
     if match is not None:
-        fault = f"has {count_text(int(match[2]), 'value')}, and not those of shape {match[3]}"
-        return _OddFeature(match[1], fault, "count")
+        count = int(match[2])
+        fault = f"has {count_text(count, 'value')}, and not those of shape {match[3]}"
+        return _OddFeature(match[1], fault, lambda values: values is not None and len(values) == count)
     match = texts.CHECKED_BYTES.search(text)
-    return None if match is None else _OddFeature(match[1], match[2], "count")
+    if match is None:
+        return None
+    size = int(match[3])
+    return _OddFeature(
+        match[1],
+        match[2],
+        lambda values: any(isinstance(value, bytes) and len(value) != size for value in values or ()),
+    )
 
 
 def find_file_error(text: str) -> TpudataError | None:
@@ -214,13 +227,13 @@ def _find_damage_reason(text: str, split: str) -> str | None:
 
 
 def _find_odd_record(text: str, feature: _OddFeature) -> FeatureError | None:
-    """Return the error for the first record in which a feature differs from the same feature of the records before it.
+    """Return the error for the first record in which a feature has its fault.
 
-    Returns None if the text names no file, no record differs, or the search takes too long.
+    Returns None if the text names no file, no record has the fault, or the search takes too long.
 
     Args:
         text: text of TensorFlow's error.
-        feature: the feature, and the difference to search for.
+        feature: the feature, and the fault to search for.
 
     Raises:
         TpudataError: a file cannot be searched.
@@ -235,39 +248,32 @@ def _find_odd_record(text: str, feature: _OddFeature) -> FeatureError | None:
         dataset = open_dataset(paths[0])
         compression = dataset.manifest.compression
         paths = [dataset.shard_path(shard) for shard in dataset.manifest.split(split).shards]
-    usual_trait: object = None
+    # The first record of each number of values.
+    places_by_count: dict[int, str] = {}
     deadline = time.monotonic() + _SEARCH_SECONDS
     for path in paths:
         for offset, record in read_records(path, compression):
             values = decode_example(record, path=path, offset=offset).get(feature.name)
-            trait = _find_trait(values, feature.difference)
-            # The first record that has the trait stands for the usual ones.
-            usual_trait = trait if usual_trait is None else usual_trait
-            if trait is not None and trait != usual_trait:
+            place = f"{path} at byte {offset}"
+            if feature.is_odd is not None:
+                is_found = feature.is_odd(values)
+            elif values:
+                places_by_count.setdefault(len(values), place)
+                is_found, place = len(places_by_count) > 1, places_by_count[max(places_by_count)]
+            else:
+                is_found = False
+            if is_found:
                 fix = (
                     "Convert the dataset again."
                     if split
                     else "Correct features= of TFRecordFiles, or pass parse= to make_input_fn."
                 )
-                return FeatureError(f"{path} at byte {offset}: feature {feature.name!r} {feature.fault}. {fix}")
+                # TensorFlow takes a feature without values for a missing one.
+                fault = "has no values" if values == [] else feature.fault
+                return FeatureError(f"{place}: feature {feature.name!r} {fault}. {fix}")
             if time.monotonic() > deadline:
                 return None
     return None
-
-
-def _find_trait(values: Value | None, difference: _Difference) -> object:
-    """Return the property of a feature's values that a `difference` between records is about; None if the values have none.
-
-    It is whether they are missing, or the type of the first one, or their count and the size of the first one if it is bytes.
-    """
-    if difference == "absent":
-        return values is None
-    if not values:
-        # An empty list has a count, but no kind.
-        return 0 if difference == "count" else None
-    if difference == "kind":
-        return type(values[0])
-    return len(values), len(values[0]) if isinstance(values[0], bytes) else None
 
 
 def _parse_dataset_name(text: str) -> list[str] | None:

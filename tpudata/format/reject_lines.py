@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from tpudata.checked_json import NULL, TEXT, Keys, Plain, parse_json
 from tpudata.errors import CorruptionError
+from tpudata.format.layout import REJECTS_FOLDER
 from tpudata.format.shards.keys import ENTRY_BYTES
 from tpudata.storage import storage_for
 
@@ -46,6 +47,22 @@ class RejectLine(NamedTuple):
     offset: int
     value: dict[str, Any] | None
     problem: str = ""
+
+
+def list_reject_files(folder: str) -> list[str]:
+    """Return the paths of the files in a dataset's rejects/, without hidden files and folders; empty if there is none.
+
+    Args:
+        folder: the dataset's folder.
+
+    Raises:
+        StorageError: the folder cannot be listed.
+    """
+    storage = storage_for(folder)
+    path = storage.join(folder, REJECTS_FOLDER)
+    if storage.stat(path) is None:
+        return []
+    return [entry.path for entry in storage.list(path) if not entry.is_folder and not entry.name.startswith(".")]
 
 
 def scan_reject_lines(path: str) -> Iterator[RejectLine]:

@@ -109,12 +109,21 @@ def find_reused_names(tree: ast.AST, imported_names: Container[str]) -> Notes:
             yield node.lineno, text
 
 
-def find_private_imports(tree: ast.AST) -> Notes:
-    """Yield the line and a note for each import of a part of TensorFlow that is not its API."""
+def find_private_imports(tree: ast.AST, imported_names: Container[str]) -> Notes:
+    """Yield the line and a note for each import of a part of TensorFlow that is not its API.
+
+    Args:
+        tree: syntax tree of the file.
+        imported_names: names of TensorFlow that the rewrite knows.
+    """
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            # An import of a part of tf.contrib under another name is rewritten, or its uses are noted.
-            names = [alias.name for alias in node.names if alias.asname is None or ".contrib" not in alias.name]
+            # An import of a part of tf.contrib under a name that is used is rewritten, or its uses are noted.
+            names = [
+                alias.name
+                for alias in node.names
+                if ".contrib" not in alias.name or (alias.asname is None and "tensorflow" not in imported_names)
+            ]
         elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0 and ".contrib" not in node.module:
             names = [f"{node.module}.{alias.name}" for alias in node.names]
         else:

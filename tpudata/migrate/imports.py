@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 from typing import TypeAlias
 
-from tpudata.migrate.analysis.bindings import Binding
+from tpudata.migrate.analysis.bindings import Binding, find_imports
 from tpudata.migrate.rewriter import ESTIMATOR, SLIM, Rewriter, find_target
 from tpudata.migrate.tensorflow_names import Api, load_tensorflow_names
 
@@ -17,17 +17,19 @@ _Import: TypeAlias = "ast.Import | ast.ImportFrom"
 
 def rewrite_imports(program: Rewriter) -> None:
     """Rewrite the imports of TensorFlow, and add those that the rewritten names need."""
-    statements: list[_Import] = []
-    for binding in program.plan.bindings.values():
-        if not isinstance(binding.statement, ast.Assign) and binding.statement not in statements:
-            statements.append(binding.statement)
+    statements: list[_Import] = [
+        node
+        for node in ast.walk(program.tree)
+        if isinstance(node, ast.Import | ast.ImportFrom) and find_imports(node).keys() & program.plan.bindings.keys()
+    ]
     statements.sort(key=lambda statement: statement.lineno)
     root_statements = [binding.statement for binding in program.plan.bindings.values() if not binding.path]
     # The call follows the import of TensorFlow itself; without one, the first import, which gets one.
     behaviour_statement = next(iter([*root_statements, *statements]), None)
-    # New imports follow the first one.
-    for index, statement in enumerate(statements):
-        new_lines = _list_new_imports(program) if index == 0 else []
+    # New imports follow the first one of the module, or each one if all are in functions or blocks.
+    extended_statements = [statement for statement in statements if not statement.col_offset][:1] or statements
+    for statement in statements:
+        new_lines = _list_new_imports(program) if statement in extended_statements else []
         if program.plan.disables_v2 and statement is behaviour_statement:
             new_lines.append(f"{program.root}.disable_v2_behavior()")
         _rewrite_statement(program, statement, new_lines)
@@ -71,7 +73,7 @@ def _format_imports(program: Rewriter, statement: _Import) -> list[str]:
     Names of a statement go different ways: TensorFlow itself becomes tensorflow.compat.v1 in a program of TensorFlow 1, parts that
     only compat.v1 has move there, names of renamed parts are dropped, since their uses are rewritten, and all others stay.
     """
-    bindings = {name: binding for name, binding in program.plan.bindings.items() if binding.statement is statement}
+    bindings = {name: binding for name, binding in find_imports(statement).items() if name in program.plan.bindings}
     # Aliases of a statement like the old one, statements with TensorFlow itself, and aliases by the module of compat.v1.
     aliases: list[str] = []
     root_imports: list[str] = []
@@ -83,15 +85,17 @@ def _format_imports(program: Rewriter, statement: _Import) -> list[str]:
         alias_text = ast.unparse(alias)
         if binding is None:
             aliases.append(alias_text)
-        # The name that the rewritten uses begin with; others of TensorFlow itself stay.
-        elif not binding.path and name == program.root and program.is_v1 and not binding.is_v1:
+        # Next to a name for compat.v1, others of TensorFlow itself stay.
+        elif not binding.path and program.is_v1 and not program.plan.bindings[program.root].is_v1:
             v1_root = f"tensorflow.compat.v1 as {name}"
-            if isinstance(statement, ast.Import):
-                aliases.append(v1_root)
-            else:
-                root_imports.append(f"import {v1_root}")
+            root_aliases = aliases if isinstance(statement, ast.Import) else root_imports
+            root_import = v1_root if isinstance(statement, ast.Import) else f"import {v1_root}"
+            # `import tensorflow.nn, tensorflow.keras` binds one name.
+            if root_import not in root_aliases:
+                root_aliases.append(root_import)
         elif not binding.path:
-            aliases.append(alias_text)
+            is_gone = alias.name.startswith(("tensorflow.contrib", "tensorflow.estimator"))
+            aliases.append("tensorflow" if is_gone and alias.asname is None else alias_text)
         elif _is_dropped(binding):
             continue
         elif not _must_move(program, binding):

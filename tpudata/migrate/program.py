@@ -105,7 +105,7 @@ def _migrate(program: CallRewriter, *, notes_keras: bool) -> Migration:
     """
     tree, bindings = program.tree, program.plan.bindings
     imported_names = {name for name, binding in bindings.items() if not isinstance(binding.statement, ast.Assign)}
-    program.notes += [*find_reused_names(tree, imported_names), *find_private_imports(tree)]
+    program.notes += [*find_reused_names(tree, imported_names), *find_private_imports(tree, imported_names)]
     if bindings:
         for node in ast.walk(tree):
             program.rewrite(node)

@@ -9,12 +9,10 @@ from typing import NamedTuple, TypeVar
 
 from tpudata.console.tables import bytes_text, count_text
 from tpudata.format import Dataset
-from tpudata.format.layout import REJECTS_FOLDER
-from tpudata.format.reject_lines import read_reject_lines
+from tpudata.format.reject_lines import list_reject_files, read_reject_lines
 from tpudata.report.charts import draw_bars, draw_histogram
 from tpudata.report.samples import STYLE, Decode, format_picture, format_text
 from tpudata.report.split_sample import SplitSample
-from tpudata.storage import storage_for
 
 _Key = TypeVar("_Key", str, int)
 _SHOWN_CLASSES, _SHOWN_REJECTS, _SHOWN_TOKENS = 30, 5, 20
@@ -274,13 +272,9 @@ def _format_rejects(dataset: Dataset) -> Iterator[str]:
 
 def _read_some_rejects(dataset: Dataset) -> list[list[str]]:
     """Return the source and the reason of some rejected inputs, as rows of a table."""
-    storage = storage_for(dataset.path)
-    folder = storage.join(dataset.path, REJECTS_FOLDER)
     rows: list[list[str]] = []
-    if storage.stat(folder) is None:
-        return rows
-    for entry in storage.list(folder):
-        for line in read_reject_lines(entry.path):
+    for path in list_reject_files(dataset.path):
+        for line in read_reject_lines(path):
             # A damaged line would have raised an error.
             assert line.value is not None
             rows.append([line.value["source"], line.value["reason"]])

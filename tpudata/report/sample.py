@@ -39,6 +39,9 @@ def _sample_split(dataset: Dataset, split: str, samples: int, first_splits: dict
         first_splits: the first split that has a record of a content, by the content's digest; the new contents of this split are
             added.
     """
+    # A split may be empty, or all its records in quarantine.
+    if not any(len(dataset.kept_runs(shard)) for shard in dataset.manifest.split(split).shards):
+        return SplitSample(0)
     source = RecordSource(dataset.path, split, decode=None)
     sample = SplitSample(len(source), read=min(samples, len(source)))
     reader = SampleReader(dataset, sample)

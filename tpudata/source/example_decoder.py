@@ -75,7 +75,7 @@ class ExampleDecoder:
         """Return the features of one record.
 
         Raises:
-            CorruptionError: not an Example, or an image that does not decode; the caller adds the place.
+            CorruptionError: not an Example, or an image or text that does not decode; the caller adds the place.
             FeatureError: a feature is missing, or has values of a different kind or number; a label map is of another kind.
         """
         example = decode_example(data)
@@ -114,7 +114,7 @@ def _decode(feature: Feature, example: dict[str, Value]) -> Decoded:
     if feature.kind != "bytes":
         return _reshape(feature, np.array(values, "int64" if feature.kind == "int64" else "float32"))
     if feature.encoding is None or feature.encoding == "utf8":
-        strings = [value.decode() if feature.encoding == "utf8" else value for value in values]  # type: ignore[union-attr]
+        strings = [_decode_text(feature, value) for value in values] if feature.encoding == "utf8" else values  # type: ignore[arg-type]
         if feature.shape == () and len(strings) == 1:
             return strings[0]  # type: ignore[return-value]
         # An array of objects: in numpy's own arrays of bytes, values lose trailing zero bytes.
@@ -128,6 +128,19 @@ def _decode(feature: Feature, example: dict[str, Value]) -> Decoded:
     if feature.is_label_map:
         return decode_label_map(feature, values[0])  # type: ignore[arg-type]
     return _decode_raw(feature, values[0])  # type: ignore[arg-type]
+
+
+def _decode_text(feature: Feature, data: bytes) -> str:
+    """Return the text of a value; CorruptionError, to which the caller adds the place, if it is not UTF-8."""
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise CorruptionError(
+            "tf.train.Example",
+            0,
+            f"feature {feature.name!r}: the text is not UTF-8 ({error.reason} at its byte {error.start}). Convert the data"
+            " again.",
+        ) from None
 
 
 def _decode_raw(feature: Feature, data: bytes) -> Decoded:

@@ -128,7 +128,7 @@ def test_names_a_missing_shard(tmp_path: Path, capsys: pytest.CaptureFixture[str
     write_digits(tmp_path, {"train": 150, "validation": 5}, shards=2)
     (tmp_path / "train-00001-of-00002.tfrecord").unlink()
     assert main(["inspect", str(tmp_path)]) == 1
-    assert "train-00001-of-00002.tfrecord is missing; the manifest says" in capsys.readouterr().err
+    assert "train-00001-of-00002.tfrecord: the shard is missing" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("whole_folder", [False, True])
@@ -177,7 +177,30 @@ def test_names_a_truncated_shard(tmp_path: Path, capsys: pytest.CaptureFixture[s
     shard.write_bytes(shard.read_bytes()[:-1])
     size = shard.stat().st_size
     assert main(["inspect", str(tmp_path)]) == 1
-    assert f"has {size} bytes; the manifest says {size + 1} bytes" in capsys.readouterr().err
+    assert f"the file has {size} bytes, the manifest says {size + 1}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("damage", ["truncated", "missing"])
+def test_shows_a_dataset_whose_damaged_shard_is_in_quarantine(
+    tmp_path: Path, damage: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_dataset(
+        str(tmp_path),
+        {"train": [{"x": value} for value in range(6)]},
+        [Feature("x", "int64", "int64")],
+        layout="",
+        shards=2,
+    )
+    shard = tmp_path / "train-00000-of-00002.tfrecord"
+    if damage == "truncated":
+        shard.write_bytes(shard.read_bytes()[:-1])
+    else:
+        shard.unlink()
+    assert main(["verify", str(tmp_path), "--quarantine"]) == 0
+    capsys.readouterr()
+    kept = {"truncated": [0, 1, 3, 4, 5], "missing": [3, 4, 5]}[damage]
+    examples = _json(tmp_path, capsys, "--records=9")["splits"]["train"]["examples"]
+    assert [example["x"] for example in examples] == kept
 
 
 def test_names_a_damaged_record(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -89,6 +89,27 @@ def test_progress_adds_up_to_all_shards(intact: Path, workers: int) -> None:
     assert {of for _, of in calls} == {total}
 
 
+@pytest.mark.parametrize("damage", ["missing", "truncated", "a folder", "without an index"])
+@pytest.mark.parametrize("compression", [None, "gzip"])
+def test_progress_adds_up_to_all_shards_whatever_is_damaged(
+    tmp_path: Path, damage: str, compression: str | None
+) -> None:
+    write_raw(tmp_path, compression)
+    total = sum(path.stat().st_size for path in tmp_path.glob("*.tfrecord"))
+    shard = tmp_path / FIRST
+    if damage == "truncated":
+        shard.write_bytes(shard.read_bytes()[:-100])
+    elif damage == "without an index":
+        (tmp_path / "index" / f"{shard.stem}.index").unlink()
+    else:
+        shard.unlink()
+        if damage == "a folder":
+            shard.mkdir()
+    calls: list[tuple[int, int]] = []
+    assert list(verify(str(tmp_path), progress=lambda *call: calls.append(call)))
+    assert (sum(read for read, _ in calls), {of for _, of in calls}) == (total, {total})
+
+
 @FEW
 @given(where=WHERE, name=st.sampled_from([FIRST, OTHER]))
 @example(where=(0.0, 0), name=FIRST)

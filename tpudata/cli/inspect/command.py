@@ -14,7 +14,9 @@ from tpudata.cli.inspect.text import format_description
 from tpudata.console.flags import FlagParser, flag_type
 from tpudata.errors import DatasetError, UsageError
 from tpudata.format import Dataset, Feature, Shard, Split, index_name, open_dataset
-from tpudata.format.layout import INDEX_FOLDER, REJECTS_FOLDER
+from tpudata.format.layout import INDEX_FOLDER
+from tpudata.format.reject_lines import list_reject_files
+from tpudata.format.shards.stored_shards import find_changed_shard_error
 from tpudata.storage import storage_for
 
 # What is shown of a long list or bytes, and of a long text.
@@ -72,11 +74,11 @@ def describe(dataset: Dataset, records: int) -> dict[str, Any]:
         Sizes are in bytes.
 
     Raises:
-        DatasetError: a shard or its index is missing, or a shard's size differs from the manifest.
+        DatasetError: a shard or its index is missing, or a shard differs from the manifest and the quarantine.
         CorruptionError: one of the records shown or counted is damaged.
     """
     manifest = dataset.manifest
-    _check_sizes(dataset)
+    _check_shards(dataset)
     _check_indexes(dataset)
     return {
         "path": dataset.path,
@@ -91,7 +93,7 @@ def describe(dataset: Dataset, records: int) -> dict[str, Any]:
         "annotations": find_annotation_kinds(manifest.features),
         "labels": dataset.labels(),
         "rejected": dict(manifest.rejected),
-        "rejects": _list_reject_files(dataset),
+        "rejects": list_reject_files(dataset.path),
         "converted": dict(manifest.converted),
         "counts": dict(manifest.counts),
         "warnings": dict(manifest.warnings),
@@ -115,18 +117,12 @@ def _parse_count(text: str) -> int:
     return min(int(text), sys.maxsize)
 
 
-def _check_sizes(dataset: Dataset) -> None:
-    """Raise DatasetError if a shard is missing or has another size than in the manifest; no shard is read."""
-    sizes = {entry.name: entry.size for entry in storage_for(dataset.path).list(dataset.path)}
-    for split in dataset.manifest.splits.values():
-        for shard in split.shards:
-            size = sizes.get(shard.name)
-            if size != shard.bytes:
-                problem = "is missing" if size is None else f"has {size} bytes"
-                raise DatasetError(
-                    f"{dataset.shard_path(shard)} {problem}; the manifest says {shard.bytes} bytes. Copy the shard again"
-                    " from an intact copy, or convert again."
-                )
+def _check_shards(dataset: Dataset) -> None:
+    """Raise DatasetError if a shard is missing, or differs from the manifest and the quarantine; no shard is read."""
+    for split in dataset.manifest.splits:
+        error = find_changed_shard_error(dataset, split)
+        if error is not None:
+            raise error
 
 
 def _check_indexes(dataset: Dataset) -> None:
@@ -192,12 +188,3 @@ def _shorten_item(value: bytes | int | float, *, is_text: bool) -> Any:
                 return text
             return {"characters": len(text), "first": text[:_SHOWN_CHARACTERS]}
     return {"bytes": len(value), "first": value[:_SHOWN_VALUES].hex(" ")}
-
-
-def _list_reject_files(dataset: Dataset) -> list[str]:
-    """Return the paths of the files that list rejected inputs."""
-    storage = storage_for(dataset.path)
-    folder = storage.join(dataset.path, REJECTS_FOLDER)
-    if storage.stat(folder) is None:
-        return []
-    return [entry.path for entry in storage.list(folder) if not entry.is_folder]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 
 import google_crc32c
 
@@ -59,43 +59,56 @@ class ShardCheck:
             shard: the shard.
             progress: called with the number of bytes read since the last call.
         """
-        storage = storage_for(self._folder)
         index = yield from self._check_index(shard)
         if self._manifest.dali_index:
             yield from self._find_dali_defects(shard, index)
-        path = storage.join(self._folder, shard.name)
+        path = storage_for(self._folder).join(self._folder, shard.name)
         walk = ShardWalk(path, shard, index)
+        reported_bytes = 0
         try:
-            entry = storage.stat(path)
-            if entry is None:
-                yield Defect(path, None, f"is missing; the manifest says {shard.bytes} bytes")
-                return
-            if entry.size != shard.bytes:
-                end = min(entry.size, shard.bytes)
-                yield Defect(path, end, f"the file has {entry.size} bytes, the manifest says {shard.bytes}")
-            if self._manifest.compression is not None and index is None:
-                yield from self._check_unpacked(path, shard)
-                return
-            reported_bytes = 0
-            with storage.open(path) as file:
-                if index is not None and index.compression is not None:
-                    defects_by_record = walk.check_blocks(file, index, self.find_problems)
-                else:
-                    defects_by_record = walk.check_records(file, entry.size, self.find_problems)
-                for defects in defects_by_record:
-                    yield from defects
-                    if progress and walk.file_offset - reported_bytes >= _PROGRESS_BYTES:
-                        progress(walk.file_offset - reported_bytes)
-                        reported_bytes = walk.file_offset
-            yield from walk.find_end_defects()
-            # All calls together report the size in the manifest, whatever size the file has.
-            if progress:
-                progress(shard.bytes - reported_bytes)
+            for defects in self._read_shard(path, shard, index, walk):
+                yield from defects
+                if progress and walk.file_offset - reported_bytes >= _PROGRESS_BYTES:
+                    progress(walk.file_offset - reported_bytes)
+                    reported_bytes = walk.file_offset
         except StorageUnavailableError:
             # An outage is not a defect of the shard.
             raise
         except (StorageError, OSError) as error:
             yield Defect(path, walk.offset, f"cannot be read: {error}")
+        # All calls together report the size in the manifest, whatever could be read of the file.
+        if progress:
+            progress(shard.bytes - reported_bytes)
+
+    def _read_shard(
+        self, path: str, shard: Shard, index: ShardIndex | None, walk: ShardWalk
+    ) -> Iterator[Sequence[Defect]]:
+        """Read a shard, and yield its defects one after the other: of its size, of each record, and of its end.
+
+        Args:
+            path: the shard's path.
+            shard: the shard.
+            index: its index; None if that is damaged.
+            walk: the walk that reads the records.
+        """
+        storage = storage_for(path)
+        entry = storage.stat(path)
+        if entry is None:
+            yield [Defect(path, None, f"is missing; the manifest says {shard.bytes} bytes")]
+            return
+        if entry.size != shard.bytes:
+            end = min(entry.size, shard.bytes)
+            yield [Defect(path, end, f"the file has {entry.size} bytes, the manifest says {shard.bytes}")]
+        if self._manifest.compression is not None and index is None:
+            for defect in self._check_unpacked(path, shard):
+                yield [defect]
+            return
+        with storage.open(path) as file:
+            if index is not None and index.compression is not None:
+                yield from walk.check_blocks(file, index, self.find_problems)
+            else:
+                yield from walk.check_records(file, entry.size, self.find_problems)
+        yield list(walk.find_end_defects())
 
     def _find_dali_defects(self, shard: Shard, index: ShardIndex | None) -> Iterator[Defect]:
         """Yield the defects of a shard's index for DALI; `index` is the index of the shard, or None if it is damaged."""

@@ -24,13 +24,13 @@ from tpudata.format.layout import (
 from tpudata.format.manifest.manifest import MANIFEST_NAME, Manifest, Shard, list_shards
 from tpudata.format.metadata import metadata_names
 from tpudata.format.quarantine import QUARANTINE_NAME, read_quarantine
-from tpudata.format.reject_lines import scan_reject_lines
+from tpudata.format.reject_lines import list_reject_files, scan_reject_lines
 from tpudata.format.shards.keys import ShardKeys
 from tpudata.format.tokenizer_file import tokenizer_files
 from tpudata.format.verification.defect import Defect
 from tpudata.format.verification.shard_check import ExampleCheck, ShardCheck
 from tpudata.format.verification.verify_shards import find_shard_defects
-from tpudata.storage import Entry, storage_for
+from tpudata.storage import storage_for
 
 __all__ = ["Defect", "ExampleCheck", "verify"]
 
@@ -190,8 +190,9 @@ def _find_unlisted_files(folder: str, manifest: Manifest, shards: list[Shard]) -
         make_names.append(dali_index_name)
     index_paths = {storage.join(folder, make_name(shard.name)) for shard in shards for make_name in make_names}
     index_paths.add(storage.join(folder, QUARANTINE_NAME))
-    for entry in _list_folder(folder, INDEX_FOLDER):
-        if entry.path not in index_paths:
+    index_folder = storage.join(folder, INDEX_FOLDER)
+    for entry in storage.list(index_folder) if storage.stat(index_folder) is not None else ():
+        if entry.path not in index_paths and not entry.name.startswith(_HIDDEN):
             yield Defect(entry.path, None, "should not be there: the manifest lists no shard of this name")
 
 
@@ -225,24 +226,15 @@ def _check_keys(folder: str, manifest: Manifest, shards: list[Shard]) -> Iterato
             yield Defect(path, error.offset, error.reason)
 
 
-def _list_folder(folder: str, name: str) -> list[Entry]:
-    """Return the entries of the folder `name` inside a dataset's folder, without hidden files; empty if it does not exist."""
-    storage = storage_for(folder)
-    path = storage.join(folder, name)
-    if storage.stat(path) is None:
-        return []
-    return [entry for entry in storage.list(path) if not entry.name.startswith(_HIDDEN)]
-
-
 def _check_rejects(folder: str, manifest: Manifest) -> Iterator[Defect]:
     """Yield the defects of the files that list rejected inputs."""
     line_count = 0
-    for entry in _list_folder(folder, REJECTS_FOLDER):
-        for line in scan_reject_lines(entry.path):
+    for path in list_reject_files(folder):
+        for line in scan_reject_lines(path):
             line_count += 1
             if line.value is None:
-                yield Defect(entry.path, line.offset, line.problem)
+                yield Defect(path, line.offset, line.problem)
     expected_count = sum(manifest.rejected.values())
     if line_count != expected_count:
-        path = storage_for(folder).join(folder, REJECTS_FOLDER)
-        yield Defect(path, None, f"lists {line_count} rejected inputs, the manifest counts {expected_count}")
+        rejects_path = storage_for(folder).join(folder, REJECTS_FOLDER)
+        yield Defect(rejects_path, None, f"lists {line_count} rejected inputs, the manifest counts {expected_count}")

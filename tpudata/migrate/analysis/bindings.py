@@ -23,6 +23,7 @@ _MODULES: dict[str, Path] = {
     "tensorflow_estimator.python.estimator.tpu.tpu_config": ("estimator", "tpu"),
     "tensorflow_estimator.python.estimator.tpu.tpu_estimator": ("estimator", "tpu"),
 }
+_PRIVATE_MODULES = ("tensorflow.python.", "tensorflow.core.", "tensorflow.examples.", "tensorflow.models.")
 _ROOTS = ("tensorflow", "tensorflow_estimator")
 _V1, _V2 = "tensorflow.compat.v1", "tensorflow.compat.v2"
 
@@ -62,27 +63,35 @@ def find_module_path(name: str) -> Path | None:
     return None
 
 
+def find_imports(statement: ast.Import | ast.ImportFrom) -> dict[str, Binding]:
+    """Return the names that an import binds to TensorFlow or to a part of it."""
+    imports: dict[str, Binding] = {}
+    for alias in statement.names:
+        if isinstance(statement, ast.ImportFrom):
+            module = f"{statement.module}.{alias.name}"
+            is_absolute = statement.level == 0 and (statement.module or "").split(".")[0] in _ROOTS
+            path = find_module_path(module) if is_absolute and alias.name != "*" else None
+            if path is not None:
+                imports[alias.asname or alias.name] = Binding(path, module, statement)
+        elif alias.asname is not None:
+            path = find_module_path(alias.name)
+            if path is not None:
+                imports[alias.asname] = Binding(path, alias.name, statement)
+        # `import tensorflow.keras` binds tensorflow. An import of a private module stays as it is.
+        elif f"{alias.name}.".startswith("tensorflow.") and not f"{alias.name}.".startswith(_PRIVATE_MODULES):
+            imports["tensorflow"] = Binding((), "tensorflow", statement)
+    return imports
+
+
 def find_bindings(tree: ast.AST) -> dict[str, Binding]:
     """Return the names that a program binds to TensorFlow or to a renamed part of it."""
-    imports: dict[str, Binding] = {}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            for alias in node.names:
-                path = find_module_path(alias.name)
-                # `import tensorflow.keras` binds tensorflow, which counts only if TensorFlow itself is imported.
-                if path is None or (path and alias.asname is None):
-                    continue
-                # `import tensorflow.compat.v1` binds tensorflow.
-                imports[alias.asname or "tensorflow"] = Binding(
-                    path, alias.name if alias.asname else "tensorflow", node
-                )
-        elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
-            if node.module.split(".")[0] not in _ROOTS:
-                continue
-            for alias in node.names:
-                path = find_module_path(f"{node.module}.{alias.name}")
-                if path is not None and alias.name != "*":
-                    imports[alias.asname or alias.name] = Binding(path, f"{node.module}.{alias.name}", node)
+    statements = [node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)]
+    imports = {name: binding for statement in statements for name, binding in find_imports(statement).items()}
+    # `import tensorflow.keras` may be there only for what it loads.
+    names_in_imports = {alias.asname or alias.name for statement in statements for alias in statement.names}
+    used_names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    if "tensorflow" not in names_in_imports | used_names:
+        imports.pop("tensorflow", None)
     # A name that is imported and assigned counts as the import, see `find_reused_names`.
     return {**_find_aliases(tree, imports), **imports}
 
