@@ -173,7 +173,7 @@ def read_quarantine(folder: str, manifest: Manifest) -> Quarantine:
     """Read and check the quarantine of a dataset; without the file, nothing is in quarantine.
 
     Raises:
-        CorruptionError: the file is damaged.
+        CorruptionError: the file is damaged, or skips records that a shard does not have.
         StorageError: it cannot be read.
     """
     storage = storage_for(folder)
@@ -186,7 +186,7 @@ def read_quarantine(folder: str, manifest: Manifest) -> Quarantine:
 
 
 def _check_ranges(field: str, ranges: list[tuple[int, int, str]]) -> None:
-    """Raise ValueError unless the [first, stop) of a JSON field `field` ascend and do not overlap."""
+    """Raise ValueError unless each [first, stop) of the JSON field `field` has records, and they ascend without overlap."""
     for index, (first, stop, _) in enumerate(ranges):
         if first >= stop:
             raise ValueError(f"{field}[{index}] has no records (got {first} to {stop})")

@@ -36,8 +36,8 @@ _MAX_NAME_CHARACTERS = 1000
 # Seconds that a search for a record unlike the others may take.
 _SEARCH_SECONDS = 60.0
 _PLAIN = " For files without a manifest, tpudata.format.read_records(FILE) yields (offset, record), to try one by one."
-# Ways in which a feature of a record may differ from that of the others: it is missing, or its values are of another kind, or of
-# another count or size.
+# Ways in which a feature may differ from the same feature of other records: it is missing, or its values are of another type, or
+# of another count or size.
 _Difference: TypeAlias = Literal["absent", "kind", "count"]
 # Numbers of the operating system's errors by their text, which is all that TensorFlow passes on.
 _ERROR_NUMBERS = {os.strerror(number): number for number in errno.errorcode}
@@ -63,7 +63,7 @@ def name_of_split(folder: str, split: str) -> str:
 
 
 def name_of_files(paths: Sequence[str]) -> str:
-    """Return the name of datasets that read files without a manifest; it has no file if it would be too long with all."""
+    """Return the name of datasets that read files without a manifest; the name has no path if it would be too long with all."""
     name = _mangle([*paths, ""])
     return name if len(name) <= _MAX_NAME_CHARACTERS else _mangle([""])
 
@@ -143,11 +143,14 @@ def find_file_error(text: str) -> TpudataError | None:
     """Return the error for the text of a TensorFlow error, if one of our datasets failed to read its files; otherwise None.
 
     Reads the record in question from each file that it can be in.
+
+    Raises:
+        TpudataError: a file cannot be read.
     """
     parts = _parse_dataset_name(text)
     if parts is None:
         return None
-    # Without a manifest, `split` is empty and the paths are those of the files; otherwise the only path is the dataset's folder.
+    # Without a manifest, `split` is empty and the others are the paths of the files; otherwise the only path is the dataset's folder.
     *paths, split = parts
     damaged = texts.DAMAGED_RECORD.search(text)
     if damaged is not None:
@@ -228,7 +231,7 @@ def _find_odd_record(text: str, feature: _OddFeature) -> FeatureError | None:
     parts = _parse_dataset_name(text)
     if parts is None:
         return None
-    # Without a manifest, `split` is empty and the paths are those of the files.
+    # Without a manifest, `split` is empty and the others are the paths of the files.
     *paths, split = parts
     compression = None
     if split:

@@ -51,7 +51,7 @@ class Storage(Protocol):
 
     @property
     def lists_deep(self) -> bool:
-        """Whether `scan` and `cuts` take `deep`: an object store lists whole trees as fast as folders."""
+        """Whether `scan` and `cuts` take `deep`: some object stores list whole trees as fast as folders."""
 
     def scan(
         self, folder: str, *, start: str = "", stop: str | None = None, limit: int | None = None, deep: bool = False
@@ -61,16 +61,16 @@ class Storage(Protocol):
         Args:
             folder: folder to list.
             start: first name of the range; the names of folders end in `/`.
-            stop: name after the end of the range; None for all names.
+            stop: first name after the range; None for all names from `start` on.
             limit: number of entries at most, the first in order.
             deep: list all files below the folder instead, and no folders; `start` and `stop` are paths below it.
 
         Returns:
-            Entries in the order of their names, with a `/` after those of folders; with `deep`, in the order of their paths.
-            Call `Entry.checked` of each that is not skipped by its name.
+            Entries in the order of their names, with a `/` after the names of folders; with `deep`, in the order of their
+            paths. Call `Entry.checked` on each entry whose name the caller does not skip.
 
         Raises:
-            StorageError: there is no such folder.
+            StorageError: there is no such folder. With `start` or `stop`, some stores yield nothing instead.
         """
 
     def cuts(self, folder: str, *, deep: bool = False) -> Sequence[str]:
@@ -86,11 +86,11 @@ class Storage(Protocol):
             Names in ascending order, without `""`; none if the folder is small.
 
         Raises:
-            StorageError: there is no such folder.
+            StorageError: the folder cannot be listed. Object stores return no names for a folder that does not exist.
         """
 
     def stat(self, path: str) -> Entry | None:
-        """Return the file or folder at a path, or None."""
+        """Return the file or folder at a path; None if neither exists."""
 
     def read(self, path: str, size: int | None = None) -> bytes:
         """Return a whole file; its probable `size` in bytes may save a request."""
@@ -122,7 +122,7 @@ class Storage(Protocol):
         """Remove a file; no error if it does not exist."""
 
     def swap(self, path: str, old: bytes | None, new: bytes | None) -> bool:
-        """Replace the content of a small file, if it is `old`, by `new`; return whether the content was `old`.
+        """Replace the content of a small file, if it is `old`, by `new`; return whether that was done.
 
         None stands for no file. If several callers try at the same time, one succeeds, provided that all contents ever written
         differ.

@@ -34,8 +34,8 @@ def storage_for(path: str) -> Storage:
     """Return the storage of a path.
 
     Raises:
-        MissingExtraError: its client is not installed.
-        StorageError: the path has a scheme that no storage serves.
+        MissingExtraError: its client, or fsspec for a scheme that may be fsspec's, is not installed.
+        StorageError: no storage serves the path's scheme, fsspec's package for it is not installed, or `gs:` has no `//` after it.
         UsageError: a package registers a storage for the scheme that cannot be loaded or lacks members of `Storage`.
     """
     match = _SCHEME.match(path) if "://" in path else None

@@ -43,13 +43,17 @@ def encode_example(features: Mapping[str, Any]) -> bytes:
 
     Raises:
         FeatureError: a value is of another type, mixed, an integer that does not fit int64, a finite float that does not fit
-            float32, or text that UTF-8 cannot encode; the message names the feature.
+            float32, text that UTF-8 cannot encode, or an array with masked values; the message names the feature.
     """
     return b"".join(encode_example_parts(features))
 
 
 def encode_example_parts(features: Mapping[str, Any]) -> list[bytes]:
-    """Serialise features in parts that concatenate to the Example; bytes values of 16 kB and more are not copied."""
+    """Serialise features in parts that concatenate to the Example; bytes values of 16 KiB and more are not copied.
+
+    Raises:
+        FeatureError: as for `encode_example`.
+    """
     parts: list[bytes] = []
     # Not yet in `parts`: small pieces that become one part.
     small_pieces: list[bytes] = []
@@ -72,7 +76,7 @@ def encode_example_parts(features: Mapping[str, Any]) -> list[bytes]:
 
 
 def plain_bytes(name: str, value: bytes | bytearray | memoryview) -> bytes:
-    """Return a value as bytes; FeatureError for a memoryview of other items than bytes.
+    """Return a value as bytes; FeatureError for a memoryview of larger items or of several dimensions.
 
     Args:
         name: name of the feature, for the message.

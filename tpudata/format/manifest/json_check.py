@@ -84,7 +84,7 @@ def check_manifest_json(value: Any) -> None:
         value: the object that `parse_json` returned.
 
     Raises:
-        ValueError: a key is missing or unknown, or a value is of another type or out of range; the message names the field, such as
+        ValueError: a key is missing, a key of an inner object is unknown, or a value is of another type or out of range; the message names the field, such as
             `splits.train.shards[0].records`.
     """
     _MANIFEST.check("", value)

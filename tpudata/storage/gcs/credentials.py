@@ -58,9 +58,9 @@ def _select_credentials() -> Credentials:
     account = os.environ.get(IMPERSONATED, "").strip()
     if not account:
         return load_default_credentials(_SCOPES)[0]
-    # The default credentials need this scope to impersonate; the others get `_SCOPES`.
+    # The default credentials need this scope to impersonate; the impersonated ones get `_SCOPES`.
     default, _ = load_default_credentials(("https://www.googleapis.com/auth/cloud-platform",))
-    # As in gcloud: the last account of a chain is impersonated, by way of those before it.
+    # As in gcloud: the last account of a chain is impersonated, by way of the accounts before it.
     *delegates, target = [part.strip() for part in account.split(",")]
     return impersonated_credentials.Credentials(default, target, _SCOPES, delegates=delegates)  # type: ignore[no-untyped-call]
 

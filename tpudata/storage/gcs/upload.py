@@ -93,7 +93,7 @@ class ObjectWriter(io.RawIOBase):
         return len(data)
 
     def begin(self) -> None:
-        """Begin the upload before there are data; an error of the API if the store does not allow it."""
+        """Begin the upload before there are data; raise an error of the API if the store does not allow it."""
         self._url = self._transport.retries(self._start)
 
     def finish(self) -> None:
@@ -157,7 +157,7 @@ class ObjectWriter(io.RawIOBase):
             answered: description in the store's answer; None if the answer has no valid one.
 
         Raises:
-            UnprovenError: nothing proves it.
+            UnprovenError: neither the answer nor the stored object proves it.
             DamagedError: the object has other bytes; it is removed.
         """
         if answered is not None and self._matches_data(answered):
@@ -238,9 +238,9 @@ class ObjectWriter(io.RawIOBase):
         headers = {"Content-Type": f"multipart/related; boundary={boundary}"}
         self._check_answer(self._transport.request("POST", self._make_upload_url("multipart"), headers, body))
 
-    def _make_upload_url(self, kind: str) -> str:
+    def _make_upload_url(self, upload_type: str) -> str:
         """Return the address of a `multipart` or `resumable` upload, which replaces only the generation that existed at first."""
-        query = {"uploadType": kind, "name": self._name, "ifGenerationMatch": str(self._generation)}
+        query = {"uploadType": upload_type, "name": self._name, "ifGenerationMatch": str(self._generation)}
         return f"/upload/storage/v1/b/{quote(self._bucket, safe='')}/o?{urlencode(query)}"
 
     def _start(self) -> str:

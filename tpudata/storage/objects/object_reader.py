@@ -13,7 +13,7 @@ from tpudata.storage.objects.object_store import Description
 
 
 class ObjectReader(io.RawIOBase):
-    """One version of an object, read in parts; after the last one, all data are compared with the store's checksum.
+    """One version of an object, read in parts; after the last one, all data are compared with the store's checksum, if it has one.
 
     Args:
         path: path of the object, for messages.
@@ -56,7 +56,7 @@ class ObjectReader(io.RawIOBase):
             )
         self._position += len(data)
         self._crc32c = google_crc32c.extend(self._crc32c, data)
-        # With the last bytes, and not again with the empty read after them. Not every store has a checksum.
+        # Compare with the last bytes, and not again in the empty read after them. Not every store has a checksum.
         is_complete = len(data) > 0 and self._position == self._description.size
         if is_complete and self._description.crc32c not in (None, self._crc32c):
             raise StorageUnavailableError(
