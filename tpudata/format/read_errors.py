@@ -150,7 +150,7 @@ def find_file_error(text: str) -> TpudataError | None:
     parts = _parse_dataset_name(text)
     if parts is None:
         return None
-    # Without a manifest, `split` is empty and the others are the paths of the files; otherwise the only path is the dataset's folder.
+    # Without a manifest, `split` is empty and the others are the files' paths; otherwise the only path is the dataset's folder.
     *paths, split = parts
     damaged = texts.DAMAGED_RECORD.search(text)
     if damaged is not None:

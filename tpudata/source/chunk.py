@@ -132,7 +132,7 @@ def load_chunk(path: str, index: ShardIndex, chunk: Chunk) -> LoadedChunk:
     """Read a chunk, once more if it arrives damaged from an object store.
 
     Raises:
-        CorruptionError: the file ends in it, or a compressed block does not unpack.
+        CorruptionError: the file ends inside the chunk, or a compressed block does not unpack.
         StorageError: the file cannot be read.
     """
     try:
@@ -160,7 +160,7 @@ def _load(path: str, index: ShardIndex, chunk: Chunk) -> LoadedChunk:
 
 
 def cut_by_bytes(index: ShardIndex, first: int, stop: int, most_bytes: int) -> Iterator[tuple[int, int]]:
-    """Cut a run of records into parts of at most `most_bytes` bytes or one record; of a compressed shard, at ends of its blocks.
+    """Cut a run of records into parts of at most `most_bytes` bytes or one record; a compressed shard is cut between its blocks.
 
     Args:
         index: index of the shard.

@@ -27,8 +27,8 @@ class ChunkTable:
 
     Attributes:
         shards: index of each chunk's shard, int64 [chunks].
-        firsts: index of its first record in the shard, int64 [chunks].
-        counts: number of its records, int64 [chunks].
+        firsts: index of each chunk's first record in the shard, int64 [chunks].
+        counts: number of each chunk's records, int64 [chunks].
     """
 
     shards: Integers

@@ -40,7 +40,8 @@ class ExampleDecoder:
         features: names to decode, short or as in the manifest; None decodes the features that a model is fed, and the label.
 
     Raises:
-        FeatureError: a name is not in the dataset, or two features share one.
+        FeatureError: a name is not in the dataset, an image has other than 1, 3 or 4 channels, or without `features` two features
+            share a name.
     """
 
     def __init__(self, manifest: Manifest, features: Sequence[str] | None = None) -> None:
@@ -91,7 +92,7 @@ def _look_up_features(manifest: Manifest, fed: dict[str, Feature], names: Sequen
 
 
 def _decode(feature: Feature, example: dict[str, Value]) -> Decoded:
-    """Return the decoded value of a feature; FeatureError if it does not fit the manifest."""
+    """Return the decoded value of a feature; raises what `ExampleDecoder.__call__` raises for a feature."""
     values = example.get(feature.name)
     if values is None and feature.shape == (None,) and feature.encoding in (None, "utf8"):
         # Some writers omit a list without values; TensorFlow parses it as empty.

@@ -150,7 +150,12 @@ class Feature:
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> Feature:
-        """Return the feature that `to_json` wrote; KeyError or TypeError for a missing or unknown key, FeatureError for parts that do not fit."""
+        """Return the feature that `to_json` wrote.
+
+        Raises:
+            KeyError, TypeError: a key is missing or unknown.
+            FeatureError: the parts do not fit each other.
+        """
         return cls(**{**value, "shape": tuple(value["shape"])})
 
 

@@ -84,8 +84,8 @@ def check_manifest_json(value: Any) -> None:
         value: the object that `parse_json` returned.
 
     Raises:
-        ValueError: a key is missing, a key of an inner object is unknown, or a value is of another type or out of range; the message names the field, such as
-            `splits.train.shards[0].records`.
+        ValueError: a key is missing, a key of an inner object is unknown, or a value has another type or range; the message
+            names the field, such as `splits.train.shards[0].records`.
     """
     _MANIFEST.check("", value)
     Anything().check("options", value["options"])

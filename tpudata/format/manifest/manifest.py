@@ -193,7 +193,7 @@ class Manifest:
             path: path of the file, for messages.
 
         Raises:
-            DatasetError: the bytes are not a manifest (the message names the wrong field), or are a manifest of another format version.
+            DatasetError: the bytes are not a manifest (the message names the wrong field), or a manifest of another format version.
         """
         try:
             value = parse_json(data)

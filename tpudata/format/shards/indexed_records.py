@@ -40,7 +40,7 @@ def read_indexed(path: str, index: ShardIndex, first: int, stop: int) -> Iterato
 
 
 def read_blocks(path: str, index: ShardIndex, first: int, stop: int, *, is_checked: bool = False) -> bytes:
-    """Return the unpacked bytes of consecutive blocks of a compressed shard, which one request reads.
+    """Return the unpacked bytes of consecutive blocks of a compressed shard, read with one request.
 
     Args:
         path: path of the shard.

@@ -31,7 +31,7 @@ _MIN_RUN = 8
 
 def is_zlib(data: bytes) -> bool:
     """Return whether the first bytes of a file begin TFRecords compressed with ZLIB, as TensorFlow can write them."""
-    # A header of two bytes: 0x78, which is deflate with a window of 32 KiB, and one that makes both a multiple of 31 (RFC 1950).
+    # A header of two bytes: 0x78, deflate with a window of 32 KiB, and a byte that makes the two a multiple of 31 (RFC 1950).
     if data[:1] != b"\x78" or int.from_bytes(data[:2], "big") % 31:
         return False
     try:
@@ -94,7 +94,14 @@ def scan_frames(
 
 
 def _walk_headers(data: bytes, offset: int, file: Entry, starts: array[int]) -> int:
-    """Append the offsets of the records whose headers are in a piece of a file; return the end of the last record."""
+    """Append the offsets of the records whose headers are in a piece of a file; return the offset of the last record's end.
+
+    Args:
+        data: the piece.
+        offset: offset of the piece in the file.
+        file: the file.
+        starts: is extended with the offsets in the file.
+    """
     position = 0
     while position + HEADER_BYTES <= len(data):
         header = data[position : position + HEADER_BYTES]

@@ -29,7 +29,7 @@ from tpudata.storage import storage_for
 LENGTH_BYTES, HEADER_BYTES = 8, 12
 FOOTER_BYTES = 4
 FRAME_BYTES = HEADER_BYTES + FOOTER_BYTES
-# For messages with an offset in a compressed file, which is one in the unpacked stream, as in TensorFlow.
+# End of messages about a compressed file: their offsets are in the unpacked stream, as in TensorFlow.
 UNPACKED = " (the offset counts unpacked bytes)"
 MASK_DELTA = 0xA282EAD8
 # The checksum takes an array without a copy.

@@ -42,7 +42,7 @@ class FixedLengthRecordFiles:
 
     Raises:
         UsageError: an argument is of another type or out of range.
-        FeatureError: a part of the record has a dtype that cannot be fed, or the label is missing.
+        FeatureError: a part of the record has a dtype that cannot be fed, or the label is missing or not one integer.
     """
 
     files: Paths
@@ -118,7 +118,7 @@ class FixedLengthRecords(SplitFiles):
         return super().choose_fields(columns, **options, label_name=self.description.label)
 
     def read_records(self, run: Run) -> tf.data.Dataset:
-        """Return a dataset of the records from a run's first one on."""
+        """Return a dataset of the records from a run's first wanted one on."""
         return run.read_parts(self.description.dtype.itemsize).skip(run.skipped)
 
     def make_decoder(self, fields: Sequence[Field]) -> Decode:

@@ -63,7 +63,7 @@ def choose_cache(cache: bool | str | os.PathLike[str], request: InputRequest, pl
 
 
 def choose_memory_cache(split: str, size: int, free: int | None, *, is_optional: bool) -> Cache:
-    """Return the cache in memory for the records of a split, or none if it is optional and they do not fit.
+    """Return the cache in memory for the records of a split, or one that keeps nothing if it is optional and they do not fit.
 
     Args:
         split: name of the split, for the message.

@@ -30,10 +30,10 @@ class Pieces:
 
     Attributes:
         firsts: index of the first record of each piece, int64 [pieces].
-        stops: index of the record after the last one, int64 [pieces].
-        begins: byte at which it begins in its file, int64 [pieces].
-        ends: byte at which it ends, int64 [pieces].
-        file_bytes: size of its file, int64 [pieces].
+        stops: index of the record after each piece's last one, int64 [pieces].
+        begins: byte at which each piece begins in its file, int64 [pieces].
+        ends: byte at which each piece ends in its file, int64 [pieces].
+        file_bytes: size of each piece's file, int64 [pieces].
     """
 
     firsts: Integers
@@ -80,7 +80,7 @@ class Pieces:
         return int((self.ends - self.begins).mean())
 
     def estimate_wasted_bytes(self, block: int) -> float:
-        """Return the mean number of bytes that are fetched twice if a piece is read in two parts, the larger one first.
+        """Return the mean number of bytes that are fetched in excess if a piece is read in two parts, the larger one first.
 
         Args:
             block: least number of bytes that a read fetches, up to the end of the file.
@@ -116,7 +116,7 @@ def _cut_shard(index: ShardIndex, runs: Integers, piece_bytes: int) -> tuple[Int
     # Indices in `records` and `offsets` at which the pieces begin.
     firsts, max_bytes = [0], max(1, piece_bytes - _SPARE_BYTES)
     while index.shard_bytes - offsets[firsts[-1]] > _MAX_LAST_PIECE * piece_bytes:
-        # The last record, or block, that begins at most `max_bytes` after the piece, so that the piece ends there.
+        # The last record, or block, that begins at most `max_bytes` after the piece's begin: the piece ends there.
         next_first = int(np.searchsorted(offsets, offsets[firsts[-1]] + max_bytes, "right")) - 1
         # A record may be larger than a piece.
         next_first = max(next_first, firsts[-1] + 1)

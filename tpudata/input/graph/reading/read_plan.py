@@ -45,7 +45,7 @@ class ReadPlan:
         are_token_rows: whether records are rows of packed tokens.
         chunk_bytes: least bytes of a read, which is up to twice as large.
         ids: numbers of some of the records, int64 [n], ascending; None for all. Records are then numbered among these.
-        pieces: pieces of all stored records, if they are read in such.
+        pieces: pieces of all stored records; None unless they are read in pieces.
     """
 
     split: Split
@@ -59,7 +59,7 @@ class ReadPlan:
 
     @classmethod
     def make(cls, dataset: Dataset, split_name: str, chunk_bytes: int) -> ReadPlan:
-        """Return the plan for all records of a split, from the indexes of its shards."""
+        """Return the plan for all records of a split, from the manifest and the indexes that `RecordSizes` needs, and the first one."""
         split = dataset.kept(split_name)
         # The manifest's shard: that of `split` lacks the records in quarantine, and `Dataset.index` compares the counts.
         (first,) = (s for s in dataset.manifest.split(split_name).shards if s.name == split.shards[0].name)
@@ -126,7 +126,7 @@ class ReadPlan:
         return TrainingOrder.make(self.mixed_chunks, total, window, seed)
 
     def choose_host_chunks(self, rows: int) -> Chunks:
-        """Return chunks for a host that reads a run of `rows` records in each step; at most a quarter of the read is useless."""
+        """Return chunks for a host that reads a run of `rows` records in each step; uncompressed, a quarter is wasted at most."""
         return self._cut_chunks(max(1, rows // _CHUNKS_PER_HOST_STEP, self.block_records or 1))
 
     def find_read_starts(self, chunks: Chunks) -> Integers:
@@ -183,7 +183,7 @@ class ReadPlan:
         return Chunks(firsts[firsts < stops], stops[firsts < stops])
 
     def _split_large(self, chunks: Chunks) -> Chunks:
-        """Split chunks above 32 MiB into reads of about 1 MiB, so that large neighbouring records are read one by one.
+        """Split chunks above 32 MiB into reads of about twice `chunk_bytes`, so that large neighbouring records are read one by one.
 
         The parts are permuted as chunks are, which keeps the bytes of a shuffle window near their mean.
         """

@@ -24,7 +24,7 @@ class RecordSizes:
 
     Attributes:
         sampled_records: numbers of some records, ascending from 0, and the number of records at the end: int64 [n].
-        ends: bytes of all records before each of them, before compression: int64 [n].
+        ends: bytes of all records before each sampled record, before compression: int64 [n].
     """
 
     sampled_records: Integers

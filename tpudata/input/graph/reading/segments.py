@@ -20,7 +20,7 @@ class Segments:
         paths: paths of the files.
         file_bytes: size of each file, int64 [files].
         firsts: index of the first record of each segment, and last the number of records, int64 [segments + 1].
-        files: index of its file, int64 [segments].
+        files: index of each segment's file, int64 [segments].
         offsets: byte offset in the file at which reading begins, int64 [segments].
         sizes: bytes that are read, int64 [segments].
         skips: number of read records before the first of the segment, as compressed blocks are read whole, int64 [segments].

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from tpudata.input.dataset.fields import Fields
 from tpudata.input.dataset_ops import without_autograph
-from tpudata.input.elements import set_row_count
+from tpudata.input.elements import ensure_row_count
 from tpudata.input.graph.steps.images import move_boxes_and_points, prepare_record, scale_batch
 from tpudata.input.graph.steps.mix import mix_batch, transpose_batch
 from tpudata.input.graph.steps.step import Extras, Step
@@ -132,7 +132,7 @@ def fix_row_count(batch_size: int) -> Step:
 
     @without_autograph
     def set_batch_size(element: Element, extras: Extras) -> tuple[Element, Extras]:
-        element, extras = set_row_count((element, extras), batch_size)
+        element, extras = ensure_row_count((element, extras), batch_size)
         return element, extras
 
     return set_batch_size

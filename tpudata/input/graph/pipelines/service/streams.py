@@ -29,7 +29,7 @@ def divide_rows(rows: Rows, workers: int) -> list[list[Rows]]:
 
     Args:
         rows: rows of the host.
-        workers: largest number of streams; fewer if they do not divide the batches evenly.
+        workers: largest number of streams; there are fewer if this number does not divide the batches evenly.
 
     Returns:
         Groups of `Rows`, one for each stream. A group is one stream of whole batches, or the streams of the parts of one batch of
