@@ -28,7 +28,7 @@ def as_keras(
 
     Elements are (x, y), or x if there are no labels; with next tokens as targets (x, y, sample_weight), float32 [B, L], and with
     `weight=` of make_input_fn float32 [B]. x is `features` without its weights. Evaluation and prediction see every record once
-    and nothing else: the last batch has fewer rows, and so do those of several hosts, whose numbers of batches stay equal.
+    and nothing else: the last batch may have fewer rows. Several hosts have equally many batches, the last of which may be smaller.
 
     With one label a record, Keras' `loss`, `metrics` and `weighted_metrics` are exact. With next tokens, only `weighted_metrics`
     are: they divide by the tokens. `loss` divides by all places [B, L], and `metrics` count them all. In Keras 3 a loss with
@@ -114,7 +114,11 @@ class _KerasBatch:
 
     @classmethod
     def split_weighed(cls, element: Element) -> _KerasBatch:
-        """Return the parts of a batch whose records have weights; the reader has multiplied weights of tokens by these."""
+        """Return the parts of a batch whose records have weights; the reader has multiplied weights of tokens by these.
+
+        Raises:
+            UsageError: the batch has no labels.
+        """
         batch = cls.split_evaluation(element)
         if batch.y is None:
             raise UsageError("as_keras: weight= needs labels, as Keras takes (x, y, sample_weight). Omit it.")
@@ -139,7 +143,11 @@ class _KerasBatch:
         return dataclasses.replace(self, sample_weight=weights)
 
     def strip_padding(self) -> Element:
-        """Return the element without the rows that are padding, which `row_weights` marks."""
+        """Return the element without the rows that are padding, which `row_weights` marks.
+
+        Raises:
+            UsageError: the first axis of a tensor is not the batch.
+        """
         assert self.row_weights is not None
         element, is_record = self.join(), self.row_weights > 0
         for name, leaf in name_leaves(element, "the batch"):

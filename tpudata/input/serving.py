@@ -32,7 +32,8 @@ class ServingTensors:
 
     Attributes:
         examples: a placeholder, string [n]: serialised `tf.train.Example`s with the dataset's features; labels are not needed.
-        encoded_images: string [n], the images as files, such as JPEG or PNG; None if a model is fed more than one image.
+        encoded_images: string [n], the images as files, such as JPEG or PNG; None unless a model is fed one image alone, with 1, 3
+            or 4 channels.
         features: features of prediction, by name.
     """
 

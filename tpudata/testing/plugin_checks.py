@@ -123,6 +123,7 @@ class _SourceCheck:
 
     def check_workers(self) -> None:
         """Check that two processes write what one thread does."""
+        # A shuffle gives each record a position by its key, which would hide a changed order of parts and units.
         self.convert("ordered", num_shards=_SHARDS, shuffle=False)
         self.convert("workers", num_shards=_SHARDS, shuffle=False, workers=2)
         self._require_equal(

@@ -49,8 +49,8 @@ class Field:
         padding: padding of a list that `pad` fills up to shape; None for anything else.
         counts: key of `pad` that matches the lists whose entries the field counts; None for stored features.
         is_multi_hot: whether records have any number of classes, which become float32 [classes] of 1 and 0.
-        masks_of: image of the objects whose encoded masks the field holds; the masks become uint8 [entries, height, width], 1 inside
-            and 0 outside. None for other features.
+        masks_of: image of the objects whose encoded masks the field holds; the masks become uint8 [entries, height, width], 1
+            inside and 0 outside. None for other features.
         default: stored values, flattened, for records that lack the feature; None if it is required.
     """
 

@@ -98,7 +98,7 @@ def find_crop(shape: tf.Tensor, options: TrainCrop | CentreCrop, seed: tf.Tensor
     Args:
         shape: int32 [3], the image's height, width and channels.
         options: the crop.
-        seed: int32 [2], for a TrainCrop.
+        seed: int32 [2], for a TrainCrop; None for a CentreCrop.
 
     Returns:
         int32 [4]: y, x, height and width of the window, in the image's pixels.
@@ -144,7 +144,7 @@ def _split_seed(seed: tf.Tensor | None) -> tuple[tf.Tensor, tf.Tensor]:
     """Return (seed of the window, seed of the flip), int32 [2] each; UsageError without a seed."""
     if seed is None:
         raise UsageError("TrainCrop draws its windows from a seed. Pass one: int32 [2].")
-    # Not seed + 1: the caller's next record may have that one.
+    # Not seed + 1: the caller's next record may have that seed.
     return tuple(tf.unstack(tf.random.split(seed, 2)))
 
 

@@ -87,7 +87,7 @@ def mix_labels(labels: tf.Tensor, classes: int | None, shares: tf.Tensor) -> tf.
     Args:
         labels: integers [B] from 0 to classes - 1, or shares float32 [B, classes]; or numbers [B, ...]. An integer out of range
             fails at run time with `tf.errors.InvalidArgumentError`.
-        classes: number of classes; None for numbers.
+        classes: number of classes; None for numbers, and for shares whose number of classes is not checked.
         shares: float32 [B], as from `mix_images`.
     """
     soft = tf.cast(labels, tf.float32) if classes is None else _encode_shares(labels, classes)

@@ -61,7 +61,7 @@ def move_tables(
 ) -> dict[str, tf.Tensor]:
     """Return the features of a batch after the moves of its images, one after the other.
 
-    Boxes are those around the moved corners, clipped to the image after each move. Those without an area, or with less than
+    A box becomes the box around its moved corners, clipped to the image after each move. Boxes without an area, or with less than
     `least_visible` of it, are dropped with their entries of all columns. Points may lie outside of the image.
 
     Args:

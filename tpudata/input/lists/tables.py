@@ -145,7 +145,7 @@ def has_annotations(fields: Fields) -> bool:
 
 
 def _group_columns(fields: Sequence[Field]) -> Mapping[_Coordinates, dict[str, Field]]:
-    """Return the columns of all boxes and points; the columns of one by the last parts of their names, such as "ymin"."""
+    """Return the columns of each set of boxes or points, by the last part of the column's name, such as "ymin"."""
     groups: dict[_Coordinates, dict[str, Field]] = {}
     for field in fields:
         name = field.feature.name

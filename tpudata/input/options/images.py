@@ -176,7 +176,7 @@ class Images:
             )
 
     def _check_image(self, image: Field, option: str) -> None:
-        """Check that an image has the channels that the options need; `option` names one of them in the message."""
+        """Check that an image has the channels that the options need; UsageError, with the name `option`, if not."""
         shape = image.feature.shape
         channels = shape[2]
         if channels not in _CHANNELS and shape[0] in _CHANNELS:
@@ -193,7 +193,7 @@ class Images:
             )
 
     def _check_label_maps(self, fields: Fields) -> None:
-        """Check that label maps can be moved with the image, and that no other feature would have to move."""
+        """Check that label maps can be moved with the image, and that no other feature would have to move; UsageError if not."""
         image, maps = fields.images[0], fields.label_maps
         moving_option = next((name for name in ("crop", "augment", "mix") if getattr(self, name)), None)
         others = [field for field in fields.inputs if field not in (*fields.images, *maps)]
@@ -258,5 +258,5 @@ def _check_type(name: str, option: object, *types: type) -> None:
     """Check that an option is None or of one of the classes `types`; UsageError if not."""
     # Examples for the classes that have required or preset arguments.
     example = {"crop": "TrainCrop(224)", "normalize": "Normalize.imagenet()"}.get(name, f"{types[0].__name__}()")
-    expected = f"None or tpudata.{' or tpudata.'.join(kind.__name__ for kind in types)}"
+    expected = f"None or tpudata.{' or tpudata.'.join(option_type.__name__ for option_type in types)}"
     check(name, option, isinstance(option, (*types, NoneType)), expected, f"Pass one, such as tpudata.{example}.")

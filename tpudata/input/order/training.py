@@ -38,8 +38,8 @@ class PermutedChunks(NamedTuple):
 
     Attributes:
         begins: first place of each chunk, int64 [chunks].
-        ends: the place after its last one, int64 [chunks].
-        firsts: number of its first record, int64 [chunks].
+        ends: the place after each chunk's last one, int64 [chunks].
+        firsts: number of each chunk's first record, int64 [chunks].
     """
 
     begins: tf.Tensor
@@ -149,7 +149,7 @@ class TrainingOrder:
     def list_spans(self, slots: range, block: int) -> tf.data.Dataset:
         """Return the ranges of records that slots read from a block on: a dataset of (firsts, stops), int64 [n] each.
 
-        Elements are by epoch, and in it by block; the ranges of an element are by slot, and then by turn.
+        Elements are in the order of epochs, then of blocks; the ranges of an element in the order of slots, then of turns.
         """
         slot_numbers = tf.range(slots.start, slots.stop, dtype=tf.int64)
         per_block = self.turns * self.lanes
@@ -191,7 +191,7 @@ class TrainingOrder:
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """Return the ranges of records of the turns [begin, end) of each slot in an epoch: (firsts, stops), int64 [n] each.
 
-        They are by slot, and then by turn.
+        They are in the order of slots, then of turns.
 
         Args:
             chunks: the epoch's chunks, permuted.
@@ -219,7 +219,7 @@ class TrainingOrder:
         return firsts, stops
 
     def find_row_positions(self, slots: range, block: tf.Tensor) -> tf.Tensor:
-        """Return for each row of a block's steps the index of its record among the block's: int64 [steps, slots * stride].
+        """Return for each row of a block's steps the index of its record in the block: int64 [steps, slots * stride].
 
         The records of the block are in the order of `list_spans`.
         """
@@ -232,7 +232,7 @@ class TrainingOrder:
         lengths = tf.maximum(ends - begins, 0)
         offsets = tf.reshape(tf.cumsum(tf.reshape(lengths, [-1]), exclusive=True), tf.shape(lengths))
         turns = block * self.turns + tf.range(self.turns, dtype=tf.int64)
-        # For each slot and turn, the indices of its epoch and slot in these: [slots, turns, 2].
+        # For each slot and turn, the indices of its epoch and slot in `begins` and `offsets`: [slots, turns, 2].
         epoch_index = (slot_numbers[:, tf.newaxis] + turns * self.lanes) // self.records - first_epoch
         slot_index = tf.broadcast_to(tf.range(len(slots), dtype=tf.int64)[:, tf.newaxis], tf.shape(epoch_index))
         epoch_and_slot = tf.stack([epoch_index, slot_index], -1)

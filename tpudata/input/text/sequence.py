@@ -96,7 +96,7 @@ def mask_name(name: str) -> str:
 
 
 def multiply_token_weights(element: Element, row_weights: tf.Tensor) -> Element:
-    """Return an element with its token weights multiplied by those of the rows, [B]; unchanged without token weights."""
+    """Return an element with its token weights multiplied by the weights of the rows, [B]; unchanged without token weights."""
     features = get_features(element)
     if not isinstance(features, dict) or TOKEN_WEIGHTS not in features:
         return element

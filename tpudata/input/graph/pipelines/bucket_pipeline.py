@@ -69,7 +69,10 @@ class BucketPipeline:
         return [(bucket, self._make_pipeline(bucket, index)) for index, bucket in enumerate(buckets)]
 
     def _make_pipeline(self, bucket: Bucket, index: int) -> Pipeline:
-        """Return the pipeline of one bucket: its records, padded to its length, in training in an endless order of a separate seed."""
+        """Return the pipeline of one bucket: its records, padded to its length.
+
+        In training their order is endless, with a separate seed.
+        """
         fields, options = self._request.fields, self._options
         inputs = (
             dataclasses.replace(field, shape=(bucket.length,)) if field.pads else field for field in fields.inputs

@@ -49,7 +49,10 @@ class PiecePlan(ReadPlan):
         return self.chunks
 
     def count_lanes(self, batch_size: int) -> int:
-        """Return the number of lanes, which divides the batch: at most `reading.lanes`, and pieces that lanes share waste 3 % at most."""
+        """Return the number of lanes, which divides the batch.
+
+        At most `reading.lanes`, and so few that pieces shared by lanes waste at most 3 % of the bytes.
+        """
         sizes = self.pieces.ends - self.pieces.begins
         # The lanes have `lanes - 1` bounds, each inside a piece, which is then read in two parts.
         bytes_per_cut = self.pieces.estimate_wasted_bytes(self.reading.piece_bytes)
@@ -96,7 +99,7 @@ class PiecePlan(ReadPlan):
         return self.reading.count_reads(self.piece_memory, measure_free_memory())
 
     def reads_whole_batches(self, rows: Rows) -> bool:
-        """Return whether a host's rows of a batch are smaller than a piece: it then reads whole batches, as a piece has other hosts' rows."""
+        """Return whether a host reads whole batches in order: if its rows are smaller than a piece, which has other hosts' rows."""
         return rows.count < rows.total and rows.count * self.record_bytes < self.reading.piece_bytes
 
 

@@ -59,7 +59,7 @@ class ReadPlan:
 
     @classmethod
     def make(cls, dataset: Dataset, split_name: str, chunk_bytes: int) -> ReadPlan:
-        """Return the plan for all records of a split, from the manifest and the indexes that `RecordSizes` needs, and the first one."""
+        """Return the plan for all records of a split, from its first index and the indexes that `RecordSizes` needs."""
         split = dataset.kept(split_name)
         # The manifest's shard: that of `split` lacks the records in quarantine, and `Dataset.index` compares the counts.
         (first,) = (s for s in dataset.manifest.split(split_name).shards if s.name == split.shards[0].name)
@@ -183,7 +183,7 @@ class ReadPlan:
         return Chunks(firsts[firsts < stops], stops[firsts < stops])
 
     def _split_large(self, chunks: Chunks) -> Chunks:
-        """Split chunks above 32 MiB into reads of about twice `chunk_bytes`, so that large neighbouring records are read one by one.
+        """Split chunks above 32 MiB into reads of about twice `chunk_bytes`: large neighbouring records are then read one by one.
 
         The parts are permuted as chunks are, which keeps the bytes of a shuffle window near their mean.
         """

@@ -45,12 +45,12 @@ class StepPlan:
 
     @property
     def stored_steps(self) -> list[Step]:
-        """Steps of batches of stored records before all others: the user's parse, which AutoGraph converts; mostly none."""
+        """Steps of batches of stored records before all others: the user's parse, which AutoGraph converts; usually empty."""
         return [] if self.options.parse is None else [parse_records(self.options.parse)]
 
     @property
     def record_steps(self) -> list[Step]:
-        """Steps of single records; none if rows are prepared all at once. AutoGraph converts the user's transform."""
+        """Steps of single records; empty if rows are prepared all at once. AutoGraph converts the user's transform."""
         options = self.options
         if not options.prepares_one_by_one:
             return []
@@ -108,7 +108,7 @@ class StepPlan:
 
     @property
     def _weight_steps(self) -> list[Step]:
-        """The step that takes the weights of records from their column; none without weights."""
+        """The step that takes the weights of records from their column; empty without weights."""
         return [] if self.fields.weight is None else [weigh_records(self.fields.weight)]
 
     @property

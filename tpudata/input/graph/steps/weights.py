@@ -61,7 +61,7 @@ def make_weights_check(option: str, records: int, per_step: int) -> Step:
 
 
 def add_weights(option: str, field: Field | None, *, has_targets: bool) -> Step:
-    """Return the step that adds the weights of its rows to a batch.
+    """Return the step that adds to a batch the weights of its rows.
 
     Args:
         option: the option `weights`: "feature" or "sample_weight".
