@@ -131,7 +131,7 @@ class Quarantine:
             raise CorruptionError(path, 0, f"the checksum does not match the content. {_FIX}")
         try:
             value = parse_json(data)
-            # Checked first: the keys and types below are those of this version. The schema reports a missing one.
+            # Checked first: the keys and types below are of this version. The schema reports a missing one.
             version = value.get("version", _VERSION) if isinstance(value, dict) else _VERSION
             if version != _VERSION:
                 raise ValueError(f"its version is unknown (got {abbreviate_value(version)}, expected {_VERSION})")

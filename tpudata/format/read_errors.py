@@ -29,7 +29,7 @@ from tpudata.format.tfrecord.framing import FRAME_BYTES, HEADER_BYTES, find_dama
 from tpudata.storage import storage_for
 from tpudata.storage.local.errors import make_storage_error
 
-# Message of a check in the reader's graph: the records of a file have another size than those of its index.
+# Message of a check in the reader's graph: the records of a file have another size than its index says.
 OTHER_RECORDS = "A file has other records than its index says."
 # TensorFlow's message contains the name of the dataset, and a longer name would hide the rest.
 _MAX_NAME_CHARACTERS = 1000

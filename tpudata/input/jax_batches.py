@@ -34,9 +34,9 @@ def as_jax(
 
     A thread reads the next batches and sends them to the devices while the program computes. In a program of several processes,
     each reads only the rows of its devices, and the global batches are the same, in the same order, for any number of processes and
-    devices. All processes take the same batches; in evaluation they have the same number.
+    devices. All processes take the same batches; in evaluation all processes have equally many.
 
-    dtypes are those of `input_fn`; 64-bit numbers of a dataset become 32-bit ones unless the program enables `jax_enable_x64`.
+    dtypes are as `input_fn` yields them; a dataset's 64-bit numbers become 32-bit ones unless the program enables `jax_enable_x64`.
     With `Images(transpose=...)`, the rows are sharded along their axis.
 
     Closing or dropping the iterator, `close()`, ends the read-ahead.

@@ -41,7 +41,7 @@ def as_keras(
         start_step: number of global batches to skip.
         pad: keep static shapes, as a TPU needs them: the last batch is padded, and elements of an evaluation are
             (x, y, sample_weight) with sample_weight 0 for padding. `weighted_metrics` stay exact; `loss` and `metrics` count
-            the padding, and `predict` returns rows for it, after those of the records.
+            the padding, and `predict` returns rows for it, after the rows of the records.
 
     Raises:
         UsageError: an argument does not fit, or tensors whose first axis is not the batch (`transpose`).
@@ -114,7 +114,7 @@ class _KerasBatch:
 
     @classmethod
     def split_weighed(cls, element: Element) -> _KerasBatch:
-        """Return the parts of a batch whose records have weights; the reader has multiplied weights of tokens by these.
+        """Return the parts of a batch whose records have weights, by which the reader has multiplied the weights of tokens.
 
         Raises:
             UsageError: the batch has no labels.
@@ -126,7 +126,7 @@ class _KerasBatch:
         return dataclasses.replace(batch, sample_weight=weights, are_weighed=True)
 
     def join(self) -> Element:
-        """Return x, (x, y) or (x, y, sample_weight), as far as the batch has these."""
+        """Return x, (x, y) or (x, y, sample_weight), as far as the batch has these parts."""
         if self.y is None:
             return self.x
         return (self.x, self.y) if self.sample_weight is None else (self.x, self.y, self.sample_weight)
@@ -138,7 +138,7 @@ class _KerasBatch:
             return self
         weights = self.row_weights
         if self.sample_weight is not None:
-            # Weights of tokens, [B, L]: those of padding rows become 0 as well.
+            # Weights of tokens, [B, L]: the weights of padding rows become 0 as well.
             weights = self.sample_weight * tf.reshape(weights, [-1] + [1] * (self.sample_weight.shape.rank - 1))
         return dataclasses.replace(self, sample_weight=weights)
 

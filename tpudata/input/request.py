@@ -85,7 +85,7 @@ def list_fields(
     keep_encoded: bool,
     sequences: Tokens,
 ) -> Fields:
-    """Return the fields of each record: those that the options select, or the whole record for the user's `parse`.
+    """Return the fields of each record: the fields that the options select, or the whole record for the user's `parse`.
 
     The arguments are those of `SplitFiles.choose_fields`; with `is_parsed_by_user`, the user's `parse` takes records apart.
 

@@ -43,13 +43,13 @@ class ServingTensors:
 
 
 class ServingFeatures:
-    """Steps from encoded images or records to the features of prediction: those of evaluation, without weights.
+    """Steps from encoded images or records to the features of prediction: the features of evaluation without weights.
 
     Args:
         dataset: the dataset.
         images: options of images in evaluation.
         tokens: options of tokens.
-        columns: options that select the features to read; None for those that the layout feeds.
+        columns: options that select the features to read; None for the features that the layout feeds.
 
     Raises:
         FeatureError: a feature has no static shape.

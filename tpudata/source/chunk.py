@@ -106,7 +106,7 @@ class LoadedChunk:
         return np.array_equal(lengths, sizes)
 
     def _has_valid_checksums(self, index: ShardIndex, chunk: Chunk) -> bool:
-        """Return whether all records match their checksums: one checksum for each whole block, their own for the others."""
+        """Return whether all records match their checksums: one checksum for each whole block, and each other record's own."""
         # Slices of an array are no copies.
         data = np.frombuffer(self._data, np.uint8)
         record = chunk.first

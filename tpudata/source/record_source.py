@@ -43,7 +43,7 @@ class RecordSource:
             serialized record as bytes; a function gives what it returns for these bytes. To be pickled, it must be importable.
         features: with `"numpy"`, the names to decode, as `ExampleDecoder` takes them; None decodes what a model is
             fed and the label.
-        read_ahead: bytes of records that iteration holds in memory at most, unpacked and those in flight included, in
+        read_ahead: bytes of records that iteration holds in memory at most, unpacked, records in flight included, in
             chunks of up to 8 MiB. None is 256 MiB on an object store, 32 requests in flight, and 8 MiB on a disk.
 
     Raises:

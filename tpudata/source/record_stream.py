@@ -39,7 +39,7 @@ def stream_records(records: ShardRecords, read_ahead: int, first: int = 0) -> It
 
     Args:
         records: the records of a split.
-        read_ahead: bytes of the chunks in memory at most, those in flight included; at least one chunk is read.
+        read_ahead: bytes of the chunks in memory at most, chunks in flight included; at least one chunk is read.
         first: index of the first record.
 
     Raises:

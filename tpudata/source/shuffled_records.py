@@ -31,7 +31,8 @@ _log = logging.getLogger("tpudata")
 class ShuffledRecords:
     """Records of a split in shuffled order; `RecordSource.shuffle` makes it, and describes the arguments.
 
-    `shuffled[p]` is record number p of the order: first those of the first epoch, then those of the second one, in another order.
+    `shuffled[p]` is record number p of the order: first all records in the order of the first epoch, then all in the order of the
+    second, and so on.
     Read positions approximately in order: then every chunk is read once an epoch, and the next window is read while one is used;
     memory holds two windows, and a third one while several threads read at the end of a window.
 

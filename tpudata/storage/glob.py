@@ -150,7 +150,7 @@ def _advance(name: str, parts: tuple[str, ...], positions: set[int], *, is_folde
 
 
 def _add_skippable(parts: tuple[str, ...], positions: set[int]) -> set[int]:
-    """Return these positions and those that follow a `**` among them, which may also match no folder."""
+    """Return the positions, and the position after each `**` among them, since a `**` may match no folder."""
     reachable = set(positions)
     for position, part in enumerate(parts):
         if position in reachable and part == _ANY_FOLDERS:

@@ -46,8 +46,8 @@ def check_source(
 ) -> Manifest:
     """Convert an input with a source of an installed package in several ways, and check the datasets.
 
-    The datasets of one worker and of two have the same bytes, and so have those of the same input in another folder, and of a run
-    that was killed and resumed. An append of the same input adds nothing, and one of a grown input adds the new records alone. A
+    One worker and two write the same bytes. So do conversions of the same input in another folder, and a run that was killed and
+    resumed. An append of the same input adds nothing, and one of a grown input adds the new records alone. A
     record's split follows from its key.
 
     Args:

@@ -46,7 +46,7 @@ _TOKENIZER = Keys(
     {"name": TEXT, "vocab_size": _ID, "eos_id": _ID_OR_NULL, "pad_id": _ID, "file": TEXT, "sha256": TEXT},
     is_open=True,
 )
-# Options that readers use; the others are those of the job that wrote the dataset.
+# Options that readers use; the job that wrote the dataset used the others.
 _READ_OPTIONS = Keys({}, {"label_offset": WHOLE}, is_open=True)
 _MANIFEST = Keys(
     {

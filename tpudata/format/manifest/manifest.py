@@ -197,7 +197,7 @@ class Manifest:
         """
         try:
             value = parse_json(data)
-            # Checked first: the keys and types below are those of this version.
+            # Checked first: the keys and types below are of this version.
             if isinstance(value, dict) and isinstance(value.get("format_version"), int):
                 _check_version(value["format_version"])
             check_manifest_json(value)

@@ -145,7 +145,7 @@ def _find_frame_damage(frame: bytes, size: int) -> str | None:
 
 
 def _join_runs(runs: list[SkippedRecords]) -> Iterator[SkippedRecords]:
-    """Yield the runs in order: those that overlap, and neighbours with the same reason, as one."""
+    """Yield the runs in order; runs that overlap, and neighbours with the same reason, are joined."""
     joined: SkippedRecords | None = None
     for run in sorted(runs):
         if joined is None:

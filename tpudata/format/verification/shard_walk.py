@@ -33,7 +33,7 @@ FindProblems = Callable[[str, int, bytes], list[Problem]]
 
 
 class _BadBlocks(NamedTuple):
-    """Consecutive blocks that differ from those that the index was written for.
+    """Consecutive blocks that differ from the blocks that the index was written for.
 
     Attributes:
         start: offset of their first record.

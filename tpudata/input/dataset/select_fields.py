@@ -45,7 +45,7 @@ def select_fields(
         image_size: (height, width) to resize encoded images and label maps to; None to keep their size.
         keep_encoded: do not decode images, label maps and masks.
         label_name: name of the label if `columns.label` is None; None for the usual names.
-        sequence_length: length to which integer sequences of varying length are padded, except those of `columns.pads`; or the
+        sequence_length: length to which integer sequences of varying length are padded, except the keys of `columns.pads`; or the
             length of each by name; None to reject them.
         truncate: cut longer sequences instead of rejecting their records.
         buckets: the bucket lengths, of which `sequence_length` is the longest, for messages; None without buckets.
@@ -121,7 +121,7 @@ def _choose_features(
     """Return the features that the layout feeds, or the one that `features` names, followed by `extra_features`.
 
     Raises:
-        FeatureError: the dataset has none of these features, or not one that is named.
+        FeatureError: the dataset has no feature to feed, or lacks a feature that an option names.
         UsageError: an extra feature is fed anyway.
     """
     fed = FED_BY_LAYOUT.get(manifest.layout)

@@ -169,7 +169,7 @@ def _flip_and_resize(
 
 def _resize(image: tf.Tensor, options: TrainCrop | CentreCrop) -> tf.Tensor:
     """Return float32 [size, size, channels], as `tf.image.resize` does; its shape checks would take 5 % of an image's time."""
-    # The kernels for float32 are twice as fast as those for uint8.
+    # The kernels for float32 are twice as fast as the kernels for uint8.
     images, size = tf.cast(image, tf.float32)[tf.newaxis], (options.size, options.size)
     if options.method == "bilinear":
         return tf.raw_ops.ResizeBilinear(images=images, size=size, half_pixel_centers=True)[0]

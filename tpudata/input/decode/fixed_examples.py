@@ -68,7 +68,7 @@ class FixedExamples:
             serialized: string [n].
 
         Returns:
-            All bytes, uint8 [n, size of the template]; those in `_narrow_ranges`, uint8 [n, count]; bool scalar.
+            All bytes, uint8 [n, size of the template]; the bytes in `_narrow_ranges`, uint8 [n, count]; bool scalar.
         """
         size = len(self.template)
         matrix = tf.ensure_shape(tf.io.decode_raw(serialized, tf.uint8, fixed_length=size), [None, size])

@@ -188,7 +188,7 @@ class SplitFiles(abc.ABC):
         """Return a dataset of the records of a run as they are stored, string scalars; it may go on after the last one."""
 
     def make_decoder(self, fields: Sequence[Field]) -> Decode:
-        """Return a function that decodes stored records, and of these only `fields`."""
+        """Return a function that decodes the values of `fields` in stored records."""
         return functools.partial(keep_whole, fields)
 
     def parse_features(self, stored: tf.Tensor, fields: Sequence[Field]) -> Columns:

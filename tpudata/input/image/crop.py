@@ -30,7 +30,7 @@ class TrainCrop:
     """A random window of each image, resized to `size` x `size`, for training.
 
     A window is drawn as `tf.image.sample_distorted_bounding_box` draws it: an aspect ratio, uniform; a height, uniform between
-    those that give the smallest and the largest area; then a place. It is drawn again, up to `attempts` times, if it does
+    the heights that give the smallest and the largest area; then a place. It is drawn again, up to `attempts` times, if it does
     not fit into the image; then, or if it is the whole image, the crop is the middle as in `CentreCrop`.
 
     Attributes:
@@ -75,7 +75,7 @@ class CentreCrop:
         fraction: side of the square, as a share of the image's shorter side. The default is resnet_preprocessing's at 224 pixels,
             size / (size + 32).
         method: as in TrainCrop.
-        shrink: as in TrainCrop; off, so that figures compare with those of other programs.
+        shrink: as in TrainCrop; off, so that accuracies compare with other programs'.
 
     Raises:
         UsageError: an option is out of range or of another type.

@@ -44,7 +44,7 @@ class CutMix:
     """A rectangle of each image, and of its label maps, comes from its partner. Yun et al., "CutMix: Regularization ..." (2019).
 
     The rectangle has the image's aspect ratio and 1 - share of its area, its centre anywhere in the image. Parts outside
-    of the image are cut off, and the labels' shares are those of the pixels.
+    of the image are cut off, and the labels' shares are the shares of the pixels.
 
     Attributes:
         alpha: the shares are drawn from Beta(alpha, alpha), one a row.
@@ -162,7 +162,7 @@ def _find_span(size: int, shares: tf.Tensor, centre: tf.Tensor) -> tuple[tf.Tens
 
 
 def _roll_to_partner(batch: tf.Tensor) -> tf.Tensor:
-    """Return for each row the one before it; for the first row the last."""
+    """Return the batch with each row replaced by the row before it, and the first by the last."""
     return tf.roll(batch, 1, axis=0)
 
 

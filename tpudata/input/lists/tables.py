@@ -1,4 +1,4 @@
-"""Tables of padded columns, and those among them that are boxes and points of an image, by their names.
+"""Tables of padded columns, and the columns among them that are boxes and points of an image, by their names.
 
 Boxes are four columns of floats, `PREFIX/bbox/ymin`, `xmin`, `ymax` and `xmax`, or one, `PREFIX/bbox`, of entries (ymin, xmin,
 ymax, xmax); points are two, `PREFIX/keypoint/y` and `x`, of one or several points an entry. All are shares of the image's sides.
@@ -159,7 +159,7 @@ def _group_columns(fields: Sequence[Field]) -> Mapping[_Coordinates, dict[str, F
 
 
 def _suggest_pattern(coordinates: _Coordinates) -> str:
-    """Return a pattern of `pad` for the columns of boxes or points, and for those next to them that belong to the same objects."""
+    """Return a pattern of `pad` for the columns of boxes or points, and for columns of the same objects next to them."""
     prefix = coordinates.name.rpartition("/")[0]
     if prefix:
         return f"{prefix}/*"

@@ -51,7 +51,7 @@ class _Deployment(NamedTuple):
     Attributes:
         pipeline: index of this pipeline.
         pipelines: number of pipelines.
-        batches: number of batches that each of them feeds in a step.
+        batches: number of batches that each pipeline feeds in a step.
     """
 
     pipeline: int

@@ -39,7 +39,7 @@ class Images:
     crops, flips and moves of `augment`: docs/feed/lists.md has the rules. `mix` rejects them.
 
     Several images of a record, such as pairs, get the same steps; a crop takes the same window of each, mirrored or not, and
-    rejects records whose images differ in size. `augment` and `mix` are for one image. Label maps, boxes and masks are those of
+    rejects records whose images differ in size. `augment` and `mix` are for one image. Label maps, boxes and masks belong to
     the first one.
 
     Attributes:
@@ -53,7 +53,7 @@ class Images:
             transfer to the device; the model then normalises. "float32", "bfloat16" and "float16" yield values 0 to 1, or
             normalised ones. Other uint8 features are numbers, and stay as they are.
         mix: `MixUp()` or `CutMix()` mixes each image of a batch with another one of it; labels become shares of the classes,
-            float32 [B, classes], and several classes or floats the mean by these shares. Training only.
+            float32 [B, classes], and labels of several classes, or floats, become their mean by these shares. Training only.
         transpose: order of the axes of a batch of images, N (images), H, W and C: a TPU takes "HWCN" without
             a relayout. The model transposes back, and the batch is no longer the first axis.
         least_visible: least share of a box's area that a crop or `augment` leaves visible, from 0 to 1; other boxes are dropped,

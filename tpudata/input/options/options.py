@@ -152,7 +152,7 @@ def takes_seed(function: Callable[..., object] | None) -> bool:
 def check_arguments(
     name: str, function: Callable[..., object], positional: Sequence[str], keywords: Sequence[str] = ()
 ) -> None:
-    """Check by its signature, not by a call, which may raise other TypeErrors, that a user's function takes these arguments.
+    """Check that a user's function takes these arguments, by its signature: a call may raise TypeErrors for other reasons.
 
     Args:
         name: the option that it was passed as.

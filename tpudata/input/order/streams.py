@@ -60,7 +60,7 @@ class StreamOrder(TrainingOrder):
         """
         stride = batch_size // lanes
         turns_of_window = count_window_turns(window, lanes, stride)
-        # A block has whole windows and whole steps. The turns of a window divide those of a step, or the reverse.
+        # A block has whole windows and whole steps. The turns of a window divide the turns of a step, or the reverse.
         turns = max(turns_of_window, stride)
         run = find_largest_divisor(turns, max(1, max_run))
         return cls(chunks, batch_size, lanes, turns, turns_of_window, seed, run)

@@ -7,8 +7,8 @@ comes once an epoch and no batch is short.
 - Chunks, runs of neighbouring records, are what is read at once. Each epoch permutes all of them.
 - The permuted sequence is cut into L lanes of equal length, where L divides B. Place q of an epoch is place q // L of lane q % L.
   Row r of a batch belongs to slot r // (B / L); slot s takes the positions s, s + L, s + 2 L, ..., its turns 0, 1, 2, ...: within
-  an epoch these are the places of one lane, and in the next epoch those of another. A host that feeds some rows reads the lanes
-  of their slots only.
+  an epoch these are the places of one lane, and in the next epoch the places of another. A host that feeds some rows reads the
+  lanes of their slots only.
 - A block is V turns of all slots, a whole number of steps, and is what a host holds in memory at a time. Within a block, the
   records of each slot are permuted: all that are of one epoch, or windows of W turns of them.
 
@@ -73,7 +73,7 @@ class TrainingOrder:
         lanes = find_largest_divisor(batch_size, MAX_LANES)
         stride = batch_size // lanes
         turns_of_window = count_window_turns(window, lanes, stride)
-        # A block has whole windows and whole steps. The turns of a window divide those of a step, or the reverse.
+        # A block has whole windows and whole steps. The turns of a window divide the turns of a step, or the reverse.
         unit = max(turns_of_window, stride)
         # A block shorter than a chunk would read each chunk several times.
         min_turns = max(unit, int((chunks.stops - chunks.firsts).max()))

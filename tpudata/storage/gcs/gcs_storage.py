@@ -88,7 +88,7 @@ class _GcsObjects:
             raise StorageError(f"{folder} could not be listed: there is no object below it. Check the path.")
 
     def cuts(self, folder: str, *, deep: bool) -> Sequence[str]:
-        """Return the names that cut a folder of more than `range_names` names into ranges; none if it has fewer."""
+        """Return the names that cut a folder of more than `range_names` names into ranges; otherwise none."""
         return cut_names(self._transport, folder, deep=deep, range_names=self._range_names)
 
     def find(self, path: str) -> Entry | None:

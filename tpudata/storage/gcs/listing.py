@@ -138,7 +138,7 @@ def cut_names(transport: Transport, folder: str, *, deep: bool, range_names: int
 
     # The first range begins at the start of the folder. This start is not among the names that are returned.
     starts = [""]
-    # Starts of the ranges that may be large: all parts of those that were cut in the last round.
+    # Starts of the ranges that may be large: all parts of the ranges that were cut in the last round.
     uncut = {""}
     with ThreadPoolExecutor(_PARALLEL_REQUESTS, thread_name_prefix="tpudata-cut") as pool:
         for _ in range(_MAX_ROUNDS):
@@ -171,7 +171,7 @@ def _find_cuts(find_first: _FindFirst, start: str, stop: str | None, doubling: i
         )
         if depth < len(first_name):
             break
-        # All other names begin with the whole first name: continue from the first of them.
+        # All other names begin with the whole first name: continue from the first other name.
         first_name = find_first(f"{first_name}\0", stop)
     if first_name is None or depth >= len(first_name):
         return
@@ -189,7 +189,7 @@ def _find_cuts(find_first: _FindFirst, start: str, stop: str | None, doubling: i
 
 
 def _has_names_after(find_first: _FindFirst, name: str, stop: str | None, depth: int) -> bool:
-    """Return whether names before `stop` follow all those with the first `depth + 1` characters of `name`."""
+    """Return whether names before `stop` follow all names with the first `depth + 1` characters of `name`."""
     # Nothing follows the last character of Unicode, so the one before it is raised.
     common = name[: depth + 1].rstrip(_LAST)
     return bool(common) and find_first(common[:-1] + _step_character(common[-1]), stop) is not None

@@ -112,7 +112,7 @@ class Transport:
         Args:
             method: HTTP method, such as "GET".
             url: URL on the store's server, or a path there.
-            headers: headers besides those of the credentials.
+            headers: headers besides the headers of the credentials.
             data: body of the request.
 
         Raises:
@@ -254,7 +254,7 @@ def _make_answer_error(answer: Answer) -> AnswerError:
     try:
         data = gzip.decompress(answer.data) if answer.headers.get("Content-Encoding") == "gzip" else answer.data
         fields = json.loads(data)["error"]
-        # The store's own errors repeat the code; those of a proxy do not.
+        # The store's own errors repeat the code; a proxy's errors do not.
         return error_class(answer.status, str(fields["message"]), is_described=fields["code"] == answer.status)
     except (ValueError, RecursionError, LookupError, TypeError, OSError, EOFError, zlib.error):
         return error_class(answer.status, answer.data.decode(errors="replace") or "unknown error")

@@ -10,10 +10,10 @@ from collections.abc import Iterator, Sequence
 
 from tpudata.storage.local.errors import translate_errors
 
-# Number of names above which a folder is cut into ranges of about so many names or fewer; and the most ranges. Each range is a
-# pass over the whole folder, so there are few, and those of larger folders have more names.
+# Number of names above which a folder is cut into ranges of about so many names or fewer, and the most ranges. Each range is a
+# pass over the whole folder, so there are few; in larger folders they have more names.
 RANGE_NAMES, _MAX_RANGES = 1 << 16, 32
-# Number of names that the cuts are chosen from: those with the smallest checksums, so they do not depend on the disk's order.
+# Number of names that the cuts are chosen from: the names with the smallest checksums, so they do not depend on the disk's order.
 SAMPLED_NAMES = 1 << 12
 
 

@@ -38,7 +38,7 @@ class LocalStorage:
     """Local files; `Storage` describes the methods.
 
     Args:
-        range_names: about the most names in the ranges between the names that `cuts` returns, of which there are at most 32.
+        range_names: number of names above which `cuts` divides a folder into ranges, as for `cut_names`.
     """
 
     def __init__(self, *, range_names: int = RANGE_NAMES) -> None:
@@ -75,7 +75,7 @@ class LocalStorage:
             yield _look_up_entry(path, name, functools.partial(os.stat, path))
 
     def cuts(self, folder: str, *, deep: bool = False) -> Sequence[str]:
-        """Return the names that cut a folder of more than `range_names` names into ranges; none if it has fewer.
+        """Return the names that cut a folder of more than `range_names` names into ranges; otherwise none.
 
         Memory holds at most `range_names` names and a sample of 4,096.
         """

@@ -1,9 +1,9 @@
 """Writing of large files past the system's page cache.
 
-A conversion writes more than fits in memory and reads none of it again. Copying it into the page cache takes a quarter of the time
-of converting a photograph, and evicts the data of others. So bytes are collected in a buffer on a page boundary, and full buffers
-go from there to the disk (O_DIRECT of Linux; see open(2)). Less than a full buffer, the end of a file, and files of systems without
-this feature are written through the page cache.
+A conversion may write more than fits in memory, and reads nothing of it again. Copying it into the page cache takes a quarter of
+the time of converting a photograph, and evicts the data of other programs. So bytes are collected in a buffer on a page boundary,
+and full buffers go from there to the disk (O_DIRECT of Linux; see open(2)). Less than a full buffer, the end of a file, and files
+of systems without this feature are written through the page cache.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ class Cache:
     is_in_memory = False
 
     def open(self, stored: StoredRecords) -> StoredRecords:
-        """Return the records to read: those in the split's files, or the same ones in the files of the cache.
+        """Return the records to read: from the split's files, or the same records from the files of the cache.
 
         Args:
             stored: the records in the split's files; all, or some of them.

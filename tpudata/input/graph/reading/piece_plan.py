@@ -16,8 +16,8 @@ from tpudata.input.order.streams import StreamOrder
 from tpudata.input.order.training import find_largest_divisor
 from tpudata.storage import is_remote
 
-# The default shuffle window in bytes of stored records, and its least number of records unless these take more than the maximum. A
-# host of a TPU has 48 GB or more.
+# The default shuffle window in bytes of stored records, and its least number of records unless so many take more than the maximum.
+# A host of a TPU has 48 GB or more.
 _WINDOW_BYTES = 512 << 20
 _WINDOW_RECORDS, _MAX_WINDOW_BYTES = 2048, 1 << 30
 # Share of the bytes that may be fetched twice because lanes end inside of pieces.

@@ -39,7 +39,7 @@ class RecordReader:
         self._file_bytes = tf.constant(segments.file_bytes)
         self._firsts = tf.constant(segments.firsts)
         ends = segments.offsets + segments.sizes
-        # `_make_run` takes them apart in this order.
+        # `_make_run` takes a row apart in this order.
         columns = (segments.files, segments.firsts[:-1], segments.offsets, ends, segments.skips, segments.first_records)
         # One row for each segment, gathered at once: half of the operations of a table for each column.
         self._table = tf.constant(np.stack(columns, axis=1))

@@ -100,7 +100,7 @@ def _cut_shard(index: ShardIndex, runs: Integers, cuts: Integers) -> tuple[Integ
     if index.block_offsets is None:
         offsets = index.offsets.astype(np.int64)
         return firsts, offsets[records], offsets[stops] - offsets[records], np.zeros_like(firsts), records
-    # Blocks are read whole, from the one of the first record on; the records before it in the block are skipped.
+    # Blocks are read whole, from the first record's block on; the records before it in its block are skipped.
     block, stop_block = records // index.block_records, -(-stops // index.block_records)
     offsets, first_records = index.block_offsets.astype(np.int64), block * index.block_records
     return firsts, offsets[block], offsets[stop_block] - offsets[block], records - first_records, first_records

@@ -24,7 +24,7 @@ from tpudata.tensor_types import Element
 
 @dataclasses.dataclass(frozen=True)
 class StepPlan:
-    """Steps from decoded columns to batches: first those of records or rows, then those of whole batches.
+    """Steps from decoded columns to batches: first the steps of records or rows, then the steps of whole batches.
 
     Records take their steps one by one if a step draws for each of them or is the user's transform; otherwise all rows at once.
 
