@@ -94,7 +94,11 @@ def as_jax(
 def _make_datasets(
     input_fn: InputFn | tf.data.Dataset, batch_size: int | None, start_step: int, blocks: RowBlocks
 ) -> list[tf.data.Dataset]:
-    """Return the dataset of each of this process's blocks of rows; or the caller's own dataset alone, which has all blocks."""
+    """Return the dataset of each of this process's blocks of rows; or the caller's own dataset alone, which has all blocks.
+
+    Raises:
+        UsageError: `input_fn` is neither, or an argument does not fit it.
+    """
     if isinstance(input_fn, tf.data.Dataset):
         if (batch_size, start_step) != (None, 0):
             raise UsageError(

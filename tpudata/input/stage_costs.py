@@ -162,8 +162,11 @@ class Stages:
         """Iterate over a dataset repeatedly, and yield the number of records of each element, without padding.
 
         Args:
-            dataset: the dataset.
+            dataset: a dataset of batches, or of numbers of records.
             rows: rows of each element, padding included; None if the elements are numbers of records.
+
+        Raises:
+            TpudataError: a record is damaged or does not match the dataset, or a file cannot be read.
         """
         while True:
             # Only elements that are batches of an evaluation have padding, in the last one.

@@ -147,7 +147,11 @@ def load_chunk(path: str, index: ShardIndex, chunk: Chunk) -> LoadedChunk:
 
 
 def _load(path: str, index: ShardIndex, chunk: Chunk) -> LoadedChunk:
-    """Read the records of a chunk; a compressed shard is read in whole blocks."""
+    """Read the records of a chunk; a compressed shard is read in whole blocks.
+
+    Raises:
+        CorruptionError, StorageError: as for `load_chunk`.
+    """
     if index.compression is not None:
         first_block, stop_block = chunk.first // index.block_records, -(-chunk.stop // index.block_records)
         data = read_blocks(path, index, first_block, stop_block, is_checked=True)

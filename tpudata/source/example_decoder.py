@@ -136,7 +136,11 @@ def _decode_raw(feature: Feature, data: bytes) -> Decoded:
 
 
 def _reshape(feature: Feature, array: npt.NDArray[Any]) -> Decoded:
-    """Return a record's values in the feature's shape, in which one dimension may vary; a scalar if the shape is ()."""
+    """Return a record's values in the feature's shape, in which one dimension may vary; a scalar if the shape is ().
+
+    Raises:
+        FeatureError: the values do not fill the shape.
+    """
     shape = [-1 if size is None else size for size in feature.shape]
     try:
         shaped = array.reshape(shape)
@@ -172,7 +176,11 @@ def decode_label_map(feature: Feature, data: bytes) -> npt.NDArray[Any]:
 
 
 def _decode_pixels(feature: Feature, data: bytes, mode: str | None) -> npt.NDArray[Any]:
-    """Decode an image file to one of Pillow's modes; None keeps its values."""
+    """Decode an image file to one of Pillow's modes; None keeps its values.
+
+    Raises:
+        CorruptionError: the file does not decode; the caller adds the place.
+    """
     try:
         with Image.open(io.BytesIO(data)) as image:
             return np.array(image if mode is None else image.convert(mode))

@@ -198,7 +198,11 @@ class ShardRecords:
         ]
 
     def _read_frames(self, span: _Span, index: ShardIndex, path: str) -> list[bytes]:
-        """Return the records of a span with their headers and footers, from one read of the file."""
+        """Return the records of a span with their headers and footers, from one read of the file.
+
+        Raises:
+            CorruptionError: the file ends inside a record.
+        """
         begin, end = int(index.offsets[span.records[0]]), int(index.offsets[span.records[-1] + 1])
         data = storage_for(path).read_range(path, begin, end - begin, is_checked=True)
         if len(data) < end - begin:

@@ -275,8 +275,12 @@ def _translate_errors(done: str, path: str, caught: type[Exception] = Exception)
 
     Args:
         done: what could not be done, such as "read".
-        path: the path.
+        path: path of the file or folder, for the message.
         caught: class of the exceptions to translate. While a file is written, exceptions of other classes are the caller's own.
+
+    Raises:
+        StorageError: the error is about the path.
+        StorageUnavailableError: it is about the store or the connection.
     """
     try:
         yield

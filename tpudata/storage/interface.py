@@ -79,7 +79,7 @@ class Storage(Protocol):
         They depend only on the names in it, so every call on every machine returns the same.
 
         Args:
-            folder: the folder.
+            folder: folder whose names are cut.
             deep: as for `scan`.
 
         Returns:
@@ -98,8 +98,12 @@ class Storage(Protocol):
     def read_range(self, path: str, offset: int, length: int, *, is_checked: bool = False) -> bytes:
         """Return `length` bytes from `offset`; fewer only at the end of the file.
 
-        Pass `is_checked` if you compare the bytes with a checksum. Object stores have no checksums of parts, so
-        otherwise the range is read twice and compared.
+        Args:
+            path: path of the file.
+            offset: first byte.
+            length: number of bytes.
+            is_checked: whether the caller compares the bytes with a checksum. Without it, object stores, which have no checksums of
+                parts, read the range twice and compare the two.
         """
 
     def expect(self, path: str, offset: int, length: int) -> None:

@@ -61,7 +61,11 @@ def is_remote(path: str) -> bool:
 
 @functools.cache
 def _make_storage(scheme: str) -> Storage | None:
-    """Return the storage for a scheme, one in each process; None if no package has one."""
+    """Return the storage for a scheme, one in each process; None if no package has one.
+
+    Raises:
+        MissingExtraError, StorageError, UsageError: as for `storage_for`.
+    """
     if scheme in STORAGES:
         module, _, name = STORAGES[scheme].partition(":")
         return getattr(importlib.import_module(module), name)()  # type: ignore[no-any-return]

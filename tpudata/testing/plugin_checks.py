@@ -327,8 +327,8 @@ def _check_ids(name: str, tokenizer: Tokenizer, text: str, ids: Ids) -> None:
 
     Args:
         name: value of `--tokenizer`, for messages.
-        tokenizer: the tokenizer.
-        text: the text.
+        tokenizer: the tokenizer that encoded the text.
+        text: the text, on one line.
         ids: ids of the text, encoded together with other texts.
     """
     identity = tokenizer.identity

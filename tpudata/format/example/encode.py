@@ -180,7 +180,11 @@ def encode_key(name: str) -> bytes:
 
 
 def _encode_feature(name: str, value: Any) -> bytes:
-    """Return the Feature message of a value."""
+    """Return the Feature message of a value.
+
+    Raises:
+        FeatureError: as for `encode_example`.
+    """
     if isinstance(value, (bytes, bytearray, memoryview)):
         return _encode_field(BYTES_LIST, _encode_field(LIST_VALUE, plain_bytes(name, value)))
     elements = _list_elements(name, value)
@@ -225,7 +229,11 @@ def _convert_to_float32(name: str, values: list[float]) -> npt.NDArray[np.float3
 
 
 def _list_elements(name: str, value: Any) -> list[Any]:
-    """Return a value or a sequence of values as a list of bytes, ints and floats; elements of other types stay for the caller."""
+    """Return a value or a sequence of values as a list of bytes, ints and floats; elements of other types stay for the caller.
+
+    Raises:
+        FeatureError: the value has an unsupported type or dtype, masked values, or text that UTF-8 cannot encode.
+    """
     if isinstance(value, (np.ndarray, np.generic)):
         check_unmasked(name, value)
         array = np.asarray(value)

@@ -16,6 +16,12 @@ def read_indexed(path: str, index: ShardIndex, first: int, stop: int) -> Iterato
 
     One block of records is read at a time. With compression, offsets count unpacked bytes.
 
+    Args:
+        path: path of the shard.
+        index: index of the shard.
+        first: index of the first record.
+        stop: index of the record after the last one.
+
     Raises:
         CorruptionError: a record is damaged.
         StorageError: the file cannot be read.

@@ -50,7 +50,7 @@ def frame_offsets(file: Entry, *, read_bytes: int = READ_BYTES, large_bytes: int
     """Return the offset of each record of a TFRecord file, and the end of the last one: int64 [records + 1].
 
     Args:
-        file: the file.
+        file: the TFRecord file, as it was listed.
         read_bytes: as for `scan_frames`.
         large_bytes: as for `scan_frames`.
 
@@ -68,7 +68,7 @@ def scan_frames(
     """Append the offset of each record of a TFRecord file to `starts`, of type "q", and return the end of the last one.
 
     Args:
-        file: the file.
+        file: the TFRecord file, as it was listed.
         starts: is extended with the offsets.
         read_bytes: bytes of a read.
         large_bytes: mean size of records, in bytes, from which on only headers are read; None chooses by the storage.
@@ -99,8 +99,11 @@ def _walk_headers(data: bytes, offset: int, file: Entry, starts: array[int]) -> 
     Args:
         data: the piece.
         offset: offset of the piece in the file.
-        file: the file.
+        file: the whole file, as it was listed.
         starts: is extended with the offsets in the file.
+
+    Raises:
+        CorruptionError: as for `frame_offsets`.
     """
     position = 0
     while position + HEADER_BYTES <= len(data):

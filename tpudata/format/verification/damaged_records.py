@@ -78,7 +78,7 @@ def find_damaged_records(path: str, shard: Shard, index: ShardIndex, find_proble
     Args:
         path: path of the shard's file.
         shard: its entry in the manifest.
-        index: its index.
+        index: its valid index, by which its records are found.
         find_problems: returns the problems of a record's content.
 
     Raises:

@@ -26,7 +26,7 @@ def find_shard_defects(
 
     Args:
         check: check of one shard.
-        shards: the shards.
+        shards: shards to check.
         workers: number of processes among which they are divided; no more are started than are useful.
         progress: called with the number of bytes read since the last call, and the number in all shards.
     """

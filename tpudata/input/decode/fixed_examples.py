@@ -127,7 +127,7 @@ def _has_fixed_size(field: Field, positions: dict[str, ValuePosition]) -> bool:
     """Return whether a field can be sliced from Examples of the layout: its values have a fixed size, that of its shape.
 
     Args:
-        field: the field.
+        field: field that is read of each Example.
         positions: positions of values in the layout, by feature name.
     """
     feature, position = field.feature, positions.get(field.feature.name)

@@ -69,7 +69,11 @@ class FixedLengthRecordFiles:
 
     @property
     def dtype(self) -> np.dtype[np.void]:
-        """The record as numpy's structured dtype."""
+        """The record as numpy's structured dtype.
+
+        Raises:
+            UsageError: `record` is not a dtype with named parts.
+        """
         try:
             dtype: np.dtype[np.void] = np.dtype(self.record)
         except (TypeError, ValueError, SyntaxError) as error:
@@ -134,6 +138,12 @@ class FixedLengthRecords(SplitFiles):
 def compute_offsets(file: Entry, record_bytes: int, header_bytes: int, footer_bytes: int) -> Offsets:
     """Return the begins of a file's records of one length, and the end of the last one: int64 [records + 1].
 
+    Args:
+        file: the file, as it was listed.
+        record_bytes: bytes of a record.
+        header_bytes: bytes before the first record.
+        footer_bytes: bytes after the last record.
+
     Raises:
         CorruptionError: the bytes between header and footer are not a whole number of records.
     """
@@ -170,7 +180,14 @@ def _parse_fixed(records: tf.Tensor, dtype: np.dtype[np.void], fields: Sequence[
 def _take_part(
     records: tf.Tensor, dtype: np.dtype[np.void], feature: Feature, shape: Sequence[int | None]
 ) -> tf.Tensor:
-    """Return one part of records, [n, *shape], of the feature's dtype."""
+    """Return one part of records, [n, *shape], of the feature's dtype.
+
+    Args:
+        records: string [n], each of the size of `dtype`.
+        dtype: structured dtype of a record.
+        feature: feature of the part.
+        shape: shape of the part in one record.
+    """
     assert dtype.fields is not None
     part_dtype, offset = dtype.fields[feature.name][:2]
     stored = tf.strings.substr(records, offset, part_dtype.itemsize)

@@ -145,7 +145,7 @@ def cutout(image: tf.Tensor, side: int, centre: tf.Tensor) -> tf.Tensor:
     """Fill a square of `side` pixels with grey; parts outside of the image are cut off.
 
     Args:
-        image: the image.
+        image: uint8 [height, width, 3], of static shape.
         side: side of the square, in pixels.
         centre: int32 [2], y and x of the pixel at side // 2 of the square.
     """

@@ -46,7 +46,7 @@ def compute_source_transform(x_of: Sequence[Scalar], y_of: Sequence[Scalar], hei
         x_of: three scalars: pixel (x, y) of the result comes from x_of[0] * x + x_of[1] * y + x_of[2], in pixels.
         y_of: likewise for y.
         height: height of the image in pixels.
-        width: its width.
+        width: width of the image in pixels.
     """
     a, b, c = (tf.cast(coefficient, tf.float32) for coefficient in x_of)
     d, e, f = (tf.cast(coefficient, tf.float32) for coefficient in y_of)

@@ -120,7 +120,11 @@ def find_rows_of_host(batch_size: int, index: SupportsIndex | None, count: Suppo
 
 
 def _find_deployment(context: Any) -> _Deployment:
-    """Return the deployment of this call of input_fn, as `params["context"]` states it; the only pipeline if that is None."""
+    """Return the deployment of this call of input_fn, as `params["context"]` states it; the only pipeline if that is None.
+
+    Raises:
+        UsageError: there are several hosts, and the context has no index of this one.
+    """
     if context is None:
         return _Deployment(pipeline=0, pipelines=1, batches=1)
     if hasattr(context, "current_input_fn_deployment"):

@@ -156,7 +156,7 @@ def check_arguments(
 
     Args:
         name: the option that it was passed as.
-        function: the function.
+        function: the user's function.
         positional: names of its positional arguments, for the message.
         keywords: names of its keyword arguments.
 

@@ -127,7 +127,7 @@ def take_rows(read: Callable[[HostPart], tf.data.Dataset], ranges: Ranges, part:
     Args:
         read: function that reads exactly the rows of a part.
         ranges: the ranges; they say whether a host reads whole batches, of which this function then keeps the part's rows.
-        part: the part.
+        part: the host's rows and its first step.
     """
     rows = part.rows
     if not ranges.reads_whole_batches(rows):

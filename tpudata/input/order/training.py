@@ -69,7 +69,14 @@ class TrainingOrder:
 
     @classmethod
     def make(cls, chunks: Chunks, batch_size: int, window: int, seed: int) -> TrainingOrder:
-        """Return the order with a shuffle window of about `window` records over all lanes."""
+        """Return the order with a shuffle window of about `window` records over all lanes.
+
+        Args:
+            chunks: the records in runs.
+            batch_size: rows of the global batch.
+            window: records that are permuted together.
+            seed: seed, from 0 to 2**32 - 1.
+        """
         lanes = find_largest_divisor(batch_size, MAX_LANES)
         stride = batch_size // lanes
         turns_of_window = count_window_turns(window, lanes, stride)
@@ -244,7 +251,7 @@ class TrainingOrder:
         """Permute a block's records within windows; return for each row the index of its record, int64 [steps, slots * stride].
 
         Args:
-            slots: the slots.
+            slots: slots of the host's rows.
             block: index of the block.
             first: for each slot and turn, the block's first turn in the same epoch, int64 [slots, turns].
             stored_positions: index in the block of the record of each slot and turn before the permutation, int64 [slots, turns].

@@ -107,7 +107,7 @@ def cut_names(transport: Transport, folder: str, *, deep: bool, range_names: int
 
     Args:
         transport: sends the requests.
-        folder: the folder.
+        folder: folder whose names are cut.
         deep: count all objects below it, and no folders.
         range_names: most names of a range that is not cut again.
     """

@@ -244,7 +244,11 @@ class ObjectWriter(io.RawIOBase):
         return f"/upload/storage/v1/b/{quote(self._bucket, safe='')}/o?{urlencode(query)}"
 
     def _start(self) -> str:
-        """Start a resumable upload, and return its address."""
+        """Start a resumable upload, and return its address.
+
+        Raises:
+            UnprovenError: the answer has no address of an upload on the store's server.
+        """
         headers = {"Content-Type": "application/json", "X-Upload-Content-Type": "application/octet-stream"}
         answer = self._transport.request("POST", self._make_upload_url("resumable"), headers, b"{}")
         address = answer.headers.get("Location", "")
@@ -254,7 +258,11 @@ class ObjectWriter(io.RawIOBase):
         return str(address)
 
     def _put(self, headers: dict[str, str], data: bytes, *, is_last: bool) -> int | None:
-        """Send bytes, or a status request; return the number of bytes that the store has, or None if it has made the object."""
+        """Send bytes, or a status request; return the number of bytes that the store has, or None if it has made the object.
+
+        Raises:
+            UnprovenError: the answer does not fit the request, or does not prove the object.
+        """
         assert self._url is not None
         answer = self._transport.request("PUT", self._url, headers, data)
         if answer.status == _INCOMPLETE:

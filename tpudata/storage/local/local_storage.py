@@ -334,7 +334,7 @@ def _look_up_entry(path: str, name: str, stat: Callable[[], os.stat_result]) -> 
     """Return the entry of a path in a listing.
 
     Args:
-        path: the path.
+        path: full path of the entry.
         name: its name in the folder.
         stat: returns what the system knows of the path, or raises its OSError.
     """

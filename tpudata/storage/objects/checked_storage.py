@@ -182,7 +182,11 @@ class CheckedStorage:
         return self._read_with_retries(path, version, read_and_compare)
 
     def _get_part(self, path: str, offset: int, length: int, version: int | None) -> tuple[bytes, bool]:
-        """Return a part of an object, and whether a checksum proves it."""
+        """Return a part of an object, and whether a checksum proves it.
+
+        Raises:
+            UnprovenError: nothing proves that these are the requested bytes.
+        """
         try:
             content = self._store.get(path, (offset, length), version)
         except RangeError:

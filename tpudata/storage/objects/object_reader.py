@@ -47,7 +47,11 @@ class ObjectReader(io.RawIOBase):
         return b"".join(iter(lambda: self._read_next(self._part_bytes), b""))
 
     def _read_next(self, limit: int) -> bytes:
-        """Read at most `limit` bytes from the current position; compare the checksum at the end."""
+        """Read at most `limit` bytes from the current position; compare the checksum at the end.
+
+        Raises:
+            StorageUnavailableError: bytes are missing, or the checksum differs.
+        """
         length = min(limit, self._description.size - self._position)
         data = self._read(self._position, length) if length else b""
         if len(data) < length:

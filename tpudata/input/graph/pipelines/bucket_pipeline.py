@@ -32,7 +32,11 @@ class BucketPipeline:
         self._limits = [operator.index(limit) for limit in request.options.tokens.buckets or ()]
 
     def batches(self, rows: Rows, start_step: int) -> tf.data.Dataset:
-        """Return the dataset of `input_fn`; `rows` are the longest bucket's, and shorter buckets have proportionally more."""
+        """Return the dataset of `input_fn`; `rows` are the longest bucket's, and shorter buckets have proportionally more.
+
+        Raises:
+            UsageError: no bucket has records for one global batch.
+        """
         # The dataset may belong to a graph of TensorFlow 1.
         with tf.init_scope():
             buckets = self._buckets

@@ -43,7 +43,7 @@ def transform_batch(function: Callable[..., Element], batch_size: int, *, has_la
     """Return the step that calls the user's batch_transform.
 
     Args:
-        function: the function.
+        function: the user's batch_transform.
         batch_size: rows of the batch.
         has_labels: whether the batch has labels; the function must then return labels.
         keeps_rows: whether the rows have weights; the function must then return as many rows.

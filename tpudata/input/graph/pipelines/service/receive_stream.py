@@ -37,7 +37,7 @@ def receive_stream(service: DataService, stream: tf.data.Dataset, stream_index: 
     It fails with `tf.errors.InvalidArgumentError` if the worker has not registered, restarts, is lost, or gives no element in time.
 
     Args:
-        service: the service.
+        service: the cluster whose worker makes the stream.
         stream: the stream, as a worker makes it.
         stream_index: index of the stream.
         count: number of streams of this process.
