@@ -244,7 +244,7 @@ def _find_odd_record(text: str, feature: _OddFeature) -> FeatureError | None:
         for offset, record in read_records(path, compression):
             values = decode_example(record, path=path, offset=offset).get(feature.name)
             trait = _find_trait(values, feature.difference)
-            # The first record that has the trait stands for the usual ones.
+            # The first record that has the trait stands for the usual records.
             usual_trait = trait if usual_trait is None else usual_trait
             if trait is not None and trait != usual_trait:
                 fix = (

@@ -129,5 +129,5 @@ class Storage(Protocol):
         """Replace the content of a small file, if it is `old`, by `new`; return whether that was done.
 
         None stands for no file. If several callers try at the same time, one succeeds, provided that all contents ever written
-        differ.
+        differ. Several machines may succeed on a disk without hard links, or a store of fsspec without exclusive creation.
         """

@@ -97,7 +97,7 @@ def check_unmasked(name: str, value: object) -> None:
 
 
 def encode_entry(name: str, value: Any) -> bytes:
-    """Return the entry of one feature.
+    """Return the map entry of one feature, with its tag.
 
     Args:
         name: name of the feature.

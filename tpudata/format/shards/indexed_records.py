@@ -70,5 +70,4 @@ def read_blocks(path: str, index: ShardIndex, first: int, stop: int, *, is_check
         except ValueError as error:
             reason = f"the block of the record does not unpack: {error}{UNPACKED}"
             raise CorruptionError(path, begin, reason) from None
-    # Joining one part would copy it.
-    return parts[0] if len(parts) == 1 else b"".join(parts)
+    return b"".join(parts)

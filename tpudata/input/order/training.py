@@ -198,7 +198,7 @@ class TrainingOrder:
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """Return the ranges of records of the turns [begin, end) of each slot in an epoch: (firsts, stops), int64 [n] each.
 
-        They are in the order of slots, then of turns.
+        The ranges are in the order of slots, then of turns.
 
         Args:
             chunks: the epoch's chunks, permuted.

@@ -177,7 +177,7 @@ def _find_cuts(find_first: _FindFirst, start: str, stop: str | None, doubling: i
         return
     common, character = first_name[:depth], first_name[depth]
     for number in itertools.count():
-        # Find the first name whose character at this depth is `step` or more after that of the last cut.
+        # Find the first name whose character at this depth is `step` or more after the last cut's.
         step = 1 << max(0, (number - _SINGLE_CHARACTERS) // doubling + 1)
         next_character = _step_character(character, step)
         name = find_first(common + next_character, stop) if next_character else None

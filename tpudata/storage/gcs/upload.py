@@ -101,7 +101,8 @@ class ObjectWriter(io.RawIOBase):
 
         Raises:
             ConflictError: another writer was first, with other bytes.
-            DamagedError: the store received damaged data and made no object of them.
+            DamagedError: the store received damaged data, and keeps no object of them.
+            TimeLimitError: a request kept failing until the limit of the retries.
         """
         if self._delivered:
             self._send_last()

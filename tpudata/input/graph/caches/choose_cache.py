@@ -22,8 +22,8 @@ def choose_cache(cache: bool | str | os.PathLike[str], request: InputRequest, pl
     """Return the cache of a split's records.
 
     Args:
-        cache: False, True (memory), "auto" (memory if they take at most a quarter of free memory) or the path of a local
-            folder, which keeps decoded records, or stored pieces if records are read in pieces.
+        cache: False, True (memory), "auto" (memory if the records take at most a quarter of the free memory) or the path of
+            a local folder, which keeps decoded records, or stored pieces if records are read in pieces.
         request: data and options of the input_fn.
         plan: plan of reading the split.
 

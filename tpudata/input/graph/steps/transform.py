@@ -110,9 +110,9 @@ def _convert_result(name: str, result: Element) -> Element:
         UsageError: it is None or a list.
     """
     if result is None or isinstance(result, list):
-        returned = "None" if result is None else "a list"
+        value = "None" if result is None else "a list"
         hint = "" if result is None and name == "transform" else ", which is a tuple"
-        raise UsageError(f"{name} returned {returned}. End it with `return features, labels`{hint}.")
+        raise UsageError(f"{name} returned {value}. End it with `return features, labels`{hint}.")
 
     def convert(leaf_name: str, leaf: Tensors) -> tf.Tensor:
         return cast_to_int32(leaf_name, leaf if tf.is_tensor(leaf) else tf.convert_to_tensor(leaf))
