@@ -123,8 +123,9 @@ class RecordSource:
         """Return the records in a shuffled order that is read at the rate of a stream, as a sequence.
 
         Shards are cut into chunks of 8 MiB, less for a small window. Every epoch permutes the chunks over the whole split, and the
-        records within windows of neighbouring chunks in that order. The order depends on the dataset and the arguments alone, on any
-        machine. Pass the result to PyTorch's DataLoader without `shuffle=True`, or to `grain.MapDataset.source` without `.shuffle()`.
+        records within windows of neighbouring chunks in that order. The order depends on the dataset and the arguments alone, on
+        any machine. Pass the result to PyTorch's DataLoader without `shuffle=True`, or to `grain.MapDataset.source` without
+        `.shuffle()`.
 
         Args:
             seed: seed of the order, 0 or more.
