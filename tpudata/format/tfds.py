@@ -199,7 +199,7 @@ def _describe_feature(feature: Feature) -> dict[str, Any]:
         }
         if feature.shape == ():
             return label
-        # The length -1 stands for one that varies.
+        # The length -1 stands for a length that varies.
         return {
             "pythonClassName": f"{_PACKAGE}.sequence_feature.Sequence",
             "sequence": {"feature": label, "length": str(feature.shape[0] or -1)},

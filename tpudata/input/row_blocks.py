@@ -112,7 +112,8 @@ def find_row_blocks(sharding: Mesh | NamedSharding | None, axis: str | None) -> 
         axis: name of the mesh axis of the rows, for a mesh; None for "data", or the only axis.
 
     Raises:
-        UsageError: `sharding` is of another class, or the mesh has no such axis or no device of this process.
+        UsageError: `sharding` is of another class or divides other axes, too, `axis` does not fit it, or the mesh has no device of
+            this process.
     """
     import jax
     from jax.sharding import Mesh, NamedSharding, PartitionSpec
@@ -165,7 +166,7 @@ def _find_axis(mesh: Mesh, axis: str | None) -> str:
 
 
 def _find_axes(sharding: NamedSharding, axis: str | None) -> tuple[str, ...]:
-    """Return the mesh axes that divide the rows by the spec of a NamedSharding; UsageError if it divides other axes, too."""
+    """Return the mesh axes that divide the rows by the spec of a NamedSharding; UsageError if it divides other axes, or `axis` is given."""
     # An empty spec divides nothing, as one of None does.
     first, *others = tuple(sharding.spec) or (None,)
     if axis is not None or any(entry is not None for entry in others):

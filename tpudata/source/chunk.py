@@ -131,6 +131,8 @@ class LoadedChunk:
 def load_chunk(path: str, index: ShardIndex, chunk: Chunk) -> LoadedChunk:
     """Read a chunk, once more if it arrives damaged from an object store.
 
+    A chunk whose records are damaged is returned: `LoadedChunk.get_record` raises their errors.
+
     Raises:
         CorruptionError: the file ends inside the chunk, or a compressed block does not unpack.
         StorageError: the file cannot be read.

@@ -45,7 +45,7 @@ def cut_into_segments(dataset: Dataset, split: str, cuts: Iterable[int]) -> Segm
     Args:
         dataset: the dataset.
         split: name of the split.
-        cuts: record numbers at which a segment begins, in addition to the first record of each file.
+        cuts: record numbers at which a segment begins, in addition to the first record of each run of kept records.
 
     Raises:
         CorruptionError: an index is damaged.
