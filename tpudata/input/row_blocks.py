@@ -166,7 +166,11 @@ def _find_axis(mesh: Mesh, axis: str | None) -> str:
 
 
 def _find_axes(sharding: NamedSharding, axis: str | None) -> tuple[str, ...]:
-    """Return the mesh axes that divide the rows by the spec of a NamedSharding; UsageError for a spec of other axes, or with `axis`."""
+    """Return the mesh axes that divide the rows by the spec of a NamedSharding.
+
+    Raises:
+        UsageError: the spec divides other axes, too, or `axis` is passed.
+    """
     # An empty spec divides nothing, as one of None does.
     first, *others = tuple(sharding.spec) or (None,)
     if axis is not None or any(entry is not None for entry in others):
