@@ -28,7 +28,10 @@ def split_checksum(data: bytes) -> tuple[bytes, bool]:
 
 
 def insert_checksum(data: bytes) -> bytes:
-    """Return a JSON file with its checksum in place of NO_CHECKSUM, the value of "checksum"; each key has a line."""
+    """Return a JSON file with its checksum in place of NO_CHECKSUM, the value of "checksum".
+
+    The file must be indented by one space, with each key of the outermost object on a line.
+    """
     return _LINE.sub(b"%08x" % google_crc32c.value(data), data, count=1)
 
 

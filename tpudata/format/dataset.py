@@ -29,7 +29,7 @@ class Dataset:
     """A complete dataset on disk; `open_dataset` makes it.
 
     Attributes:
-        path: its folder, local or gs://.
+        path: its folder: a local path, or a URL such as gs://BUCKET/FOLDER.
         manifest: its contents.
         quarantine: damaged records, which readers skip.
     """
@@ -118,6 +118,7 @@ class Dataset:
         Records in quarantine are skipped.
 
         Raises:
+            DatasetError: there is no such split.
             CorruptionError: a record is damaged; the message names file and offset.
         """
         for shard in self.manifest.split(split).shards:
@@ -141,7 +142,7 @@ def open_dataset(path: str) -> Dataset:
     """Open the dataset in a folder.
 
     Args:
-        path: the folder, local or gs://.
+        path: the folder: a local path, or a URL such as gs://BUCKET/FOLDER.
 
     Raises:
         DatasetError: the folder has no manifest, or one that this version cannot read.

@@ -2,7 +2,7 @@
 
 A stored map is a PNG of grey values without alpha, of 8 bits for the dtype uint8 and of 16 for uint16: every reader (TensorFlow,
 TFDS, Pillow) returns these values. Readers would change the values of other files: they replace the indices of a palette by its
-colours, scale values of fewer bits, and cut or scale those of the other depth to the dtype's.
+colours, scale values of fewer bits, and cut or scale values of the other depth to the dtype's.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ def write_metadata(
         The manifest as written.
 
     Raises:
-        DatasetError: labels and manifest differ, or a class name has a line break.
+        DatasetError: labels and manifest differ, or a class name is empty or has a line break.
         OutputError: the folder does not have the files that were written.
         StorageError: a file could not be written.
     """

@@ -131,7 +131,7 @@ class Quarantine:
             raise CorruptionError(path, 0, f"the checksum does not match the content. {_FIX}")
         try:
             value = parse_json(data)
-            # Checked first: the keys and types below are those of this version. The schema reports a missing one.
+            # Checked first: the keys and types below are of this version. The schema reports a missing one.
             version = value.get("version", _VERSION) if isinstance(value, dict) else _VERSION
             if version != _VERSION:
                 raise ValueError(f"its version is unknown (got {abbreviate_value(version)}, expected {_VERSION})")
@@ -173,7 +173,7 @@ def read_quarantine(folder: str, manifest: Manifest) -> Quarantine:
     """Read and check the quarantine of a dataset; without the file, nothing is in quarantine.
 
     Raises:
-        CorruptionError: the file is damaged.
+        CorruptionError: the file is damaged, or skips records that a shard does not have.
         StorageError: it cannot be read.
     """
     storage = storage_for(folder)
@@ -186,7 +186,7 @@ def read_quarantine(folder: str, manifest: Manifest) -> Quarantine:
 
 
 def _check_ranges(field: str, ranges: list[tuple[int, int, str]]) -> None:
-    """Raise ValueError unless the [first, stop) of a JSON field `field` ascend and do not overlap."""
+    """Raise ValueError unless each [first, stop) of the JSON field `field` has records, and they ascend without overlap."""
     for index, (first, stop, _) in enumerate(ranges):
         if first >= stop:
             raise ValueError(f"{field}[{index}] has no records (got {first} to {stop})")

@@ -29,7 +29,7 @@ from tpudata.format.tfrecord.framing import FRAME_BYTES, HEADER_BYTES, find_dama
 from tpudata.storage import storage_for
 from tpudata.storage.local.errors import make_storage_error
 
-# Message of a check in the reader's graph: the records of a file have another size than those of its index.
+# Message of a check in the reader's graph: the records of a file have another size than its index says.
 OTHER_RECORDS = "A file has other records than its index says."
 # TensorFlow's message contains the name of the dataset, and a longer name would hide the rest.
 _MAX_NAME_CHARACTERS = 1000
@@ -63,7 +63,7 @@ def name_of_split(folder: str, split: str) -> str:
 
 
 def name_of_files(paths: Sequence[str]) -> str:
-    """Return the name of datasets that read files without a manifest; it has no file if it would be too long with all."""
+    """Return the name of datasets that read files without a manifest; the name has no path if it would be too long with all."""
     name = _mangle([*paths, ""])
     return name if len(name) <= _MAX_NAME_CHARACTERS else _mangle([""])
 
@@ -156,11 +156,14 @@ def find_file_error(text: str) -> TpudataError | None:
     """Return the error for the text of a TensorFlow error, if one of our datasets failed to read its files; otherwise None.
 
     Reads the record in question from each file that it can be in.
+
+    Raises:
+        TpudataError: a file cannot be read.
     """
     parts = _parse_dataset_name(text)
     if parts is None:
         return None
-    # Without a manifest, `split` is empty and the paths are those of the files; otherwise the only path is the dataset's folder.
+    # Without a manifest, `split` is empty and the others are the files' paths; otherwise the only path is the dataset's folder.
     *paths, split = parts
     damaged = texts.DAMAGED_RECORD.search(text)
     if damaged is not None:
@@ -241,7 +244,7 @@ def _find_odd_record(text: str, feature: _OddFeature) -> FeatureError | None:
     parts = _parse_dataset_name(text)
     if parts is None:
         return None
-    # Without a manifest, `split` is empty and the paths are those of the files.
+    # Without a manifest, `split` is empty and the others are the paths of the files.
     *paths, split = parts
     compression = None
     if split:
@@ -259,7 +262,9 @@ def _find_odd_record(text: str, feature: _OddFeature) -> FeatureError | None:
                 is_found = feature.is_odd(values)
             elif values:
                 places_by_count.setdefault(len(values), place)
-                is_found, place = len(places_by_count) > 1, places_by_count[max(places_by_count)]
+                # Once two records differ, the one with more values has the fault.
+                is_found = len(places_by_count) > 1
+                place = places_by_count[max(places_by_count)]
             else:
                 is_found = False
             if is_found:

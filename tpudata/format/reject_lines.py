@@ -39,7 +39,7 @@ class RejectLine(NamedTuple):
     Attributes:
         data: its bytes.
         offset: byte offset in the file.
-        value: the line's JSON object, which has the keys above; None if the line is damaged.
+        value: the line's JSON object, which has the keys of the module's docstring; None if the line is damaged.
         problem: the damage, in words; empty if there is none.
     """
 

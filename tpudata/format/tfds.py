@@ -49,7 +49,7 @@ _PACKAGE = "tensorflow_datasets.core.features"
 
 
 def list_file_names(compression: str | None, schema: Iterable[Feature]) -> tuple[str, ...]:
-    """Return the names of the files that TFDS needs; empty if TFDS does not read the shards.
+    """Return the names of the files that TFDS may read next to the shards; empty if it does not read the shards.
 
     Args:
         compression: compression of the shards.
@@ -66,7 +66,7 @@ def encode_files(manifest: Manifest, labels: Sequence[str] | None) -> dict[str, 
 
     Args:
         manifest: manifest of the dataset.
-        labels: its class names, or None.
+        labels: its class names; None without classes.
     """
     if manifest.compression is not None:
         return {}
@@ -145,7 +145,11 @@ def _find_supervised_keys(schema: Sequence[Feature]) -> tuple[str, str] | None:
 
 
 def _make_label_names(label: Feature, labels: Sequence[str]) -> list[str] | None:
-    """Return a name for each label from 0, or None if TFDS cannot hold them: it strips white space and requires distinct names."""
+    """Return a name for each label from 0.
+
+    Returns None if TFDS cannot hold the names, since it strips white space and requires distinct names that are not empty, or if
+    the label offset is above 1,000.
+    """
     offset = label.label_offset
     if offset > _MAX_UNUSED_LABELS:
         return None
@@ -195,7 +199,7 @@ def _describe_feature(feature: Feature) -> dict[str, Any]:
         }
         if feature.shape == ():
             return label
-        # The length -1 stands for one that varies.
+        # The length -1 stands for a length that varies.
         return {
             "pythonClassName": f"{_PACKAGE}.sequence_feature.Sequence",
             "sequence": {"feature": label, "length": str(feature.shape[0] or -1)},

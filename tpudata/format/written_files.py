@@ -53,7 +53,7 @@ def check_written(folder: str, files: Iterable[WrittenFile]) -> None:
 
 
 def _list_entries(folder: str, inner_folder: str) -> dict[str, Entry]:
-    """Return the entries of a folder inside the dataset's by name; empty if it does not exist."""
+    """Return the entries of a folder inside the dataset's folder, by name; empty if it does not exist."""
     storage = storage_for(folder)
     path = storage.join(folder, inner_folder) if inner_folder else folder
     if storage.stat(path) is None:

@@ -73,7 +73,7 @@ def list_range_numbers(firsts: tf.Tensor, stops: tf.Tensor) -> tuple[tf.Tensor, 
 
     Args:
         firsts: first number of each range, int64 [ranges].
-        stops: the number after its last one, int64 [ranges].
+        stops: the number after each range's last one, int64 [ranges].
 
     Returns:
         (splits, numbers): the indices in `numbers` at which the ranges begin, and its length, int64 [ranges + 1]; and the numbers,

@@ -25,7 +25,7 @@ def replace_features(element: Element, features: Tensors) -> Element:
     return (features, *element[1:]) if isinstance(element, tuple) else features
 
 
-def set_row_count(batch: Tensors, batch_size: int) -> Tensors:
+def ensure_row_count(batch: Tensors, batch_size: int) -> Tensors:
     """Return the same tensors, with `batch_size` rows in their static shapes."""
     return tf.nest.map_structure(lambda tensor: tf.ensure_shape(tensor, (batch_size, *tensor.shape[1:])), batch)
 

@@ -39,7 +39,7 @@ class InputFn:
         is_endless: whether the datasets have no end.
         mixes_rows: whether rows of a batch depend on each other.
         names: the project after which token tensors are named; None for our names.
-        weighs_records: whether records have weights of their schema.
+        weighs_records: whether a feature of the records holds their weights.
         row_axes: axis of the rows of tensors whose first axis is another, by their path, such as "features['image']".
     """
 
@@ -79,7 +79,7 @@ class InputFn:
 
     @property
     def weighs_records(self) -> bool:
-        """Whether records have weights of their schema, in training, too."""
+        """Whether a feature of the records holds their weights, which then apply in training, too."""
         return self._weighs_records
 
     def find_row_axis(self, path: str, spec: tf.TensorSpec) -> int:
@@ -105,7 +105,8 @@ class InputFn:
         """Return the dataset; `make_input_fn` describes its elements.
 
         Args:
-            params: `params["batch_size"]` is the rows of one element; `params["context"]` may be the original TPUEstimator's.
+            params: `params["batch_size"]` is the rows of one element; `params["context"]` may be the
+                context of TensorFlow's TPUEstimator.
             input_context: a `tf.distribute.InputContext`; the batch size is then that of a replica.
             start_step: number of global batches that are done.
             host_index: index of this host, such as `jax.process_index()`. The batch size is then the global batch's, of which

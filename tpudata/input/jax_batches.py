@@ -34,16 +34,16 @@ def as_jax(
 
     A thread reads the next batches and sends them to the devices while the program computes. In a program of several processes,
     each reads only the rows of its devices, and the global batches are the same, in the same order, for any number of processes and
-    devices. All processes take the same batches; in evaluation they have the same number.
+    devices. All processes take the same batches; in evaluation all processes have equally many.
 
-    dtypes are those of `input_fn`; 64-bit numbers of a dataset become 32-bit ones unless the program enables `jax_enable_x64`.
+    dtypes are as `input_fn` yields them; a dataset's 64-bit numbers become 32-bit ones unless the program enables `jax_enable_x64`.
     With `Images(transpose=...)`, the rows are sharded along their axis.
 
     Closing or dropping the iterator, `close()`, ends the read-ahead.
 
     Args:
         input_fn: the function that `make_input_fn` returned, or a Mixture; or a `tf.data.Dataset` of this process's rows.
-        batch_size: rows of the global batch; none with a dataset.
+        batch_size: rows of the global batch; None with a dataset.
         sharding: a `jax.sharding.Mesh`, or a `NamedSharding` whose spec names the mesh axes that divide the rows, such as
             `PartitionSpec("data")`. The other axes get copies. None for all devices.
         axis: name of the mesh axis that divides the rows, for a mesh; None for "data", or the only axis.
@@ -52,7 +52,7 @@ def as_jax(
 
     Raises:
         UsageError: an argument is out of range or does not fit the others; the devices cannot share the batch evenly.
-        FeatureError: a tensor has no numbers; a record does not match the dataset.
+        FeatureError: a tensor is not numeric or has no rows; a record does not match the dataset.
         CorruptionError: a record is damaged.
         StorageError: a file cannot be read.
         MissingExtraError: jax is not installed.
@@ -68,7 +68,7 @@ def as_jax(
     datasets = _make_datasets(input_fn, batch_size, start_step, blocks)
     leaves = _list_leaves(datasets[0].element_spec)
     row_axes = [input_fn.find_row_axis(*leaf) if isinstance(input_fn, InputFn) else 0 for leaf in leaves]
-    # The thread has the program's options, but not those of a context of the caller's.
+    # The thread has the program's options, but not the options of a context manager around the call.
     uses_x64 = jax.config.jax_enable_x64
 
     def read() -> Iterator[tuple[Element, ...]]:
@@ -94,7 +94,11 @@ def as_jax(
 def _make_datasets(
     input_fn: InputFn | tf.data.Dataset, batch_size: int | None, start_step: int, blocks: RowBlocks
 ) -> list[tf.data.Dataset]:
-    """Return the dataset of each of this process's blocks of rows; the caller's dataset, if it is one, has all of them."""
+    """Return the dataset of each of this process's blocks of rows; or the caller's own dataset alone, which has all blocks.
+
+    Raises:
+        UsageError: `input_fn` is neither, or an argument does not fit it.
+    """
     if isinstance(input_fn, tf.data.Dataset):
         if (batch_size, start_step) != (None, 0):
             raise UsageError(
@@ -109,7 +113,7 @@ def _make_datasets(
         return [
             input_fn(
                 params,
-                input_context=tf.distribute.InputContext(blocks.count, index, blocks.count),
+                input_context=tf.distribute.InputContext(blocks.num_blocks, index, blocks.num_blocks),
                 start_step=start_step,
             )
             for index in blocks.indices

@@ -28,7 +28,7 @@ def as_keras(
 
     Elements are (x, y), or x if there are no labels; with next tokens as targets (x, y, sample_weight), float32 [B, L], and with
     `weight=` of make_input_fn float32 [B]. x is `features` without its weights. Evaluation and prediction see every record once
-    and nothing else: the last batch has fewer rows, and so do those of several hosts, whose numbers of batches stay equal.
+    and nothing else: the last batch may have fewer rows. Several hosts have equally many batches, the last of which may be smaller.
 
     With one label a record, Keras' `loss`, `metrics` and `weighted_metrics` are exact. With next tokens, only `weighted_metrics`
     are: they divide by the tokens. `loss` divides by all places [B, L], and `metrics` count them all. In Keras 3 a loss with
@@ -41,7 +41,7 @@ def as_keras(
         start_step: number of global batches to skip.
         pad: keep static shapes, as a TPU needs them: the last batch is padded, and elements of an evaluation are
             (x, y, sample_weight) with sample_weight 0 for padding. `weighted_metrics` stay exact; `loss` and `metrics` count
-            the padding, and `predict` returns rows for it, after those of the records.
+            the padding, and `predict` returns rows for it, after the rows of the records.
 
     Raises:
         UsageError: an argument does not fit, or tensors whose first axis is not the batch (`transpose`).
@@ -114,7 +114,11 @@ class _KerasBatch:
 
     @classmethod
     def split_weighed(cls, element: Element) -> _KerasBatch:
-        """Return the parts of a batch whose records have weights; the reader has multiplied weights of tokens by these."""
+        """Return the parts of a batch whose records have weights, by which the reader has multiplied the weights of tokens.
+
+        Raises:
+            UsageError: the batch has no labels.
+        """
         batch = cls.split_evaluation(element)
         if batch.y is None:
             raise UsageError("as_keras: weight= needs labels, as Keras takes (x, y, sample_weight). Omit it.")
@@ -122,7 +126,7 @@ class _KerasBatch:
         return dataclasses.replace(batch, sample_weight=weights, are_weighed=True)
 
     def join(self) -> Element:
-        """Return x, (x, y) or (x, y, sample_weight), as far as the batch has these."""
+        """Return x, (x, y) or (x, y, sample_weight), as far as the batch has these parts."""
         if self.y is None:
             return self.x
         return (self.x, self.y) if self.sample_weight is None else (self.x, self.y, self.sample_weight)
@@ -134,12 +138,16 @@ class _KerasBatch:
             return self
         weights = self.row_weights
         if self.sample_weight is not None:
-            # Weights of tokens, [B, L]: those of padding rows become 0 as well.
+            # Weights of tokens, [B, L]: the weights of padding rows become 0 as well.
             weights = self.sample_weight * tf.reshape(weights, [-1] + [1] * (self.sample_weight.shape.rank - 1))
         return dataclasses.replace(self, sample_weight=weights)
 
     def strip_padding(self) -> Element:
-        """Return the element without the rows that are padding, which `row_weights` marks."""
+        """Return the element without the rows that are padding, which `row_weights` marks.
+
+        Raises:
+            UsageError: the first axis of a tensor is not the batch.
+        """
         assert self.row_weights is not None
         element, is_record = self.join(), self.row_weights > 0
         for name, leaf in name_leaves(element, "the batch"):

@@ -71,16 +71,16 @@ def make_input_fn(
 
     On several hosts, each feeds its rows of a global batch, for any number of shards. With `host_index=` and `host_count=` B is
     the global batch, of which each host gets an equal share. With a `tf.distribute.InputContext` the
-    global batch has B rows for each of its `num_replicas_in_sync`; with the original estimator's context in `params["context"]`, B
-    rows for each call of input_fn. The records of a global batch depend on the seed, its number and its size, not on the
-    number of hosts. In evaluation all hosts have the same number of batches; some may be padding only.
+    global batch has B rows for each of its `num_replicas_in_sync`; with the context of TensorFlow's TPUEstimator in
+    `params["context"]`, B rows for each call of input_fn. The records of a global batch depend on the seed, its number and its
+    size, not on the number of hosts. In evaluation all hosts have the same number of batches; some may be padding only.
 
     With `start_step=k` the dataset begins after k global batches, with the same bytes as an uninterrupted one. This costs a
     seek: no more is read than for the first batch.
 
     Args:
         data: the dataset's folder; or files without a manifest, as `TFRecordFiles`, `FixedLengthRecordFiles` or `TextLineFiles`.
-        split: name of the split, such as "train"; none for files.
+        split: name of the split, such as "train"; None for files.
         training: shuffle and repeat, or one exact pass.
         features: name of one feature, such as "image", to yield as a bare tensor in place of the dict. In evaluation it leaves no
             place for `features["weights"]`: then pass `weights="sample_weight"`, or a batch size that divides the records.
@@ -198,9 +198,9 @@ def build_input_fn(request: InputRequest) -> InputFn:
     )
 
 
-def _read_group(name: str, group: _OptionGroup | None, kind: type[_OptionGroup]) -> _OptionGroup:
-    """Return a group of options, or `kind()` for None; UsageError if it is not of class `kind`."""
+def _read_group(name: str, group: _OptionGroup | None, group_class: type[_OptionGroup]) -> _OptionGroup:
+    """Return a group of options, or `group_class()` for None; UsageError if it is not of this class."""
     if group is None:
-        return kind()
-    check_argument(name, group, isinstance(group, kind), f"tpudata.{kind.__name__}(...), or None")
+        return group_class()
+    check_argument(name, group, isinstance(group, group_class), f"tpudata.{group_class.__name__}(...), or None")
     return group

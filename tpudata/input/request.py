@@ -85,13 +85,13 @@ def list_fields(
     keep_encoded: bool,
     sequences: Tokens,
 ) -> Fields:
-    """Return the fields of each record: those that the options select, or the whole record for the user's `parse`.
+    """Return the fields of each record: the fields that the options select, or the whole record for the user's `parse`.
 
     The arguments are those of `SplitFiles.choose_fields`; with `is_parsed_by_user`, the user's `parse` takes records apart.
 
     Raises:
-        FeatureError: a feature is missing, or has no static shape.
-        UsageError: with `parse`, an option selects features; without it, the files' description has none.
+        CorruptionError, FeatureError: as for `SplitFiles.choose_fields`.
+        UsageError: as for `SplitFiles.choose_fields`; or with `parse`, an option selects features.
     """
     if not is_parsed_by_user:
         return files.choose_fields(columns, image_size=image_size, keep_encoded=keep_encoded, sequences=sequences)

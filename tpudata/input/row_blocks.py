@@ -29,16 +29,16 @@ class RowBlocks:
     Attributes:
         mesh: the `jax.sharding.Mesh`.
         axes: its axes that divide the rows; empty if all devices get all rows.
-        parts: number of parts into which the devices divide the rows; a block has one or more.
+        num_parts: number of parts into which the devices divide the rows. A block is a whole number of parts.
         indices: indices of this process's blocks.
-        count: number of blocks.
+        num_blocks: number of blocks.
     """
 
     mesh: Mesh
     axes: tuple[str, ...]
-    parts: int
+    num_parts: int
     indices: tuple[int, ...]
-    count: int
+    num_blocks: int
 
     def place(self, name: str, blocks: Sequence[Array], axis: int) -> jax.Array:
         """Return the global array of a tensor, to which each process gives its blocks of rows.
@@ -47,15 +47,18 @@ class RowBlocks:
             name: path of the tensor for messages.
             blocks: this process's blocks in their order, NumPy arrays that nobody writes to any more.
             axis: axis of the rows.
+
+        Raises:
+            UsageError: the devices cannot share the rows evenly.
         """
         import jax
         from jax.sharding import NamedSharding, PartitionSpec
 
         shape, block_rows = blocks[0].shape, blocks[0].shape[axis]
-        total_rows = block_rows * self.count
-        if total_rows % self.parts:
+        total_rows = block_rows * self.num_blocks
+        if total_rows % self.num_parts:
             raise UsageError(
-                f"as_jax: {name} has {count_text(total_rows, 'row')} (expected a multiple of {self.parts}, into which"
+                f"as_jax: {name} has {count_text(total_rows, 'row')} (expected a multiple of {self.num_parts}, into which"
                 f" {self._divider} divides them). Choose another batch size, or drop the remainder."
             )
 
@@ -70,7 +73,11 @@ class RowBlocks:
         return make_global_array((*shape[:axis], total_rows, *shape[axis + 1 :]), dtype, sharding, axis, slice_rows)
 
     def split(self, name: str, process_rows: Array, axis: int) -> list[Array]:
-        """Return the blocks of an array that has all rows of this process; the other arguments are as for `place`."""
+        """Return the blocks of an array that has all rows of this process; the other arguments are as for `place`.
+
+        Raises:
+            UsageError: the rows are not equally many for each block.
+        """
         count = len(self.indices)
         if process_rows.shape[axis] % count:
             raise UsageError(
@@ -85,12 +92,12 @@ class RowBlocks:
         Raises:
             UsageError: the devices cannot share the batch evenly.
         """
-        if batch_size % self.parts:
+        if batch_size % self.num_parts:
             raise UsageError(
-                f"batch_size={batch_size}: it is the global batch's, and {self._divider} divides it into {self.parts} parts. "
-                f"Pass a multiple of {self.parts}."
+                f"batch_size={batch_size}: it is the global batch's, and {self._divider} divides it into {self.num_parts} parts. "
+                f"Pass a multiple of {self.num_parts}."
             )
-        return batch_size // self.count
+        return batch_size // self.num_blocks
 
     @property
     def _divider(self) -> str:
@@ -105,7 +112,8 @@ def find_row_blocks(sharding: Mesh | NamedSharding | None, axis: str | None) -> 
         axis: name of the mesh axis of the rows, for a mesh; None for "data", or the only axis.
 
     Raises:
-        UsageError: `sharding` is of another class, or the mesh has no such axis or no device of this process.
+        UsageError: `sharding` is of another class or divides other axes, too, `axis` does not fit it, or the mesh has no device of
+            this process.
     """
     import jax
     from jax.sharding import Mesh, NamedSharding, PartitionSpec
@@ -144,7 +152,7 @@ def _are_whole_blocks(parts: set[int], size: int) -> bool:
 
 
 def _find_axis(mesh: Mesh, axis: str | None) -> str:
-    """Return the mesh axis that divides the rows: `axis`, or the only one, or "data"."""
+    """Return the mesh axis that divides the rows: `axis`, or the only one, or "data"; UsageError if it does not exist."""
     names = tuple(mesh.axis_names)
     if axis is None and len(names) == 1:
         return str(names[0])
@@ -158,7 +166,11 @@ def _find_axis(mesh: Mesh, axis: str | None) -> str:
 
 
 def _find_axes(sharding: NamedSharding, axis: str | None) -> tuple[str, ...]:
-    """Return the mesh axes that divide the rows by the spec of a NamedSharding; UsageError if it divides other axes, too."""
+    """Return the mesh axes that divide the rows by the spec of a NamedSharding.
+
+    Raises:
+        UsageError: the spec divides other axes, too, or `axis` is passed.
+    """
     # An empty spec divides nothing, as one of None does.
     first, *others = tuple(sharding.spec) or (None,)
     if axis is not None or any(entry is not None for entry in others):

@@ -32,7 +32,8 @@ class ServingTensors:
 
     Attributes:
         examples: a placeholder, string [n]: serialised `tf.train.Example`s with the dataset's features; labels are not needed.
-        encoded_images: string [n], the images as files, such as JPEG or PNG; None if a model is fed more than one image.
+        encoded_images: string [n], the images as files, such as JPEG or PNG; None unless a model is fed one image alone, with 1, 3
+            or 4 channels.
         features: features of prediction, by name.
     """
 
@@ -42,13 +43,13 @@ class ServingTensors:
 
 
 class ServingFeatures:
-    """Steps from encoded images or records to the features of prediction: those of evaluation, without weights.
+    """Steps from encoded images or records to the features of prediction: the features of evaluation without weights.
 
     Args:
         dataset: the dataset.
         images: options of images in evaluation.
         tokens: options of tokens.
-        columns: options that select the features to read; None for those that the layout feeds.
+        columns: options that select the features to read; None for the features that the layout feeds.
 
     Raises:
         FeatureError: a feature has no static shape.

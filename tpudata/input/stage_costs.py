@@ -36,7 +36,7 @@ class Stage:
     """Cost of feeding up to and including a stage.
 
     Attributes:
-        name: "read", "parse", or that of an input_fn.
+        name: "read", "parse", "stream", or the name of an input_fn.
         records: number of records.
         seconds: duration.
         cpu_seconds: CPU time of all threads of the process, user and system.
@@ -56,7 +56,7 @@ class Stage:
 
     @property
     def cores(self) -> float:
-        """Number of cores that were busy with it."""
+        """Number of cores that were busy with this process."""
         return self.cpu_seconds / self.seconds
 
     @property
@@ -87,8 +87,8 @@ class Stages:
         reading: `reading` of the input_fns.
 
     Attributes:
-        reads: number of pieces that are read at the same time from an object store; None for a disk.
-        piece_memory: bytes of memory that a piece takes while it is read; None for a disk.
+        reads: number of pieces that are read at the same time; None if the split is not read in pieces, as by default on a disk.
+        piece_memory: bytes of memory that a piece takes while it is read; None if the split is not read in pieces.
         is_held: whether training reads all records once and holds them in memory, because they fit the shuffle window.
 
     Raises:
@@ -136,7 +136,7 @@ class Stages:
             DatasetError: records cannot be parsed or decoded.
             StorageError: a file cannot be read.
         """
-        # Pieces that are requested together come together: whole rounds of them are measured. Without pieces, `reads` is None.
+        # Pieces requested together arrive together, so whole rounds of `reads` pieces are measured; None without pieces.
         read_counts = self._count_records(self._records.read_counts(), rows=None)
         yield _measure_stage("read", read_counts, seconds, per_round=self.reads or 1)
         order, rows = self._records.make_order(self._batch_size), Rows.all(self._batch_size)
@@ -162,8 +162,11 @@ class Stages:
         """Iterate over a dataset repeatedly, and yield the number of records of each element, without padding.
 
         Args:
-            dataset: the dataset.
+            dataset: a dataset of batches, or of numbers of records.
             rows: rows of each element, padding included; None if the elements are numbers of records.
+
+        Raises:
+            TpudataError: a record is damaged or does not match the dataset, or a file cannot be read.
         """
         while True:
             # Only elements that are batches of an evaluation have padding, in the last one.

@@ -29,8 +29,8 @@ class ByteCache(Generic[K, V]):
         """Return the value of a key, made by `make` if it is not cached. Two threads may both make it.
 
         Args:
-            key: the key.
-            make: makes the value.
+            key: identifies the value.
+            make: makes the value; called without the lock.
             count_bytes: returns the size of the value.
         """
         if self._owner != os.getpid():

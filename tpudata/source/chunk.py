@@ -106,7 +106,7 @@ class LoadedChunk:
         return np.array_equal(lengths, sizes)
 
     def _has_valid_checksums(self, index: ShardIndex, chunk: Chunk) -> bool:
-        """Return whether all records match their checksums: one checksum for each whole block, their own for the others."""
+        """Return whether all records match their checksums: one checksum for each whole block, and each other record's own."""
         # Slices of an array are no copies.
         data = np.frombuffer(self._data, np.uint8)
         record = chunk.first
@@ -131,8 +131,10 @@ class LoadedChunk:
 def load_chunk(path: str, index: ShardIndex, chunk: Chunk) -> LoadedChunk:
     """Read a chunk, once more if it arrives damaged from an object store.
 
+    A chunk whose records are damaged is returned: `LoadedChunk.get_record` raises their errors.
+
     Raises:
-        CorruptionError: the file ends in it, or a compressed block does not unpack.
+        CorruptionError: the file ends inside the chunk, or a compressed block does not unpack.
         StorageError: the file cannot be read.
     """
     try:
@@ -147,7 +149,11 @@ def load_chunk(path: str, index: ShardIndex, chunk: Chunk) -> LoadedChunk:
 
 
 def _load(path: str, index: ShardIndex, chunk: Chunk) -> LoadedChunk:
-    """Read the records of a chunk; a compressed shard is read in whole blocks."""
+    """Read the records of a chunk; a compressed shard is read in whole blocks.
+
+    Raises:
+        CorruptionError, StorageError: as for `load_chunk`.
+    """
     if index.compression is not None:
         first_block, stop_block = chunk.first // index.block_records, -(-chunk.stop // index.block_records)
         data = read_blocks(path, index, first_block, stop_block, is_checked=True)
@@ -160,7 +166,7 @@ def _load(path: str, index: ShardIndex, chunk: Chunk) -> LoadedChunk:
 
 
 def cut_by_bytes(index: ShardIndex, first: int, stop: int, most_bytes: int) -> Iterator[tuple[int, int]]:
-    """Cut a run of records into parts of at most `most_bytes` bytes or one record; of a compressed shard, at ends of its blocks.
+    """Cut a run of records into parts of at most `most_bytes` bytes or one record; a compressed shard is cut between its blocks.
 
     Args:
         index: index of the shard.

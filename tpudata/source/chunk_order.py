@@ -27,8 +27,8 @@ class ChunkTable:
 
     Attributes:
         shards: index of each chunk's shard, int64 [chunks].
-        firsts: index of its first record in the shard, int64 [chunks].
-        counts: number of its records, int64 [chunks].
+        firsts: index of each chunk's first record in the shard, int64 [chunks].
+        counts: number of each chunk's records, int64 [chunks].
     """
 
     shards: Integers
@@ -69,7 +69,7 @@ class _Part(NamedTuple):
 
     Attributes:
         order: indices in the table of the chunks in the line, int64 [chunks].
-        ends: position in the line after each of them, int64 [chunks].
+        ends: position in the line after each chunk, int64 [chunks].
         begin: position in the line at which the part begins.
         end: position after it.
         first: index in `order` of the first chunk with records of the part.
@@ -114,7 +114,7 @@ class ChunkOrder:
         host_index: this host.
         host_count: number of hosts.
         lanes: worker processes of a host that each take their own part.
-        rows: number of consecutive positions that belong to one lane, before those of the next lane.
+        rows: number of consecutive positions that belong to one lane, before the positions of the next lane.
         window_chunks: most chunks of a window.
 
     Attributes:

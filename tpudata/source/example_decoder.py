@@ -40,7 +40,8 @@ class ExampleDecoder:
         features: names to decode, short or as in the manifest; None decodes the features that a model is fed, and the label.
 
     Raises:
-        FeatureError: a name is not in the dataset, two features share one, or a feature has a shape that cannot be decoded.
+        FeatureError: a name is not in the dataset, two features share one without `features`, or a feature has channels or a shape
+            that cannot be decoded.
     """
 
     def __init__(self, manifest: Manifest, features: Sequence[str] | None = None) -> None:
@@ -98,7 +99,7 @@ def _look_up_features(manifest: Manifest, fed: dict[str, Feature], names: Sequen
 
 
 def _decode(feature: Feature, example: dict[str, Value]) -> Decoded:
-    """Return the decoded value of a feature; FeatureError if it does not fit the manifest."""
+    """Return the decoded value of a feature; raises what `ExampleDecoder.__call__` raises for a feature."""
     values = example.get(feature.name)
     if values is None and feature.shape == (None,) and feature.encoding in (None, "utf8"):
         # Some writers omit a list without values; TensorFlow parses it as empty.
@@ -155,7 +156,11 @@ def _decode_raw(feature: Feature, data: bytes) -> Decoded:
 
 
 def _reshape(feature: Feature, array: npt.NDArray[Any]) -> Decoded:
-    """Return a record's values in the feature's shape, in which one dimension may vary; a scalar if the shape is ()."""
+    """Return a record's values in the feature's shape, in which one dimension may vary; a scalar if the shape is ().
+
+    Raises:
+        FeatureError: the values do not fill the shape.
+    """
     shape = [-1 if size is None else size for size in feature.shape]
     try:
         shaped = array.reshape(shape)
@@ -191,7 +196,11 @@ def decode_label_map(feature: Feature, data: bytes) -> npt.NDArray[Any]:
 
 
 def _decode_pixels(feature: Feature, data: bytes, mode: str | None) -> npt.NDArray[Any]:
-    """Decode an image file to one of Pillow's modes; None keeps its values."""
+    """Decode an image file to one of Pillow's modes; None keeps its values.
+
+    Raises:
+        CorruptionError: the file does not decode; the caller adds the place.
+    """
     try:
         with Image.open(io.BytesIO(data)) as image:
             return np.array(image if mode is None else image.convert(mode))

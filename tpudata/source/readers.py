@@ -26,7 +26,7 @@ class Readers:
         self._owner = os.getpid()
 
     def submit(self, function: Callable[..., T], *arguments: object) -> Future[T]:
-        """Call a function in a thread, and return its result to come; calls begin in the order of submission."""
+        """Call a function in a thread, and return a future of its result; calls begin in the order of submission."""
         return self._open_pool().submit(_call, function, arguments)
 
     def close(self) -> None:

@@ -37,18 +37,18 @@ class RecordSource:
     are read when first needed; at most 256 MiB of them, and for compressed shards 64 MiB of unpacked blocks, stay in memory.
 
     Args:
-        data: the dataset's folder, local or gs://.
+        data: the dataset's folder: a local path, or a URL such as gs://BUCKET/FOLDER.
         split: name of the split.
         decode: `"numpy"` gives a dict of arrays by the names that `make_input_fn` uses, see `ExampleDecoder`; None gives the
             serialized record as bytes; a function gives what it returns for these bytes. To be pickled, it must be importable.
         features: with `"numpy"`, the names to decode, as `ExampleDecoder` takes them; None decodes what a model is
             fed and the label.
-        read_ahead: bytes of records that iteration holds in memory at most, unpacked and those in flight included, in
+        read_ahead: bytes of records that iteration holds in memory at most, unpacked, records in flight included, in
             chunks of up to 8 MiB. None is 256 MiB on an object store, 32 requests in flight, and 8 MiB on a disk.
 
     Raises:
         UsageError: an argument is of another type or value.
-        FeatureError: `features` names one that the dataset does not have.
+        FeatureError: `features` names one that the dataset does not have, or as for `ExampleDecoder`.
         DatasetError: the folder has no complete dataset, or the dataset no such split.
         StorageError: the manifest cannot be read.
     """
@@ -91,6 +91,7 @@ class RecordSource:
         """Return one record, counted from 0; negative numbers count from the end.
 
         Raises:
+            TypeError: the number is not an integer.
             IndexError: there is no such record.
             CorruptionError: the record is damaged; the message names file and offset.
             FeatureError: the record does not have what the manifest says.
@@ -121,19 +122,20 @@ class RecordSource:
     ) -> ShuffledRecords:
         """Return the records in a shuffled order that is read at the rate of a stream, as a sequence.
 
-        Shards are cut into chunks of 8 MiB. Every epoch permutes the chunks over the whole split, and the records within windows of
-        neighbouring chunks in that order. The order depends on the arguments alone, on any machine. Pass the result to PyTorch's
-        DataLoader without `shuffle=True`, or to `grain.MapDataset.source` without `.shuffle()`.
+        Shards are cut into chunks of 8 MiB, less for a small window. Every epoch permutes the chunks over the whole split, and the
+        records within windows of neighbouring chunks in that order. The order depends on the dataset and the arguments alone, on
+        any machine. Pass the result to PyTorch's DataLoader without `shuffle=True`, or to `grain.MapDataset.source` without
+        `.shuffle()`.
 
         Args:
             seed: seed of the order, 0 or more.
-            epochs: number of epochs, one after the other. A position in them is a step: `range(k, len(shuffled))` as PyTorch's
-                sampler begins at position k.
+            epochs: number of epochs, one after the other in the sequence. With `range(k, len(shuffled))` as its sampler, PyTorch's
+                loader begins at position k.
             host_index: index of this host, from 0.
             host_count: number of hosts that share each epoch: every record goes to one of them, and their numbers of records differ
                 by one at most.
             workers: number of a loader's worker processes. Each then reads its own chunks; otherwise each would read all of them.
-            batch_size: with `workers`, the neighbouring records that a loader gives to one of them, its batch size.
+            batch_size: with `workers`, the number of neighbouring records that a loader gives to one worker: its batch size.
             window_bytes: bytes in the files of a window of records that are permuted together.
 
         Raises:

@@ -39,7 +39,7 @@ def stream_records(records: ShardRecords, read_ahead: int, first: int = 0) -> It
 
     Args:
         records: the records of a split.
-        read_ahead: bytes of the chunks in memory at most, those in flight included; at least one chunk is read.
+        read_ahead: bytes of the chunks in memory at most, chunks in flight included; at least one chunk is read.
         first: index of the first record.
 
     Raises:
@@ -69,14 +69,21 @@ def stream_records(records: ShardRecords, read_ahead: int, first: int = 0) -> It
                     yield from stream_records(records, read_ahead, next_record)
                     return
             used_bytes -= sized_chunk.size
-            # Otherwise this chunk would stay in memory while the next one is awaited.
+            # Without this, the chunk would stay in memory while the next one is awaited.
             del read, loaded
     finally:
         readers.close()
 
 
 def _iterate_chunks(records: ShardRecords, readers: Readers, first_record: int, limit: int) -> Iterator[_SizedChunk]:
-    """Yield the chunks of at most `limit` bytes from a record on; indexes are read ahead."""
+    """Yield the chunks of at most `limit` bytes from a record on; indexes are read ahead.
+
+    Args:
+        records: the records of a split.
+        readers: threads that read the indexes.
+        first_record: number of the first record.
+        limit: bytes of a chunk, before compression.
+    """
     if first_record == len(records):
         return
     first_shard, start = records.locate(first_record)
@@ -85,7 +92,7 @@ def _iterate_chunks(records: ShardRecords, readers: Readers, first_record: int, 
     while index_reads:
         shard, read = index_reads.popleft()
         index = read.result()
-        # One more for the one that was taken.
+        # Read one more index, in place of the one that was taken.
         index_reads.extend((n, readers.submit(records.index, n)) for n in itertools.islice(shards, 1))
         for run_first, run_stop in records.runs[shard].tolist():
             for first, stop in cut_by_bytes(index, max(run_first, start), run_stop, limit):

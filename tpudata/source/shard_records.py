@@ -33,7 +33,7 @@ class _Span(NamedTuple):
     Attributes:
         shard: index of the shard in `ShardRecords.shards`.
         records: indices of the records in the shard, ascending.
-        result_indices: index of each of them in the result of `ShardRecords.read`.
+        result_indices: index of each record in the result of `ShardRecords.read`.
     """
 
     shard: int
@@ -50,7 +50,7 @@ class ShardRecords:
 
     Attributes:
         shards: shards that have records.
-        runs: for each of them the runs of its records that are not in quarantine, [first, stop), int64 [runs, 2].
+        runs: for each shard the runs of its records that are not in quarantine, [first, stop), int64 [runs, 2].
 
     Raises:
         DatasetError: there is no such split, or it has no records.
@@ -120,6 +120,7 @@ class ShardRecords:
 
         Raises:
             CorruptionError: a record or an index is damaged.
+            DatasetError: an index belongs to another shard.
             StorageError: a file cannot be read.
         """
         records_by_index: dict[int, Record] = {}
@@ -176,7 +177,7 @@ class ShardRecords:
         return cuts
 
     def _read_span(self, span: _Span) -> list[Record]:
-        """Return the records of a span; on an object store, damaged ones are read a second time."""
+        """Return the records of a span; on an object store, a span with a damaged record is read a second time."""
         try:
             return self._read_checked(span)
         except CorruptionError:
@@ -197,7 +198,11 @@ class ShardRecords:
         ]
 
     def _read_frames(self, span: _Span, index: ShardIndex, path: str) -> list[bytes]:
-        """Return the records of a span with their headers and footers, from one read of the file."""
+        """Return the records of a span with their headers and footers, from one read of the file.
+
+        Raises:
+            CorruptionError: the file ends inside a record.
+        """
         begin, end = int(index.offsets[span.records[0]]), int(index.offsets[span.records[-1] + 1])
         data = storage_for(path).read_range(path, begin, end - begin, is_checked=True)
         if len(data) < end - begin:

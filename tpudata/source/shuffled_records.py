@@ -31,7 +31,8 @@ _log = logging.getLogger("tpudata")
 class ShuffledRecords:
     """Records of a split in shuffled order; `RecordSource.shuffle` makes it, and describes the arguments.
 
-    `shuffled[p]` is record number p of the order: first those of the first epoch, then those of the second one, in another order.
+    `shuffled[p]` is record number p of the order: first all records in the order of the first epoch, then all in the order of the
+    second, and so on.
     Read positions approximately in order: then every chunk is read once an epoch, and the next window is read while one is used;
     memory holds two windows, and a third one while several threads read at the end of a window.
 
@@ -94,9 +95,10 @@ class ShuffledRecords:
         return self._order.epoch_records * self._options["epochs"]
 
     def __getitem__(self, position: int) -> Any:
-        """Return the record of a position; negative ones count from the end.
+        """Return the record of a position; negative positions count from the end.
 
         Raises:
+            TypeError: the position is not an integer.
             IndexError: there is no such position.
             CorruptionError: the record is damaged; the message names file and offset.
             FeatureError: the record does not have what the manifest says.
@@ -157,7 +159,7 @@ class ShuffledRecords:
             raise
         record = chunk.get_record(int(loading.window.record_of[index]))
         with self._lock:
-            # Drop the window with its last record.
+            # Drop the window after its last record.
             loading.remaining -= 1
             if not loading.remaining and key.lane in self._lanes:
                 self._lanes[key.lane].pop(key, None)
@@ -183,7 +185,7 @@ class ShuffledRecords:
     def _accept_late_record(self, key: WindowKey, index: int) -> bool:
         """Return whether to read a record alone because its window was dropped, and count it; the caller holds the lock.
 
-        Each time that many records were late, it returns False so that the window is read again; the first time it also warns.
+        After each `_MAX_LATE` late records it returns False, so that the window is read again; the first time it also warns.
         """
         lane = self._lanes.get(key.lane)
         # Only windows before the oldest in memory were dropped. A read of a dropped window's first record is a jump back, such as
@@ -240,7 +242,7 @@ _Lane = dict[WindowKey, _LoadingWindow]
 def _cut_table(records: ShardRecords, chunk_bytes: int) -> ChunkTable:
     """Cut all shards, without records in quarantine, into chunks of about `chunk_bytes` bytes of the file.
 
-    Indexes are not read for this, so the chunks of a run have equal numbers of records.
+    Indexes are not read for this, so the chunks of a run have about equal numbers of records, whatever their sizes.
     """
     # Compressed shards are read in whole blocks of records.
     step = BLOCK_RECORDS if records.is_compressed else 1

@@ -120,7 +120,7 @@ class _FsspecObjects:
         return None if info is None else _make_entry(path, info)
 
     def describe(self, path: str) -> Description | None:
-        """Return the description of a file; None if it does not exist or is a folder."""
+        """Return the description of a file; None if it does not exist or is a folder; StorageError if the store states no size."""
         info = self._look_up(path)
         if info is None or info["type"] == "directory":
             return None
@@ -244,7 +244,7 @@ class _FsspecObjects:
             return None
 
     def _locate(self, path: str) -> tuple[Any, str]:
-        """Return the file system for a path, which fsspec caches in each process, and the path in it."""
+        """Return fsspec's file system for a path, cached in each process, and the path within it."""
         filesystem, store_path = self._fsspec.url_to_fs(path, use_listings_cache=False)
         return filesystem, str(store_path)
 
@@ -275,8 +275,12 @@ def _translate_errors(done: str, path: str, caught: type[Exception] = Exception)
 
     Args:
         done: what could not be done, such as "read".
-        path: the path.
+        path: path of the file or folder, for the message.
         caught: class of the exceptions to translate. While a file is written, exceptions of other classes are the caller's own.
+
+    Raises:
+        StorageError: the error is about the path.
+        StorageUnavailableError: it is about the store or the connection.
     """
     try:
         yield

@@ -43,12 +43,12 @@ def split_pattern(pattern: str) -> tuple[str, tuple[str, ...]]:
 
 
 def expand(pattern: str) -> Iterator[tuple[Entry, str]]:
-    """Yield every file and folder that a pattern matches, and its path below the pattern's fixed folder, with `/`.
+    """Yield every file and folder that a pattern matches, and its path below the folder before the first wildcard.
 
-    Each is yielded once, in the order of the names in a folder, with a `/` after the names of folders.
+    Each is yielded once. A folder is sorted by name, with a `/` after the names of folders.
 
     Raises:
-        StorageError: the folder before the first wildcard does not exist.
+        StorageError: a folder cannot be listed, or a match is a pipe, a socket or a device.
     """
     folder, parts = split_pattern(pattern)
     yield from expand_below(folder, parts)
@@ -63,7 +63,7 @@ def expand_below(folder: str, parts: tuple[str, ...], *, only_folders: bool = Fa
         only_folders: whether files are skipped, and pipes with them.
 
     Raises:
-        StorageError: a folder cannot be listed.
+        StorageError: a folder cannot be listed, or a match is a pipe, a socket or a device.
     """
     # A name always matches a part, so the end of the pattern is no position to begin with.
     positions = _add_skippable(parts, {0}) - {len(parts)}
@@ -74,7 +74,7 @@ def matches(path: str, parts: tuple[str, ...]) -> bool:
     """Return whether `expand_below` yields a file of this path.
 
     Args:
-        path: path of the file below the pattern's fixed folder, with `/`.
+        path: path of the file below the folder before the first wildcard.
         parts: parts of the pattern, see `split_pattern`.
     """
     *folders, name = path.split("/")
@@ -96,7 +96,7 @@ def matching_names(folder: str, parts: tuple[str, ...], accept: Callable[[str], 
         accept: returns whether a file counts, given its path below the folder.
 
     Raises:
-        StorageError: a folder cannot be listed.
+        StorageError: a folder cannot be listed, or a match is a pipe, a socket or a device.
     """
     # A name always matches a part, so the end of the pattern is no position to begin with.
     positions = _add_skippable(parts, {0}) - {len(parts)}
@@ -143,14 +143,14 @@ def _advance(name: str, parts: tuple[str, ...], positions: set[int], *, is_folde
     next_positions = {
         position + 1 for position in positions if parts[position] != _ANY_FOLDERS and _matches(name, parts[position])
     }
-    # `**` may also match the next folder. It matches no hidden one.
+    # `**` may also match the next folder. It matches no hidden folder.
     if is_folder and not name.startswith("."):
         next_positions |= {position for position in positions if parts[position] == _ANY_FOLDERS}
     return _add_skippable(parts, next_positions)
 
 
 def _add_skippable(parts: tuple[str, ...], positions: set[int]) -> set[int]:
-    """Return these positions and those that follow a `**` among them, which may also match no folder."""
+    """Return the positions, and the position after each `**` among them, since a `**` may match no folder."""
     reachable = set(positions)
     for position, part in enumerate(parts):
         if position in reachable and part == _ANY_FOLDERS:

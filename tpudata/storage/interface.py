@@ -51,7 +51,7 @@ class Storage(Protocol):
 
     @property
     def lists_deep(self) -> bool:
-        """Whether `scan` and `cuts` take `deep`: an object store lists whole trees as fast as folders."""
+        """Whether `scan` and `cuts` take `deep`: some object stores list whole trees as fast as folders."""
 
     def scan(
         self, folder: str, *, start: str = "", stop: str | None = None, limit: int | None = None, deep: bool = False
@@ -61,16 +61,16 @@ class Storage(Protocol):
         Args:
             folder: folder to list.
             start: first name of the range; the names of folders end in `/`.
-            stop: name after the end of the range; None for all names.
+            stop: first name after the range; None for all names from `start` on.
             limit: number of entries at most, the first in order.
             deep: list all files below the folder instead, and no folders; `start` and `stop` are paths below it.
 
         Returns:
-            Entries in the order of their names, with a `/` after those of folders; with `deep`, in the order of their paths.
-            Call `Entry.checked` of each that is not skipped by its name.
+            Entries in the order of their names, with a `/` after the names of folders; with `deep`, in the order of their
+            paths. Call `Entry.checked` on each entry whose name the caller does not skip.
 
         Raises:
-            StorageError: there is no such folder.
+            StorageError: there is no such folder. With `start` or `stop`, some stores yield nothing instead.
         """
 
     def cuts(self, folder: str, *, deep: bool = False) -> Sequence[str]:
@@ -79,18 +79,18 @@ class Storage(Protocol):
         They depend only on the names in it, so every call on every machine returns the same.
 
         Args:
-            folder: the folder.
+            folder: folder whose names are cut.
             deep: as for `scan`.
 
         Returns:
             Names in ascending order, without `""`; none if the folder is small.
 
         Raises:
-            StorageError: there is no such folder.
+            StorageError: the folder cannot be listed. Object stores return no names for a folder that does not exist.
         """
 
     def stat(self, path: str) -> Entry | None:
-        """Return the file or folder at a path, or None."""
+        """Return the file or folder at a path; None if neither exists."""
 
     def read(self, path: str, size: int | None = None) -> bytes:
         """Return a whole file; its probable `size` in bytes may save a request."""
@@ -98,8 +98,12 @@ class Storage(Protocol):
     def read_range(self, path: str, offset: int, length: int, *, is_checked: bool = False) -> bytes:
         """Return `length` bytes from `offset`; fewer only at the end of the file.
 
-        Pass `is_checked` if you compare the bytes with a checksum. Object stores have no checksums of parts, so
-        otherwise the range is read twice and compared.
+        Args:
+            path: path of the file.
+            offset: first byte.
+            length: number of bytes.
+            is_checked: whether the caller compares the bytes with a checksum. Without it, object stores, which have no checksums of
+                parts, read the range twice and compare the two.
         """
 
     def expect(self, path: str, offset: int, length: int) -> None:
@@ -122,8 +126,8 @@ class Storage(Protocol):
         """Remove a file; no error if it does not exist."""
 
     def swap(self, path: str, old: bytes | None, new: bytes | None) -> bool:
-        """Replace the content of a small file, if it is `old`, by `new`; return whether the content was `old`.
+        """Replace the content of a small file, if it is `old`, by `new`; return whether that was done.
 
         None stands for no file. If several callers try at the same time, one succeeds, provided that all contents ever written
-        differ.
+        differ. Several machines may succeed on a disk without hard links, or a store of fsspec without exclusive creation.
         """

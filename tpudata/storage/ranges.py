@@ -66,7 +66,7 @@ def folder_ranges(folder: str, *, deep: bool) -> Iterator[Range]:
         deep: whether files in the folders below it count.
 
     Raises:
-        StorageError: there is no such folder.
+        StorageError: the folder cannot be listed. An object store has one range for a folder that does not exist.
     """
     storage = storage_for(folder)
     names = storage.cuts(folder, deep=deep and storage.lists_deep)

@@ -34,8 +34,8 @@ def storage_for(path: str) -> Storage:
     """Return the storage of a path.
 
     Raises:
-        MissingExtraError: its client is not installed.
-        StorageError: the path has a scheme that no storage serves.
+        MissingExtraError: its client, or fsspec for a scheme that may be fsspec's, is not installed.
+        StorageError: no storage serves the path's scheme, fsspec's package for it is not installed, or `gs:` has no `//` after it.
         UsageError: a package registers a storage for the scheme that cannot be loaded or lacks members of `Storage`.
     """
     match = _SCHEME.match(path) if "://" in path else None
@@ -61,7 +61,11 @@ def is_remote(path: str) -> bool:
 
 @functools.cache
 def _make_storage(scheme: str) -> Storage | None:
-    """Return the storage for a scheme, one in each process; None if no package has one."""
+    """Return the storage for a scheme, one in each process; None if no package has one.
+
+    Raises:
+        MissingExtraError, StorageError, UsageError: as for `storage_for`.
+    """
     if scheme in STORAGES:
         module, _, name = STORAGES[scheme].partition(":")
         return getattr(importlib.import_module(module), name)()  # type: ignore[no-any-return]

@@ -44,10 +44,10 @@ def check_source(
     empty: AnyPath | None = None,
     **options: Any,
 ) -> Manifest:
-    """Convert an input with a source of an installed package in every way, and check what comes out.
+    """Convert an input with a source of an installed package in several ways, and check the datasets.
 
-    The datasets of one worker and of two have the same bytes, and so have those of the same input in another folder, and of a run
-    that was killed and resumed. An append of the same input adds nothing, and one of a grown input adds the new records alone. A
+    One worker and two write the same bytes. So do conversions of the same input in another folder, and a run that was killed and
+    resumed. An append of the same input adds nothing, and one of a grown input adds the new records alone. A
     record's split follows from its key.
 
     Args:
@@ -55,9 +55,9 @@ def check_source(
         input: a local input of the source with eight records or more, none of them damaged.
         folder: folder of the written datasets: new or empty.
         records: expected number of records of the input; None for any number.
-        grown: the same input with further records; None skips the append of these.
-        damaged: an input with damaged records next to whole ones; None skips it.
-        empty: an input without records; None skips it.
+        grown: the same input with further records; None skips its append.
+        damaged: an input with damaged records next to whole ones; None skips its check.
+        empty: an input without records; None skips its check.
         **options: further keywords of `tpudata.convert_images` or `tpudata.convert_text`, such as `source_args`.
 
     Returns:
@@ -110,7 +110,7 @@ class _SourceCheck:
 
         Args:
             output: subfolder of the dataset.
-            input: the input; None for that of the checks.
+            input: the input; None for the input of the checks.
             more: further keywords of the conversion.
         """
         text_sources = {point.name for point in importlib.metadata.entry_points(group=_DOCUMENTS)}
@@ -123,13 +123,14 @@ class _SourceCheck:
 
     def check_workers(self) -> None:
         """Check that two processes write what one thread does."""
+        # A shuffle gives each record a position by its key, which would hide a changed order of parts and units.
         self.convert("ordered", num_shards=_SHARDS, shuffle=False)
         self.convert("workers", num_shards=_SHARDS, shuffle=False, workers=2)
         self._require_equal(
             "workers",
             "ordered",
-            "two workers with shuffle=False",
-            "parts and units come in the same order each time",
+            run="two workers with shuffle=False",
+            hint="parts and units come in the same order each time",
         )
 
     def check_moved_input(self) -> None:
@@ -144,8 +145,8 @@ class _SourceCheck:
         self._require_equal(
             "moved",
             "whole",
-            f"the input in a folder {_ODD_NAME!r}",
-            "keys and records do not have the path of the input",
+            run=f"the input in a folder {_ODD_NAME!r}",
+            hint="keys and records do not have the path of the input",
         )
 
     def check_resumed_run(self) -> None:
@@ -155,7 +156,7 @@ class _SourceCheck:
         (self.folder / "resumed" / "manifest.json").unlink()
         min((self.folder / "resumed").glob("*.tfrecord")).unlink()
         self.convert("resumed", num_shards=_SHARDS, resume=True)
-        self._require_equal("resumed", "whole", "a resumed run", "keys are the same in each listing")
+        self._require_equal("resumed", "whole", run="a resumed run", hint="keys are the same in each listing")
 
     def check_splits(self) -> None:
         """Check that a record's split follows from its key, whatever the order of the records is."""
@@ -178,7 +179,10 @@ class _SourceCheck:
         old_files = self._read_files("appended")
         self.convert("appended", append=True)
         self._require_same(
-            self._read_files("appended"), old_files, "an append of the same input", "keys are the same in each listing"
+            self._read_files("appended"),
+            old_files,
+            run="an append of the same input",
+            hint="keys are the same in each listing",
         )
         if grown is None:
             return
@@ -197,7 +201,7 @@ class _SourceCheck:
         )
 
     def check_damaged_input(self, damaged: Path) -> None:
-        """Check that a damaged record ends the run with an error that names its file, or is skipped and counted."""
+        """Check that a damaged record ends a run with an error that names its file, and that a run that skips it counts it."""
         try:
             self.convert("damaged", damaged)
         except BadRecordError as error:
@@ -245,7 +249,7 @@ class _SourceCheck:
 
         Args:
             files: contents of the files of the first dataset, by name.
-            expected: those of the second.
+            expected: contents of the files of the second dataset, by name.
             run: the run that made the first dataset, for the message.
             hint: what makes the files equal, for the message.
         """
@@ -319,12 +323,12 @@ def check_tokenizer(tokenizer: str, texts: Sequence[str], folder: AnyPath) -> To
 
 
 def _check_ids(name: str, tokenizer: Tokenizer, text: str, ids: Ids) -> None:
-    """Check the ids of a text.
+    """Raise AssertionError if the ids of a text break a promise.
 
     Args:
         name: value of `--tokenizer`, for messages.
-        tokenizer: the tokenizer.
-        text: the text.
+        tokenizer: the tokenizer that encoded the text.
+        text: the text, on one line.
         ids: ids of the text, encoded together with other texts.
     """
     identity = tokenizer.identity

@@ -82,7 +82,11 @@ def decode_example(data: bytes, *, path: str = "tf.train.Example", offset: int =
 
 
 def _parse_entry(entry: memoryview) -> tuple[str, Value]:
-    """Return the name and the values of a map entry."""
+    """Return the name and the values of a map entry.
+
+    Raises:
+        ValueError, IndexError: the entry is not one key and one value, or is damaged.
+    """
     key: memoryview | None = None
     value: memoryview | None = None
     for number, wire, begin, end in iterate_fields(entry):
@@ -103,7 +107,11 @@ def _parse_short_entry(entry: bytes) -> tuple[str, Value]:
 
 
 def _parse_feature(data: memoryview) -> Value:
-    """Return the values of a serialized Feature."""
+    """Return the values of a serialized Feature.
+
+    Raises:
+        ValueError, IndexError: the Feature has several lists, or is damaged.
+    """
     values: Value | None = None
     for number, wire, begin, end in iterate_fields(data):
         if wire != LENGTH or number not in (BYTES_LIST, FLOAT_LIST, INT64_LIST):
@@ -130,7 +138,11 @@ def _parse_bytes(message: memoryview) -> list[bytes]:
 
 
 def _parse_floats(message: memoryview) -> list[float]:
-    """Return the values of a FloatList message."""
+    """Return the values of a FloatList message.
+
+    Raises:
+        ValueError, IndexError: the bytes are not whole floats, packed values are in several pieces, or the message is damaged.
+    """
     packed = b"".join(_list_pieces(message, FIXED32))
     if len(packed) % 4:
         raise ValueError(f"floats in {len(packed)} bytes")
@@ -155,6 +167,9 @@ def _list_pieces(message: memoryview, single_wire: int) -> list[memoryview]:
     Args:
         message: the list's message.
         single_wire: wire type of a number that is not packed.
+
+    Raises:
+        ValueError, IndexError: packed values are in several pieces, or the message is damaged.
     """
     pieces: list[memoryview] = []
     is_packed = False

@@ -43,13 +43,17 @@ def encode_example(features: Mapping[str, Any]) -> bytes:
 
     Raises:
         FeatureError: a value is of another type, mixed, an integer that does not fit int64, a finite float that does not fit
-            float32, or text that UTF-8 cannot encode; the message names the feature.
+            float32, text that UTF-8 cannot encode, or an array with masked values; the message names the feature.
     """
     return b"".join(encode_example_parts(features))
 
 
 def encode_example_parts(features: Mapping[str, Any]) -> list[bytes]:
-    """Serialise features in parts that concatenate to the Example; bytes values of 16 kB and more are not copied."""
+    """Serialise features in parts that concatenate to the Example; bytes values of 16 KiB and more are not copied.
+
+    Raises:
+        FeatureError: as for `encode_example`.
+    """
     parts: list[bytes] = []
     # Not yet in `parts`: small pieces that become one part.
     small_pieces: list[bytes] = []
@@ -72,7 +76,7 @@ def encode_example_parts(features: Mapping[str, Any]) -> list[bytes]:
 
 
 def plain_bytes(name: str, value: bytes | bytearray | memoryview) -> bytes:
-    """Return a value as bytes; FeatureError for a memoryview of other items than bytes.
+    """Return a value as bytes; FeatureError for a memoryview of larger items or of several dimensions.
 
     Args:
         name: name of the feature, for the message.
@@ -93,7 +97,7 @@ def check_unmasked(name: str, value: object) -> None:
 
 
 def encode_entry(name: str, value: Any) -> bytes:
-    """Return the entry of one feature.
+    """Return the map entry of one feature, with its tag.
 
     Args:
         name: name of the feature.
@@ -176,7 +180,11 @@ def encode_key(name: str) -> bytes:
 
 
 def _encode_feature(name: str, value: Any) -> bytes:
-    """Return the Feature message of a value."""
+    """Return the Feature message of a value.
+
+    Raises:
+        FeatureError: as for `encode_example`.
+    """
     if isinstance(value, (bytes, bytearray, memoryview)):
         return _encode_field(BYTES_LIST, _encode_field(LIST_VALUE, plain_bytes(name, value)))
     elements = _list_elements(name, value)
@@ -221,7 +229,11 @@ def _convert_to_float32(name: str, values: list[float]) -> npt.NDArray[np.float3
 
 
 def _list_elements(name: str, value: Any) -> list[Any]:
-    """Return a value or a sequence of values as a list of bytes, ints and floats; elements of other types stay for the caller."""
+    """Return a value or a sequence of values as a list of bytes, ints and floats; elements of other types stay for the caller.
+
+    Raises:
+        FeatureError: the value has an unsupported type or dtype, masked values, or text that UTF-8 cannot encode.
+    """
     if isinstance(value, (np.ndarray, np.generic)):
         check_unmasked(name, value)
         array = np.asarray(value)

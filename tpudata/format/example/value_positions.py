@@ -44,7 +44,8 @@ class ValuePosition(NamedTuple):
 def find_value_positions(example: bytes) -> dict[str, ValuePosition] | None:
     """Return the position of each feature's value, or of its packed values, by the feature's name.
 
-    Returns None if a feature's values are in several pieces, a key is repeated, or the bytes are not an Example.
+    Returns None if a feature has no value, or values in several pieces, if a key is repeated, or if the bytes are not an Example or
+    have fields that an Example does not have.
     """
     positions: dict[str, ValuePosition] = {}
     view = memoryview(example)

@@ -15,7 +15,7 @@ from typing import TypeAlias
 
 Value: TypeAlias = "list[bytes] | list[int] | list[float]"
 
-# Wire types; LENGTH is that of bytes and messages.
+# Wire types; LENGTH is the type of bytes and messages.
 VARINT, FIXED64, LENGTH, FIXED32 = 0, 1, 2, 5
 # Field numbers: of an Example, of its Features, of an entry of the map, of a Feature, and of each list.
 FEATURES = 1
@@ -44,7 +44,7 @@ def iterate_fields(data: memoryview, begin: int = 0, end: int | None = None) -> 
     Raises:
         ValueError: the bytes are not a message, or have a group, which no Example has, or a tag that is longer than needed, which
             TensorFlow's parser takes for an unknown field.
-        IndexError: they end inside a field.
+        IndexError: the data end inside a tag, a size or a varint.
     """
     position, end = begin, len(data) if end is None else end
     while position < end:
@@ -80,7 +80,12 @@ def iterate_fields(data: memoryview, begin: int = 0, end: int | None = None) -> 
 
 
 def read_varint(data: memoryview, position: int) -> tuple[int, int]:
-    """Return the varint at a position, and the position after it."""
+    """Return the varint at a position, and the position after it.
+
+    Raises:
+        ValueError: the varint has more than 10 bytes.
+        IndexError: the data end inside it.
+    """
     value = shift = 0
     while True:
         byte = data[position]

@@ -38,7 +38,7 @@ class Feature:
         encoding: encoding of the stored bytes: `None` (the list is the values), `"image"` (an encoded JPEG, PNG, ...),
             `"label_map"` (a grey PNG of 8 or 16 bits, as `dtype` says, whose values are the class of each pixel: readers change
             none), `"raw"` (little-endian values of `dtype` in C order) or `"utf8"` text.
-        num_classes: number of classes of a class label; labels count from `label_offset`. None for label maps.
+        num_classes: number of classes of a class label; labels count from `label_offset`. None without classes, and for label maps.
         label_offset: label of the first class (1 for readers that keep 0 for "background").
 
     Raises:
@@ -95,7 +95,7 @@ class Feature:
                 " Flatten it."
             )
         limit = _MAX_PIXELS if self.is_image_file else MAX_EXAMPLE_BYTES
-        # The least number for a record, without sizes that vary and sizes of 0.
+        # The least number of values in a record: sizes that vary, and sizes of 0, count as 1.
         values = math.prod(size for size in self.shape if size)
         if values > limit:
             raise FeatureError(
@@ -138,7 +138,7 @@ class Feature:
         return self.is_image_file or self.encoding == "raw"
 
     def to_json(self) -> dict[str, Any]:
-        """Return this feature as a JSON object, without values that are defaults."""
+        """Return this feature as a JSON object, without an encoding or classes if it has none."""
         value: dict[str, Any] = {"name": self.name, "kind": self.kind, "dtype": self.dtype, "shape": list(self.shape)}
         if self.encoding is not None:
             value["encoding"] = self.encoding
@@ -150,7 +150,12 @@ class Feature:
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> Feature:
-        """Return the feature that `to_json` wrote; KeyError or TypeError for a missing or unknown key."""
+        """Return the feature that `to_json` wrote.
+
+        Raises:
+            KeyError, TypeError: a key is missing or unknown.
+            FeatureError: the parts do not fit each other.
+        """
         return cls(**{**value, "shape": tuple(value["shape"])})
 
 

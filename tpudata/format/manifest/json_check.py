@@ -46,7 +46,7 @@ _TOKENIZER = Keys(
     {"name": TEXT, "vocab_size": _ID, "eos_id": _ID_OR_NULL, "pad_id": _ID, "file": TEXT, "sha256": TEXT},
     is_open=True,
 )
-# Options that readers use; the others are those of the job that wrote the dataset.
+# Options that readers use; the job that wrote the dataset used the others.
 _READ_OPTIONS = Keys({}, {"label_offset": WHOLE}, is_open=True)
 _MANIFEST = Keys(
     {
@@ -84,8 +84,8 @@ def check_manifest_json(value: Any) -> None:
         value: the object that `parse_json` returned.
 
     Raises:
-        ValueError: a key is missing or unknown, or a value is of another type or out of range; the message names the field, such as
-            `splits.train.shards[0].records`.
+        ValueError: a key is missing, a key of an inner object is unknown, or a value has another type or range; the message
+            names the field, such as `splits.train.shards[0].records`.
     """
     _MANIFEST.check("", value)
     Anything().check("options", value["options"])

@@ -193,11 +193,11 @@ class Manifest:
             path: path of the file, for messages.
 
         Raises:
-            DatasetError: the bytes are not a manifest (the message names the wrong field), or are that of another format version.
+            DatasetError: the bytes are not a manifest (the message names the wrong field), or a manifest of another format version.
         """
         try:
             value = parse_json(data)
-            # Checked first: the keys and types below are those of this version.
+            # Checked first: the keys and types below are of this version.
             if isinstance(value, dict) and isinstance(value.get("format_version"), int):
                 _check_version(value["format_version"])
             check_manifest_json(value)

@@ -74,7 +74,7 @@ def _list_text_names(manifest: Manifest) -> Collection[str]:
 
 
 def _is_text(kind: object) -> bool:
-    """Return whether the kind of a field in a conversion's options is text: `text`, or `text=VALUE` with VALUE if it is missing."""
+    """Return whether the kind of a field in a conversion's options is text: `text`, or `text=VALUE` with a default."""
     return isinstance(kind, str) and kind.partition("=")[0] == "text"
 
 

@@ -193,7 +193,14 @@ class ShardIndex:
 def _check_offsets(
     offsets: npt.NDArray[np.uint64], block_offsets: npt.NDArray[np.uint64] | None, block_records: int, shard_bytes: int
 ) -> None:
-    """Check the offsets in an index; ValueError unless they ascend from 0 to the end of the records and of the file."""
+    """Check the offsets in an index; ValueError unless they ascend from 0 to the end of the records and of the file.
+
+    Args:
+        offsets: as in `ShardIndex`.
+        block_offsets: as in `ShardIndex`.
+        block_records: records per block.
+        shard_bytes: size of the shard's file.
+    """
     if shard_bytes > INT64_MAX or offsets.max() > INT64_MAX:
         raise ValueError("an offset is beyond 2**63 - 1")
     # Signed, since differences of unsigned offsets would wrap instead of being negative.

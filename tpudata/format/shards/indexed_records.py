@@ -16,6 +16,12 @@ def read_indexed(path: str, index: ShardIndex, first: int, stop: int) -> Iterato
 
     One block of records is read at a time. With compression, offsets count unpacked bytes.
 
+    Args:
+        path: path of the shard.
+        index: index of the shard.
+        first: index of the first record.
+        stop: index of the record after the last one.
+
     Raises:
         CorruptionError: a record is damaged.
         StorageError: the file cannot be read.
@@ -40,7 +46,7 @@ def read_indexed(path: str, index: ShardIndex, first: int, stop: int) -> Iterato
 
 
 def read_blocks(path: str, index: ShardIndex, first: int, stop: int, *, is_checked: bool = False) -> bytes:
-    """Return the unpacked bytes of consecutive blocks of a compressed shard, which one request reads.
+    """Return the unpacked bytes of consecutive blocks of a compressed shard, read with one request.
 
     Args:
         path: path of the shard.
@@ -64,5 +70,4 @@ def read_blocks(path: str, index: ShardIndex, first: int, stop: int, *, is_check
         except ValueError as error:
             reason = f"the block of the record does not unpack: {error}{UNPACKED}"
             raise CorruptionError(path, begin, reason) from None
-    # Joining one part would copy it.
-    return parts[0] if len(parts) == 1 else b"".join(parts)
+    return b"".join(parts)

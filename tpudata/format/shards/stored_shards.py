@@ -46,7 +46,7 @@ def _describe_difference(size: int, expected_size: int, shard: Shard) -> str:
     Args:
         size: size of the file.
         expected_size: size in the manifest, or for a shard in quarantine the size when its damage was found.
-        shard: the shard.
+        shard: the shard's entry in the manifest.
     """
     if expected_size != shard.bytes:
         return (

@@ -21,7 +21,7 @@ _DIGITS = 1 << _DIGIT_BITS
 
 
 def _multiply(a: int, b: int) -> int:
-    """Multiply two polynomials modulo that of CRC-32C; the highest of their 32 bits is x^0."""
+    """Multiply two polynomials modulo the polynomial of CRC-32C; the highest of their 32 bits is x^0."""
     product = 0
     while a:
         if a & _X0:
@@ -59,7 +59,7 @@ def split_crc32c(whole_crc32c: int, begin_crc32c: int, size: int) -> int:
 
 
 def move_crc32c(crcs: npt.NDArray[np.uint32], sizes: npt.NDArray[np.int64]) -> npt.NDArray[np.uint32]:
-    """Return what each A adds to the checksum of A followed by B, which is the exclusive-or of it and of B's: crc(A) * x^(8 |B|).
+    """Return crc(A) * x^(8 |B|) of each pair: the checksum of A followed by B is the exclusive-or of this value and crc(B).
 
     Args:
         crcs: uint32 [n], CRC-32C of each A.

@@ -31,7 +31,7 @@ _MIN_RUN = 8
 
 def is_zlib(data: bytes) -> bool:
     """Return whether the first bytes of a file begin TFRecords compressed with ZLIB, as TensorFlow can write them."""
-    # A header of two bytes: 0x78, which is deflate with a window of 32 KiB, and one that makes both a multiple of 31 (RFC 1950).
+    # A header of two bytes: 0x78, deflate with a window of 32 KiB, and a byte that makes the two a multiple of 31 (RFC 1950).
     if data[:1] != b"\x78" or int.from_bytes(data[:2], "big") % 31:
         return False
     try:
@@ -50,7 +50,7 @@ def frame_offsets(file: Entry, *, read_bytes: int = READ_BYTES, large_bytes: int
     """Return the offset of each record of a TFRecord file, and the end of the last one: int64 [records + 1].
 
     Args:
-        file: the file.
+        file: the TFRecord file, as it was listed.
         read_bytes: as for `scan_frames`.
         large_bytes: as for `scan_frames`.
 
@@ -68,7 +68,7 @@ def scan_frames(
     """Append the offset of each record of a TFRecord file to `starts`, of type "q", and return the end of the last one.
 
     Args:
-        file: the file.
+        file: the TFRecord file, as it was listed.
         starts: is extended with the offsets.
         read_bytes: bytes of a read.
         large_bytes: mean size of records, in bytes, from which on only headers are read; None chooses by the storage.
@@ -94,7 +94,17 @@ def scan_frames(
 
 
 def _walk_headers(data: bytes, offset: int, file: Entry, starts: array[int]) -> int:
-    """Append the offsets of the records whose headers are in a piece of a file; return the end of the last record."""
+    """Append the offsets of the records whose headers are in a piece of a file; return the offset of the last record's end.
+
+    Args:
+        data: the piece.
+        offset: offset of the piece in the file.
+        file: the whole file, as it was listed.
+        starts: is extended with the offsets in the file.
+
+    Raises:
+        CorruptionError: as for `frame_offsets`.
+    """
     position = 0
     while position + HEADER_BYTES <= len(data):
         header = data[position : position + HEADER_BYTES]

@@ -29,7 +29,7 @@ from tpudata.storage import storage_for
 LENGTH_BYTES, HEADER_BYTES = 8, 12
 FOOTER_BYTES = 4
 FRAME_BYTES = HEADER_BYTES + FOOTER_BYTES
-# For messages with an offset in a compressed file, which is one in the unpacked stream, as in TensorFlow.
+# End of messages about a compressed file: their offsets are in the unpacked stream, as in TensorFlow.
 UNPACKED = " (the offset counts unpacked bytes)"
 MASK_DELTA = 0xA282EAD8
 # The checksum takes an array without a copy.
@@ -127,7 +127,11 @@ def read_records(path: str, compression: str | None = None) -> Iterator[tuple[in
 
 
 def _unpack_records(path: str, packed: BinaryIO) -> Iterator[tuple[int, bytes]]:
-    """Yield the records of an open file that is compressed with gzip."""
+    """Yield the records of an open file that is compressed with gzip.
+
+    Raises:
+        CorruptionError: as for `read_records`.
+    """
     next_offset = 0
     try:
         with gzip.GzipFile(fileobj=packed, mode="rb") as file:
@@ -141,7 +145,11 @@ def _unpack_records(path: str, packed: BinaryIO) -> Iterator[tuple[int, bytes]]:
 
 
 def _read_open_records(path: str, file: BinaryIO | gzip.GzipFile, size: int | None) -> Iterator[tuple[int, bytes]]:
-    """Yield the records of an open file of `size` bytes; None if the size is unknown."""
+    """Yield the records of an open file of `size` bytes; None if the size is unknown.
+
+    Raises:
+        CorruptionError: as for `read_records`.
+    """
     offset = 0
     while header := file.read(HEADER_BYTES):
         if len(header) < HEADER_BYTES:

@@ -1,6 +1,7 @@
 """Writing of TFRecord files, with one pass of CRC-32C over each byte of the records.
 
-That pass gives the checksum in the record's frame; `tpudata.format.tfrecord.crc32c` derives those of blocks and of the whole file.
+That pass gives the checksum in the record's frame; `tpudata.format.tfrecord.crc32c` derives the checksums of blocks and
+of an uncompressed file.
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ class RecordWriter:
         self._held_bytes = 0
 
     def write(self, *parts: bytes) -> int:
-        """Append one record, given whole or in parts; return its size in bytes. It may reach the file only in `finish`."""
+        """Append one record, given whole or in parts; return its size in bytes. The record may reach the file only in `finish`."""
         size = crc = 0
         for part in parts:
             size += len(part)
@@ -150,7 +151,7 @@ class RecordWriter:
         gzip_writer.end_block()
 
     def _write_held(self) -> None:
-        """Write the pieces that are not yet written to the file, or to the current block."""
+        """Write the held pieces to the file, or to the current block of a compressed file."""
         pieces = [*self._pieces, b"".join(self._small_pieces)]
         if self._gzip_writer is None:
             self._file.writelines(pieces)

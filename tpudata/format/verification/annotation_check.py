@@ -28,9 +28,9 @@ class AnnotationCheck:
         features = tuple(features)
         self._tables = object_tables(features)
         picture_classes = tuple(f for f in features if f.name.startswith(_CLASSES) and f.shape == (None,))
-        # Lists that must be equally long: those of each table, and those of a picture's classes.
+        # Lists that must be equally long: the lists of each table, and the lists of a picture's classes.
         groups = [*((table.prefix, table.columns) for table in self._tables), (_CLASSES.rstrip("/"), picture_classes)]
-        # A single list has none to be compared with.
+        # A single list has no other list to be compared with.
         self._groups = [(prefix, columns) for prefix, columns in groups if len(columns) > 1]
         self.has_any = bool(self._groups or self._tables)
 

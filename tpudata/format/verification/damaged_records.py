@@ -78,7 +78,7 @@ def find_damaged_records(path: str, shard: Shard, index: ShardIndex, find_proble
     Args:
         path: path of the shard's file.
         shard: its entry in the manifest.
-        index: its index.
+        index: its valid index, by which its records are found.
         find_problems: returns the problems of a record's content.
 
     Raises:
@@ -97,7 +97,15 @@ def find_damaged_records(path: str, shard: Shard, index: ShardIndex, find_proble
 def _check_block(
     path: str, file: BinaryIO, index: ShardIndex, block: int, find_problems: FindProblems
 ) -> Iterator[SkippedRecords]:
-    """Read the next block of a shard and yield the records to skip."""
+    """Read the next block of a shard and yield the records to skip.
+
+    Args:
+        path: path of the shard's file, for messages.
+        file: the shard's file, opened and read up to this block.
+        index: index of the shard.
+        block: number of the block, from 0.
+        find_problems: returns the problems of a record's content.
+    """
     first = block * index.block_records
     stop = min(first + index.block_records, index.records)
     (begin, end), (unpacked_begin, unpacked_end) = index.file_range(block), index.block_range(block)
@@ -137,7 +145,7 @@ def _find_frame_damage(frame: bytes, size: int) -> str | None:
 
 
 def _join_runs(runs: list[SkippedRecords]) -> Iterator[SkippedRecords]:
-    """Yield the runs in order: those that overlap, and neighbours with the same reason, as one."""
+    """Yield the runs in order; runs that overlap, and neighbours with the same reason, are joined."""
     joined: SkippedRecords | None = None
     for run in sorted(runs):
         if joined is None:

@@ -51,7 +51,7 @@ class ShardCheck:
         self._record_check = RecordCheck(manifest)
 
     def find_defects(self, shard: Shard, progress: Callable[[int], None] | None = None) -> Iterator[Defect]:
-        """Yield the defects of a shard's indexes, then those of the shard in the order of its bytes.
+        """Yield the defects of a shard's indexes, then the defects of the shard in the order of its bytes.
 
         Memory holds one record, of a compressed shard one block of records, and the index.
 

@@ -33,7 +33,7 @@ FindProblems = Callable[[str, int, bytes], list[Problem]]
 
 
 class _BadBlocks(NamedTuple):
-    """Consecutive blocks that differ from those that the index was written for.
+    """Consecutive blocks that differ from the blocks that the index was written for.
 
     Attributes:
         start: offset of their first record.
@@ -105,7 +105,7 @@ class ShardWalk:
                 data = unpack_blocks(packed, end - begin)
             except ValueError:
                 yield list(self._note_bad_block(begin, end, (packed_begin, packed_end)))
-                # The defect may be yielded after more blocks, but the checksum of the file is explained now.
+                # The bad block explains a wrong checksum of the file; its own defect may be yielded after more blocks.
                 self._is_damaged = True
                 # Count the records of this block, also if it is the last one.
                 self._enter_block(index, block + 1, end)
@@ -194,7 +194,7 @@ class ShardWalk:
         if index is not None and size and not self._is_broken_off:
             block = (self._next_record - 1) // index.block_records
             crc = split_crc32c(self._crc, self._block_start_crc, size)
-            # The last block of a cut file, and records after the last block, show in the count.
+            # The last block of a cut file, and records after the last block, are reported by the number of records.
             is_whole = self._next_record in ((block + 1) * index.block_records, index.records)
             is_intact = not is_whole or crc == index.block_crc32c[block]
             # A damaged record, which is reported already, explains a wrong checksum of its block.
@@ -205,7 +205,7 @@ class ShardWalk:
         self._block_start, self._block_start_crc, self._is_block_damaged = self.offset, self._crc, False
 
     def _note_bad_block(self, start: int, end: int, packed: tuple[int, int] | None) -> Iterator[Defect]:
-        """Note a bad block, joined to those before it if they are bad in the same way; otherwise yield the defect of these first.
+        """Note a bad block. Join it to the noted blocks if they are bad in the same way; otherwise yield their defect first.
 
         Args:
             start: offset of the block's first record.

@@ -56,15 +56,15 @@ def verify(
     defects of shards that are checked ahead of their turn.
 
     Args:
-        folder: the dataset's folder, local or gs://.
-        example_check: called with the manifest and each decoded record whose checksum matches; yields its defects as text. With
-            several workers it must be picklable, such as a function of a module.
+        folder: the dataset's folder: a local path, or a URL such as gs://BUCKET/FOLDER.
+        example_check: called with the manifest and each decoded record whose checksum matches; yields its problems, as text or
+            `Problem`. With several workers it must be picklable, such as a function of a module.
         workers: number of processes among which the shards are divided; 1 is this process.
         progress: called with the number of bytes read since the last call, and the number in all shards.
 
     Raises:
         DatasetError: the folder has no manifest.
-        StorageError: the folder cannot be listed.
+        StorageError: the folder cannot be listed, or a file next to the shards cannot be read.
     """
     storage = storage_for(folder)
     manifest_path = storage.join(folder, MANIFEST_NAME)

@@ -26,7 +26,7 @@ def find_shard_defects(
 
     Args:
         check: check of one shard.
-        shards: the shards.
+        shards: shards to check.
         workers: number of processes among which they are divided; no more are started than are useful.
         progress: called with the number of bytes read since the last call, and the number in all shards.
     """
@@ -38,7 +38,7 @@ def find_shard_defects(
         return
     # Spawned processes: a fork would copy locks that threads of this process hold.
     context = multiprocessing.get_context("spawn")
-    # A pipe without data: each process ends at end-of-file, which comes when this one closes its end or is killed.
+    # A pipe without data: each process ends at end-of-file, which comes when this process closes its end or is killed.
     reader, writer = context.Pipe(duplex=False)
     process_count = limit_workers(workers, len(shards))
     with concurrent.futures.ProcessPoolExecutor(process_count, context, _tie_to_parent, (reader,)) as pool:

@@ -47,10 +47,10 @@ class Field:
         pads: whether it is a sequence of tokens of any length, which `PADDING` fills up to shape; int32 once decoded.
         cuts: whether values longer than shape are truncated instead of rejected.
         padding: padding of a list that `pad` fills up to shape; None for anything else.
-        counts: key of `pad` whose entries it counts; None for stored features.
+        counts: key of `pad` that matches the lists whose entries the field counts; None for stored features.
         is_multi_hot: whether records have any number of classes, which become float32 [classes] of 1 and 0.
-        masks_of: the image whose objects' masks, encoded, it holds: they become uint8 [entries, height, width], 1 inside and 0
-            outside; None for other features.
+        masks_of: image of the objects whose encoded masks the field holds; the masks become uint8 [entries, height, width], 1
+            inside and 0 outside. None for other features.
         default: stored values, flattened, for records that lack the feature; None if it is required.
     """
 

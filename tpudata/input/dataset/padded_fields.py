@@ -30,7 +30,8 @@ def pad_fields(features: Sequence[Feature], pad: Mapping[str, Pad], maxima: Mapp
         maxima: largest number of entries of each feature in a record, if known.
 
     Raises:
-        UsageError: a key matches no list, two keys have the same feature or count, or a value does not fit.
+        UsageError: a key matches no list, two keys have the same feature or count, the longest list is unknown, or a value does
+            not fit.
     """
     fields: dict[str, Field] = {}
     for key, options in pad.items():
@@ -68,7 +69,7 @@ def make_default_fields(
         features: all features of the dataset. Lists of the same objects have one count.
         maxima: largest number of entries of each feature in a record; lists without one are ignored.
     """
-    # The key for which a caller of `pad` would ask: a pattern for all columns of an object table, otherwise the name.
+    # The key that a caller would pass in `pad`: a pattern for all columns of an object table, otherwise the name.
     keys = {
         column.name: f"{table.prefix}/*" if table.prefix else column.name
         for table in object_tables(features)
@@ -136,7 +137,11 @@ def _make_field(feature: Feature, key: str, options: Pad, length: int) -> Field:
 
 
 def _pick_padding_value(feature: Feature, key: str, options: Pad) -> StoredValue:
-    """Return the padding value: the options' value if it has the feature's type, otherwise the type's zero."""
+    """Return the padding value: the options' value if it has the feature's type, otherwise the type's zero.
+
+    Raises:
+        UsageError: the value is out of the dtype's range.
+    """
     value = options.value
     if value is None or not _has_type(feature, value):
         if feature.dtype == "string":

@@ -20,7 +20,7 @@ from tpudata.input.options.columns import FeatureOptions
 # The channels that `tf.io.decode_image` decodes to.
 _CHANNELS = (1, 3, 4)
 # dtypes of labels and weights as they are fed.
-_LABEL_DTYPES = ("int32", "float32")
+_NUMBER_DTYPES = ("int32", "float32")
 # Options of a caller who passes none: the features that the layout feeds.
 _DEFAULT_OPTIONS = FeatureOptions()
 
@@ -45,7 +45,7 @@ def select_fields(
         image_size: (height, width) to resize encoded images and label maps to; None to keep their size.
         keep_encoded: do not decode images, label maps and masks.
         label_name: name of the label if `columns.label` is None; None for the usual names.
-        sequence_length: length to which integer sequences of varying length are padded, except those of `columns.pads`; or the
+        sequence_length: length to which integer sequences of varying length are padded, except the keys of `columns.pads`; or the
             length of each by name; None to reject them.
         truncate: cut longer sequences instead of rejecting their records.
         buckets: the bucket lengths, of which `sequence_length` is the longest, for messages; None without buckets.
@@ -107,7 +107,7 @@ def _find_named(manifest: Manifest, option: str, name: str | None) -> Feature | 
     """Return the feature that an option names, None if the option is None; FeatureError if the records have no such feature."""
     if name is None:
         return None
-    # It finds any feature by its full name.
+    # `label_feature` finds any feature by its full name.
     feature = label_feature(manifest, name)
     if feature is None:
         names = ", ".join(feature.name for feature in manifest.features)
@@ -121,7 +121,7 @@ def _choose_features(
     """Return the features that the layout feeds, or the one that `features` names, followed by `extra_features`.
 
     Raises:
-        FeatureError: the dataset has none of these features, or not one that is named.
+        FeatureError: the dataset has no feature to feed, or lacks a feature that an option names.
         UsageError: an extra feature is fed anyway.
     """
     fed = FED_BY_LAYOUT.get(manifest.layout)
@@ -158,7 +158,18 @@ def _check_sizes(
     sequence_length: int | Mapping[str, int] | None,
     buckets: Sequence[int] | None,
 ) -> None:
-    """Check that there is an image to resize and a sequence to pad, if the options have sizes for them."""
+    """Check that there is an image to resize and a sequence to pad, if the options have sizes for them.
+
+    Args:
+        chosen: the features that are read, without the label.
+        lists: names of the features that `pad` pads.
+        image_size: as for `select_fields`.
+        sequence_length: as for `select_fields`.
+        buckets: as for `select_fields`.
+
+    Raises:
+        UsageError: there is no such image or sequence.
+    """
     if image_size is not None and not any(f.encoding == "image" for f in chosen) and not _has_label_maps_alone(chosen):
         raise UsageError(f"size={image_size}: the dataset has no encoded images to resize. Omit it.")
     if sequence_length is not None and not any(is_sequence(f) and f.name not in lists for f in chosen):
@@ -264,7 +275,7 @@ def _make_weight_field(feature: Feature, label: Feature | None) -> Field:
     field = Field(feature, feature.name, ())
     if feature is label:
         raise UsageError(f"weight={feature.name!r}: it is the label, too. Name another feature, or pass label=.")
-    if feature.shape != () or field.dtype not in _LABEL_DTYPES:
+    if feature.shape != () or field.dtype not in _NUMBER_DTYPES:
         raise FeatureError(
             f"weight={feature.name!r}: a weight is one int64 or float32 (got {feature.dtype} of shape {feature.shape}). Name"
             " another feature."
@@ -274,7 +285,7 @@ def _make_weight_field(feature: Feature, label: Feature | None) -> Field:
 
 def _add_classes(feature: Feature, manifest: Manifest) -> Feature:
     """Return the label; if it is a list, with the number of classes, which a converted manifest has in `labels` alone."""
-    # `labels` counts the classes of the feature that is the label by default, not those of another one that `label` names.
+    # `labels` counts the classes of the default label, not the classes of another feature that `label` names.
     if feature.shape != (None,) or manifest.labels is None or feature is not label_feature(manifest):
         return feature
     offset = manifest.options.get("label_offset", 0)
@@ -309,7 +320,7 @@ def _make_label_field(feature: Feature, padded: Field | None, hint: str) -> Fiel
         return Field(feature, name, (feature.num_classes,), is_multi_hot=True)
     shape = tuple(size for size in feature.shape if size is not None)
     field = Field(feature, name, shape)
-    if feature.is_static and not feature.is_image_file and field.dtype in _LABEL_DTYPES:
+    if feature.is_static and not feature.is_image_file and field.dtype in _NUMBER_DTYPES:
         return field
     fix = hint
     if feature.is_list and "int" in feature.dtype:

@@ -38,15 +38,15 @@ def decode_crop(
 ) -> tuple[tf.Tensor, CropWindow]:
     """Decode a crop of one JPEG, PNG, GIF (first frame) or BMP image.
 
-    For a JPEG, rows below the window are not read, and pixels outside it are not decoded. If its colour is stored at half the
-    width, the window's outermost columns lack the colour of their neighbours. The other formats are decoded whole.
+    For a JPEG with 1 or 3 channels, rows below the window are not read, and pixels outside it are not decoded. If its colour is
+    stored at half the width, the window's outermost columns lack the colour of their neighbours. Other images are decoded whole.
 
     Args:
         encoded: string, scalar.
         channels: 1, 3 or 4.
         options: the crop.
         seed: int32 [2], for a TrainCrop: the same seed gives the same crop, so the
-            caller passes another one for every record and epoch.
+            caller passes another one for every record and epoch. None for a CentreCrop.
         dtype: uint8, or float32 to omit the rounding if floats come next: 5 % faster.
 
     Returns:
@@ -95,7 +95,7 @@ def crop_map(
     """Crop a label map or a mask by its image's window.
 
     Args:
-        values: integers [height, width, 1]: a map as large as the image. Another one fails at run time with
+        values: integers [height, width, 1]: a map as large as the image. A map of another size fails at run time with
             `tf.errors.InvalidArgumentError`.
         name: name of its feature.
         window: window of the image's crop.
@@ -168,8 +168,8 @@ def _flip_and_resize(
 
 
 def _resize(image: tf.Tensor, options: TrainCrop | CentreCrop) -> tf.Tensor:
-    """Return float32 [size, size, channels], as `tf.image.resize` does, without its shape checks, 5 % of the time of an image."""
-    # The kernels for float32 are twice as fast as those for uint8.
+    """Return float32 [size, size, channels], as `tf.image.resize` does; its shape checks would take 5 % of an image's time."""
+    # The kernels for float32 are twice as fast as the kernels for uint8.
     images, size = tf.cast(image, tf.float32)[tf.newaxis], (options.size, options.size)
     if options.method == "bilinear":
         return tf.raw_ops.ResizeBilinear(images=images, size=size, half_pixel_centers=True)[0]

@@ -23,7 +23,7 @@ class FixedExamples:
     """Layout of Examples in which the values of each feature are at the same offset.
 
     Attributes:
-        template: one of them.
+        template: one of the Examples.
         fields: fields that are read.
         positions: byte positions of all features in the template, by name.
     """
@@ -68,13 +68,13 @@ class FixedExamples:
             serialized: string [n].
 
         Returns:
-            All bytes, uint8 [n, size of the template]; those in `_narrow_ranges`, uint8 [n, count]; bool scalar.
+            All bytes, uint8 [n, size of the template]; the bytes in `_narrow_ranges`, uint8 [n, count]; bool scalar.
         """
         size = len(self.template)
         matrix = tf.ensure_shape(tf.io.decode_raw(serialized, tf.uint8, fixed_length=size), [None, size])
         narrow = tf.concat([matrix[:, begin:end] for begin, end in self._narrow_ranges], 1)
         # One comparison of all narrow bytes: a few operations per feature take as long as reading the records. Values are not
-        # compared, except for the flags by which the varints that are read have the template's lengths.
+        # compared, except for the flags of the varints that are read, so that these have the template's lengths.
         compared_bits = np.full(size, 0xFF, np.uint8)
         for position in self.positions.values():
             compared_bits[position.begin : position.end] = 0
@@ -101,7 +101,7 @@ class FixedExamples:
         """Return whole numbers, int32 [n], from their varints: digits of 7 bits, the lowest first, one a byte."""
         position = self.positions[field.feature.name]
         ranges_before = [bounds for bounds in self._narrow_ranges if bounds[0] < position.begin]
-        # Its first byte, counted among the narrow bytes.
+        # The first byte of the feature's varint, counted among the narrow bytes.
         narrow_begin = sum(min(end, position.begin) - begin for begin, end in ranges_before)
         size = position.end - position.begin
         digits = tf.bitwise.bitwise_and(narrow[:, narrow_begin : narrow_begin + size], np.uint8(_VARINT_BITS))
@@ -127,7 +127,7 @@ def _has_fixed_size(field: Field, positions: dict[str, ValuePosition]) -> bool:
     """Return whether a field can be sliced from Examples of the layout: its values have a fixed size, that of its shape.
 
     Args:
-        field: the field.
+        field: field that is read of each Example.
         positions: positions of values in the layout, by feature name.
     """
     feature, position = field.feature, positions.get(field.feature.name)

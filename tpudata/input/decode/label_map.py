@@ -24,7 +24,8 @@ _DTYPES = {"uint8": tf.uint8, "uint16": tf.int32}
 def decode_label_maps(encoded: tf.Tensor, field: Field) -> tf.Tensor:
     """Decode a batch of label maps.
 
-    A map of another size than `field.shape` is resized to it: each pixel is the nearest one of the map.
+    Unless the manifest gives all maps the shape of the field, each is resized to it: each pixel is the nearest one of the map. If
+    the manifest gives that shape, a map of another shape is an error at run time.
 
     Args:
         encoded: string [n].
@@ -50,12 +51,12 @@ def decode_label_map(encoded: tf.Tensor, feature: Feature) -> tf.Tensor:
 
 
 def resize_map(values: tf.Tensor, size: tuple[int, ...]) -> tf.Tensor:
-    """Return a map [height, width, 1] in another size: each pixel is the one of the map in which its centre lies."""
+    """Return a map [height, width, 1] in another size: each pixel has the value of the map's pixel in which its centre lies."""
     return tf.raw_ops.ResizeNearestNeighbor(images=values[tf.newaxis], size=size, half_pixel_centers=True)[0]
 
 
 def _decode(encoded: tf.Tensor, feature: Feature, shape: tuple[int | None, ...]) -> tf.Tensor:
-    """Decode one label map, string scalar, which must have `shape`; None for a size that may vary."""
+    """Decode one label map, string scalar, which must have `shape`, with None for a size that may vary."""
     values = tf.io.decode_png(encoded, channels=1, dtype=tf.as_dtype(feature.dtype))
     # Check the shape before the cast: the error then names DecodePng, by which `tpudata.error_text.libraries` recognises it.
     return tf.cast(tf.ensure_shape(values, shape), _DTYPES[feature.dtype])

@@ -155,7 +155,7 @@ def _decode(stored: tf.Tensor | tf.RaggedTensor, field: Field, hint: str) -> tf.
 
 
 def _pad(stored: tf.Tensor | tf.RaggedTensor, field: Field) -> tf.Tensor:
-    """Return sequences of any length as int32 [n, length], filled up with `PADDING`."""
+    """Return sequences of any length as int32 [n, length], filled up with `PADDING`; longer ones are cut or fail at run time."""
     length, rows = field.shape[0], make_ragged(stored, field.feature)
     values = rows.values
     if not field.cuts:

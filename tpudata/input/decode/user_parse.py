@@ -49,9 +49,9 @@ def _convert_result(parsed: Element, count: tf.Tensor) -> Element:
     def convert(name: str, leaf: Tensors) -> tf.Tensor:
         tensor = leaf if tf.is_tensor(leaf) else tf.convert_to_tensor(leaf)
         if not isinstance(tensor, tf.Tensor) or tensor.shape.rank in (None, 0) or None in tensor.shape[1:].as_list():
-            kind = "tensor" if isinstance(tensor, tf.Tensor) else type(tensor).__name__
+            type_name = "tensor" if isinstance(tensor, tf.Tensor) else type(tensor).__name__
             raise FeatureError(
-                f"{name} is a {kind} of shape {tensor.shape}: parse gets a batch of records, and returns tensors"
+                f"{name} is a {type_name} of shape {tensor.shape}: parse gets a batch of records, and returns tensors"
                 " [records, ...] whose other dimensions are static. Fix them with tf.ensure_shape or tf.reshape."
             )
         message = f"{name} does not have a row for each record."

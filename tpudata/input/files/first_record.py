@@ -23,7 +23,7 @@ from tpudata.storage import storage_for
 
 # Number of the record's features that a message names.
 _MAX_NAMES = 20
-# Number of records in which a sequence is looked for.
+# Number of records in which a list is looked for.
 _SEARCHED_RECORDS = 1000
 
 
@@ -38,7 +38,8 @@ def check_first_record(dataset: Dataset, split: str, fields: Fields, hint: str) 
 
     Raises:
         CorruptionError: the record is not an Example.
-        FeatureError: a feature is missing from the record, or its values differ in kind, number or size.
+        FeatureError: a feature is missing from the record, a list is in none of the first 1,000 records, or the
+            values of a feature differ in kind, number or size.
     """
     shard = dataset.manifest.split(split).shards[0]
     path = dataset.shard_path(shard)
@@ -66,7 +67,7 @@ def check_first_record(dataset: Dataset, split: str, fields: Fields, hint: str) 
 
 
 def _check_lists_exist(path: str, names: set[str], hint: str) -> None:
-    """Check that some of the first records have lists that the first one lacks; FeatureError if none has.
+    """Check that each of some lists, which the first record lacks, is in one of the first 1,000; FeatureError if not.
 
     Some writers omit empty lists, and TensorFlow reads a missing one as empty: a wrong name would give empty lists only.
     """

@@ -42,7 +42,7 @@ class FixedLengthRecordFiles:
 
     Raises:
         UsageError: an argument is of another type or out of range.
-        FeatureError: a part of the record has a dtype that cannot be fed, or the label is missing.
+        FeatureError: a part of the record has a dtype that cannot be fed, or the label is missing or not one integer.
     """
 
     files: Paths
@@ -69,7 +69,11 @@ class FixedLengthRecordFiles:
 
     @property
     def dtype(self) -> np.dtype[np.void]:
-        """The record as numpy's structured dtype."""
+        """The record as numpy's structured dtype.
+
+        Raises:
+            UsageError: `record` is not a dtype with named parts.
+        """
         try:
             dtype: np.dtype[np.void] = np.dtype(self.record)
         except (TypeError, ValueError, SyntaxError) as error:
@@ -118,7 +122,7 @@ class FixedLengthRecords(SplitFiles):
         return super().choose_fields(columns, **options, label_name=self.description.label)
 
     def read_records(self, run: Run) -> tf.data.Dataset:
-        """Return a dataset of the records from a run's first one on."""
+        """Return a dataset of the records from a run's first wanted one on."""
         return run.read_parts(self.description.dtype.itemsize).skip(run.skipped)
 
     def make_decoder(self, fields: Sequence[Field]) -> Decode:
@@ -133,6 +137,12 @@ class FixedLengthRecords(SplitFiles):
 
 def compute_offsets(file: Entry, record_bytes: int, header_bytes: int, footer_bytes: int) -> Offsets:
     """Return the begins of a file's records of one length, and the end of the last one: int64 [records + 1].
+
+    Args:
+        file: the file, as it was listed.
+        record_bytes: bytes of a record.
+        header_bytes: bytes before the first record.
+        footer_bytes: bytes after the last record.
 
     Raises:
         CorruptionError: the bytes between header and footer are not a whole number of records, or the file is too short for both.
@@ -175,7 +185,14 @@ def _parse_fixed(records: tf.Tensor, dtype: np.dtype[np.void], fields: Sequence[
 def _take_part(
     records: tf.Tensor, dtype: np.dtype[np.void], feature: Feature, shape: Sequence[int | None]
 ) -> tf.Tensor:
-    """Return one part of records, [n, *shape], of the feature's dtype."""
+    """Return one part of records, [n, *shape], of the feature's dtype.
+
+    Args:
+        records: string [n], each of the size of `dtype`.
+        dtype: structured dtype of a record.
+        feature: feature of the part.
+        shape: shape of the part in one record.
+    """
     assert dtype.fields is not None
     part_dtype, offset = dtype.fields[feature.name][:2]
     stored = tf.strings.substr(records, offset, part_dtype.itemsize)

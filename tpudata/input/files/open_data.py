@@ -27,6 +27,7 @@ def open_data(data: Data, split: str | None) -> SplitFiles:
     Raises:
         UsageError: files have a split, a dataset has none, the data are of another type, or TensorFlow does not read their store.
         DatasetError: no complete dataset, no such split, no records, or a file missing or damaged.
+        StorageError: a file cannot be read, or a folder cannot be listed.
     """
     if isinstance(data, RecordFiles):
         if split is not None:
@@ -52,7 +53,7 @@ def open_data(data: Data, split: str | None) -> SplitFiles:
 
 
 def _open_folder(folder: str) -> Dataset:
-    """Open the dataset in a folder; if the path names files instead, the DatasetError says how to read these."""
+    """Open the dataset in a folder; if the path names files instead, the DatasetError says how to read files."""
     try:
         return open_dataset(folder)
     except DatasetError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Sequence
 from typing import TypeAlias
 
@@ -35,9 +36,8 @@ def find_files(files: Paths) -> list[Entry]:
             raise DatasetError(f"files: {path} is a folder. Name its files, such as {path.rstrip('/')}/*.")
         else:
             entries.append(entry)
-    paths = [entry.path for entry in entries]
-    for path in paths:
-        if paths.count(path) > 1:
+    for path, count in Counter(entry.path for entry in entries).items():
+        if count > 1:
             raise UsageError(f"files: {path} comes twice. Name each file once.")
     return entries
 

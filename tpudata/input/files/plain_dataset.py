@@ -53,12 +53,12 @@ def open_files(files: RecordFiles) -> SplitFiles:
     Files without records are skipped. Data that are appended to a file later are ignored.
 
     Raises:
-        DatasetError: a file does not exist, or there are no records.
+        DatasetError: a file does not exist or is a folder, or there are no records.
         CorruptionError: a file is cut, damaged or compressed; the message names file and offset.
         UsageError: a file is listed twice.
         StorageError: a file cannot be read.
     """
-    reader_class = next(reader for description, reader in READERS.items() if isinstance(files, description))
+    reader_class = next(reader for description_class, reader in READERS.items() if isinstance(files, description_class))
     entries = find_files(files.files)
     with ThreadPoolExecutor(_SCANNERS, thread_name_prefix="tpudata-scan") as pool:
         offsets_of_files = list(pool.map(lambda file: reader_class.scan(files, file), entries))

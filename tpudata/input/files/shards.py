@@ -57,7 +57,7 @@ class Shards(SplitFiles):
         return functools.partial(layout.parse, hint=self.record_hint)
 
     def parse_features(self, stored: tf.Tensor, fields: Sequence[Field]) -> Columns:
-        """Parse all features of Examples, not only those of `fields`, without decoding images and raw bytes.
+        """Parse all features of Examples, not only the features of `fields`, without decoding images and raw bytes.
 
         The fields give the default values of features that a record may lack.
         """

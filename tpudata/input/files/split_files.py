@@ -39,9 +39,9 @@ class Run:
         file_bytes: size of the file, int64 scalar.
         offset: byte at which reading begins, int64 scalar.
         size: bytes to read, int64 scalar.
-        skipped: records there before the first one that is wanted, int64 scalar.
-        count: records that are wanted, int64 scalar.
-        first_record: index in the file of the first record there, int64 scalar.
+        skipped: number of records in these bytes before the first wanted one, int64 scalar.
+        count: number of records that are wanted, int64 scalar.
+        first_record: index in the file of the first record in these bytes, int64 scalar.
         is_remote: whether the file is on an object store.
     """
 
@@ -81,7 +81,7 @@ class Run:
 class SplitFiles(abc.ABC):
     """The files of a split: how records are found in them, read and parsed. Each kind of file is a subclass.
 
-    A kind that defines no more than `read_records` feeds them as they are.
+    A kind that defines no more than `read_records` feeds records as they are stored.
 
     Args:
         dataset: the dataset.
@@ -188,13 +188,13 @@ class SplitFiles(abc.ABC):
         """Return a dataset of the records of a run as they are stored, string scalars; it may go on after the last one."""
 
     def make_decoder(self, fields: Sequence[Field]) -> Decode:
-        """Return a function that decodes stored records, and of these only `fields`."""
+        """Return a function that decodes the values of `fields` in stored records."""
         return functools.partial(keep_whole, fields)
 
     def parse_features(self, stored: tf.Tensor, fields: Sequence[Field]) -> Columns:
         """Parse records without decoding: each feature by its full name, as it is stored, a row for each record.
 
-        Lists of any length are ragged, and encoded images, raw bytes and text are strings.
+        Lists of any length are ragged; encoded images, text and the raw bytes of Examples are strings.
 
         Args:
             stored: string [n].

@@ -72,7 +72,7 @@ class TextLines(SplitFiles):
             raise FeatureError(
                 f"features={columns.features!r}: a line is the feature {line.name}. Name it, or omit features."
             )
-        # Other options that select features were passed if they are set.
+        # Reject other options that select features, if they are set.
         for name, value in {**columns.selection, "size": image_size, **sequences.selection}.items():
             if value and name != "features":
                 raise UsageError(f"{name}={value!r}: a line is the feature {line.name} and no more. Omit it.")

@@ -27,7 +27,7 @@ class TFRecordFiles:
     Attributes:
         files: a path, a pattern such as "data/train-*", or a sequence of these. Records are in the order of the sequence; files of
             a pattern are sorted by name.
-        features: features that are read of each record, as `tpudata.format.Feature`s; none with a parse function.
+        features: features that are read of each record, as `tpudata.format.Feature`s; not needed with a parse function.
         label: name of the feature that is yielded as labels, by default "label" or "image/class/label" if there is one.
 
     Raises:

@@ -139,7 +139,7 @@ class Records:
 
     @functools.cached_property
     def _readable_records(self) -> StoredRecords:
-        """The records in the files that are read: the split's, or those of the cache, which the first call writes."""
+        """The records in the files that are read: the split's files, or the cache's, which the first call writes."""
         return self._cache.open(self.stored)
 
     def _open_ranges(self, order: Order, rows: Rows) -> Ranges:

@@ -239,7 +239,7 @@ def _trace_branches(
 
 
 def _find_move(name: str, image: tf.Tensor, strength: float, draw: Draw) -> tf.Tensor:
-    """Return the move of an operation, float32 [2, 3]: the identity unless it is one of `MOVES`."""
+    """Return the transform by which an operation moves pixels, float32 [2, 3]: the identity unless it is one of `MOVES`."""
     if name not in MOVES:
         return tf.constant(IDENTITY)
     sources = MOVES[name](image, strength, draw)

@@ -72,7 +72,7 @@ def equalize(image: tf.Tensor) -> tf.Tensor:
     counts_below = tf.cumsum(counts, axis=1, exclusive=True)
     # Number of pixels below the highest value that occurs.
     count_below_highest = tf.reduce_max(tf.where(counts_below < pixels, counts_below, 0), axis=1, keepdims=True)
-    # Pillow's rule: value v becomes the number of pixels below it, in steps of a 255th of all but those of the highest value.
+    # Pillow's rule: value v becomes the number of pixels below it, in steps of a 255th of the pixels below the highest value.
     step = count_below_highest // 255
     spread = tf.minimum((step // 2 + counts_below) // tf.maximum(step, 1), 255)
     return _look_up(image, tf.where(step > 0, spread, tf.range(256)))
@@ -145,7 +145,7 @@ def cutout(image: tf.Tensor, side: int, centre: tf.Tensor) -> tf.Tensor:
     """Fill a square of `side` pixels with grey; parts outside of the image are cut off.
 
     Args:
-        image: the image.
+        image: uint8 [height, width, 3], of static shape.
         side: side of the square, in pixels.
         centre: int32 [2], y and x of the pixel at side // 2 of the square.
     """

@@ -30,7 +30,7 @@ class TrainCrop:
     """A random window of each image, resized to `size` x `size`, for training.
 
     A window is drawn as `tf.image.sample_distorted_bounding_box` draws it: an aspect ratio, uniform; a height, uniform between
-    those that give the smallest and the largest area; then a place. It is drawn again, up to `attempts` times, if it does
+    the heights that give the smallest and the largest area; then a place. It is drawn again, up to `attempts` times, if it does
     not fit into the image; then, or if it is the whole image, the crop is the middle as in `CentreCrop`.
 
     Attributes:
@@ -75,7 +75,7 @@ class CentreCrop:
         fraction: side of the square, as a share of the image's shorter side. The default is resnet_preprocessing's at 224 pixels,
             size / (size + 32).
         method: as in TrainCrop.
-        shrink: as in TrainCrop; off, so that figures compare with those of other programs.
+        shrink: as in TrainCrop; off, so that accuracies compare with other programs'.
 
     Raises:
         UsageError: an option is out of range or of another type.
@@ -98,7 +98,7 @@ def find_crop(shape: tf.Tensor, options: TrainCrop | CentreCrop, seed: tf.Tensor
     Args:
         shape: int32 [3], the image's height, width and channels.
         options: the crop.
-        seed: int32 [2], for a TrainCrop.
+        seed: int32 [2], for a TrainCrop; None for a CentreCrop.
 
     Returns:
         int32 [4]: y, x, height and width of the window, in the image's pixels.
@@ -144,7 +144,7 @@ def _split_seed(seed: tf.Tensor | None) -> tuple[tf.Tensor, tf.Tensor]:
     """Return (seed of the window, seed of the flip), int32 [2] each; UsageError without a seed."""
     if seed is None:
         raise UsageError("TrainCrop draws its windows from a seed. Pass one: int32 [2].")
-    # Not seed + 1: the caller's next record may have that one.
+    # Not seed + 1: the caller's next record may have that seed.
     return tuple(tf.unstack(tf.random.split(seed, 2)))
 
 

@@ -44,7 +44,7 @@ class CutMix:
     """A rectangle of each image, and of its label maps, comes from its partner. Yun et al., "CutMix: Regularization ..." (2019).
 
     The rectangle has the image's aspect ratio and 1 - share of its area, its centre anywhere in the image. Parts outside
-    of the image are cut off, and the labels' shares are those of the pixels.
+    of the image are cut off, and the labels' shares are the shares of the pixels.
 
     Attributes:
         alpha: the shares are drawn from Beta(alpha, alpha), one a row.
@@ -87,7 +87,7 @@ def mix_labels(labels: tf.Tensor, classes: int | None, shares: tf.Tensor) -> tf.
     Args:
         labels: integers [B] from 0 to classes - 1, or shares float32 [B, classes]; or numbers [B, ...]. An integer out of range
             fails at run time with `tf.errors.InvalidArgumentError`.
-        classes: number of classes; None for numbers.
+        classes: number of classes; None for numbers, and for shares whose number of classes is not checked.
         shares: float32 [B], as from `mix_images`.
     """
     soft = tf.cast(labels, tf.float32) if classes is None else _encode_shares(labels, classes)
@@ -162,7 +162,7 @@ def _find_span(size: int, shares: tf.Tensor, centre: tf.Tensor) -> tuple[tf.Tens
 
 
 def _roll_to_partner(batch: tf.Tensor) -> tf.Tensor:
-    """Return for each row the one before it; for the first row the last."""
+    """Return the batch with each row replaced by the row before it, and the first by the last."""
     return tf.roll(batch, 1, axis=0)
 
 

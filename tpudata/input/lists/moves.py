@@ -46,7 +46,7 @@ def compute_source_transform(x_of: Sequence[Scalar], y_of: Sequence[Scalar], hei
         x_of: three scalars: pixel (x, y) of the result comes from x_of[0] * x + x_of[1] * y + x_of[2], in pixels.
         y_of: likewise for y.
         height: height of the image in pixels.
-        width: its width.
+        width: width of the image in pixels.
     """
     a, b, c = (tf.cast(coefficient, tf.float32) for coefficient in x_of)
     d, e, f = (tf.cast(coefficient, tf.float32) for coefficient in y_of)
@@ -61,7 +61,7 @@ def move_tables(
 ) -> dict[str, tf.Tensor]:
     """Return the features of a batch after the moves of its images, one after the other.
 
-    Boxes are those around the moved corners, clipped to the image after each move. Those without an area, or with less than
+    A box becomes the box around its moved corners, clipped to the image after each move. Boxes without an area, or with less than
     `least_visible` of it, are dropped with their entries of all columns. Points may lie outside of the image.
 
     Args:

@@ -44,7 +44,7 @@ def pad_columns(
 
     Args:
         stored: stored values of a batch of records, by feature name.
-        fields: fields that are read; those that are not padded lists are ignored.
+        fields: fields that are read; fields that are not padded lists are ignored.
         hint: fix for a record that differs from them; ends the error message.
 
     Returns:

@@ -1,4 +1,4 @@
-"""Tables of padded columns, and those among them that are boxes and points of an image, by their names.
+"""Tables of padded columns, and the columns among them that are boxes and points of an image, by their names.
 
 Boxes are four columns of floats, `PREFIX/bbox/ymin`, `xmin`, `ymax` and `xmax`, or one, `PREFIX/bbox`, of entries (ymin, xmin,
 ymax, xmax); points are two, `PREFIX/keypoint/y` and `x`, of one or several points an entry. All are shares of the image's sides.
@@ -145,7 +145,7 @@ def has_annotations(fields: Fields) -> bool:
 
 
 def _group_columns(fields: Sequence[Field]) -> Mapping[_Coordinates, dict[str, Field]]:
-    """Return the columns of all boxes and points; the columns of one by the last parts of their names, such as "ymin"."""
+    """Return the columns of each set of boxes or points, by the last part of the column's name, such as "ymin"."""
     groups: dict[_Coordinates, dict[str, Field]] = {}
     for field in fields:
         name = field.feature.name
@@ -159,7 +159,7 @@ def _group_columns(fields: Sequence[Field]) -> Mapping[_Coordinates, dict[str, F
 
 
 def _suggest_pattern(coordinates: _Coordinates) -> str:
-    """Return a pattern of `pad` for the columns of boxes or points, and for those next to them that belong to the same objects."""
+    """Return a pattern of `pad` for the columns of boxes or points, and for columns of the same objects next to them."""
     prefix = coordinates.name.rpartition("/")[0]
     if prefix:
         return f"{prefix}/*"

@@ -51,7 +51,7 @@ class _Deployment(NamedTuple):
     Attributes:
         pipeline: index of this pipeline.
         pipelines: number of pipelines.
-        batches: number of batches that each of them feeds in a step.
+        batches: number of batches that each pipeline feeds in a step.
     """
 
     pipeline: int
@@ -64,7 +64,7 @@ def find_rows(batch_size: int, params: Mapping[str, Any], input_context: tf.dist
 
     Args:
         batch_size: rows of one element of the dataset.
-        params: `params["context"]`, if present, is a TPUContext of the original estimator, or an object with only `num_hosts`,
+        params: `params["context"]`, if present, is a TPUContext of TensorFlow's TPUEstimator, or an object with only `num_hosts`,
             which must be 1. The context's `current_input_fn_deployment()` returns (device, index of this call, number of calls,
             replicas that it feeds). Each call feeds one batch per step, and with PER_HOST_V2 one for each of its replicas.
         input_context: a `tf.distribute.InputContext`, or None: a step takes a batch for each of `num_replicas_in_sync`, shared out
@@ -120,12 +120,16 @@ def find_rows_of_host(batch_size: int, index: SupportsIndex | None, count: Suppo
 
 
 def _find_deployment(context: Any) -> _Deployment:
-    """Return the deployment of this call of input_fn, from the original estimator's context; the only pipeline without one."""
+    """Return the deployment of this call of input_fn, as `params["context"]` states it; the only pipeline if that is None.
+
+    Raises:
+        UsageError: there are several hosts, and the context has no index of this one.
+    """
     if context is None:
         return _Deployment(pipeline=0, pipelines=1, batches=1)
     if hasattr(context, "current_input_fn_deployment"):
         _, index, calls, replicas = context.current_input_fn_deployment()
-        # Only the original's inner context has the mode, PER_HOST_V2; TensorFlow 2.15 was its last release.
+        # Only the inner context of TensorFlow's TPUEstimator, last released with 2.15, has the mode, PER_HOST_V2.
         internal = getattr(context, "_internal_ctx", None)
         feeds_replicas = internal is not None and internal.is_input_per_host_with_iterators()
         return _Deployment(int(index), int(calls), int(replicas) if feeds_replicas else 1)

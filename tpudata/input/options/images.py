@@ -39,7 +39,7 @@ class Images:
     crops, flips and moves of `augment`: docs/feed/lists.md has the rules. `mix` rejects them.
 
     Several images of a record, such as pairs, get the same steps; a crop takes the same window of each, mirrored or not, and
-    rejects records whose images differ in size. `augment` and `mix` are for one image. Label maps, boxes and masks are those of
+    rejects records whose images differ in size. `augment` and `mix` are for one image. Label maps, boxes and masks belong to
     the first one.
 
     Attributes:
@@ -53,7 +53,7 @@ class Images:
             transfer to the device; the model then normalises. "float32", "bfloat16" and "float16" yield values 0 to 1, or
             normalised ones. Other uint8 features are numbers, and stay as they are.
         mix: `MixUp()` or `CutMix()` mixes each image of a batch with another one of it; labels become shares of the classes,
-            float32 [B, classes], and several classes or floats the mean by these shares. Training only.
+            float32 [B, classes], and labels of several classes, or floats, become their mean by these shares. Training only.
         transpose: order of the axes of a batch of images, N (images), H, W and C: a TPU takes "HWCN" without
             a relayout. The model transposes back, and the batch is no longer the first axis.
         least_visible: least share of a box's area that a crop or `augment` leaves visible, from 0 to 1; other boxes are dropped,
@@ -176,7 +176,7 @@ class Images:
             )
 
     def _check_image(self, image: Field, option: str) -> None:
-        """Check that an image has the channels that the options need; `option` names one of them in the message."""
+        """Check that an image has the channels that the options need; UsageError, with the name `option`, if not."""
         shape = image.feature.shape
         channels = shape[2]
         if channels not in _CHANNELS and shape[0] in _CHANNELS:
@@ -193,7 +193,7 @@ class Images:
             )
 
     def _check_label_maps(self, fields: Fields) -> None:
-        """Check that label maps can be moved with the image, and that no other feature would have to move."""
+        """Check that label maps can be moved with the image, and that no other feature would have to move; UsageError if not."""
         image, maps = fields.images[0], fields.label_maps
         moving_option = next((name for name in ("crop", "augment", "mix") if getattr(self, name)), None)
         others = [field for field in fields.inputs if field not in (*fields.images, *maps)]
@@ -258,5 +258,5 @@ def _check_type(name: str, option: object, *types: type) -> None:
     """Check that an option is None or of one of the classes `types`; UsageError if not."""
     # Examples for the classes that have required or preset arguments.
     example = {"crop": "TrainCrop(224)", "normalize": "Normalize.imagenet()"}.get(name, f"{types[0].__name__}()")
-    expected = f"None or tpudata.{' or tpudata.'.join(kind.__name__ for kind in types)}"
+    expected = f"None or tpudata.{' or tpudata.'.join(option_type.__name__ for option_type in types)}"
     check(name, option, isinstance(option, (*types, NoneType)), expected, f"Pass one, such as tpudata.{example}.")

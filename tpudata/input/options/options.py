@@ -157,11 +157,11 @@ def name_parts(element: tuple[Tensors, ...]) -> tuple[str, ...]:
 def check_arguments(
     name: str, function: Callable[..., object], positional: Sequence[str], keywords: Sequence[str] = ()
 ) -> None:
-    """Check by its signature that a user's function takes these arguments; a call may raise TypeErrors for other reasons.
+    """Check that a user's function takes these arguments, by its signature: a call may raise TypeErrors for other reasons.
 
     Args:
         name: the option that it was passed as.
-        function: the function.
+        function: the user's function.
         positional: names of its positional arguments, for the message.
         keywords: names of its keyword arguments.
 

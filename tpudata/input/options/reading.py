@@ -23,14 +23,15 @@ class Reading:
     Attributes:
         streams: number of pieces that are read at the same time; fewer if `memory` is too small for them.
         memory: bytes for the pieces that are being read; None for a quarter of the free memory.
-        pieces: whether files are read in pieces; None for those of object stores alone. With True a copy on a disk is read in
+        pieces: whether files are read in pieces; None for files of object stores alone. With True a copy on a disk is read in
             the same order as from an object store.
         piece_bytes: bytes of a piece; a shard's last one may have twice as many. Pieces that are smaller than TensorFlow's blocks
             fetch many bytes twice.
         lanes: largest number of lanes, the parts of the permuted pieces from which each batch takes its rows. Their number divides
             the global batch, and is smaller for a small split.
-        chunk_bytes: least bytes of a read if files are not read in pieces; a read has less than twice as many. Opening a file costs
-            as much as reading 128 KiB, and larger reads mix less.
+        chunk_bytes: about the least bytes of a read if files are not read in pieces: a shuffle reads up to twice as many, and
+            packed tokens, or any records in order, four times as many. Opening a file costs as much as reading 128 KiB, and larger
+            reads mix less.
 
     Raises:
         UsageError: an attribute is out of range or of another type.

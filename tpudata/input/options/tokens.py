@@ -100,7 +100,7 @@ class Tokens:
 
         Raises:
             UsageError: targets without `input_ids` or with labels, or a pad_id without padding.
-            FeatureError: a feature has the name of the tokens' weights.
+            FeatureError: a feature has the name of the tokens' weights, or `segment_ids` another length than `input_ids`.
         """
         sequences = self._choose_sequences(manifest, fields, is_bare=is_bare)
         uses_pad_id = sequences.targets in ("pad", "eos") or any(field.pads for field in fields.inputs)

@@ -131,7 +131,7 @@ class BucketSteps:
         buckets = tf.range(len(self._sizes), dtype=tf.int64)
         if self._seed is None:
             return tf.repeat(buckets, (records + batch_sizes - 1) // batch_sizes)
-        # The batches before the next epoch, less those before this one.
+        # The batches before the next epoch, less the batches before this epoch.
         order = tf.repeat(buckets, (epoch + 1) * records // batch_sizes - epoch * records // batch_sizes)
         draws = draw(tf.shape(order), self._seed, epoch, STEP_DRAWS)
         return tf.gather(order, tf.argsort(draws, stable=True))

@@ -42,12 +42,12 @@ class Chunks:
 
 
 def count_chunk_records(records: int, record_bytes: int, chunk_bytes: int, min_chunks: int = 1) -> int:
-    """Return the number of records in a chunk: a power of two, so that chunks end at ends of the index's blocks.
+    """Return the number of records in a chunk: a power of two, so that chunks of 64 or more end where blocks of the index do.
 
     Args:
         records: number of records.
         record_bytes: size of a record.
-        chunk_bytes: least size of a chunk; it is less than twice as large.
+        chunk_bytes: least size of a chunk, which is less than twice as large unless it is one record.
         min_chunks: least number of chunks; chunks are smaller than `chunk_bytes` if there would be fewer.
     """
     length = 1

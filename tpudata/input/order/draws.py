@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-# Uses of draws, so that no two uses of a seed share them.
+# Uses of draws, so that no two uses of a seed share draws.
 EPOCH_DRAWS, BLOCK_DRAWS, STEP_DRAWS = 0, 1, 2
 _USES = 4
 # Random bits of a draw. The other bits of an int64 can order draws by something else first, such as a lane or a turn.
@@ -22,7 +22,7 @@ def draw(shape: Sequence[int] | tf.Tensor, seed: int, index: tf.Tensor, use: int
         shape: shape of the result.
         seed: seed, from 0 to 2**32 - 1.
         index: index of the epoch or block, int64.
-        use: one of the uses above.
+        use: `EPOCH_DRAWS`, `BLOCK_DRAWS` or `STEP_DRAWS`.
     """
     key = tf.stack([tf.constant(seed * _USES + use, tf.int64), tf.cast(index, tf.int64)])
     # Same draws as `tf.random.stateless_uniform` with alg="philox", which makes eight times as many operations.

@@ -51,7 +51,7 @@ class Ranges(Protocol):
 
     @property
     def reads(self) -> int | None:
-        """Number of ranges that are read at the same time; None for the default of the records."""
+        """Number of ranges that are read at the same time; None for the default of `StoredRecords.read`, or without files."""
 
     @property
     def memory_datasets(self) -> tuple[tf.data.Dataset, ...]:
@@ -79,7 +79,7 @@ class Ranges(Protocol):
         """Return the records at `positions` of an element that was read; `memory` is an element of each of `memory_datasets`."""
 
     def gather_records(self, elements: tf.data.Dataset) -> tf.data.Dataset:
-        """Return a dataset of the records of elements that were read: these themselves, or the records that they number."""
+        """Return a dataset of the records of elements that were read: the elements, or the records whose numbers they are."""
 
 
 class Order(Protocol):
@@ -127,7 +127,7 @@ def take_rows(read: Callable[[HostPart], tf.data.Dataset], ranges: Ranges, part:
     Args:
         read: function that reads exactly the rows of a part.
         ranges: the ranges; they say whether a host reads whole batches, of which this function then keeps the part's rows.
-        part: the part.
+        part: the host's rows and its first step.
     """
     rows = part.rows
     if not ranges.reads_whole_batches(rows):

@@ -37,5 +37,5 @@ def derive_record_seeds(seed: int, positions: tf.Tensor) -> tf.Tensor:
 
 
 def derive_seed(seed: tf.Tensor | None, use: tuple[int, int]) -> tf.Tensor | None:
-    """Return a separate seed, int32 [..., 2], for one of the uses above of a record's seed; None without a seed."""
+    """Return a separate seed, int32 [..., 2], for one use of a record's seed, such as `CROP_SEED`; None without a seed."""
     return None if seed is None else tf.bitwise.bitwise_xor(seed, tf.constant(use, tf.int32))

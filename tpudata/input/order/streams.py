@@ -60,7 +60,7 @@ class StreamOrder(TrainingOrder):
         """
         stride = batch_size // lanes
         turns_of_window = count_window_turns(window, lanes, stride)
-        # A block has whole windows and whole steps. The turns of a window divide those of a step, or the reverse.
+        # A block has whole windows and whole steps. The turns of a window divide the turns of a step, or the reverse.
         turns = max(turns_of_window, stride)
         run = find_largest_divisor(turns, max(1, max_run))
         return cls(chunks, batch_size, lanes, turns, turns_of_window, seed, run)
@@ -104,7 +104,7 @@ class StreamOrder(TrainingOrder):
         return epochs.flat_map(without_autograph(list_epoch))
 
     def find_row_positions(self, slots: range, block: tf.Tensor) -> tf.Tensor:
-        """Return for each row of a block's steps the index of its record among the block's: int64 [steps, slots * stride]."""
+        """Return for each row of a block's steps the index of its record in the block: int64 [steps, slots * stride]."""
         slot_numbers = tf.range(slots.start, slots.stop, dtype=tf.int64)[:, tf.newaxis]
         block_turns = tf.range(self.turns, dtype=tf.int64)
         turns = block * self.turns + block_turns
@@ -129,8 +129,8 @@ class StreamOrder(TrainingOrder):
         lanes = np.arange(1, self.lanes)
         # First places of all lanes but the first: the first records % lanes lanes have a record more than the others.
         bounds = tf.constant(lanes * (self.records // self.lanes) + np.minimum(lanes, self.records % self.lanes))
-        # The number of records of each chunk before the first bound inside it; meaningless for chunks without one.
         num_bounds_before = count_up_to(bounds, whole.begins)
+        # The number of records of each chunk before the first bound inside it; meaningless for chunks without one.
         head = tf.gather(bounds, tf.minimum(num_bounds_before, self.lanes - 2)) - whole.begins
         sizes = whole.ends - whole.begins
         # A chunk with one bound inside it and less than half of its records before the bound gives its last records to the lane

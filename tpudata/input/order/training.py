@@ -7,8 +7,8 @@ comes once an epoch and no batch is short.
 - Chunks, runs of neighbouring records, are what is read at once. Each epoch permutes all of them.
 - The permuted sequence is cut into L lanes of equal length, where L divides B. Place q of an epoch is place q // L of lane q % L.
   Row r of a batch belongs to slot r // (B / L); slot s takes the positions s, s + L, s + 2 L, ..., its turns 0, 1, 2, ...: within
-  an epoch these are the places of one lane, and in the next epoch those of another. A host that feeds some rows reads the lanes
-  of their slots only.
+  an epoch these are the places of one lane, and in the next epoch the places of another. A host that feeds some rows reads the
+  lanes of their slots only.
 - A block is V turns of all slots, a whole number of steps, and is what a host holds in memory at a time. Within a block, the
   records of each slot are permuted: all that are of one epoch, or windows of W turns of them.
 
@@ -38,8 +38,8 @@ class PermutedChunks(NamedTuple):
 
     Attributes:
         begins: first place of each chunk, int64 [chunks].
-        ends: the place after its last one, int64 [chunks].
-        firsts: number of its first record, int64 [chunks].
+        ends: the place after each chunk's last one, int64 [chunks].
+        firsts: number of each chunk's first record, int64 [chunks].
     """
 
     begins: tf.Tensor
@@ -69,11 +69,18 @@ class TrainingOrder:
 
     @classmethod
     def make(cls, chunks: Chunks, batch_size: int, window: int, seed: int) -> TrainingOrder:
-        """Return the order with a shuffle window of about `window` records over all lanes."""
+        """Return the order with a shuffle window of about `window` records over all lanes.
+
+        Args:
+            chunks: the records in runs.
+            batch_size: rows of the global batch.
+            window: records that are permuted together.
+            seed: seed, from 0 to 2**32 - 1.
+        """
         lanes = find_largest_divisor(batch_size, MAX_LANES)
         stride = batch_size // lanes
         turns_of_window = count_window_turns(window, lanes, stride)
-        # A block has whole windows and whole steps. The turns of a window divide those of a step, or the reverse.
+        # A block has whole windows and whole steps. The turns of a window divide the turns of a step, or the reverse.
         unit = max(turns_of_window, stride)
         # A block shorter than a chunk would read each chunk several times.
         min_turns = max(unit, int((chunks.stops - chunks.firsts).max()))
@@ -149,7 +156,7 @@ class TrainingOrder:
     def list_spans(self, slots: range, block: int) -> tf.data.Dataset:
         """Return the ranges of records that slots read from a block on: a dataset of (firsts, stops), int64 [n] each.
 
-        Elements are by epoch, and in it by block; the ranges of an element are by slot, and then by turn.
+        Elements are in the order of epochs, then of blocks; the ranges of an element in the order of slots, then of turns.
         """
         slot_numbers = tf.range(slots.start, slots.stop, dtype=tf.int64)
         per_block = self.turns * self.lanes
@@ -191,7 +198,7 @@ class TrainingOrder:
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """Return the ranges of records of the turns [begin, end) of each slot in an epoch: (firsts, stops), int64 [n] each.
 
-        They are by slot, and then by turn.
+        The ranges are in the order of slots, then of turns.
 
         Args:
             chunks: the epoch's chunks, permuted.
@@ -219,7 +226,7 @@ class TrainingOrder:
         return firsts, stops
 
     def find_row_positions(self, slots: range, block: tf.Tensor) -> tf.Tensor:
-        """Return for each row of a block's steps the index of its record among the block's: int64 [steps, slots * stride].
+        """Return for each row of a block's steps the index of its record in the block: int64 [steps, slots * stride].
 
         The records of the block are in the order of `list_spans`.
         """
@@ -232,7 +239,7 @@ class TrainingOrder:
         lengths = tf.maximum(ends - begins, 0)
         offsets = tf.reshape(tf.cumsum(tf.reshape(lengths, [-1]), exclusive=True), tf.shape(lengths))
         turns = block * self.turns + tf.range(self.turns, dtype=tf.int64)
-        # For each slot and turn, the indices of its epoch and slot in these: [slots, turns, 2].
+        # For each slot and turn, the indices of its epoch and slot in `begins` and `offsets`: [slots, turns, 2].
         epoch_index = (slot_numbers[:, tf.newaxis] + turns * self.lanes) // self.records - first_epoch
         slot_index = tf.broadcast_to(tf.range(len(slots), dtype=tf.int64)[:, tf.newaxis], tf.shape(epoch_index))
         epoch_and_slot = tf.stack([epoch_index, slot_index], -1)
@@ -244,7 +251,7 @@ class TrainingOrder:
         """Permute a block's records within windows; return for each row the index of its record, int64 [steps, slots * stride].
 
         Args:
-            slots: the slots.
+            slots: slots of the host's rows.
             block: index of the block.
             first: for each slot and turn, the block's first turn in the same epoch, int64 [slots, turns].
             stored_positions: index in the block of the record of each slot and turn before the permutation, int64 [slots, turns].

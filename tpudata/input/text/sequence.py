@@ -29,7 +29,7 @@ class Sequences:
     Attributes:
         pad_id: token that fills up a row after its last token.
         targets: None for no targets; otherwise the mark of padding: "mask" if the reader pads; "segments" if `segment_ids` is 0
-            for padding; "pad" if trailing ids `pad_id` are padding, and "eos" if the first of these ends the text.
+            for padding; "pad" if all trailing ids `pad_id` are padding, and "eos" if the first trailing one ends the text.
     """
 
     pad_id: int = 0
@@ -72,7 +72,7 @@ class Sequences:
         return {**features, TOKEN_WEIGHTS: weights}, tf.concat([next_ids, end], -1)
 
     def _find_next(self, features: dict[str, tf.Tensor]) -> tf.Tensor:
-        """Return for each token but the last whether the one after it continues its document: bool [..., L - 1]."""
+        """Return for each token but the last whether the next token continues its document: bool [..., L - 1]."""
         if self.targets == "mask":
             return tf.cast(features[mask_name(INPUT_IDS)][..., 1:], tf.bool)
         if self.targets == "segments":
@@ -96,7 +96,7 @@ def mask_name(name: str) -> str:
 
 
 def multiply_token_weights(element: Element, row_weights: tf.Tensor) -> Element:
-    """Return an element with its token weights multiplied by those of the rows, [B]; unchanged without token weights."""
+    """Return an element with its token weights multiplied by the weights of the rows, [B]; unchanged without token weights."""
     features = get_features(element)
     if not isinstance(features, dict) or TOKEN_WEIGHTS not in features:
         return element

@@ -63,7 +63,7 @@ def rename_batch(features: Tensors, targets: tf.Tensor | None = None, *, names: 
         features: dict with `input_ids` and `token_weights` [B, L], and perhaps `segment_ids`, `positions`, `attention_mask` and, in
             evaluation, `weights` [B].
         targets: int32 [B, L], the next tokens; None for packed pairs, whose targets are among the features.
-        names: the project of these names and conventions.
+        names: the other project, as in `Tokens.names`.
 
     Raises:
         FeatureError: a transform dropped the tokens or their weights.

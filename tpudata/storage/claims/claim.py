@@ -75,7 +75,7 @@ class Claim:
             host=socket.gethostname(),
             pid=pid,
             machine=identify_machine(),
-            # Empty if the system does not tell.
+            # Empty if the system does not report it.
             birth=read_birth(pid) or "",
             started=time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime()),
         )

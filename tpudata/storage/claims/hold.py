@@ -46,8 +46,8 @@ def take_claim(
         dead_after: seconds for which a claim of another machine must stand still for its run to count as dead.
 
     Raises:
-        OutputError: another run is at work there, or may be.
-        StorageError: the claim cannot be written.
+        OutputError: another run is or may be at work there, or this version does not understand its claim.
+        StorageError: the claim cannot be read or written.
     """
     path, storage = claim_path(output), storage_for(output)
     for _ in range(_TRIES):
@@ -74,7 +74,7 @@ def drop_claim(output: str, claim: Claim) -> None:
 
 
 def _change_claim(output: str, claim: Claim, change: Callable[[Claim], bytes | None]) -> None:
-    """Replace the content of a run's claim, if the run still holds it; give up if it changes at every try.
+    """Replace the content of a run's claim, if the run still holds it; give up if it changes at each of 100 tries.
 
     Args:
         output: the folder.
@@ -142,10 +142,13 @@ def hold_claim(
         output: the folder.
         claim: claim of the run.
         has_ended: as for `check_unclaimed`.
-        goes_on: called at the end; returns whether the run's job may continue, which then keeps the claim.
+        goes_on: called at the end; returns whether the run's job may continue; the claim then stays.
         fix: as for `take_claim`.
         dead_after: as for `take_claim`.
         beat: seconds between two renewals of the claim.
+
+    Raises:
+        OutputError, StorageError: as for `take_claim`.
     """
     new_folders = _list_missing_folders(output)
     stop = threading.Event()

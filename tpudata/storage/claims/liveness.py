@@ -2,7 +2,7 @@
 
 - a run of a process of this machine is dead if the process is; its id and its start time identify it, since ids are reused;
 - a run of a process of another machine is dead if its claim stands still for a minute: it rewrites the claim every few seconds;
-- a job on another runner, which may outlive the process that started it, is dead if the claim names the job and its engine says
+- a job on another runner, which may outlive the process that started it, is dead if the claim names the job and its runner says
   that it has ended. Its last step removes the claim;
 - of a pipeline with `WriteTFRecordShards` on another machine it is unknown. The claim is removed when the pipeline ends; until then
   a person decides.
@@ -36,7 +36,7 @@ def check_unclaimed(output: str, has_ended: HasEnded | None = None) -> None:
 
     Args:
         output: the folder.
-        has_ended: returns whether a claim's job has ended; None if no engine can be asked.
+        has_ended: returns whether a claim's job has ended; None if no runner can be asked.
     """
     check_dead(output, read_claim(claim_path(output)), has_ended)
 

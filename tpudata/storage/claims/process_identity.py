@@ -10,7 +10,7 @@ from pathlib import Path
 
 # A zombie, which has ended but was not waited for, and a dead process.
 _DEAD_STATES = ("Z", "X")
-# The start time is field 22 of /proc/PID/stat; fields are counted from the one after the state, field 3.
+# The start time is field 22 of /proc/PID/stat, counted from 1; the fields that `read_birth` counts from 0 begin with field 4.
 _START_TIME = 22 - 4
 
 

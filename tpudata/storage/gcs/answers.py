@@ -79,7 +79,11 @@ def parse_description(data: bytes) -> Description:
 
 
 def _ask(transport: Transport, url: str, parse: Callable[[bytes], T]) -> T:
-    """Return the parsed JSON answer to a GET request, once a checksum or a second, equal answer proves it."""
+    """Return the parsed JSON answer to a GET request, once a checksum or a second, equal answer proves it.
+
+    Raises:
+        UnprovenError: an answer is not the store's JSON, or two answers differ.
+    """
     parsed, has_checksum = _ask_once(transport, url, parse)
     if not has_checksum:
         second, _ = _ask_once(transport, url, parse)
@@ -89,7 +93,12 @@ def _ask(transport: Transport, url: str, parse: Callable[[bytes], T]) -> T:
 
 
 def _ask_once(transport: Transport, url: str, parse: Callable[[bytes], T]) -> tuple[T, bool]:
-    """Return one parsed answer, and whether it came with gzip's checksum."""
+    """Return one parsed answer, and whether it came with gzip's checksum.
+
+    Raises:
+        UnprovenError: the answer is not the store's JSON, or does not unpack.
+        AbsentError: the store says that the object does not exist.
+    """
     try:
         answer = transport.request("GET", url, _GZIP_HEADERS)
     except AbsentError as error:

@@ -24,7 +24,7 @@ def new_pools(server: str) -> urllib3.PoolManager:
     """Return the connections to a server, with the proxy and the certificates that the environment names now.
 
     Raises:
-        StorageUnavailableError: the certificates cannot be read, or a package is missing that the proxy needs.
+        StorageUnavailableError: the certificates cannot be read, or a package that the proxy needs is missing.
     """
     # `requests` knows the variables for proxies and certificates.
     with requests.Session() as session:
@@ -80,7 +80,7 @@ class _Connection:
     def request(
         self, method: str, url: str, body: Any = None, headers: Mapping[str, str] | None = None, **options: Any
     ) -> None:
-        """Send a request to `url` with the query that a header has, which is removed."""
+        """Send a request to `url` with the query from the header `HIDDEN_QUERY`, without that header."""
         sent_headers = dict(headers or {})
         query = sent_headers.pop(HIDDEN_QUERY, "")
         super().request(method, url + query, body, sent_headers, **options)  # type: ignore[misc]

@@ -4,7 +4,7 @@ They are the file that `gcloud auth application-default login` wrote, the file t
 account's key, an impersonation, a federation), or the machine's own credentials. Two variables of gcloud also apply:
 
     CLOUDSDK_AUTH_DISABLE_CREDENTIALS=true              no credentials, for public objects
-    CLOUDSDK_AUTH_IMPERSONATE_SERVICE_ACCOUNT=ACCOUNT   those of another account, impersonated with the default ones
+    CLOUDSDK_AUTH_IMPERSONATE_SERVICE_ACCOUNT=ACCOUNT   credentials of another account, impersonated with the default ones
 
 TPUDATA_GCS_BILLING_PROJECT names the project that pays for requests, which some buckets require. Google's libraries have no
 variable for it: GOOGLE_CLOUD_QUOTA_PROJECT, or the project in the file of credentials, is for quota. There is no default, since the
@@ -58,9 +58,9 @@ def _select_credentials() -> Credentials:
     account = os.environ.get(IMPERSONATED, "").strip()
     if not account:
         return load_default_credentials(_SCOPES)[0]
-    # The default credentials need this scope to impersonate; the others get `_SCOPES`.
+    # The default credentials need this scope to impersonate; the impersonated ones get `_SCOPES`.
     default, _ = load_default_credentials(("https://www.googleapis.com/auth/cloud-platform",))
-    # As in gcloud: the last account of a chain is impersonated, by way of those before it.
+    # As in gcloud: the last account of a chain is impersonated, by way of the accounts before it.
     *delegates, target = [part.strip() for part in account.split(",")]
     return impersonated_credentials.Credentials(default, target, _SCOPES, delegates=delegates)  # type: ignore[no-untyped-call]
 

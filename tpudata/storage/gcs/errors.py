@@ -53,7 +53,7 @@ _LOGIN = "Run `gcloud auth application-default login`, or set GOOGLE_APPLICATION
 _AGAIN = "Run again, a conversion with --resume."
 _ABSENT, _CHANGED = 404, 412
 _MAX_CHARACTERS = 400
-# Marks of messages of answers 403 that no role would change, in small letters, and their fixes.
+# Parts of the messages of 403 answers that no role would change, in lower case, and the fixes.
 _FORBIDDEN = (
     (
         "retention",
@@ -86,7 +86,11 @@ def is_transient(error: BaseException | None) -> bool:
 
 
 def split_path(path: str) -> tuple[str, str]:
-    """Return the bucket and the object of `gs://BUCKET/OBJECT`; the object is empty if the path is a bucket."""
+    """Return the bucket and the object of `gs://BUCKET/OBJECT`; the object is empty if the path is a bucket.
+
+    Raises:
+        StorageError: the path names no bucket.
+    """
     bucket, _, name = path.removeprefix("gs://").partition("/")
     # A bucket's name begins and ends with a letter or digit.
     if not path.startswith("gs://") or not bucket[:1].isalnum() or not bucket[-1:].isalnum():
@@ -104,12 +108,17 @@ def split_object(path: str) -> tuple[str, str]:
 
 @contextlib.contextmanager
 def translate_errors(done: str, path: str) -> Iterator[None]:
-    """Turn an exception of a request into an error with the object that could not be `done`, the reason and the fix."""
+    """Turn an exception of a request into an error that names the object, the reason and the fix.
+
+    Args:
+        done: what could not be done with the object, such as "read".
+        path: path of the object.
+    """
     try:
         yield
     except ERRORS as error:
-        kind = StorageError if _is_about_object(error) else StorageUnavailableError
-        raise kind(f"{path} could not be {done}: {_describe_error(error, path)}") from error
+        error_class = StorageError if _is_about_object(error) else StorageUnavailableError
+        raise error_class(f"{path} could not be {done}: {_describe_error(error, path)}") from error
 
 
 def _is_about_object(error: BaseException) -> bool:

@@ -88,7 +88,7 @@ class _GcsObjects:
             raise StorageError(f"{folder} could not be listed: there is no object below it. Check the path.")
 
     def cuts(self, folder: str, *, deep: bool) -> Sequence[str]:
-        """Return names at which a folder of more than 16,384 names is cut."""
+        """Return the names that cut a folder of more than `range_names` names into ranges; otherwise none."""
         return cut_names(self._transport, folder, deep=deep, range_names=self._range_names)
 
     def find(self, path: str) -> Entry | None:
@@ -158,12 +158,12 @@ class _GcsObjects:
 
     def check_writable(self, path: str) -> None:
         """Raise StorageError if nothing can be written below a path: begin an upload, and abandon it."""
-        # The name is empty for a bucket.
         bucket, name = split_path(path)
         with translate_errors("written", path):
             writer = ObjectWriter(
                 self._transport,
                 bucket,
+                # The name is empty for a bucket.
                 f"{name.rstrip('/')}/{uuid.uuid4().hex}".lstrip("/"),
                 generation=0,
                 part_bytes=self._part_bytes,
@@ -185,7 +185,10 @@ class _GcsObjects:
             raise
 
     def _reject_encoded(self, path: str) -> None:
-        """Raise StorageError for an object with Content-Encoding: its content has another size, and cannot be read in parts."""
+        """Raise StorageError for an object with Content-Encoding: its content has another size, and cannot be read in parts.
+
+        UnprovenError if the object has no Content-Encoding, so that the answer was not the store's.
+        """
         description = self.describe(path)
         if description is None or not description.encoding:
             raise UnprovenError("an answer with an encoding that the object does not have")
@@ -197,7 +200,7 @@ class _GcsObjects:
 
 
 def _read_checksum(headers: Mapping[str, str]) -> int | None:
-    """Return the CRC-32C in the header X-Goog-Hash, or None if the header has none."""
+    """Return the CRC-32C in the header X-Goog-Hash, or None if the header has none; UnprovenError if it is damaged."""
     match = _CRC32C.search(headers.get("X-Goog-Hash", ""))
     if match is None:
         return None

@@ -77,20 +77,20 @@ def _find_field_fault(fields: object) -> str | None:
     """Return the fault in the parsed JSON of a file of credentials, in words; None if no fault is found."""
     if not isinstance(fields, Mapping):
         return "it holds no JSON object"
-    kind = fields.get("type")
-    if not isinstance(kind, str) or kind not in _FIELDS:
+    file_type = fields.get("type")
+    if not isinstance(file_type, str) or file_type not in _FIELDS:
         if "installed" in fields or "web" in fields:
             return "it is the secret of an OAuth client, not a key of an account"
         # Cut, since a wrong type may hold anything.
-        words = "no type" if kind is None else f"the type {kind!r:.40}"
+        words = "no type" if file_type is None else f"the type {file_type!r:.40}"
         return f"it has {words} (expected {', '.join(sorted(_FIELDS))})"
-    missing = [name for name in _FIELDS[kind] if not isinstance(fields.get(name), str) or not fields[name].strip()]
+    missing = [name for name in _FIELDS[file_type] if not isinstance(fields.get(name), str) or not fields[name].strip()]
     if missing:
-        return f"it is of the type {kind}, and lacks {', '.join(missing)}"
-    if kind == "service_account":
+        return f"it is of the type {file_type}, and lacks {', '.join(missing)}"
+    if file_type == "service_account":
         return _find_key_fault(fields["private_key"])
-    if kind == "impersonated_service_account":
-        # Credentials of another type, which are exchanged for those of the account.
+    if file_type == "impersonated_service_account":
+        # Credentials of another account, which are exchanged for the credentials of the impersonated one.
         source_fault = _find_field_fault(fields.get("source_credentials"))
         return None if source_fault is None else f"in its source_credentials, {source_fault}"
     return None

@@ -21,16 +21,16 @@ from tpudata.storage.gcs.answers import list_page
 from tpudata.storage.gcs.errors import split_path, translate_errors
 from tpudata.storage.gcs.transport import Transport
 
-# Ranges of fewer names are not divided: listing them takes 16 requests.
+# Ranges of at most this number of names are not divided: listing one takes up to 17 requests.
 RANGE_NAMES = 1 << 14
-# Cutting ends at this number of ranges, or after this number of rounds; one round may exceed the number.
+# Cutting ends at this number of ranges, or after this number of rounds; the last round may exceed the number of ranges.
 _ENOUGH_RANGES, _MAX_ROUNDS = 256, 8
 # Number of ranges of one character each; later ranges take 2, 4, ... characters, since some scripts have thousands.
 _SINGLE_CHARACTERS = 16
 _PARALLEL_REQUESTS = 16
 # Names in an answer of the store.
 _PAGE_NAMES = 1000
-# The last character of Unicode, and those around the surrogates, which UTF-8 cannot encode.
+# The last character of Unicode, and the characters before and after the surrogates, which UTF-8 cannot encode.
 _LAST, _BEFORE_SURROGATES, _AFTER_SURROGATES = "\U0010ffff", "\ud7ff", "\ue000"
 
 
@@ -44,7 +44,7 @@ class Name(NamedTuple):
     Attributes:
         name: name of an object in the bucket, or common prefix of names up to a `/`.
         size: bytes, or None for a folder.
-        crc32c: CRC-32C, or None.
+        crc32c: CRC-32C; None for a folder, or if the store states none.
     """
 
     name: str
@@ -66,7 +66,7 @@ def scan_names(
         deep: list all objects, and no folders.
 
     Raises:
-        StorageError: a name has an empty part, which is not a folder.
+        StorageError: the folder cannot be listed, or a name has an empty part, which is not a folder.
     """
     bucket, name = split_path(folder)
     prefix = f"{name.rstrip('/')}/" if name else ""
@@ -107,7 +107,7 @@ def cut_names(transport: Transport, folder: str, *, deep: bool, range_names: int
 
     Args:
         transport: sends the requests.
-        folder: the folder.
+        folder: folder whose names are cut.
         deep: count all objects below it, and no folders.
         range_names: most names of a range that is not cut again.
     """
@@ -138,7 +138,7 @@ def cut_names(transport: Transport, folder: str, *, deep: bool, range_names: int
 
     # The first range begins at the start of the folder. This start is not among the names that are returned.
     starts = [""]
-    # Starts of the ranges that may be large: all parts of those that were cut in the last round.
+    # Starts of the ranges that may be large: all parts of the ranges that were cut in the last round.
     uncut = {""}
     with ThreadPoolExecutor(_PARALLEL_REQUESTS, thread_name_prefix="tpudata-cut") as pool:
         for _ in range(_MAX_ROUNDS):
@@ -165,19 +165,19 @@ def _find_cuts(find_first: _FindFirst, start: str, stop: str | None, doubling: i
     for _ in range(_MAX_ROUNDS):
         if first_name is None:
             return
-        # Length of the beginning that all names have in common: names follow those that share one character more.
+        # Length of the prefix that all names share: the least depth for which `_has_names_after` is true.
         depth = bisect.bisect_left(
             range(len(first_name)), True, key=functools.partial(_has_names_after, find_first, first_name, stop)
         )
         if depth < len(first_name):
             break
-        # All other names begin with the whole first name: continue from the first of them.
+        # All other names begin with the whole first name: continue from the first other name.
         first_name = find_first(f"{first_name}\0", stop)
     if first_name is None or depth >= len(first_name):
         return
     common, character = first_name[:depth], first_name[depth]
     for number in itertools.count():
-        # Find the first name whose character at this depth is `step` or more after that of the last cut.
+        # Find the first name whose character at this depth is `step` or more after the last cut's.
         step = 1 << max(0, (number - _SINGLE_CHARACTERS) // doubling + 1)
         next_character = _step_character(character, step)
         name = find_first(common + next_character, stop) if next_character else None
@@ -189,7 +189,7 @@ def _find_cuts(find_first: _FindFirst, start: str, stop: str | None, doubling: i
 
 
 def _has_names_after(find_first: _FindFirst, name: str, stop: str | None, depth: int) -> bool:
-    """Return whether names before `stop` follow all those with the first `depth + 1` characters of `name`."""
+    """Return whether names before `stop` follow all names with the first `depth + 1` characters of `name`."""
     # Nothing follows the last character of Unicode, so the one before it is raised.
     common = name[: depth + 1].rstrip(_LAST)
     return bool(common) and find_first(common[:-1] + _step_character(common[-1]), stop) is not None

@@ -1,7 +1,7 @@
 """Limit of requests in flight: the number of threads, or fewer while the store asks for less.
 
 Additive increase, multiplicative decrease, as in TCP: an answer 429, or 503 with Retry-After, halves the number, at most once for
-the requests that were in flight together; each success raises it, by one for a whole round of them.
+the requests that were in flight together; each success raises it, by one for a whole round of requests.
 """
 
 from __future__ import annotations

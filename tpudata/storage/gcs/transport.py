@@ -110,14 +110,15 @@ class Transport:
         """Send one request as soon as the pace allows it, without retries, and return the answer.
 
         Args:
-            method: method of HTTP.
+            method: HTTP method, such as "GET".
             url: URL on the store's server, or a path there.
-            headers: headers besides those of the credentials.
+            headers: headers besides the headers of the credentials.
             data: body of the request.
 
         Raises:
             AnswerError: the answer is an error, 400 or above.
             urllib3.exceptions.HTTPError: there is no answer.
+            google.auth.exceptions.GoogleAuthError: there is no token for the credentials.
             UnprovenError: `url` is an address on another server.
         """
         client = self._client
@@ -249,11 +250,11 @@ def _parse_retry_after(answer: Answer) -> float | None:
 
 def _make_answer_error(answer: Answer) -> AnswerError:
     """Return the error of an answer, with the message of its JSON, or else its text."""
-    kind = _ERRORS.get(answer.status, AnswerError)
+    error_class = _ERRORS.get(answer.status, AnswerError)
     try:
         data = gzip.decompress(answer.data) if answer.headers.get("Content-Encoding") == "gzip" else answer.data
         fields = json.loads(data)["error"]
-        # The store's own errors repeat the code; those of a proxy do not.
-        return kind(answer.status, str(fields["message"]), is_described=fields["code"] == answer.status)
+        # The store's own errors repeat the code; a proxy's errors do not.
+        return error_class(answer.status, str(fields["message"]), is_described=fields["code"] == answer.status)
     except (ValueError, RecursionError, LookupError, TypeError, OSError, EOFError, zlib.error):
-        return kind(answer.status, answer.data.decode(errors="replace") or "unknown error")
+        return error_class(answer.status, answer.data.decode(errors="replace") or "unknown error")

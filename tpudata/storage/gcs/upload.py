@@ -93,7 +93,7 @@ class ObjectWriter(io.RawIOBase):
         return len(data)
 
     def begin(self) -> None:
-        """Begin the upload before there are data; an error of the API if the store does not allow it."""
+        """Begin the upload before there are data; raise an error of the API if the store does not allow it."""
         self._url = self._transport.retries(self._start)
 
     def finish(self) -> None:
@@ -101,7 +101,8 @@ class ObjectWriter(io.RawIOBase):
 
         Raises:
             ConflictError: another writer was first, with other bytes.
-            DamagedError: the store received damaged data and made no object of them.
+            DamagedError: the store received damaged data, and keeps no object of them.
+            TimeLimitError: a request kept failing until the limit of the retries.
         """
         if self._delivered:
             self._send_last()
@@ -157,7 +158,7 @@ class ObjectWriter(io.RawIOBase):
             answered: description in the store's answer; None if the answer has no valid one.
 
         Raises:
-            UnprovenError: nothing proves it.
+            UnprovenError: neither the answer nor the stored object proves it.
             DamagedError: the object has other bytes; it is removed.
         """
         if answered is not None and self._matches_data(answered):
@@ -238,13 +239,17 @@ class ObjectWriter(io.RawIOBase):
         headers = {"Content-Type": f"multipart/related; boundary={boundary}"}
         self._check_answer(self._transport.request("POST", self._make_upload_url("multipart"), headers, body))
 
-    def _make_upload_url(self, kind: str) -> str:
+    def _make_upload_url(self, upload_type: str) -> str:
         """Return the address of a `multipart` or `resumable` upload, which replaces only the generation that existed at first."""
-        query = {"uploadType": kind, "name": self._name, "ifGenerationMatch": str(self._generation)}
+        query = {"uploadType": upload_type, "name": self._name, "ifGenerationMatch": str(self._generation)}
         return f"/upload/storage/v1/b/{quote(self._bucket, safe='')}/o?{urlencode(query)}"
 
     def _start(self) -> str:
-        """Start a resumable upload, and return its address."""
+        """Start a resumable upload, and return its address.
+
+        Raises:
+            UnprovenError: the answer has no address of an upload on the store's server.
+        """
         headers = {"Content-Type": "application/json", "X-Upload-Content-Type": "application/octet-stream"}
         answer = self._transport.request("POST", self._make_upload_url("resumable"), headers, b"{}")
         address = answer.headers.get("Location", "")
@@ -254,7 +259,11 @@ class ObjectWriter(io.RawIOBase):
         return str(address)
 
     def _put(self, headers: dict[str, str], data: bytes, *, is_last: bool) -> int | None:
-        """Send bytes, or a status request; return the number of bytes that the store has, or None if it has made the object."""
+        """Send bytes, or a status request; return the number of bytes that the store has, or None if it has made the object.
+
+        Raises:
+            UnprovenError: the answer does not fit the request, or does not prove the object.
+        """
         assert self._url is not None
         answer = self._transport.request("PUT", self._url, headers, data)
         if answer.status == _INCOMPLETE:

@@ -35,14 +35,20 @@ _REMOVED = "It was removed during writing: let no other job write there at the s
 
 
 def make_storage_error(done: str, path: str, error: OSError) -> StorageError:
-    """Return the error for a file that could not be `done`, such as "read", with the reason and, if known, the fix."""
+    """Return the error for a file, with the reason and, if known, the fix.
+
+    Args:
+        done: what could not be done with the file, such as "read".
+        path: path of the file.
+        error: the operating system's error.
+    """
     fix = _REMOVED if (done, error.errno) == (WRITTEN, errno.ENOENT) else _FIXES.get(error.errno or 0, "")
     return StorageError(f"{path} could not be {done}: {error.strerror or error}. {fix}".rstrip())
 
 
 @contextlib.contextmanager
 def translate_errors(done: str, path: str) -> Iterator[None]:
-    """Turn an operating system error into a StorageError with the file that could not be `done`, the reason and the fix."""
+    """Turn an operating system error into the StorageError that `make_storage_error` returns; see there for the arguments."""
     try:
         yield
     except OSError as error:

@@ -76,7 +76,7 @@ def local_path(path: str) -> str:
     """Return the plain path of a file URL (RFC 8089); return any other path unchanged.
 
     Raises:
-        StorageError: the URL names another machine.
+        StorageError: the URL names another machine, or no path.
     """
     if not path.startswith("file://"):
         return path

@@ -10,9 +10,10 @@ from collections.abc import Iterator, Sequence
 
 from tpudata.storage.local.errors import translate_errors
 
-# Least number of names in a range, and most ranges: each is a pass over the whole folder, so there are few.
+# Number of names above which a folder is cut into ranges of about so many names or fewer, and the most ranges. Each range is a
+# pass over the whole folder, so there are few; in larger folders they have more names.
 RANGE_NAMES, _MAX_RANGES = 1 << 16, 32
-# Number of names that the cuts are chosen from: those with the smallest checksums, so they do not depend on the disk's order.
+# Number of names that the cuts are chosen from: the names with the smallest checksums, so they do not depend on the disk's order.
 SAMPLED_NAMES = 1 << 12
 
 
@@ -33,11 +34,11 @@ def list_names(folder: str, start: str, stop: str | None, limit: int | None) -> 
 
 
 def cut_names(folder: str, *, range_names: int = RANGE_NAMES, sampled_names: int = SAMPLED_NAMES) -> Sequence[str]:
-    """Return the names that divide a folder into ranges of about equal size; none if it has few names.
+    """Return the names that divide a folder into ranges of about equal size; none if it has at most `range_names` names.
 
     Args:
         folder: folder to cut.
-        range_names: least number of names in a range.
+        range_names: about the most names in a range; a folder of more than 32 times as many has 32 larger ranges.
         sampled_names: number of names that the cuts are chosen from, more than there are ranges.
 
     Raises:
@@ -52,7 +53,7 @@ def cut_names(folder: str, *, range_names: int = RANGE_NAMES, sampled_names: int
     # The names with the smallest checksums are a sample of them all, the same in every run.
     sample = heapq.nlargest(sampled_names, map(_rank, first_names))
     del first_names  # Memory holds only the sample from here on.
-    # A heap, whose first item has the largest checksum of the sample and is replaced by a better one.
+    # A heap, whose first item has the largest checksum of the sample, and is replaced by a name with a smaller one.
     heapq.heapify(sample)
     for name in names:
         count += 1

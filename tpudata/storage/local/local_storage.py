@@ -38,7 +38,7 @@ class LocalStorage:
     """Local files; `Storage` describes the methods.
 
     Args:
-        range_names: least number of names in the ranges between the names that `cuts` returns.
+        range_names: number of names above which `cuts` divides a folder into ranges, as for `cut_names`.
     """
 
     def __init__(self, *, range_names: int = RANGE_NAMES) -> None:
@@ -75,7 +75,10 @@ class LocalStorage:
             yield _look_up_entry(path, name, functools.partial(os.stat, path))
 
     def cuts(self, folder: str, *, deep: bool = False) -> Sequence[str]:
-        """Return names at which a folder of more than 65,536 names is cut; memory holds some thousand of them."""
+        """Return the names that cut a folder of more than `range_names` names into ranges; otherwise none.
+
+        Memory holds at most `range_names` names and a sample of 4,096.
+        """
         assert not deep, "a disk lists folder by folder"
         return cut_names(folder, range_names=self._range_names)
 
@@ -174,7 +177,7 @@ class LocalStorage:
             self._buffers.append(buffer)
 
     def check_writable(self, path: str) -> None:
-        """Raise StorageError if a path cannot be written; makes an unnamed file in the nearest existing folder."""
+        """Raise StorageError if a path cannot be written: make an unnamed file in the nearest existing folder."""
         absolute_path = Path(path).absolute()
         with translate_errors(WRITTEN, path):
             if absolute_path.is_file():
@@ -240,7 +243,7 @@ def _open(path: str) -> int:
             raise not_a_file_error(path) from None
         if error.errno != errno.EWOULDBLOCK:
             raise
-        # Another machine has a lease on the file, and opening it asks for that back.
+        # Another process, such as a file server, has a lease on the file: a blocking open waits until it gives the lease up.
         return os.open(path, os.O_RDONLY)
     mode = os.fstat(descriptor).st_mode
     if stat_bits.S_ISREG(mode) or stat_bits.S_ISDIR(mode):
@@ -280,8 +283,8 @@ def _swap(target: Path, old: bytes | None, new: bytes | None) -> bool:
 def _link(temporary: Path, target: Path) -> bool:
     """Give a temporary file the name `target` too; return whether that was done, False if the name exists.
 
-    If two machines try at the same time, one of them gets True. Without hard links both may, but not two processes of one machine,
-    which hold a lock.
+    If two machines try at the same time, one of them gets True. Without hard links both may get True, but not two processes
+    of one machine, since only one of them holds the lock.
     """
     try:
         os.link(temporary, target)
@@ -300,7 +303,7 @@ def _lock(folder: Path) -> Iterator[None]:
     """Hold an exclusive lock on a folder against other processes of this machine. The system releases it if this one dies."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
-        # Some mounted disks have no locks of folders.
+        # Some mounted disks have no locks of folders; then none is held.
         with contextlib.suppress(OSError):
             fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
@@ -331,9 +334,9 @@ def _look_up_entry(path: str, name: str, stat: Callable[[], os.stat_result]) -> 
     """Return the entry of a path in a listing.
 
     Args:
-        path: the path.
+        path: full path of the entry.
         name: its name in the folder.
-        stat: looks the path up.
+        stat: returns what the system knows of the path, or raises its OSError.
     """
     try:
         stat_result = stat()

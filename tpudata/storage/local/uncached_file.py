@@ -1,9 +1,9 @@
 """Writing of large files past the system's page cache.
 
-A conversion writes more than fits in memory and reads none of it again. Copying it into the page cache takes a quarter of the time
-of converting a photograph, and evicts the data of others. So bytes are collected in a buffer on a page boundary, and full buffers
-go from there to the disk (O_DIRECT of Linux; see open(2)). Less than a full buffer, the end of a file, and files of systems without
-this feature are written through the page cache.
+A conversion may write more than fits in memory, and reads nothing of it again. Copying it into the page cache takes a quarter of
+the time of converting a photograph, and evicts the data of other programs. So bytes are collected in a buffer on a page boundary,
+and full buffers go from there to the disk (O_DIRECT of Linux; see open(2)). Less than a full buffer, the end of a file, and files
+of systems without this feature are written through the page cache.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class UncachedFile(io.RawIOBase):
             TypeError: `data` is not a bytes-like object, or not contiguous (C order).
             OSError: an error of the disk, after an unknown part of `data` was written.
         """
-        # The fast way for small pieces. The size is 0 in a closed file.
+        # The fast way for small pieces. `_buffer_size` is 0 in a closed file.
         if type(data) is bytes and self._filled + len(data) < self._buffer_size:
             self._buffer.write(data)
             self._filled += len(data)
@@ -97,7 +97,7 @@ class UncachedFile(io.RawIOBase):
             return len(data)
 
     def flush(self) -> None:
-        """Write the buffer. Later data are no longer aligned, and go through the page cache."""
+        """Write the buffer. Later data go through the page cache if they are no longer aligned in the file."""
         if not self.closed and self._filled:
             self._write_buffer(direct=False)
 
@@ -137,7 +137,7 @@ class UncachedFile(io.RawIOBase):
         self._filled = 0
 
     def _set_direct(self, is_direct: bool) -> None:
-        """Set whether writes bypass the page cache; they do not if the file system rejects it."""
+        """Set whether writes bypass the page cache; if the file system rejects that, they do not."""
         flags = fcntl.fcntl(self._descriptor, fcntl.F_GETFL) & ~_DIRECT
         try:
             fcntl.fcntl(self._descriptor, fcntl.F_SETFL, flags | (_DIRECT if is_direct else 0))

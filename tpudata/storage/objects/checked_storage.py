@@ -56,11 +56,11 @@ class CheckedStorage:
     def scan(
         self, folder: str, *, start: str = "", stop: str | None = None, limit: int | None = None, deep: bool = False
     ) -> Iterator[Entry]:
-        """Yield the entries of a folder, in the order of names."""
+        """Yield the entries of a folder, in the order of names; the store itself retries the listing."""
         return self._store.scan(folder, start, stop, limit, deep=deep)
 
     def cuts(self, folder: str, *, deep: bool = False) -> Sequence[str]:
-        """Return names that divide a large folder into ranges."""
+        """Return names that divide a large folder into ranges; the store itself retries the listing."""
         return self._store.cuts(folder, deep=deep)
 
     def stat(self, path: str) -> Entry | None:
@@ -80,7 +80,7 @@ class CheckedStorage:
         """Ignore the hint: many threads request read-ahead themselves."""
 
     def open(self, path: str) -> BinaryIO:
-        """Open an object for reading, 8 MiB a request; it is read from one version, even if it is replaced meanwhile."""
+        """Open an object for reading, 8 MiB a request; a store with versions reads one of them, even if another replaces it."""
         with self._store.translate_errors("opened", path):
             description = self._store.retries(lambda: self._store.describe(path))
             if description is None:
@@ -182,7 +182,11 @@ class CheckedStorage:
         return self._read_with_retries(path, version, read_and_compare)
 
     def _get_part(self, path: str, offset: int, length: int, version: int | None) -> tuple[bytes, bool]:
-        """Return a part of an object, and whether a checksum proves it."""
+        """Return a part of an object, and whether a checksum proves it.
+
+        Raises:
+            UnprovenError: nothing proves that these are the requested bytes.
+        """
         try:
             content = self._store.get(path, (offset, length), version)
         except RangeError:

@@ -12,7 +12,7 @@ class UnprovenError(StoreError):
 
 
 class DamagedError(StoreError):
-    """The store received damaged data and made no object of them."""
+    """The store received damaged data, and keeps no object of them."""
 
 
 class TimeLimitError(StoreError):

@@ -13,7 +13,7 @@ from tpudata.storage.objects.object_store import Description
 
 
 class ObjectReader(io.RawIOBase):
-    """One version of an object, read in parts; after the last one, all data are compared with the store's checksum.
+    """One version of an object, read in parts; after the last one, all data are compared with the store's checksum, if it has one.
 
     Args:
         path: path of the object, for messages.
@@ -47,7 +47,11 @@ class ObjectReader(io.RawIOBase):
         return b"".join(iter(lambda: self._read_next(self._part_bytes), b""))
 
     def _read_next(self, limit: int) -> bytes:
-        """Read at most `limit` bytes from the current position; compare the checksum at the end."""
+        """Read at most `limit` bytes from the current position; compare the checksum at the end.
+
+        Raises:
+            StorageUnavailableError: bytes are missing, or the checksum differs.
+        """
         length = min(limit, self._description.size - self._position)
         data = self._read(self._position, length) if length else b""
         if len(data) < length:
@@ -56,7 +60,7 @@ class ObjectReader(io.RawIOBase):
             )
         self._position += len(data)
         self._crc32c = google_crc32c.extend(self._crc32c, data)
-        # With the last bytes, and not again with the empty read after them. Not every store has a checksum.
+        # Compare with the last bytes, and not again in the empty read after them. Not every store has a checksum.
         is_complete = len(data) > 0 and self._position == self._description.size
         if is_complete and self._description.crc32c not in (None, self._crc32c):
             raise StorageUnavailableError(

@@ -47,7 +47,7 @@ class Content(NamedTuple):
 class ObjectStore(Protocol):
     """The calls of a store, by full paths.
 
-    `find`, `describe`, `get` and `remove` send a request once, and check only the form of the answer.
+    `find`, `describe`, `get` and `remove` do not retry requests: the caller does, and compares what `get` returns with a checksum.
 
     Attributes:
         has_checksums: whether descriptions have a CRC-32C.
@@ -58,17 +58,17 @@ class ObjectStore(Protocol):
     retries: Retries
 
     def translate_errors(self, done: str, path: str) -> AbstractContextManager[None]:
-        """Turn a failure into a StorageError with the path that could not be `done`, the reason and the fix."""
+        """Turn a failure into a StorageError with the path, the reason and the fix; `done` is what failed, such as "read"."""
 
     @property
     def lists_deep(self) -> bool:
         """As in `Storage`."""
 
     def scan(self, folder: str, start: str, stop: str | None, limit: int | None, *, deep: bool) -> Iterator[Entry]:
-        """Yield the entries of a folder, as `Storage.scan` does, with retries."""
+        """Yield the entries of a folder, as `Storage.scan` does, with the retries of the store."""
 
     def cuts(self, folder: str, *, deep: bool) -> Sequence[str]:
-        """Return names that divide a folder into ranges, as `Storage.cuts` does, with retries."""
+        """Return names that divide a folder into ranges, as `Storage.cuts` does, with the retries of the store."""
 
     def find(self, path: str) -> Entry | None:
         """Return the object or folder at a path, or None."""

@@ -22,7 +22,8 @@ class RetryPolicy:
     """Exponential backoff of requests that fail.
 
     Attributes:
-        first_wait: mean seconds before the second attempt; each wait is drawn at random around twice the one before.
+        first_wait: mean seconds before the second attempt; the mean doubles with each attempt, and a wait is uniform
+            between 0 and twice its mean.
         longest_wait: seconds that a wait takes at most.
         limit: seconds after which there are no more attempts.
         answer_within: seconds that the server may be silent.
@@ -48,7 +49,7 @@ class RetryPolicy:
             variable: name of the environment variable that holds the text, for messages.
 
         Raises:
-            UsageError: the text is not of this form.
+            UsageError: the text is not of this form, or has an unknown name or a value that is not above 0.
         """
         values = {}
         names = [field.name for field in dataclasses.fields(cls)]
@@ -112,12 +113,12 @@ class Retries:
         if is_warning:
             self._warned_at = now
         # Log neither the message nor the arguments: they may contain an address.
-        kind = f"an answer {error.code}" if isinstance(error, AnswerError) else type(error).__name__
+        failure = f"an answer {error.code}" if isinstance(error, AnswerError) else type(error).__name__
         _log.log(
             logging.WARNING if is_warning else logging.INFO,
             "%s: %s, for %.0f s; trying again, for %g s in all.",
             self._store,
-            kind,
+            failure,
             seconds,
             policy.limit,
         )

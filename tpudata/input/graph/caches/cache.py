@@ -21,7 +21,7 @@ class Cache:
     is_in_memory = False
 
     def open(self, stored: StoredRecords) -> StoredRecords:
-        """Return the records to read: those in the split's files, or the same ones in the files of the cache.
+        """Return the records to read: from the split's files, or the same records from the files of the cache.
 
         Args:
             stored: the records in the split's files; all, or some of them.
@@ -29,7 +29,7 @@ class Cache:
         return stored
 
     def choose_wrapper(self, _plan: ReadPlan, _order: Order, _rows: Rows) -> Keep | None:
-        """Return a wrapper for functions that read stored records, which caches them; None if the cache keeps none as stored.
+        """Return a wrapper for functions that read stored records, which caches them; None if the cache keeps no stored records.
 
         Args:
             plan: plan of reading.

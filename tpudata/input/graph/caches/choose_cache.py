@@ -22,8 +22,8 @@ def choose_cache(cache: bool | str | os.PathLike[str], request: InputRequest, pl
     """Return the cache of a split's records.
 
     Args:
-        cache: False, True (memory), "auto" (memory if they take at most a quarter of free memory) or the path of a local
-            folder, which keeps decoded records, or stored pieces if records are read in pieces.
+        cache: False, True (memory), "auto" (memory if the records take at most a quarter of the free memory) or the path of
+            a local folder, which keeps decoded records, or stored pieces if records are read in pieces.
         request: data and options of the input_fn.
         plan: plan of reading the split.
 
@@ -63,7 +63,7 @@ def choose_cache(cache: bool | str | os.PathLike[str], request: InputRequest, pl
 
 
 def choose_memory_cache(split: str, size: int, free: int | None, *, is_optional: bool) -> Cache:
-    """Return the cache in memory for the records of a split, or none if it is optional and they do not fit.
+    """Return the cache in memory for the records of a split, or one that keeps nothing if it is optional and they do not fit.
 
     Args:
         split: name of the split, for the message.

@@ -68,7 +68,7 @@ class DecodedCache(Cache):
         """Return the records in the cache's files, which the first call writes unless they exist.
 
         Raises:
-            DatasetError: a file is missing.
+            DatasetError: a file is missing or cannot be read.
             CorruptionError: a file is damaged.
             StorageError: a file cannot be written.
         """
@@ -83,7 +83,7 @@ class DecodedCache(Cache):
         """Return the dataset of the cache; None if it is not complete.
 
         Raises:
-            DatasetError: a file is missing.
+            DatasetError: a file is missing or cannot be read.
             CorruptionError: a file is damaged.
         """
         if storage_for(self.path).stat(str(Path(self.path, MANIFEST_NAME))) is None:
@@ -152,12 +152,12 @@ def _encode_records(batches: Iterable[Mapping[str, Array]], fields: Fields) -> I
     for columns in batches:
         for record_values in zip(*(columns[name] for name in names), strict=True):
             yield encode_example(
-                {name: _encode_decoded(decoded) for name, decoded in zip(names, record_values, strict=True)}
+                {name: _encode_value(decoded) for name, decoded in zip(names, record_values, strict=True)}
             )
 
 
-def _encode_decoded(decoded: Array) -> bytes | list[bytes]:
-    """Return a string or the strings of an array unchanged, and numbers as their bytes."""
+def _encode_value(decoded: Array) -> bytes | list[bytes]:
+    """Return bytes, or the list of bytes of an array of strings, unchanged; numbers as their raw bytes."""
     if isinstance(decoded, bytes):
         return decoded
     encoded: bytes | list[bytes] = decoded.ravel().tolist() if decoded.dtype == object else decoded.tobytes()

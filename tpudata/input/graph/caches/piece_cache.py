@@ -53,7 +53,7 @@ class PieceCache(Cache):
         self._is_elsewhere = is_elsewhere
 
     def choose_wrapper(self, plan: ReadPlan, order: Order, rows: Rows) -> Keep:
-        """Return a wrapper for read functions: it reads from saved pieces, and saves those that the host reads in every epoch."""
+        """Return a wrapper for read functions: it reads saved pieces, and saves the pieces that the host reads in every epoch."""
         assert plan.pieces is not None
         files = PieceFiles.open(self._folder, self._name, plan.pieces, plan.sizes)
         files = files.select_kept(plan.find_pieces(order.list_starts(rows)))

@@ -32,7 +32,11 @@ class BucketPipeline:
         self._limits = [operator.index(limit) for limit in request.options.tokens.buckets or ()]
 
     def batches(self, rows: Rows, start_step: int) -> tf.data.Dataset:
-        """Return the dataset of `input_fn`; `rows` are the longest bucket's, and shorter ones have proportionally more."""
+        """Return the dataset of `input_fn`; `rows` are the longest bucket's, and shorter buckets have proportionally more.
+
+        Raises:
+            UsageError: no bucket has records for one global batch.
+        """
         # The dataset may belong to a graph of TensorFlow 1.
         with tf.init_scope():
             buckets = self._buckets
@@ -69,7 +73,10 @@ class BucketPipeline:
         return [(bucket, self._make_pipeline(bucket, index)) for index, bucket in enumerate(buckets)]
 
     def _make_pipeline(self, bucket: Bucket, index: int) -> Pipeline:
-        """Return the pipeline of one bucket: its records, padded to its length, in an endless order of a separate seed."""
+        """Return the pipeline of one bucket: its records, padded to its length.
+
+        In training their order is endless, with a separate seed.
+        """
         fields, options = self._request.fields, self._options
         inputs = (
             dataclasses.replace(field, shape=(bucket.length,)) if field.pads else field for field in fields.inputs

@@ -46,7 +46,11 @@ class FilteredPipeline:
 
     @functools.cached_property
     def _selected_pipeline(self) -> Pipeline:
-        """Pipeline of the selected records, found by reading all records once."""
+        """Pipeline of the selected records, found by reading all records once.
+
+        Raises:
+            UsageError: the function selects no record.
+        """
         predicate = self._request.options.filter
         assert predicate is not None
         # In another thread: a default graph of TensorFlow 1, in which == compares objects, belongs to one thread.

@@ -31,7 +31,7 @@ class MixedPipeline:
         """Return the dataset of `input_fn`."""
         order = MixtureOrder.make(self._weights, rows.total)
         pieces = order.pieces
-        # Row r of a batch is row r // pieces of a piece: these rows of each piece cover the host's.
+        # Row r of a batch is row r // pieces of a piece: these rows of all pieces cover the host's rows.
         first, stop = rows.first // pieces, -(-rows.stop // pieces)
         piece_rows = Rows(batch_size=stop - first, total=rows.total // pieces, first=first, stop=stop)
         datasets = [
@@ -39,7 +39,7 @@ class MixedPipeline:
             for make, start in zip(self._inputs, order.count_pieces_before(start_step), strict=True)
         ]
         _check_alike([dataset.element_spec for dataset in datasets], piece_rows.count)
-        # The host's rows among those that the pieces cover.
+        # The host's rows among the rows that the pieces cover.
         begin, end = rows.first - first * pieces, rows.stop - first * pieces
 
         def join_pieces(*parts: Element) -> Element:

@@ -106,7 +106,7 @@ class Pipeline:
         return take_turns([dataset.map(finish_batch, **PARALLEL) for dataset in batch_streams], batches_per_turn)
 
     def _make_batches(self, order: Order, rows: Rows, start_step: int) -> tf.data.Dataset:
-        """Return a dataset of whole batches."""
+        """Return a dataset of whole batches of a host's rows, after all steps."""
         steps = [*self._steps.row_steps, *self._steps.plan_batch(rows, self._records.count)]
         return self._prepare_records(order, rows, start_step).map(fold_to_element(steps), **PARALLEL)
 

@@ -78,7 +78,7 @@ def _compute_numbers(records: Records, compute: Callable[[tf.data.Dataset], tf.d
     """Return a number for each record, int64 [records].
 
     Args:
-        records: the records.
+        records: all records of a split.
         compute: function from a dataset of batches of stored records to one of their numbers, [n] each.
     """
     numbers = np.concatenate(list(iterate_numpy(lambda: compute(records.read_pass(_BATCH)))))

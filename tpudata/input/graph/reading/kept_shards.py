@@ -48,6 +48,6 @@ class KeptShards:
         return np.flatnonzero(self.stops > self.firsts)
 
     def map(self, function: Callable[[int], _Result]) -> list[_Result]:
-        """Return the results of a function of each of `indices`; it runs in threads, as it may read an index."""
+        """Call a function with each of `indices`, in threads, as it may read an index; return the results in the same order."""
         with ThreadPoolExecutor(_READERS, thread_name_prefix="tpudata-index") as pool:
             return list(pool.map(function, self.indices.tolist()))

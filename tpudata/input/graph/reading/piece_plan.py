@@ -16,8 +16,8 @@ from tpudata.input.order.streams import StreamOrder
 from tpudata.input.order.training import find_largest_divisor
 from tpudata.storage import is_remote
 
-# The default shuffle window in bytes of stored records, and its least number of records unless these take more than the maximum. A
-# host of a TPU has 48 GB or more.
+# The default shuffle window in bytes of stored records, and its least number of records unless so many take more than the maximum.
+# A host of a TPU has 48 GB or more.
 _WINDOW_BYTES = 512 << 20
 _WINDOW_RECORDS, _MAX_WINDOW_BYTES = 2048, 1 << 30
 # Share of the bytes that may be fetched twice because lanes end inside of pieces.
@@ -49,7 +49,10 @@ class PiecePlan(ReadPlan):
         return self.chunks
 
     def count_lanes(self, batch_size: int) -> int:
-        """Return the number of lanes, which divides the batch: so few that pieces shared by lanes waste at most 3 % of bytes."""
+        """Return the number of lanes, which divides the batch.
+
+        At most `reading.lanes`, and so few that pieces shared by lanes waste at most 3 % of the bytes.
+        """
         sizes = self.pieces.ends - self.pieces.begins
         # The lanes have `lanes - 1` bounds, each inside a piece, which is then read in two parts.
         bytes_per_cut = self.pieces.estimate_wasted_bytes(self.reading.piece_bytes)
@@ -63,10 +66,12 @@ class PiecePlan(ReadPlan):
         lanes, rows_per_host = self.count_lanes(batch_size), batch_size // hosts
         stride = batch_size // lanes
         # Each host reads the lanes of its rows, so hosts that share a lane read its pieces several times.
-        lanes_of_hosts = (
-            -(-(host + 1) * rows_per_host // stride) - host * rows_per_host // stride for host in range(hosts)
-        )
-        reads_per_piece = sum(lanes_of_hosts) / lanes
+        lane_reads = 0
+        for host in range(hosts):
+            first_lane = host * rows_per_host // stride
+            stop_lane = -(-(host + 1) * rows_per_host // stride)
+            lane_reads += stop_lane - first_lane
+        reads_per_piece = lane_reads / lanes
         # Pieces in which a lane ends are read in two parts.
         sizes = self.pieces.ends - self.pieces.begins
         bytes_per_cut = self.pieces.estimate_wasted_bytes(self.reading.piece_bytes)
@@ -94,7 +99,7 @@ class PiecePlan(ReadPlan):
         return self.reading.count_reads(self.piece_memory, measure_free_memory())
 
     def reads_whole_batches(self, rows: Rows) -> bool:
-        """Return whether a host's rows of a batch are smaller than a piece, so that pieces have rows of other hosts, too."""
+        """Return whether a host reads whole batches in order: if its rows are smaller than a piece, which has other hosts' rows."""
         return rows.count < rows.total and rows.count * self.record_bytes < self.reading.piece_bytes
 
 

@@ -30,10 +30,10 @@ class Pieces:
 
     Attributes:
         firsts: index of the first record of each piece, int64 [pieces].
-        stops: index of the record after the last one, int64 [pieces].
-        begins: byte at which it begins in its file, int64 [pieces].
-        ends: byte at which it ends, int64 [pieces].
-        file_bytes: size of its file, int64 [pieces].
+        stops: index of the record after each piece's last one, int64 [pieces].
+        begins: byte at which each piece begins in its file, int64 [pieces].
+        ends: byte at which each piece ends in its file, int64 [pieces].
+        file_bytes: size of each piece's file, int64 [pieces].
     """
 
     firsts: Integers
@@ -80,7 +80,7 @@ class Pieces:
         return int((self.ends - self.begins).mean())
 
     def estimate_wasted_bytes(self, block: int) -> float:
-        """Return the mean number of bytes that are fetched twice if a piece is read in two parts, the larger one first.
+        """Return the mean number of bytes that are fetched in excess if a piece is read in two parts, the larger one first.
 
         Args:
             block: least number of bytes that a read fetches, up to the end of the file.

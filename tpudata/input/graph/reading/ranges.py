@@ -36,7 +36,7 @@ class FileRanges:
 
     @property
     def reads(self) -> int | None:
-        """Number of ranges that are read at the same time; None for the default of the records."""
+        """Number of ranges that are read at the same time; None for the default of `StoredRecords.read`."""
         return self.plan.reads
 
     def find_read_starts(self, chunks: Chunks) -> Integers:

@@ -39,7 +39,7 @@ class RecordReader:
         self._file_bytes = tf.constant(segments.file_bytes)
         self._firsts = tf.constant(segments.firsts)
         ends = segments.offsets + segments.sizes
-        # `_make_run` takes them apart in this order.
+        # `_make_run` takes a row apart in this order.
         columns = (segments.files, segments.firsts[:-1], segments.offsets, ends, segments.skips, segments.first_records)
         # One row for each segment, gathered at once: half of the operations of a table for each column.
         self._table = tf.constant(np.stack(columns, axis=1))
@@ -52,7 +52,7 @@ class RecordReader:
             first: index of the first record, int64 scalar.
             stop: index of the record after the last one, above `first`; in the same file unless there are gaps.
 
-        A record whose checksum does not match is a `tf.errors.DataLossError` when it is read.
+        A TFRecord whose checksum does not match is a `tf.errors.DataLossError` when it is read.
         """
         # The segments of the first and the last record.
         low, high = tf.unstack(count_up_to(self._firsts, tf.stack([first, stop - 1])) - 1)
@@ -74,8 +74,8 @@ class RecordReader:
         frame_bytes = self._files.frame_bytes
         if frame_bytes is None:
             return frames
-        # A wrong offset may be the start of another record, so compare the bytes that were read with those of the index. These are
-        # known for whole segments only, which most ranges are.
+        # A wrong offset may be the start of another record, so compare the number of bytes that were read with the index. It
+        # is known for whole segments only, which most ranges are.
         is_whole = tf.equal(tf.gather(self._firsts, low), first) & tf.equal(tf.gather(self._firsts, high + 1), stop)
         expected = tf.reduce_sum(self._sizes[low : high + 1])
         size = tf.reduce_sum(tf.cast(tf.strings.length(frames), tf.int64) + frame_bytes)

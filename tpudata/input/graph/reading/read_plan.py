@@ -26,7 +26,7 @@ _MAX_READ_STARTS = 1 << 17
 _MAX_CHUNK_BYTES = 32 << 20
 # Without a shuffle, each host reads a run of records for each step, in this many chunks.
 _CHUNKS_PER_HOST_STEP = 4
-# The default shuffle window in bytes of stored records, and its least number of records unless these take more than the maximum.
+# The default shuffle window in bytes of stored records, and its least number of records unless so many take more than the maximum.
 _WINDOW_BYTES = 96 << 20
 _WINDOW_RECORDS, _MAX_WINDOW_BYTES = 1024, 1 << 30
 # Shards are even if the mean record sizes of the first one and of all differ by at most this factor.
@@ -43,9 +43,10 @@ class ReadPlan:
         sizes: sizes of the records.
         block_records: records of a compressed block; None without compression.
         are_token_rows: whether records are rows of packed tokens.
-        chunk_bytes: least bytes of a read, which is up to twice as large.
-        ids: numbers of some of the records, int64 [n], ascending; None for all. Records are then numbered among these.
-        pieces: pieces of all stored records, if they are read in such.
+        chunk_bytes: about the least bytes of a read in a shuffle, which has up to twice as many; other reads have four times as
+            many.
+        ids: numbers of some of the records, int64 [n], ascending; None for all. Records are then numbered by their index in `ids`.
+        pieces: pieces of all stored records; None unless they are read in pieces.
     """
 
     split: Split
@@ -59,7 +60,7 @@ class ReadPlan:
 
     @classmethod
     def make(cls, dataset: Dataset, split_name: str, chunk_bytes: int) -> ReadPlan:
-        """Return the plan for all records of a split, from the indexes of its shards."""
+        """Return the plan for all records of a split, from its first index and the indexes that `RecordSizes` needs."""
         split = dataset.kept(split_name)
         # The manifest's shard: that of `split` lacks the records in quarantine, and `Dataset.index` compares the counts.
         (first,) = (s for s in dataset.manifest.split(split_name).shards if s.name == split.shards[0].name)
@@ -73,7 +74,7 @@ class ReadPlan:
         return cls(split, record_bytes, sizes, block_records, are_token_rows, chunk_bytes)
 
     def select(self, ids: Integers) -> ReadPlan:
-        """Return the plan for a subset of these records: `ids` are their record numbers among these."""
+        """Return the plan for a subset of this plan's records; `ids` are record numbers of this plan."""
         return dataclasses.replace(self, ids=ids if self.ids is None else self.ids[ids])
 
     @property
@@ -126,7 +127,7 @@ class ReadPlan:
         return TrainingOrder.make(self.mixed_chunks, total, window, seed)
 
     def choose_host_chunks(self, rows: int) -> Chunks:
-        """Return chunks for a host that reads a run of `rows` records in each step; at most a quarter of the read is useless."""
+        """Return chunks for a host that reads a run of `rows` records in each step; uncompressed, a quarter is wasted at most."""
         return self._cut_chunks(max(1, rows // _CHUNKS_PER_HOST_STEP, self.block_records or 1))
 
     def find_read_starts(self, chunks: Chunks) -> Integers:
@@ -142,7 +143,7 @@ class ReadPlan:
 
     @property
     def default_window(self) -> tuple[int, int, int]:
-        """(bytes of the default window, its least number of records, the most bytes that these may take)."""
+        """(bytes of the default window, its least number of records, the most bytes that so many may take)."""
         return _WINDOW_BYTES, _WINDOW_RECORDS, _MAX_WINDOW_BYTES
 
     def count_window_records(self, shuffle_buffer: int | None, kept_bytes: int) -> int:
@@ -156,7 +157,7 @@ class ReadPlan:
         if window is None:
             # Decoded records may be larger than stored ones.
             size = max(self.record_bytes, kept_bytes)
-            # As many records as fit the default size, and at least `records`, unless these take more than `most_bytes`.
+            # As many records as fit the default size, and at least `records`, unless so many take more than `most_bytes`.
             window_bytes, records, most_bytes = self.default_window
             window = max(1, min(records, most_bytes // size), window_bytes // size)
         # A subset of the records gets its share of the window, rounded up.
@@ -175,7 +176,7 @@ class ReadPlan:
         )
 
     def _select_chunks(self, chunks: Chunks) -> Chunks:
-        """Return the chunks of stored records without those that are not in `ids`, in the numbering among `ids`."""
+        """Return chunks of stored records as chunks of this plan's records, numbered by their index in `ids`."""
         if self.ids is None:
             return chunks
         firsts, stops = np.searchsorted(self.ids, chunks.firsts), np.searchsorted(self.ids, chunks.stops)
@@ -183,7 +184,7 @@ class ReadPlan:
         return Chunks(firsts[firsts < stops], stops[firsts < stops])
 
     def _split_large(self, chunks: Chunks) -> Chunks:
-        """Split chunks above 32 MiB into reads of about 1 MiB, so that large neighbouring records are read one by one.
+        """Split chunks above 32 MiB into reads of about twice `chunk_bytes`: large neighbouring records are then read one by one.
 
         The parts are permuted as chunks are, which keeps the bytes of a shuffle window near their mean.
         """

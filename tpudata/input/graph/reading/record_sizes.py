@@ -14,7 +14,7 @@ from tpudata.input.order.chunks import Integers
 # The records of a smaller shard count as equal: the manifest has their mean, and a window differs by less than two such shards.
 # A thousand indexes take 1.6 s on gs://.
 _EVEN_SHARD_BYTES = 1 << 28
-# Largest number of sampled records, 16 MB; of more records, those between two samples count as equal.
+# Largest number of sampled records, 16 MB; of more records, the ones between two samples count as equal.
 _MAX_SAMPLES = 1 << 20
 
 
@@ -24,7 +24,7 @@ class RecordSizes:
 
     Attributes:
         sampled_records: numbers of some records, ascending from 0, and the number of records at the end: int64 [n].
-        ends: bytes of all records before each of them, before compression: int64 [n].
+        ends: bytes of all records before each sampled record, before compression: int64 [n].
     """
 
     sampled_records: Integers
@@ -43,7 +43,7 @@ class RecordSizes:
         step = -(-int(shards.stops[-1]) // _MAX_SAMPLES)
 
         def read_sizes(shard_index: int) -> tuple[Integers, Integers, int]:
-            """Return the sampled records of a shard, the bytes of its records before each of them, and the bytes of all."""
+            """Return the sampled records of a shard, the bytes of its records before each sampled one, and of all."""
             shard, first_kept = shards.shards[shard_index], int(shards.firsts[shard_index])
             if dataset.manifest.compression is None and shard.bytes <= _EVEN_SHARD_BYTES:
                 # All records count as equal, so that the first one is sample enough.

@@ -20,7 +20,7 @@ class Segments:
         paths: paths of the files.
         file_bytes: size of each file, int64 [files].
         firsts: index of the first record of each segment, and last the number of records, int64 [segments + 1].
-        files: index of its file, int64 [segments].
+        files: index of each segment's file, int64 [segments].
         offsets: byte offset in the file at which reading begins, int64 [segments].
         sizes: bytes that are read, int64 [segments].
         skips: number of read records before the first of the segment, as compressed blocks are read whole, int64 [segments].
@@ -45,7 +45,7 @@ def cut_into_segments(dataset: Dataset, split: str, cuts: Iterable[int]) -> Segm
     Args:
         dataset: the dataset.
         split: name of the split.
-        cuts: record numbers at which a segment begins, in addition to the first record of each file.
+        cuts: record numbers at which a segment begins, in addition to the first record of each run of kept records.
 
     Raises:
         CorruptionError: an index is damaged.
@@ -100,7 +100,7 @@ def _cut_shard(index: ShardIndex, runs: Integers, cuts: Integers) -> tuple[Integ
     if index.block_offsets is None:
         offsets = index.offsets.astype(np.int64)
         return firsts, offsets[records], offsets[stops] - offsets[records], np.zeros_like(firsts), records
-    # Blocks are read whole, from the one of the first record on; the records before it in the block are skipped.
+    # Blocks are read whole, from the first record's block on; the records before it in its block are skipped.
     block, stop_block = records // index.block_records, -(-stops // index.block_records)
     offsets, first_records = index.block_offsets.astype(np.int64), block * index.block_records
     return firsts, offsets[block], offsets[stop_block] - offsets[block], records - first_records, first_records

@@ -27,10 +27,10 @@ class StoredRecords:
     Args:
         files: the files of the split.
         fields: fields that are read of each record.
-        ids: numbers of some of the records, ascending; None for all. Records are then numbered among these.
+        ids: numbers of some of the records, ascending; None for all. Records are then numbered by their index in `ids`.
 
     Attributes:
-        ids: these record numbers.
+        ids: the argument `ids`.
     """
 
     def __init__(self, files: SplitFiles, fields: Fields, ids: Integers | None = None) -> None:
@@ -41,7 +41,7 @@ class StoredRecords:
         self._segments: tuple[bytes, Segments] | None = None
 
     def select(self, ids: Integers, fields: Fields | None = None) -> StoredRecords:
-        """Return a subset of these records, with `fields` instead of these fields if they are passed."""
+        """Return a subset of these records, read with `fields` if they are passed."""
         return StoredRecords(self._files, fields or self._fields, ids if self.ids is None else self.ids[ids])
 
     @property

@@ -17,7 +17,7 @@ Step: TypeAlias = "Callable[[Element, Extras], tuple[Element, Extras]]"
 
 
 def fold(steps: Sequence[Step]) -> Step:
-    """Return one step that runs several in order. AutoGraph converts those that are not `without_autograph`."""
+    """Return one step that runs several in order. AutoGraph converts the steps that are not `without_autograph`."""
 
     def fold_steps(element: Element, extras: Extras) -> tuple[Element, Extras]:
         for step in steps:

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from tpudata.input.dataset.fields import Fields
 from tpudata.input.dataset_ops import without_autograph
-from tpudata.input.elements import set_row_count
+from tpudata.input.elements import ensure_row_count
 from tpudata.input.graph.steps.images import move_boxes_and_points, prepare_record, scale_batch
 from tpudata.input.graph.steps.mix import mix_batch, transpose_batch
 from tpudata.input.graph.steps.step import Extras, Step
@@ -24,7 +24,7 @@ from tpudata.tensor_types import Element
 
 @dataclasses.dataclass(frozen=True)
 class StepPlan:
-    """Steps from decoded columns to batches: first those of records or rows, then those of whole batches.
+    """Steps from decoded columns to batches: first the steps of records or rows, then the steps of whole batches.
 
     Records take their steps one by one if a step draws for each of them or is the user's transform; otherwise all rows at once.
 
@@ -45,12 +45,12 @@ class StepPlan:
 
     @property
     def stored_steps(self) -> list[Step]:
-        """Steps of batches of stored records before all others: the user's parse, which AutoGraph converts; mostly none."""
+        """Steps of batches of stored records before all others: the user's parse, which AutoGraph converts; usually empty."""
         return [] if self.options.parse is None else [parse_records(self.options.parse)]
 
     @property
     def record_steps(self) -> list[Step]:
-        """Steps of single records; none if rows are prepared all at once. AutoGraph converts the user's transform."""
+        """Steps of single records; empty if rows are prepared all at once. AutoGraph converts the user's transform."""
         options = self.options
         if not options.prepares_one_by_one:
             return []
@@ -108,7 +108,7 @@ class StepPlan:
 
     @property
     def _weight_steps(self) -> list[Step]:
-        """The step that takes the weights of records from their column; none without weights."""
+        """The step that takes the weights of records from their column; empty without weights."""
         return [] if self.fields.weight is None else [weigh_records(self.fields.weight)]
 
     @property
@@ -132,7 +132,7 @@ def fix_row_count(batch_size: int) -> Step:
 
     @without_autograph
     def set_batch_size(element: Element, extras: Extras) -> tuple[Element, Extras]:
-        element, extras = set_row_count((element, extras), batch_size)
+        element, extras = ensure_row_count((element, extras), batch_size)
         return element, extras
 
     return set_batch_size

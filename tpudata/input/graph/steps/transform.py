@@ -43,7 +43,7 @@ def transform_batch(function: Callable[..., Element], batch_size: int, *, has_la
     """Return the step that calls the user's batch_transform.
 
     Args:
-        function: the function.
+        function: the user's batch_transform.
         batch_size: rows of the batch.
         has_labels: whether the batch has labels; the function must then return labels.
         keeps_rows: whether the rows have weights; the function must then return as many rows.
@@ -102,15 +102,15 @@ def _check_call(
 
 
 def _convert_result(name: str, result: Element) -> Element:
-    """Return the result of a user's function as tensors; ragged and sparse ones stay, which a later check rejects by name.
+    """Return the result of a user's function as tensors; a later check rejects ragged and sparse ones by name.
 
     Raises:
         UsageError: it is None or a list.
     """
     if result is None or isinstance(result, list):
-        kind = "None" if result is None else "a list"
+        value = "None" if result is None else "a list"
         hint = "" if result is None and name == "transform" else ", which is a tuple"
-        raise UsageError(f"{name} returned {kind}. End it with `return features, labels`{hint}.")
+        raise UsageError(f"{name} returned {value}. End it with `return features, labels`{hint}.")
 
     def convert(leaf_name: str, leaf: Tensors) -> tf.Tensor:
         return cast_to_int32(leaf_name, leaf if tf.is_tensor(leaf) else tf.convert_to_tensor(leaf))

@@ -61,7 +61,7 @@ def make_weights_check(option: str, records: int, per_step: int) -> Step:
 
 
 def add_weights(option: str, field: Field | None, *, has_targets: bool) -> Step:
-    """Return the step that adds the weights of its rows to a batch.
+    """Return the step that adds to a batch the weights of its rows.
 
     Args:
         option: the option `weights`: "feature" or "sample_weight".
@@ -74,7 +74,7 @@ def add_weights(option: str, field: Field | None, *, has_targets: bool) -> Step:
         weights = _compute_row_weights(extras, field)
         if weights is not None:
             element = multiply_token_weights(element, weights)
-        # The weights of tokens, multiplied by those of the rows, become sample_weight.
+        # The weights of tokens, multiplied by the weights of the rows, become sample_weight.
         if option == "sample_weight" and has_targets:
             element = split_token_weights(element)
         elif weights is not None and option == "sample_weight":

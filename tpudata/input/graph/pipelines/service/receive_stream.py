@@ -25,7 +25,7 @@ _RESTARTED = (
 _AGAIN = "Start it, and make the dataset again with start_step, the number of completed steps."
 # Part of the error message of a stream without elements for too long.
 SILENT = "gave no batch for"
-# A waiting consumer is woken so often, and the end of a pass waits for some ticks.
+# Interval at which a waiting consumer is woken; the end of a pass waits for some of these ticks.
 _TICK_SECONDS = 0.05
 # Kinds of elements, as int32 next to the element.
 _TICK, _ELEMENT, _END = range(3)
@@ -37,7 +37,7 @@ def receive_stream(service: DataService, stream: tf.data.Dataset, stream_index: 
     It fails with `tf.errors.InvalidArgumentError` if the worker has not registered, restarts, is lost, or gives no element in time.
 
     Args:
-        service: the service.
+        service: the cluster whose worker makes the stream.
         stream: the stream, as a worker makes it.
         stream_index: index of the stream.
         count: number of streams of this process.
@@ -64,7 +64,7 @@ def receive_stream(service: DataService, stream: tf.data.Dataset, stream_index: 
 
 
 def list_parts(count: int = 0) -> tf.data.Dataset:
-    """Return a dataset of part numbers, at least `count` of them; each worker yields those of its shard.
+    """Return a dataset of part numbers, at least `count` of them; each worker yields the numbers of its shard.
 
     The dispatcher replaces SHARD_HINT by the number of workers and the index of the worker.
     """

@@ -1,7 +1,7 @@
 """Batches that the workers of a tf.data service make, with the same rows in the same order as one process would make them.
 
 A host's rows are cut into streams, and each stream is a job of the service that one worker runs from start to end. Workers share
-no job: they would yield its batches in the order in which these are done. The service replaces SHARD_HINT by the
+no job: they would yield its batches in the order in which the batches are finished. The service replaces SHARD_HINT by the
 number of workers and by the worker's index in the dispatcher's list, so that stream i of n is empty on all workers but one:
 
     range(at least n).shard(SHARD_HINT, SHARD_HINT).filter(is i).flat_map(the stream)
@@ -25,11 +25,11 @@ from tpudata.tensor_types import Element
 
 
 def divide_rows(rows: Rows, workers: int) -> list[list[Rows]]:
-    """Divide a host's rows into streams of whole batches, or of parts of batches if there are enough workers for these.
+    """Divide a host's rows into streams of whole batches, or of parts of batches if there are enough workers for parts.
 
     Args:
         rows: rows of the host.
-        workers: largest number of streams; fewer if they do not divide the batches evenly.
+        workers: largest number of streams; there are fewer if this number does not divide the batches evenly.
 
     Returns:
         Groups of `Rows`, one for each stream. A group is one stream of whole batches, or the streams of the parts of one batch of
