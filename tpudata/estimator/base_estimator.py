@@ -43,7 +43,7 @@ class BaseEstimator(ModelDir):
         """The model_fn, as a function of (features, labels, mode, config), with the params filled in."""
 
         def model_fn(features: Tensors, labels: Tensors, mode: str, config: object) -> ModelSpec:
-            del config  # The estimator's config applies, as in the original.
+            del config  # The estimator's config applies, as in TensorFlow's Estimator.
             runtime = self._engine.training
             return runtime.user_model.call_model(features, labels, runtime.make_deployment(mode))
 

@@ -180,7 +180,7 @@ class Engine:
             has_limit: whether the call limits training.
 
         Raises:
-            RehearsalError: a TPU would reject something.
+            RehearsalError: a TPU would reject something, or the call does not limit training.
         """
         return make_placeholder_metrics(self.rehearse(input_fns), list(input_fns), has_limit=has_limit)
 

@@ -145,7 +145,14 @@ def _make_initializer(num_summed: int) -> Callable[..., tf.Tensor]:
 
 
 def _attend(net: tf.Tensor, mask: tf.Tensor, positions: tf.Tensor, params: TinyLmParams) -> tf.Tensor:
-    """Return the outputs of a block's attention, [batch, length, hidden_size]."""
+    """Return the outputs of a block's attention, [batch, length, hidden_size].
+
+    Args:
+        net: floats [batch, length, hidden_size], the normalized inputs of the block.
+        mask: bool [batch, 1, length, length], from `make_causal_mask`.
+        positions: int32 [batch, length], the position of each token in its segment.
+        params: params of the model.
+    """
     length, size = net.shape[1], params.hidden_size // params.num_heads
     projections = dense(net, 3 * params.hidden_size, "qkv", _make_initializer(num_summed=1))
     # From [batch, length, 3, heads, size] to 3 times [batch, heads, length, size].

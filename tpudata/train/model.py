@@ -155,9 +155,9 @@ def make_estimator(
 
     Args:
         options: options of the run.
-        model_fn: the model.
-        params: its params.
-        warm_start: variables that start from another checkpoint, or None.
+        model_fn: function that builds the model's graph of one mode.
+        params: params of model_fn, without those that the estimator adds.
+        warm_start: choice of the variables that start from another run's checkpoint; None for none.
 
     Raises:
         ModelFnError: the estimator cannot use model_fn.

@@ -103,8 +103,13 @@ class StepReader:
             return steps, error.with_traceback(None)
 
     def _make_steps(self, tensors: list[list[tf.Tensor]], count: tf.Tensor) -> Steps:
-        """Return `count` steps from each replica's list of tensors, padded to the capacity, which all stacks have."""
-        # The arrays share TensorFlow's memory, so they must not be written to.
+        """Return `count` steps as arrays, padded with zeros to `capacity` steps, so that all arrays have one shape.
+
+        Args:
+            tensors: for each replica, the tensors [count, ...] of its elements.
+            count: number of steps (int32 scalar).
+        """
+        # Full arrays are not copied: they share TensorFlow's memory, and must not be written to.
         return Steps(
             int(count), [[self._pad_to_capacity(np.asarray(tensor)) for tensor in column] for column in tensors]
         )

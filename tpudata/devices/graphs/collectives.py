@@ -242,9 +242,11 @@ def _name_output(constant: tf.compat.v1.NodeDef, is_function: bool) -> str:
     return f"{constant.name}:output:0" if is_function else constant.name
 
 
-def _make_node(node: tf.compat.v1.NodeDef, kind: str, name: str, inputs: Sequence[str]) -> tf.compat.v1.NodeDef:
-    """Return a new node of type `kind` with the dtype and device of `node`."""
-    new_node = type(node)(name=name, op=kind, device=node.device, input=inputs)
+def _make_node(
+    node: tf.compat.v1.NodeDef, operation_type: str, name: str, inputs: Sequence[str]
+) -> tf.compat.v1.NodeDef:
+    """Return a new node of type `operation_type` with the dtype and device of `node`."""
+    new_node = type(node)(name=name, op=operation_type, device=node.device, input=inputs)
     new_node.attr["T"].CopyFrom(node.attr["T"])
     return new_node
 

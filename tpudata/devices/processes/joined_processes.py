@@ -171,7 +171,7 @@ def _connect_devices(
         UsageError: the processes have different numbers of devices.
     """
     platform = devices[0].platform
-    # jax may number the processes in another order. Each process adds its number there at its own index, and 0 elsewhere.
+    # jax may number the processes in another order. Each process adds its number in jax at its own index, and 0 elsewhere.
     jax_index = jax.local_devices(backend=platform)[0].process_index
     jax_indices = peers.sum_numbers([jax_index if index == peers.index else 0 for index in range(peers.count)])
     device_counts = [sum(device.process_index == index for device in devices) for index in jax_indices]

@@ -148,10 +148,10 @@ def _parse_dtype(name: str) -> np.dtype[np.generic]:
     match = _NUMBER_TYPE.fullmatch(name)
     if match is None:
         raise ValueError(f"StableHLO: unknown type of a tensor's values, {name}.")
-    kind, bits, complex_bits = match.groups()
+    letters, bits, complex_bits = match.groups()
     if complex_bits is not None:
         return np.dtype(f"complex{2 * int(complex_bits)}")
-    if kind == "bf":
+    if letters == "bf":
         bfloat16: np.dtype[np.generic] = jax.numpy.bfloat16.dtype
         return bfloat16
-    return np.dtype({"ui": "uint", "i": "int", "f": "float"}[kind] + bits)
+    return np.dtype({"ui": "uint", "i": "int", "f": "float"}[letters] + bits)

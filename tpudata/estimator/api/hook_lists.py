@@ -20,7 +20,7 @@ def check_hooks(hooks: Sequence[SessionRunHook] | None, label: str) -> tuple[Ses
         label: name of the argument that has the list, for messages.
 
     Raises:
-        TypeError: an entry is not a SessionRunHook.
+        TypeError: the argument is not a list, or an entry is not a SessionRunHook.
     """
     return _check_list(hooks, label, "hooks", SessionRunHook, ModelFnTypeError)
 
@@ -35,7 +35,7 @@ def check_listeners(
         label: name of the argument that has the list, for messages.
 
     Raises:
-        TypeError: an entry is not a CheckpointSaverListener.
+        TypeError: the argument is not a list, or an entry is not a CheckpointSaverListener.
     """
     return _check_list(listeners, label, "listeners", CheckpointSaverListener, TypeError)
 

@@ -106,7 +106,8 @@ def check_batch_size(mode: str, topology: Topology, config: TPUConfig, size: int
     """Raise BatchSizeError if a mode's global batch size cannot be split over the replicas.
 
     Raises:
-        BatchSizeError: the size is None, or not a multiple of the number of replicas.
+        BatchSizeError: the size is None; or it is not a multiple of the number of replicas, and not all of them get the whole
+            batch (BROADCAST).
     """
     replicas, name = topology.num_replicas, BATCH_SIZE_NAMES[mode]
     if size is None:

@@ -43,7 +43,7 @@ class UserModel:
         params = self._make_params(deployment)
         if not self.is_plain:
             params["use_tpu"] = deployment.topology.is_tpu
-        # Without AutoGraph, as in the original: Python's conditions and loops in model_fn run while it is traced.
+        # Without AutoGraph, as in TensorFlow's Estimator: Python's conditions and loops in model_fn run while it is traced.
         call = tf.autograph.experimental.do_not_convert(call_model_fn)
         features, labels = join_sparse(features), join_sparse(labels)
         spec: ModelSpec = call(self.model_fn, features, labels, deployment.mode, params, self.config)

@@ -65,7 +65,7 @@ class HookSession(tf.compat.v1.Session):  # type: ignore[misc]  # TensorFlow is 
         self._graph = blueprint.graph
         self._copies = copies
         self._variables = dict(variables)
-        # By the names of tensors and operations, those of fed tensors, and the time.
+        # By the names of the computed tensors and operations, the names of the fed tensors, and the time.
         self._computations: dict[object, _Computation] = {}
         # Tensors of variables' values, by name of the handle.
         self._reads: dict[str, tf.Tensor] = {}
@@ -163,7 +163,8 @@ class HookSession(tf.compat.v1.Session):  # type: ignore[misc]  # TensorFlow is 
             NumPy values in the structure of `fetches`; None for an operation.
 
         Raises:
-            ValueError: a fetch depends on the batch, or there are options or run_metadata.
+            ValueError: a fetch depends on the batch, or there are options or run_metadata. For fetches and feeds, also the errors
+                of `find_element` and `convert_feed`.
         """
         if run_metadata is not None:
             raise ValueError("session.run(run_metadata=...) is not supported, as no session runs. Omit it.")

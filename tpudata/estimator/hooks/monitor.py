@@ -95,7 +95,7 @@ class Monitor:
         self.model_feeds: dict[str, Array] = {}
         self._feeds_model = feeds_model
         self._session = session
-        # Without hooks, a run fetches these.
+        # What a step computes without hooks; hooks read it as `run_context.original_args`.
         self._original_args = _train.SessionRunArgs(loop_fetches)
         self._context = _train.SessionRunContext(self._original_args, session)
         # Fetches of this step, by index of the hook.
@@ -237,7 +237,7 @@ def list_training_hooks(spec: ModelSpec, hooks: Sequence[SessionRunHook]) -> tup
 
 
 def select_worker_hooks(spec: ModelSpec, hooks: Sequence[SessionRunHook]) -> tuple[SessionRunHook, ...]:
-    """Return those of the training's hooks that run in processes other than the chief, which write no files.
+    """Return the training's hooks that run in processes other than the chief, without hooks that write files.
 
     Args:
         spec: the spec, whose training_chief_hooks run in the chief alone.

@@ -88,15 +88,15 @@ class WarmStartSettings(NamedTupleMethods):
         """Choose the variables in `infos` that start from the checkpoint; return their names there by their names in the model.
 
         Raises:
-            ValueError: var_name_to_prev_var_name names a variable that does not start from it.
+            ValueError: var_name_to_prev_var_name names a variable that does not start from the checkpoint.
         """
         renamed = dict(self.var_name_to_prev_var_name or {})
-        # As in the original, a partitioned variable is renamed as a whole: its parts get the new name, too.
+        # As in TensorFlow's Estimator, a partitioned variable is renamed as a whole: its parts get the new name, too.
         for info in infos:
             if info.part is not None and info.part.full_name in renamed:
                 renamed[info.name] = renamed[info.part.full_name]
         patterns = self._list_patterns()
-        # As in the original, a string chooses trainable variables, and a list chooses from all.
+        # As in TensorFlow's Estimator, a string chooses trainable variables, and a list chooses from all.
         only_trainable = isinstance(self.vars_to_warm_start, str)
         chosen_names = [
             info.name
@@ -116,7 +116,7 @@ class WarmStartSettings(NamedTupleMethods):
 
 
 def _matches(pattern: str, info: VariableInfo) -> bool:
-    """Return whether a regular expression matches the start of a variable's name, which ends in ":0" as in the original."""
+    """Return whether a regular expression matches the start of a variable's name with ":0" at its end, as in TensorFlow."""
     return re.match(pattern, f"{info.name}:0") is not None
 
 
@@ -237,8 +237,8 @@ def _warn_of_skipped(settings: WarmStartSettings, prefix: str, chosen: Sequence[
     beginning = ".*" if pattern == ".*" else f"(?={pattern}).*"
     others_text = f" and {len(skipped) - 1} more" if len(skipped) > 1 else ""
     _log.warning(
-        "Warm start from %s: %r%s keep their initial values, as in TensorFlow's TPUEstimator, since a string chooses trainable variables alone. "
-        "Evaluation with batch norm's averages from the start is wrong. To take them, too: "
+        "Warm start from %s: %r%s keep their initial values, as in TensorFlow's TPUEstimator, since a string chooses trainable "
+        "variables alone. Evaluation with batch norm's averages from the start is wrong. To take them, too: "
         "WarmStartSettings(..., vars_to_warm_start=[%r]).",
         prefix,
         skipped[0],

@@ -101,8 +101,8 @@ def lower_step(
         function: function of an int32 scalar and of tensors that reads and writes variables, and returns a list of tensors.
         specs: specs of its arguments, with static shapes.
         variables: the variables by name.
-        per_replica: names of those with a separate value on each replica.
-        writes: names of those that it may change.
+        per_replica: names of the variables with a separate value on each replica.
+        writes: names of the variables that the function may change.
 
     Raises:
         ModelFnValueError: TensorFlow cannot lower the function.

@@ -49,7 +49,7 @@ class PlainTrainStep(TrainStep):
                 *iteration.tensors, self._make_constant(limit), self._make_constant(records_summaries), *feed_values
             )
         except tf.errors.OutOfRangeError:
-            # Only single steps on endless data do not test for its end; it ends if it is repeat() of an empty dataset.
+            # Only single steps on endless data do not test for its end, which repeat() of an empty dataset reaches at once.
             if not (is_single_step and iteration.is_endless):
                 raise
             return LoopResult.make_empty(self.global_step, num_checked=0, has_data=False)
@@ -65,7 +65,7 @@ class PlainTrainStep(TrainStep):
             self._constants[key] = tf.constant(number)
         return self._constants[key]
 
-    def check_finite(self) -> npt.NDArray[np.bool_]:
+    def compute_finiteness(self) -> npt.NDArray[np.bool_]:
         """Return whether all values of each variable of `checked` are finite (NumPy, bool [checked])."""
         if self._are_finite is None:
             check = functools.partial(self._are_all_finite, self.checked)
@@ -237,7 +237,14 @@ class PlainTrainStep(TrainStep):
     def _make_outputs(
         self, has_data: tf.Tensor, steps: tf.Tensor, losses: tf.Tensor, checked: Sequence[str]
     ) -> tuple[tf.Tensor, ...]:
-        """Return the first five fields of a LoopResult, with the global step and the variables read after the steps."""
+        """Return the first five fields of a LoopResult; call it after the steps, as it reads the global step and the variables.
+
+        Args:
+            has_data: whether there was data for all steps (scalar bool).
+            steps: global step after each step (int64 [steps]).
+            losses: loss of each step (float32 [steps]).
+            checked: names of the variables to test for finite values.
+        """
         return self._read_step(), has_data, steps, losses, self._are_all_finite(checked)
 
     def _are_all_finite(self, checked: Sequence[str]) -> tf.Tensor:

@@ -86,7 +86,7 @@ def _find_diverging_updates(
     is_synced: Callable[[tf.Operation], bool],
     always_diverges: Callable[[tf.Operation], bool] = lambda _: False,
 ) -> dict[str, tf.Operation]:
-    """Return for each variable with updates that may differ between replicas one such update, by variable name.
+    """Return, by variable name, one update of each variable whose updates may differ between replicas.
 
     Args:
         blueprint: blueprint of the model.

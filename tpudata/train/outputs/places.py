@@ -154,7 +154,7 @@ def _check_scheme(flag: str, path: str) -> None:
     scheme, has_scheme, _ = path.partition("://")
     if has_scheme and scheme not in _SCHEMES:
         raise UsageError(
-            f"{flag} {path}: TensorFlow has no file system for {scheme}:// (expected a local path or gs://). Copy it."
+            f"{flag} {path}: TensorFlow has no file system for {scheme}:// (expected a local path or gs://). Pass another path."
         )
 
 
