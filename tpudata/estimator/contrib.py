@@ -184,7 +184,7 @@ def _list_collections(
     """Return get_variable's `collections`: the chosen ones and GLOBAL_VARIABLES; None, its default, if none are chosen.
 
     Args:
-        collections: a name or a list of names of collections, the same for all variables; or a dict of these by the variable's name.
+        collections: a name or a list of names of collections, the same for all variables; or a dict of these by variable name.
         name: name of the variable, such as "beta".
     """
     if isinstance(collections, Mapping):

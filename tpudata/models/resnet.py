@@ -175,7 +175,7 @@ def model_fn(features: Tensors, labels: Tensors, mode: str, params: Mapping[str,
         [batch, num_classes]).
 
     Raises:
-        UsageError: a parameter is unknown or not allowed, or images have another shape.
+        UsageError: a parameter is unknown or not allowed, images have another shape, or labels have another shape or dtype.
     """
     settings = ResNetParams.from_params(params)
     images = pick_images(

@@ -110,7 +110,7 @@ def model_fn(features: Tensors, labels: Tensors, mode: str, params: Mapping[str,
 
     Returns:
         The spec, with the metrics "mean_iou" (over the classes that labels or predictions have), "accuracy" and "cross_entropy" of
-        pixels, exact over all that count, and the prediction "classes" (int32 [batch, height, width]).
+        pixels, exact over all pixels that count, and the prediction "classes" (int32 [batch, height, width]).
 
     Raises:
         UsageError: a parameter is unknown or not allowed, or images or labels have another shape or dtype.

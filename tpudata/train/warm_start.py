@@ -63,8 +63,8 @@ class WarmStart:
         """Choose the model's variables, without the last layer if it has another size.
 
         Args:
-            model_fn: the model.
-            params: its params.
+            model_fn: function that builds the model's graph of one mode.
+            params: params of model_fn, without those that the estimator adds.
             serving: features that the model is fed, in a graph.
 
         Raises:

@@ -78,7 +78,7 @@ class _ReplicaContext(tf.distribute.ReplicaContext):  # type: ignore[misc]  # Te
         # A moving average passes its variable first.
         is_reduced = bool(args) and find_reduction(args[0]) is not None
         if getattr(merge_fn, "__module__", None) in MERGING_MODULES and not is_reduced:
-            # These modules reduce values only under a strategy; the original TPUEstimator had none.
+            # These modules reduce values only under a strategy; TensorFlow's TPUEstimator had none.
             with hide_replicas():
                 return tf.distribute.get_replica_context().merge_call(merge_fn, args, kwargs)
         return super().merge_call(merge_fn, args, kwargs)

@@ -167,7 +167,7 @@ class ClusterPeers(Peers):
             raise ClusterError(self._describe_error()) from None
 
     def _receive(self, link: Link, kind: bytes, size: int | None = None) -> bytes:
-        """Return the bytes of the next message; raise ClusterError if it is not of the kind or, unless None, not of the size."""
+        """Return the bytes of the next message; raise ClusterError if it has another kind or size (None: any size)."""
         received_kind, data = link.receive()
         if received_kind != kind or size not in (None, len(data)):
             raise ClusterError(

@@ -63,7 +63,7 @@ class _WaitLog:
         self._has_logged = False
 
     def check(self, missing: str) -> None:
-        """Warn once after 2 s, or half of a shorter timeout, and raise ClusterError once the time is up.
+        """Warn once after 2 s, or after half the timeout if that is shorter; raise ClusterError once the time is up.
 
         Args:
             missing: description of the processes that have not arrived.
@@ -219,6 +219,7 @@ def _await_go(group: ProcessGroup, connection: socket.socket, wait_log: _WaitLog
 
     Raises:
         UsageError: the first process rejects this one.
+        ClusterError: the time is up.
     """
     missing, line = group.describe([0]), b""
     connection.settimeout(_TRY_SECONDS)

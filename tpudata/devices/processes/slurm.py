@@ -70,7 +70,7 @@ def cluster_from_slurm(*, evaluator: bool = False, port: int | None = None) -> d
 
 
 def _choose_port() -> int:
-    """Return the first of 64 consecutive ports, derived from the job and step so that concurrent steps on a node differ."""
+    """Return the first of 64 consecutive ports, derived from the job and step so that concurrent steps on a node rarely collide."""
     # A missing number counts as 0: the port only has to be the same in all tasks.
     job, step = (_read_number(f"{name}_ID") if f"SLURM_{name}_ID" in os.environ else 0 for name in ("JOB", "STEP"))
     return _FIRST_PORT + (job * _STEPS_OF_A_JOB + step) % _PORT_RANGES * _PORTS_OF_A_STEP

@@ -118,7 +118,7 @@ def connect_tpu(group: ProcessGroup | None, timeout_seconds: float = JOIN_TIMEOU
 
     Args:
         group: the processes of the pod, from `find_tpu_group`; None for a TPU of one machine.
-        timeout_seconds: largest number of seconds to wait for the others.
+        timeout_seconds: largest number of seconds to wait for the other machines.
 
     Raises:
         TPUConnectionError: jax finds no TPU here.

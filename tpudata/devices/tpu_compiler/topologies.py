@@ -83,7 +83,18 @@ def _make_chip(
     devices: int = 1,
     config: str | None = None,
 ) -> Chip:
-    """Return the Chip with peaks of `teraflops` (10**12/s) and `gigabytes` (10**9/s), and `gib` GiB of HBM."""
+    """Return a chip; the other arguments are attributes of Chip.
+
+    Args:
+        name: name of the generation.
+        teraflops: peak of bfloat16 operations, in 10**12 a second.
+        gigabytes: peak of bytes between the chip and its HBM, in 10**9 a second.
+        gib: GiB of HBM.
+        shapes: shapes of slices by number of chips.
+        cores: number that a chip adds to the size in a slice's name.
+        devices: devices of jax on a chip.
+        config: libtpu's configuration of the chip; None for its default.
+    """
     source = f"{_DOCS}/{name}"
     return Chip(name, teraflops * 1e12, gigabytes * 1e9, gib * GIB, shapes, source, cores, devices, config)
 
@@ -157,7 +168,7 @@ def find_slice(name: str, where: str) -> TPUSlice:
         where: the argument or flag that passes it, for the message.
 
     Raises:
-        UsageError: there is no such slice; the message names the nearest.
+        UsageError: there is no such slice; the message names some that exist.
     """
     match = _NAME.fullmatch(name.strip().lower())
     generation = "" if match is None else _OTHER_NAMES.get(match[1], match[1])

@@ -97,7 +97,7 @@ def _average_rows(values: tf.Tensor, pixel_weights: tf.Tensor, row_pixels: tf.Te
 
 
 def _count_confusion(labels: tf.Tensor, classes: tf.Tensor, pixel_weights: tf.Tensor, num_classes: int) -> tf.Tensor:
-    """Return how many pixels of each row have each label and predicted class, float32 [batch, labels, classes]."""
+    """Return how many of each row's pixels that count have each label and predicted class, float32 [batch, labels, classes]."""
     pixels = labels.shape[1] * labels.shape[2]
     one_hot_labels = tf.one_hot(labels, num_classes) * pixel_weights[..., None]
     flat_labels = tf.reshape(one_hot_labels, [-1, pixels, num_classes])

@@ -76,7 +76,7 @@ _NO_MATCH = object()
 
 
 def _convert_to_type(value: object, field_type: Any) -> Any:
-    """Return a value as `field_type`, a type of a field; _NO_MATCH if it is of another type."""
+    """Return a value converted to a field's type; _NO_MATCH if it does not fit. Whole numbers fit floats, lists fit tuples."""
     if field_type is types.NoneType:
         return None if value is None else _NO_MATCH
     if typing.get_origin(field_type) is tuple:
@@ -91,15 +91,15 @@ def _convert_to_type(value: object, field_type: Any) -> Any:
     return value if isinstance(value, field_type) else _NO_MATCH
 
 
-def _convert_to_tuple(value: object, field_types: tuple[Any, ...]) -> Any:
-    """Return a list or tuple as a tuple of `field_types`, the arguments of a field's tuple type; _NO_MATCH if it does not fit."""
+def _convert_to_tuple(value: object, type_arguments: tuple[Any, ...]) -> Any:
+    """Return a list or tuple as a tuple whose type has these arguments, such as (int, ...); _NO_MATCH if it does not fit."""
     if not isinstance(value, list | tuple):
         return _NO_MATCH
-    is_any_length = field_types[-1] is Ellipsis
-    if not is_any_length and len(field_types) != len(value):
+    is_any_length = type_arguments[-1] is Ellipsis
+    if not is_any_length and len(type_arguments) != len(value):
         return _NO_MATCH
-    element_types = [field_types[0]] * len(value) if is_any_length else field_types
-    converted = [_convert_to_type(element, field_type) for element, field_type in zip(value, element_types, strict=True)]
+    element_types = [type_arguments[0]] * len(value) if is_any_length else type_arguments
+    converted = [_convert_to_type(*pair) for pair in zip(value, element_types, strict=True)]
     return _NO_MATCH if any(element is _NO_MATCH for element in converted) else tuple(converted)
 
 

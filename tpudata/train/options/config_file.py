@@ -35,7 +35,7 @@ def read_config(path: str, annotations: Mapping[str, str]) -> dict[str, Any]:
 
     Args:
         path: path of the file, local or gs://.
-        annotations: mapping from each option's name, with underscores, to the annotation of its field, such as "int" or "str | None".
+        annotations: for each option, by name with underscores, the annotation of its field, such as "int" or "str | None".
 
     Returns:
         The file's options, by name with underscores; `params` is a dict.
@@ -75,7 +75,7 @@ def parse_param(text: str) -> tuple[str, Any]:
     """Split the `name=value` of a `--param`; dashes in the name become underscores, and the value is read as YAML.
 
     Raises:
-        UsageError: the text has another form, or the value is not YAML.
+        UsageError: the text has another form, or the value is not YAML or has a type that JSON lacks, such as a date.
         MissingExtraError: PyYAML is not installed.
     """
     name, equals, value = text.partition("=")
@@ -89,7 +89,8 @@ def check_params(value: object, location: str) -> dict[str, Any]:
     """Return the model's parameters as a dict, by name with underscores.
 
     Raises:
-        UsageError: the value is not a mapping from names to numbers, texts, true, false, null, or lists or mappings of these.
+        UsageError: the value is neither null nor a mapping from names to numbers, texts, true, false, null, or lists or mappings of
+            these; or two names differ only by dashes and underscores.
     """
     if value is None:
         return {}

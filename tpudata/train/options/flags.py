@@ -36,7 +36,7 @@ def parse_options(argv: Sequence[str], prog: str = "tpudata train") -> TrainOpti
         annotations = {field.name: str(field.type) for field in dataclasses.fields(TrainOptions)}
         file_options = _drop_unused(read_config(flags.config, annotations), flag_options)
     options = {**file_options, **flag_options}
-    # Of these, a flag overrides single entries of the file.
+    # In these two mappings, a flag overrides single entries of the file.
     for name in ("params", "pad"):
         options[name] = {**file_options.get(name, {}), **flag_options.get(name, {})}
     missing = [option.flag for name, option in _OPTIONS.items() if option.is_required and options.get(name) is None]
@@ -46,7 +46,7 @@ def parse_options(argv: Sequence[str], prog: str = "tpudata train") -> TrainOpti
 
 
 def _drop_unused(file_options: dict[str, Any], flag_options: dict[str, Any]) -> dict[str, Any]:
-    """Return the options of a file that count: those of other modes are ignored, as are those that flags replace or exclude.
+    """Return the file's options without options of other modes, and without options that contradict a flag.
 
     Args:
         file_options: options of the file by name; one file serves all modes.

@@ -89,7 +89,7 @@ class EarlyStopping:
         write_json(options.model_dir, STOPPING_NAME, record)
 
     def _find_best_step(self) -> int:
-        """Return the step of the first of the best values; NaN is the worst."""
+        """Return the first step with the best value; NaN is the worst."""
 
         def compute_badness(step: int) -> float:
             value = self.values[step]

@@ -83,7 +83,7 @@ def writes_model_dir(options: TrainOptions) -> bool:
 
 
 def find_requested_checkpoint(options: TrainOptions) -> str | None:
-    """Return the path of the checkpoint that --checkpoint names, without its ending; None without the flag.
+    """Return the path of the checkpoint that --checkpoint names, without .index; None without the flag.
 
     Raises:
         UsageError: there is no such checkpoint.

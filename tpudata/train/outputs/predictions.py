@@ -54,8 +54,8 @@ def write_predictions(
         limit: largest number of records; None for the whole split.
 
     Returns:
-        The number of records written, and the number of those whose predicted class is their true label; the latter is None if
-        labels or `classes` are missing.
+        The number of records written, and the number of written records whose predicted class is their true label; the latter is
+        None if the labels or the predictions `classes` are missing or are not one integer for each record.
 
     Raises:
         ValueError: there are fewer or more predictions than records.
