@@ -74,7 +74,7 @@ class Engine:
         saving_listeners: Sequence[CheckpointSaverListener] | None = None,
         follower: CheckpointFollower | None = None,
     ) -> None:
-        """Train as described in `TPUEstimator.train`; `follower` is called for each checkpoint."""
+        """Train as described in `TPUEstimator.train`; `follower` is called for each checkpoint except the one at the start."""
         if self.rehearses:
             check_steps(steps, max_steps)  # Otherwise the training loop checks them.
             self.rehearse_call({ModeKeys.TRAIN: input_fn}, has_limit=steps is not None or max_steps is not None)

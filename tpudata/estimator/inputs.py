@@ -63,7 +63,12 @@ def numpy_input_fn(
 
 
 def _convert_arrays(name: str, arrays: Arrays) -> Arrays:
-    """Return an array or a dict of arrays in NumPy; `name` is the argument's, for messages."""
+    """Return an array or a dict of arrays in NumPy; `name` is the name of the argument, for messages.
+
+    Raises:
+        TypeError: there are no arrays (None).
+        ValueError: the dict is empty.
+    """
     if isinstance(arrays, Mapping):
         if not arrays:
             raise ValueError(f"numpy_input_fn({name}=...) is an empty dict (expected arrays). Add one.")

@@ -151,7 +151,16 @@ class _Network:
     def _convolve_and_normalize(
         self, net: tf.Tensor, filters: int, size: int, name: str, stride: int = 1, zero_gamma: bool = False
     ) -> tf.Tensor:
-        """Convolve without a bias, which batch normalization would remove, and normalize; `zero_gamma` as in `batch_norm`."""
+        """Convolve without a bias, which batch normalization would remove, and normalize.
+
+        Args:
+            net: floats [batch, height, width, channels].
+            filters: number of output channels.
+            size: height and width of the kernel.
+            name: name of the variable scope of the convolution; the normalization has `name`_norm.
+            stride: stride along height and width.
+            zero_gamma: whether the scale of the normalization is initially 0 instead of 1.
+        """
         initializer = _v1.variance_scaling_initializer(2.0, mode="fan_out", distribution="truncated_normal")
         net = conv(net, filters, size, name, strides=stride, kernel_initializer=initializer, use_bias=False)
         momentum = self.params.batch_norm_momentum

@@ -61,8 +61,8 @@ def unet(
 ) -> tf.Tensor:
     """Build the network: pairs of 3x3 convolutions, pools between them down to the lowest resolution, and the way back up.
 
-    Like the original network, it normalizes nothing, so rows and replicas do not depend on each other. Its variables are made by
-    `tf.compat.v1.get_variable`.
+    Like the U-Net of Ronneberger et al. (2015), it normalizes nothing, so rows and replicas do not depend on each other. Its
+    variables are made by `tf.compat.v1.get_variable`.
 
     Args:
         images: floats [batch, height, width, channels], height and width multiples of 2**depth.

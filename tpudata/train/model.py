@@ -160,7 +160,7 @@ def make_estimator(
         options: options of the run.
         model_fn: function that builds the model's graph of one mode.
         params: params of model_fn, without those that the estimator adds.
-        warm_start: choice of the variables that start from another run's checkpoint; None for none.
+        warm_start: choice of the variables that start from another run's checkpoint; None without a warm start.
 
     Raises:
         ModelFnError: the estimator cannot use model_fn.

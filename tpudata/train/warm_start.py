@@ -107,6 +107,15 @@ def _find_model_variables(
 
     The model is built for prediction in a scratch graph, as prediction needs no optimizer. The last layer has the scope of the last
     trainable variable.
+
+    Args:
+        options: options of the run.
+        model_fn: function that builds the model's graph of one mode.
+        params: params of model_fn, without those that the estimator adds.
+        serving: features that the model is fed, in a graph.
+
+    Raises:
+        UsageError: the model cannot be built for prediction, or has no trainable variable.
     """
     # Without AutoGraph, as the estimator calls it.
     call = tf.autograph.experimental.do_not_convert(call_model_fn)

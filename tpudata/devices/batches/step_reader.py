@@ -134,7 +134,14 @@ class StepReader:
     def _read_steps(
         self, iterator: tf.data.Iterator, handles: Sequence[tf.Tensor], stop: tf.Tensor, count: tf.Tensor
     ) -> tuple[list[list[tf.Tensor]], tf.Tensor]:
-        """Return up to `count` steps, stacked for each replica, and their number."""
+        """Return up to `count` steps, stacked for each replica, and their number.
+
+        Args:
+            iterator: iterator over the dataset.
+            handles: the queue of each replica, in which its elements wait until all are read.
+            stop: queue that `Pass.end` closes to end the reading.
+            count: largest number of steps (int32 scalar).
+        """
 
         def read_step(num_done: tf.Tensor, _: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
             # Elements are read one after the other, in the order of the replicas.

@@ -189,7 +189,7 @@ class ClusterPeers(Peers):
                 link.notify(description)
 
     def _record_end(self, description: bytes) -> None:
-        """Record the first end of a process, and start the thread that ends this one if it waits for devices."""
+        """Record the first end of a process, and start a thread that ends this process if it is stuck waiting for devices."""
         if not self._peer_ended.is_set():
             self._end_description = description.decode(errors="replace")
             self._peer_ended.set()

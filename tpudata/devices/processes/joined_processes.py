@@ -167,6 +167,12 @@ def _connect_devices(
 ) -> tuple["jax.Device", ...]:
     """Connect the devices, and shut down jax's service if they do not need it; return them in the order of the processes.
 
+    Args:
+        jax: the module.
+        peers: the connected processes.
+        origin: what describes the processes, such as "TF_CONFIG", for messages.
+        devices: devices of all processes.
+
     Raises:
         UsageError: the processes have different numbers of devices.
     """

@@ -142,7 +142,11 @@ def _make_spec(tensor_type: ir.RankedTensorType) -> jax.ShapeDtypeStruct:
 
 
 def _parse_dtype(name: str) -> np.dtype[np.generic]:
-    """Return the NumPy dtype of an MLIR type name, such as "bf16" or "complex<f32>"."""
+    """Return the NumPy dtype of an MLIR type name, such as "bf16" or "complex<f32>".
+
+    Raises:
+        ValueError: the type is unknown.
+    """
     if name == "i1":
         return np.dtype(bool)
     match = _NUMBER_TYPE.fullmatch(name)

@@ -44,7 +44,7 @@ def tpu_system(
     VM's metadata, by TF_CONFIG, or by the last three arguments.
 
     Args:
-        name: "local" or None, for this machine's TPU; a TPU is used from its own machines only.
+        name: "local", None or the environment's TPU_NAME, for this machine's TPU; other machines' TPUs cannot be used.
         num_replicas: number of GPUs or else CPU devices of each process to use in place of a TPU's chips.
         coordinator_address: HOST:PORT of the first of several processes; this and the next two take the place of TF_CONFIG.
         num_processes: number of processes.
@@ -197,7 +197,15 @@ class TPUSystem:
         splits: tuple[bool, ...],
         devices: tuple["jax.Device", ...],
     ) -> "DeviceFunction":
-        """Compile a function for a group of devices, and keep it for further calls; the arguments are those of its key."""
+        """Compile a function for a group of devices, and keep it for further calls.
+
+        Args:
+            function: the function.
+            structure: nesting of its arguments.
+            specs: spec of each array among the arguments, on one device.
+            splits: for each array, whether its rows are split over the devices.
+            devices: the devices.
+        """
         from tpudata.devices.spmd.mesh import make_mesh
         from tpudata.devices.spmd.variables import DeviceVariables
         from tpudata.devices.system.device_function import DeviceFunction
@@ -221,7 +229,11 @@ class TPUSystem:
     def _flatten_arguments(
         self, jax: ModuleType, args: Sequence[Tensors], split: bool | Sequence[bool]
     ) -> tuple[list[Array], tuple[bool, ...]]:
-        """Return the arrays of all arguments, in the order of `jax.tree.leaves`, and for each whether its rows are split."""
+        """Return the arrays of all arguments, in the order of `jax.tree.leaves`, and for each whether its rows are split.
+
+        Raises:
+            UsageError: `split` has another length than `args`, or an array has strings or cannot be split.
+        """
         argument_splits = [split] * len(args) if isinstance(split, bool) else list(split)
         if len(argument_splits) != len(args):
             raise UsageError(

@@ -41,7 +41,15 @@ def check_listeners(
 
 
 def _check_list(instances: object, label: str, noun: str, base: type[_T], error: type[TypeError]) -> tuple[_T, ...]:
-    """Check that a list contains only instances of `base`, which messages call `noun`; raise `error` otherwise."""
+    """Check a list of instances of a class, and return it as a tuple; () for None.
+
+    Args:
+        instances: the list.
+        label: name of the argument that has the list, for messages.
+        noun: word for the instances, for messages.
+        base: the class.
+        error: class of the error if this is not a list of such instances.
+    """
     if instances is not None and not isinstance(instances, Iterable):
         raise error(f"{label} must be a list of {noun} or None, got {instances!r}. Put it into a list.")
     checked = tuple(instances or ())

@@ -45,13 +45,13 @@ class RunConfig:
         zone, project: accepted for ported programs; they have no effect.
         model_dir: folder (local or gs://) of checkpoints and event files.
         tf_random_seed: seed of initial values and random ops; None for a random one.
-        save_summary_steps: steps between TensorBoard summaries, or None for none.
+        save_summary_steps: steps between TensorBoard summaries; None writes no summaries.
         save_checkpoints_steps, save_checkpoints_secs: interval of checkpoints, at most one of the two; by default 600 seconds.
             None in both writes no checkpoint, as in TensorFlow: the trained values are lost when `train` returns.
         session_config: a `tf.compat.v1.ConfigProto`; its fields with a counterpart in TensorFlow 2 are applied.
         keep_checkpoint_max: number of checkpoints to keep; None or 0 for all.
         keep_checkpoint_every_n_hours: interval in hours at which one more checkpoint is kept.
-        log_step_count_steps: steps between log lines, or None for none.
+        log_step_count_steps: steps between log lines; None writes no log lines.
         profile_steps: (first, last) training step, counted from 1, to write a profile of for TensorBoard to model_dir; loops end
             before and after them. The original has no counterpart.
         exit_on_sigterm: whether SIGTERM ends training with a checkpoint and the exit code 75, if the program has no handler for it;
@@ -59,7 +59,7 @@ class RunConfig:
         tf_config: the cluster and the task of this process, as a dict in the form of TF_CONFIG (`cluster_from_slurm()` returns
             one); None reads TF_CONFIG. The original has no counterpart.
         coordinator_address, num_processes, process_id: HOST:PORT of the first of several processes that train together, their
-            number, and the number of this one from 0, in place of TF_CONFIG; all three or none. The original has no counterpart.
+            number, and the number of this one from 0, in place of TF_CONFIG; all three or none. TensorFlow has no counterpart.
         train_distribute, eval_distribute, experimental_distribute, device_fn, experimental_max_worker_delay_secs: None. Replicas
             are TPUConfig's num_replicas, or a TPU's cores.
         protocol: None or "grpc".

@@ -112,7 +112,12 @@ def _choose_folders(base: str) -> tuple[str, str]:
 def _build_graph(
     runtime: Runtime, serving_input_receiver_fn: Callable[[], ServingInputReceiver]
 ) -> tuple[dict[str, SignatureDef], tf.compat.v1.train.Scaffold]:
-    """Build the graph to export in the default graph; return its `SignatureDef`s by name, and the model's scaffold."""
+    """Build the graph to export in the default graph; return its `SignatureDef`s by name, and the model's scaffold.
+
+    Raises:
+        TypeError: serving_input_receiver_fn or model_fn returned a value of the wrong type.
+        ModelFnValueError: no signature can be served.
+    """
     seed = runtime.config.tf_random_seed
     v1.train.get_or_create_global_step()
     v1.set_random_seed(seed)
@@ -139,7 +144,11 @@ def _build_graph(
 
 
 def _make_signatures(receiver: ServingInputReceiver, spec: ModelSpec) -> dict[str, SignatureDef]:
-    """Return the signatures that can be served, by name; log the others."""
+    """Return the signatures that can be served, by name; log the others.
+
+    Raises:
+        ModelFnValueError: no signature can be served.
+    """
     outputs = name_outputs(spec.export_outputs, spec.predictions)
     # (inputs, output) by name of the signature.
     candidates = {name: (receiver.receiver_tensors, output) for name, output in outputs.items()}
@@ -196,7 +205,11 @@ def _restore(
 ) -> None:
     """Set the variables to the checkpoint's values; variables that it lacks and no signature needs get initial values.
 
-    A scaffold's saver, if there is one, restores them instead.
+    Args:
+        session: session on the graph to export.
+        checkpoint: the checkpoint.
+        signatures: signatures by name.
+        saver: the scaffold's saver, which restores the variables instead; or None.
     """
     if saver is not None:
         session.run(v1.global_variables_initializer())

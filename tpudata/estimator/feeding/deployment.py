@@ -105,6 +105,12 @@ class TPUContext:
 def check_batch_size(mode: str, topology: Topology, config: TPUConfig, size: int | None) -> None:
     """Raise BatchSizeError if a mode's global batch size cannot be split over the replicas.
 
+    Args:
+        mode: a value of ModeKeys.
+        topology: devices that run the steps.
+        config: the TPUConfig.
+        size: the global batch size, or None.
+
     Raises:
         BatchSizeError: the size is None; or it is not a multiple of the number of replicas, and not all of them get the whole
             batch (BROADCAST).

@@ -57,7 +57,7 @@ class UserModel:
         Args:
             input_fn: the function.
             deployment: deployment of the mode.
-            call: the call among those of the deployment.
+            call: the call, one of the deployment's `list_calls`.
             start_step: number of steps done.
         """
         is_per_replica = deployment.pipeline is InputPipelineConfig.PER_HOST_V2

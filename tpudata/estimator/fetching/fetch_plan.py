@@ -100,7 +100,7 @@ class FetchPlan:
         before_operations: operations run before the step.
         step: tensors that the step returns.
         step_operations: operations of the model that run in the step.
-        after: tensors computed after the step, from those of `before` and `step`.
+        after: tensors computed after the step, from the tensors of `before` and `step`.
         after_operations: operations run after the step.
     """
 

@@ -161,7 +161,7 @@ class Monitor:
     def _add_arguments(
         self, index: int, hook: SessionRunHook, arguments: tf.compat.v1.train.SessionRunArgs, feeds: dict[str, Array]
     ) -> None:
-        """Check the SessionRunArgs of a hook, and add its fetches and feeds to those of the step.
+        """Check the SessionRunArgs of a hook, and add its fetches and feeds to the step's.
 
         Args:
             index: index of the hook.

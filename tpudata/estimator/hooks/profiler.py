@@ -166,7 +166,7 @@ class ProfilerHook(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]  # 
         self._next_step = step + 1
 
     def end(self, session: tf.compat.v1.Session) -> None:
-        """End a profile that a failed step has left open."""
+        """End a profile that is still open, as another hook stopped training between `before_run` and the step."""
         del session
         self._write()
 

@@ -16,7 +16,7 @@ class LocalVariables:
 
     Args:
         blueprint: blueprint of the function that makes the variables.
-        infos: the variables among those of the blueprint.
+        infos: the variables that belong to one run, from the blueprint.
     """
 
     def __init__(self, blueprint: Blueprint, infos: Sequence[VariableInfo]) -> None:

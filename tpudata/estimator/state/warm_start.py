@@ -204,6 +204,12 @@ def _find_skipped(
 
     These are mostly averages of batch norm. Variables that the checkpoint lacks or has in another shape, slots of optimizers
     (`KERNEL/Momentum`), scalars and the global step are not listed.
+
+    Args:
+        settings: the settings.
+        infos: all variables of the model that checkpoints contain.
+        variables: the real variables by name.
+        shapes: shapes of the checkpoint's variables by name.
     """
     pattern = settings.vars_to_warm_start
     if not isinstance(pattern, str):

@@ -137,7 +137,11 @@ class PlainTrainStep(TrainStep):
     ) -> tuple[Tensors, ...]:
         """Add a single step that runs if there is data; return the results of `_compile`'s function.
 
-        `specs` are those of the fetched tensors, which are zeros without data.
+        Args:
+            step: function that adds a step for an element.
+            iterator: iterator over the data.
+            records_summaries: whether tf.summary writes (scalar bool).
+            specs: specs of the fetched tensors, which are zeros without data.
         """
         element = iterator.get_next_as_optional()
         has_data = element.has_value()
@@ -163,7 +167,15 @@ class PlainTrainStep(TrainStep):
         """Add a while_loop of up to `limit` steps, until the data ends or a loss is NaN.
 
         The variables of the while_loop are the number of steps done, whether there was data for all, the tensor lists of losses
-        and, unless `counts_every_step`, of global steps, the last loss, and the fetched tensors, whose specs are `specs`.
+        and, unless `counts_every_step`, of global steps, the last loss, and the fetched tensors.
+
+        Args:
+            step: function that adds a step for an element.
+            iterator: iterator over the data.
+            limit: largest number of steps (scalar int32).
+            records_summaries: whether tf.summary writes in the step number `limit` (scalar bool).
+            specs: specs of the fetched tensors.
+            counts_every_step: whether each step adds 1 to the global step.
 
         Returns:
             The results of `_compile`'s function.
@@ -221,7 +233,14 @@ class PlainTrainStep(TrainStep):
     def _add_replica_step(
         self, replica_step: ReplicaStep, feeds: Sequence[tf.Tensor], element: Tensors, records_summaries: tf.Tensor
     ) -> tuple[tf.Tensor, ...]:
-        """Add a step of the only replica, with host_call; return the loss and the fetched tensors."""
+        """Add a step of the only replica, with host_call; return the loss and the fetched tensors.
+
+        Args:
+            replica_step: the step.
+            feeds: tensors for the fed placeholders.
+            element: (features, labels), or features if there are no labels.
+            records_summaries: whether tf.summary writes (scalar bool).
+        """
         _, label_specs = self._traced.specs
         batch = (element, None) if label_specs is None else element
         loss, fetched, host_tensors = replica_step(

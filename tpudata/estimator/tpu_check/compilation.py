@@ -44,7 +44,7 @@ class StepPart:
         specs: specs of its arguments.
         num_batch: number of tensors of the batch.
         variables: variables of zeros, by name.
-        writes: names of those that it may change.
+        writes: names of the variables that the function may change.
         cut: operations that were cut out of it.
         is_whole: whether it is the whole step.
     """

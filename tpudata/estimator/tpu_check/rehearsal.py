@@ -128,7 +128,7 @@ class _ModeRehearsal:
         self.findings.append(Finding(self._mode, where, what, fix, is_rejected))
 
     def rehearse(self, input_fn: InputFunction) -> None:
-        """Check the input, the graph, the memory, the variables and the compiled step."""
+        """Check the input, the graph, the memory, the variables and the compiled step, and add the findings."""
         try:
             # The data of all calls has the same specs, so the first call's is enough.
             deployment = self._runtime.make_deployment(self._mode)

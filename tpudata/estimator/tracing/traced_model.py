@@ -130,6 +130,13 @@ def trace_model(
 def _build_spec(call_model: ModelCall, mode: str, seed: int | None, features: Tensors, labels: Tensors) -> ModelSpec:
     """Call model_fn in the graph that is being built, and return its spec.
 
+    Args:
+        call_model: function of (features, labels) that calls model_fn.
+        mode: a value of ModeKeys, which the spec must have.
+        seed: seed of Keras' draws, or None.
+        features: placeholders of the features.
+        labels: placeholders of the labels, or None.
+
     Raises:
         ModelFnError: model_fn did not return a spec of this mode.
     """

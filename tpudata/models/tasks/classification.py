@@ -87,7 +87,17 @@ def _compute_losses(labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
 
 
 def _compute_soft_losses(labels: tf.Tensor, logits: tf.Tensor, model: str, offset: int) -> tf.Tensor:
-    """Return the loss of each row (float32 [batch]) from labels [batch, offset + classes] with a share for each number from 0."""
+    """Return the loss of each row, float32 [batch], from labels that are shares.
+
+    Args:
+        labels: floats [batch, offset + classes], a share for each number from 0.
+        logits: float32 [batch, classes].
+        model: name of the model, for messages.
+        offset: label of the first class.
+
+    Raises:
+        UsageError: labels have another shape.
+    """
     if labels.shape.rank != 2 or labels.shape[1] != logits.shape[1] + offset:
         raise UsageError(
             f"{model}: labels that are shares must be [batch, {logits.shape[1] + offset}], a value for each class, got "

@@ -62,7 +62,11 @@ class ModelParams:
 
 
 def _convert(name: str, value: object, hint: object) -> Any:
-    """Return the value of a param, converted to the first fitting type of `hint`, its field's annotation."""
+    """Return the value of a param, converted to the first fitting type of `hint`, its field's annotation.
+
+    Raises:
+        UsageError: the value fits no type.
+    """
     field_types = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
     for field_type in field_types:
         converted = _convert_to_type(value, field_type)

@@ -166,7 +166,11 @@ def _check_value(value: object, annotation: str, location: str) -> Any:
 
 
 def _parse_size(value: object, location: str) -> tuple[int, int]:
-    """Return (height, width) from a list of two numbers or a text such as "32x48"."""
+    """Return (height, width) from a list of two numbers or a text such as "32x48".
+
+    Raises:
+        UsageError: the value is neither.
+    """
     text = "x".join(map(str, value)) if isinstance(value, list) else str(value)
     try:
         return height_width(text)

@@ -122,7 +122,7 @@ def find_checkpoint(flag: str, path: str) -> str | None:
 
     Raises:
         UsageError: TensorFlow has no file system for the path, or it cannot be the name of a file.
-        CheckpointError: the checkpoint, or the folder's list of them, cannot be read.
+        CheckpointError: the checkpoint, or the folder's list of checkpoints, cannot be read.
         StorageError: the path cannot be read.
     """
     import tensorflow as tf
