@@ -42,7 +42,8 @@ def apply_session_config(config: tf.compat.v1.ConfigProto | None) -> None:
 
     Raises:
         TypeError: config is not a ConfigProto.
-        ValueError: a set field has no counterpart, or can no longer be changed because TensorFlow's devices have started.
+        ValueError: a set field has no counterpart, names GPUs that do not exist, or can no longer be changed because TensorFlow's
+            devices have started.
     """
     if config is None:
         return

@@ -36,8 +36,7 @@ def make_tensor_dataset(call_input_fn: Callable[[], Tensors], seed: int | None) 
         seed: seed of the graph, or None.
 
     Raises:
-        TypeError: the input_fn did not return tensors. In an iteration over the dataset, a ModelFnValueError means that an iterator
-            was not initialized.
+        TypeError: the input_fn did not return tensors.
     """
     graph = InputGraph()
     with graph.as_default(), tf.device("CPU:0"):

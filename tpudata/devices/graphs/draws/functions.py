@@ -160,7 +160,7 @@ class DrawRewriter:
         """Return the nodes that replace a random operation or a call of a drawing function; other nodes are returned unchanged.
 
         Raises:
-            ModelFnValueError: a random operation has no replacement, or is in a function whose caller cannot pass further arguments.
+            ModelFnValueError: a random operation has no replacement, or is in a function that takes no further arguments.
         """
         if self._drawing_functions.isdisjoint(self._list_functions(node)):
             new_nodes, definition = rewrite_node(node, scope)

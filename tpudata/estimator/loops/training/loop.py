@@ -145,7 +145,9 @@ class _Training:
         """
         self._begin(feed)
         end_step = self.step + steps if steps is not None else max_steps
-        limit = None  # The number of steps is unknown if a step or a hook may do more than add 1 to the global step.
+        limit = (
+            None  # The number of steps is unknown if a step or a hook may change the global step otherwise than by 1.
+        )
         if end_step is not None and self._step.counts_every_step and not self._has_hooks:
             limit = end_step - self.step
         # After `_begin`, in which hooks may initialise the iterators of input_fn.
