@@ -66,12 +66,15 @@ class ReplicaValues:
         _, host_tensors = pair
         tensors = tf.nest.map_structure(tf.convert_to_tensor, host_tensors)
         for tensor in tf.nest.flatten(tensors):
-            if self._topology.is_sharded and not tensor.shape.rank:
-                got = "the scalar" if tensor.shape.rank == 0 else "a tensor of unknown rank,"
-                fix = "Reshape it to [1]" if tensor.shape.rank == 0 else "Set its shape"
+            if self._topology.is_sharded and tensor.shape.rank is None:
                 raise ModelFnValueError(
-                    f"TPUEstimatorSpec({field}=...): tensors of all replicas are concatenated along their first axis (got {got} "
-                    f"{tensor.name!r}, expected a value for each row, or the shape [1]). {fix}."
+                    f"TPUEstimatorSpec({field}=...): tensors of all replicas are concatenated along their first axis (got "
+                    f"{tensor.name!r} of unknown rank, expected a value for each row, or the shape [1]). Set its shape."
+                )
+            if self._topology.is_sharded and tensor.shape.rank == 0:
+                raise ModelFnValueError(
+                    f"TPUEstimatorSpec({field}=...): tensors of all replicas are concatenated along their first axis (got the "
+                    f"scalar {tensor.name!r}, expected a value for each row, or the shape [1]). Reshape it to [1]."
                 )
         return tensors
 
