@@ -22,7 +22,7 @@ def evaluate_new_checkpoints(
     throttle_secs: float = 0.0,
     timeout: float = math.inf,
 ) -> bool:
-    """Evaluate the checkpoints of a folder, each once and the oldest first, until one is the last or no new one appears.
+    """Evaluate checkpoints of a folder, by default each once and the oldest first, until one is the last or no new one appears.
 
     A checkpoint that training removes before it is evaluated is skipped.
 

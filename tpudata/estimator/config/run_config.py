@@ -121,9 +121,8 @@ class RunConfig:
         for name in ("evaluation_master", "master", "tpu_name", "zone", "project"):
             name_or_none = getattr(self, name)
             require_type(f"RunConfig({name}=...)", name_or_none, isinstance(name_or_none, str | None), "a str or None")
-        object.__setattr__(
-            self, "master", self.master or ""
-        )  # As in TensorFlow's RunConfig, "" stands for this machine.
+        # As in TensorFlow's RunConfig, "" stands for this machine.
+        object.__setattr__(self, "master", self.master or "")
         if self.evaluation_master is None:
             object.__setattr__(self, "evaluation_master", self.master)
         is_resolver = self.cluster is None or callable(getattr(self.cluster, "master", None))

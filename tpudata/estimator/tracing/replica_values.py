@@ -35,8 +35,8 @@ class ReplicaValues:
     def join(self, parts: list[Array]) -> Array:
         """Join the replicas' values (NumPy, in order) of a fetch.
 
-        Rows are concatenated and other floats averaged. Of all other values, and if all replicas got the same rows, the first
-        replica's value is returned.
+        If all replicas got the same rows, the result is the first replica's value. Otherwise, rows are concatenated, other floats
+        are averaged, and all other values are the first replica's.
         """
         if len(parts) == 1 or self.broadcast:
             return parts[0]

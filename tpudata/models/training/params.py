@@ -103,7 +103,9 @@ def _convert_to_tuple(value: object, type_arguments: tuple[Any, ...]) -> Any:
     if not is_any_length and len(type_arguments) != len(value):
         return _NO_MATCH
     element_types = [type_arguments[0]] * len(value) if is_any_length else type_arguments
-    converted = [_convert_to_type(*pair) for pair in zip(value, element_types, strict=True)]
+    converted = [
+        _convert_to_type(element, element_type) for element, element_type in zip(value, element_types, strict=True)
+    ]
     return _NO_MATCH if any(element is _NO_MATCH for element in converted) else tuple(converted)
 
 

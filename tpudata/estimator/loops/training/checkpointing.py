@@ -161,7 +161,7 @@ class Checkpointing:
     def save(self, step: int, *, at_start: bool = False) -> bool:
         """Write a checkpoint, and call the listeners and the follower.
 
-        Nothing is done if this step has a checkpoint, a hook writes the checkpoints, or the RunConfig has no interval for them.
+        Neither happens if this step has a checkpoint, a hook writes the checkpoints, or the RunConfig has no interval for them.
 
         Args:
             step: the global step.

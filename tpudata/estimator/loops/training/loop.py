@@ -145,9 +145,8 @@ class _Training:
         """
         self._begin(feed)
         end_step = self.step + steps if steps is not None else max_steps
-        limit = (
-            None  # The number of steps is unknown if a step or a hook may change the global step otherwise than by 1.
-        )
+        # The number of steps is unknown if a step or a hook may change the global step otherwise than by 1.
+        limit = None
         if end_step is not None and self._step.counts_every_step and not self._has_hooks:
             limit = end_step - self.step
         # After `_begin`, in which hooks may initialise the iterators of input_fn.
