@@ -59,7 +59,7 @@ class Engine:
 
     @functools.cached_property
     def predicting(self) -> Runtime:
-        """The runtime that predicts and exports: the one that trains, or, if that spans several processes, a clone on this one."""
+        """The runtime that predicts and exports: the training's, or if that spans several processes, a clone on this process."""
         training = self.training
         if training.peers.count == 1:
             return training

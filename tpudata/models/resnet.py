@@ -119,7 +119,7 @@ class _Network:
     training: bool
 
     def build_stem(self, net: tf.Tensor) -> tf.Tensor:
-        """Return 64 channels: of a 3x3 convolution for the small stem, else of a 7x7 one and a pool, each with stride 2."""
+        """Return 64 channels: by a 3x3 convolution for the small stem, else by a 7x7 convolution and a pool, each with stride 2."""
         is_small = self.params.stem == "small" or (
             self.params.stem == "auto" and min(net.shape[1], net.shape[2]) < _SMALL_BELOW
         )

@@ -82,7 +82,7 @@ def is_sum_over_all(operation: tf.Operation) -> bool:
     if operation.type in (_ALL_REDUCE, _SUM):
         groups = tf.get_static_value(operation.inputs[1])
         return groups is not None and len(groups) == 1
-    # XLA compiles two others: CollectiveReduceV2, which sums over all replicas, and CollectivePermute, which moves values.
+    # XLA compiles two other collectives: CollectiveReduceV2 sums over all replicas, and CollectivePermute moves values.
     return bool(operation.type.startswith("Collective") and operation.type != "CollectivePermute")
 
 

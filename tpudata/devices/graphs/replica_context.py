@@ -40,7 +40,7 @@ def replica_context(num_replicas: int, replica: tf.Tensor, *, reduces_assignment
 
 @contextlib.contextmanager
 def hide_replicas() -> Iterator[None]:
-    """Hide the replicas from code inside the context, so that it does not reduce values that are equal on all."""
+    """Hide the replicas from code inside the context, so that it does not reduce values that are equal on all replicas."""
     strategy = tf.distribute.get_strategy()
     if not isinstance(strategy, _ReplicaStrategy):
         yield
@@ -113,7 +113,7 @@ class _ReplicaStrategy(tf.distribute.Strategy):  # type: ignore[misc]  # TensorF
         super().__init__(_ReplicaExtended(self, count, replica))
 
     def scope(self) -> contextlib.AbstractContextManager[tf.distribute.Strategy]:
-        """Return a context without effect for an optimizer that is called in `hide_replicas`; reject others."""
+        """Return a context without effect for an optimizer that is called in `hide_replicas`; reject other calls."""
         if tf.distribute.get_strategy() is self:
             _forbid("scope")(self)
         return contextlib.nullcontext(self)

@@ -43,11 +43,12 @@ def meet(group: ProcessGroup, timeout_seconds: float) -> dict[int, socket.socket
         timeout_seconds: largest number of seconds to wait.
 
     Returns:
-        A connection to each other process by its index, in the first process; in the others, one to the first.
+        In the first process, the connections to all other processes by their index; in any other process, its connection to the
+        first process by the index 0.
 
     Raises:
         ClusterError: a process did not start in time, or this one's port is in use.
-        UsageError: two processes have the same index, or disagree about how many there are.
+        UsageError: two processes have the same index, or disagree about the number of processes.
     """
     wait_log = _WaitLog(group, timeout_seconds)
     return _meet_as_first(group, wait_log) if group.index == 0 else _meet_as_other(group, wait_log)
@@ -139,7 +140,7 @@ def _close_silent(newcomers: dict[socket.socket, float]) -> None:
 
 
 def _send_line(arrived: dict[int, socket.socket], text: str) -> None:
-    """Send a line to the processes that have arrived; ignore those that have ended, which the next wait notices."""
+    """Send a line to the processes that have arrived; ignore ended connections, which the next wait notices."""
     for connection in arrived.values():
         with contextlib.suppress(OSError):
             connection.sendall(f"{text}\n".encode())

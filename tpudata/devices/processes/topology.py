@@ -140,7 +140,7 @@ def require_own_tpu(names: Mapping[str, str | None], tpu_name: str | None = None
         tpu_name: name of the TPU for the message, or None if it is unknown.
 
     Raises:
-        TPUConnectionError: a name is none of these.
+        TPUConnectionError: a name is anything else.
     """
     tpu_of_machine = os.environ.get("TPU_NAME", "")
     for argument, name in names.items():

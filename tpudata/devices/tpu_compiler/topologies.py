@@ -161,7 +161,7 @@ class TPUSlice:
 def find_slice(name: str, where: str) -> TPUSlice:
     """Return the slice of a name, such as v5e-8, v4-8 or v5litepod-16.
 
-    The number counts chips for v5e and v6e, and TensorCores, two for a chip, for the others, as in the names of Cloud TPU.
+    The number counts chips for v5e and v6e, and TensorCores, two for a chip, for other generations, as in the names of Cloud TPU.
 
     Args:
         name: the name.

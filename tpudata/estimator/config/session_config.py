@@ -164,7 +164,11 @@ def _read_rewrite_options(options: Message) -> dict[str, bool | int]:
 
 
 def _apply_before_start(setting: str, apply: Callable[[], object]) -> None:
-    """Call `apply`, which applies `setting`; raise ValueError if TensorFlow's devices have started, so that it comes too late."""
+    """Call `apply`, which applies `setting`.
+
+    Raises:
+        ValueError: TensorFlow's devices have started, so that the setting comes too late.
+    """
     try:
         apply()
     except RuntimeError as error:

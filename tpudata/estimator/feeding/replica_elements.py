@@ -171,7 +171,7 @@ class ReplicaElements:
     def _pad_last_step(
         self, datasets: list[tf.data.Dataset], choice: tf.data.Dataset, step_size: int
     ) -> tf.data.Dataset:
-        """Interleave datasets and fill the last step with zeros, or fail there if an evaluation has no weights.
+        """Interleave datasets and fill the last step with zeros; without weights, let an evaluation's incomplete last step fail.
 
         Args:
             datasets: datasets that end.

@@ -43,7 +43,7 @@ class Request:
         return bool(self._plan.before or self._plan.before_operations)
 
     def begin(self) -> None:
-        """Compute the fetches that need no value of the step, such as those of variables, before the step changes these."""
+        """Compute the fetches that need no value of the step, such as those of variables, before the step changes the variables."""
         plan = self._plan
         values = self._session.evaluate(plan.before, plan.before_operations, self._feeds, When.BEFORE)
         self._before = dict(zip([tensor.name for tensor in plan.before], values, strict=True))
@@ -232,7 +232,7 @@ class Monitor:
 
 
 def list_training_hooks(spec: ModelSpec, hooks: Sequence[SessionRunHook]) -> tuple[SessionRunHook, ...]:
-    """Return the hooks of a training in order: model_fn's chief hooks, those of the call, and model_fn's others."""
+    """Return the hooks of a training in order: the spec's training_chief_hooks, `hooks` of the call, the spec's training_hooks."""
     return (*_get_chief_hooks(spec), *hooks, *(spec.training_hooks or ()))
 
 

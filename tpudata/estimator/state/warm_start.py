@@ -85,7 +85,7 @@ class WarmStartSettings(NamedTupleMethods):
         return Checkpoint.open(path) if newest is None else newest
 
     def previous_names(self, infos: Sequence[VariableInfo]) -> dict[str, str]:
-        """Choose the variables in `infos` that start from the checkpoint; return their names there by their names in the model.
+        """Choose the variables in `infos` that start from the checkpoint; return their names in it by their names in the model.
 
         Raises:
             ValueError: var_name_to_prev_var_name names a variable that does not start from the checkpoint.
@@ -227,7 +227,7 @@ def _find_skipped(
 
 
 def _warn_of_skipped(settings: WarmStartSettings, prefix: str, chosen: Sequence[str], skipped: Sequence[str]) -> None:
-    """Warn of variables that a pattern skips, and suggest a pattern for a list, which chooses them but no optimizer's slots.
+    """Warn of variables that a pattern skips, and suggest a list's pattern that chooses them, too, but no optimizer's slots.
 
     Args:
         settings: the settings, whose vars_to_warm_start is a string.

@@ -79,8 +79,8 @@ class DeviceCallBuilder:
 
 
 def make_device_state(step: Step, store: VariableStore) -> DeviceState:
-    """Put a step's variables on the devices and return their state; also let `step.local_copies` copy the local ones from there."""
-    assert isinstance(store.copies, DeviceVariables)  # Stores of devices have these.
+    """Put a step's variables on the devices and return their state; let `step.local_copies` copy its local variables to the host."""
+    assert isinstance(store.copies, DeviceVariables)  # With jax's devices, a store has these copies.
     state = DeviceState(store.copies, step.variables, step.local.by_name)
     step.local_copies = state.per_replica
     return state

@@ -166,8 +166,8 @@ class PlainTrainStep(TrainStep):
     ) -> tuple[Tensors, ...]:
         """Add a while_loop of up to `limit` steps, until the data ends or a loss is NaN.
 
-        The variables of the while_loop are the number of steps done, whether there was data for all, the tensor lists of losses
-        and, unless `counts_every_step`, of global steps, the last loss, and the fetched tensors.
+        The variables of the while_loop are the number of steps done, whether there was data for all of them, the tensor lists of
+        losses and, unless `counts_every_step`, of global steps, the last loss, and the fetched tensors.
 
         Args:
             step: function that adds a step for an element.

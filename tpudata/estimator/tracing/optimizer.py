@@ -88,7 +88,7 @@ class CrossShardOptimizer(tf.compat.v1.train.Optimizer):  # type: ignore[misc]  
         """Apply the gradients, summed over the replicas; arguments as in v1 optimizers.
 
         Returns:
-            The operation that applies them, of a v1 optimizer. For a Keras optimizer, whose updates the step runs anyway,
+            For a v1 optimizer, the operation that applies the gradients. For a Keras optimizer, whose updates the step runs anyway,
             `global_step` after its increment, or a no-op without one.
         """
         graph = tf.compat.v1.get_default_graph()

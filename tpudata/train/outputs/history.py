@@ -147,7 +147,7 @@ def require_same_data(options: TrainOptions, before: Configuration, now: Configu
         step: the global step from which training continues, for the message.
 
     Raises:
-        UsageError: the records differ from those of the previous section.
+        UsageError: the records differ from the previous section's.
     """
     if options.allow_other_data or is_same_data(before, now):
         return

@@ -111,7 +111,7 @@ class DrawRewriter:
 
         Args:
             nodes: nodes of the graph or of a function.
-            is_seed: predicate of input names that are handles of such states.
+            is_seed: predicate of input names that are handles of seed generators' states.
         """
         for node in nodes:
             inputs = list_data_inputs(node)

@@ -225,7 +225,7 @@ class _Training:
 
     def _next_size(self, end_step: int | None) -> int:
         """Return the chief's number of steps for the next loop; 0 if SIGTERM, a hook or a listener ends training in any process."""
-        # The processes sum their numbers; others add 0 to the chief's size.
+        # The processes sum their numbers, so all but the chief pass a size of 0.
         size = self._size.next(self.step, (end_step, *self._list_loop_ends())) if self._peers.is_chief else 0
         is_stopped = self._listener_stops or self._monitor.should_stop
         size, num_stopped, num_terminated = self._peers.sum_numbers(
