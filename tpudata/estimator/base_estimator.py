@@ -71,8 +71,8 @@ class BaseEstimator(ModelDir):
 
         Args:
             input_fn: function that returns the training data. If the data ends early, training stops there and saves. If it takes
-                `start_step`, as the input_fns of `make_input_fn` do, it gets the number of steps done, and training continues with the
-                next batch.
+                `start_step`, as the input_fns of `make_input_fn` do, it gets the number of steps done, and training continues with
+                the next batch.
             hooks: `tf.compat.v1.train.SessionRunHook`s, called at the ends of loops. Values fetched from a step are from the
                 loop's last step; values of variables are from before the loop. With several replicas, rows are concatenated, other
                 floats averaged, and other values taken from the first replica. A CheckpointSaverHook among them replaces the

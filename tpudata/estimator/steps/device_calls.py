@@ -79,7 +79,10 @@ class DeviceCallBuilder:
 
 
 def make_device_state(step: Step, store: VariableStore) -> DeviceState:
-    """Put a step's variables on the devices and return their state; let `step.local_copies` copy its local variables to the host."""
+    """Put the variables of a step on the devices, set `step.local_copies`, and return their state.
+
+    `local_copies` then copies the local variables, such as the sums of metrics, between the devices and the host.
+    """
     assert isinstance(store.copies, DeviceVariables)  # With jax's devices, a store has these copies.
     state = DeviceState(store.copies, step.variables, step.local.by_name)
     step.local_copies = state.per_replica
