@@ -43,7 +43,7 @@ from tpudata.estimator.tpu_estimator import TPUEstimator  # noqa: E402
 from tpudata.estimator.tracing.optimizer import CrossShardOptimizer  # noqa: E402
 from tpudata.estimator.train_and_evaluate import EvalSpec, TrainSpec, train_and_evaluate  # noqa: E402
 
-# The name that programs import from the original's estimator.py.
+# The name that programs import from estimator.py of TensorFlow's Estimator.
 _load_global_step_from_checkpoint_dir = load_global_step
 
 __all__ = [

@@ -43,7 +43,7 @@ class BaseEstimator(ModelDir):
         """The model_fn, as a function of (features, labels, mode, config), with the params filled in."""
 
         def model_fn(features: Tensors, labels: Tensors, mode: str, config: object) -> ModelSpec:
-            del config  # The estimator's config applies, as in the original.
+            del config  # The estimator's config applies, as in TensorFlow's Estimator.
             runtime = self._engine.training
             return runtime.user_model.call_model(features, labels, runtime.make_deployment(mode))
 
@@ -71,9 +71,9 @@ class BaseEstimator(ModelDir):
 
         Args:
             input_fn: function that returns the training data. If the data ends early, training stops there and saves. If it takes
-                `start_step`, as those of `make_input_fn` do, it gets the number of steps done, and training continues with the next
-                batch.
-            hooks: `tf.compat.v1.train.SessionRunHook`s, called at the ends of loops. Values fetched from a step are those of the
+                `start_step`, as the input_fns of `make_input_fn` do, it gets the number of steps done, and training continues with
+                the next batch.
+            hooks: `tf.compat.v1.train.SessionRunHook`s, called at the ends of loops. Values fetched from a step are from the
                 loop's last step; values of variables are from before the loop. With several replicas, rows are concatenated, other
                 floats averaged, and other values taken from the first replica. A CheckpointSaverHook among them replaces the
                 RunConfig's checkpoints. A hook that raises StopIteration or tf.errors.OutOfRangeError ends training, which saves.
@@ -169,8 +169,8 @@ class BaseEstimator(ModelDir):
             yield_single_examples: whether to yield single rows; False yields batches, without padding.
 
         Yields:
-            The predictions of a row or batch in model_fn's structure, mostly a dict from name to NumPy array (or scalar); those of
-            a row have no batch dimension.
+            The predictions of a row or batch in model_fn's structure, mostly a dict from name to NumPy array (or scalar); the
+            predictions of a row have no batch dimension.
 
         Raises:
             TypeError: a result of input_fn or model_fn has the wrong type.
@@ -196,7 +196,7 @@ class BaseEstimator(ModelDir):
             export_dir_base: folder of the exports, local or gs://.
             serving_input_receiver_fn: function that returns a ServingInputReceiver or TensorServingInputReceiver; it is called in a
                 separate graph, in which placeholders can be made.
-            assets_extra: files to copy into the folder's `assets.extra`: from the name there to the path.
+            assets_extra: paths of files to copy into the folder's `assets.extra`, by their name there.
             as_text: whether to write `saved_model.pbtxt` instead of `saved_model.pb`.
             checkpoint_path: checkpoint to export; None for the newest of model_dir.
 

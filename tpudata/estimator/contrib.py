@@ -94,10 +94,11 @@ def layer_norm(
         scale: whether to multiply by the variable SCOPE/gamma.
         activation_fn: function applied to the result, or None.
         reuse: whether to reuse the variables of the scope, as in tf.compat.v1.variable_scope.
-        variables_collections: names of collections for the variables, or None.
+        variables_collections: a name or a list of names of collections for the variables, or a dict of these by "beta" and
+            "gamma"; or None.
         outputs_collections: a name, or a list of names, of collections for the result, or None.
         trainable: whether the variables are trainable.
-        begin_norm_axis: first axis of those that mean and variance are computed over.
+        begin_norm_axis: first of the axes over which mean and variance are computed.
         begin_params_axis: first axis of beta and gamma.
         scope: name of the variable scope; None for LayerNorm.
 
@@ -149,16 +150,28 @@ def layer_norm(
 
 
 def _make_regularizer(
-    kind: str, scale: float, scope: str | None, penalty: Callable[[tf.Tensor], tf.Tensor]
+    function_name: str, scale: float, scope: str | None, penalty: Callable[[tf.Tensor], tf.Tensor]
 ) -> Callable[[tf.Tensor], tf.Tensor | None]:
-    """Return a function that computes `scale * penalty(weights)`, and None for a scale of 0."""
+    """Return a function that computes `scale * penalty(weights)`, or returns None if the scale is 0.
+
+    Args:
+        function_name: name of the public function, for messages and as the default name scope.
+        scale: factor, a float of 0 or more.
+        scope: name scope of the operations, or None.
+        penalty: function from the weights to a scalar.
+
+    Raises:
+        ValueError: the scale is an integer or negative.
+    """
     if isinstance(scale, int) or scale < 0:
-        raise ValueError(f"{kind}: wrong scale (got {scale!r}, expected a float of 0 or more). Pass another one.")
+        raise ValueError(
+            f"{function_name}: wrong scale (got {scale!r}, expected a float of 0 or more). Pass another one."
+        )
     if scale == 0:
         return lambda _: None
 
     def regularize(weights: tf.Tensor, name: str | None = None) -> tf.Tensor:
-        with tf.compat.v1.name_scope(scope, kind, [weights]) as scope_name:
+        with tf.compat.v1.name_scope(scope, function_name, [weights]) as scope_name:
             factor = tf.convert_to_tensor(scale, weights.dtype.base_dtype, name="scale")
             return tf.multiply(factor, penalty(weights), name=name or scope_name)
 
@@ -168,10 +181,10 @@ def _make_regularizer(
 def _list_collections(
     collections: str | Sequence[str] | Mapping[str, Sequence[str]] | None, name: str
 ) -> list[str] | None:
-    """Return the collections for get_variable: those chosen and GLOBAL_VARIABLES; None, its default, for the latter alone.
+    """Return get_variable's `collections`: the chosen ones and GLOBAL_VARIABLES; None, its default, if none are chosen.
 
     Args:
-        collections: a name or a list of names of collections, the same for all variables; or a dict from a variable's name to them.
+        collections: a name or a list of names of collections, the same for all variables; or a dict of these by variable name.
         name: name of the variable, such as "beta".
     """
     if isinstance(collections, Mapping):

@@ -59,7 +59,7 @@ class Engine:
 
     @functools.cached_property
     def predicting(self) -> Runtime:
-        """The runtime that predicts and exports: the one that trains, or, if that spans several processes, a clone on this one."""
+        """The runtime that predicts and exports: the training's, or if that spans several processes, a clone on this process."""
         training = self.training
         if training.peers.count == 1:
             return training
@@ -74,7 +74,7 @@ class Engine:
         saving_listeners: Sequence[CheckpointSaverListener] | None = None,
         follower: CheckpointFollower | None = None,
     ) -> None:
-        """Train as described in `TPUEstimator.train`; `follower` is called for each checkpoint."""
+        """Train as described in `TPUEstimator.train`; `follower` is called for each checkpoint except the one at the start."""
         if self.rehearses:
             check_steps(steps, max_steps)  # Otherwise the training loop checks them.
             self.rehearse_call({ModeKeys.TRAIN: input_fn}, has_limit=steps is not None or max_steps is not None)
@@ -180,7 +180,7 @@ class Engine:
             has_limit: whether the call limits training.
 
         Raises:
-            RehearsalError: a TPU would reject something.
+            RehearsalError: a TPU would reject something, or the call does not limit training.
         """
         return make_placeholder_metrics(self.rehearse(input_fns), list(input_fns), has_limit=has_limit)
 

@@ -74,7 +74,7 @@ class Estimator(BaseEstimator):
 
 
 def load_global_step(checkpoint_dir: str) -> int:
-    """Return the global step of the newest checkpoint in a folder; 0 if there is none, or it cannot be read."""
+    """Return the global step of the newest checkpoint in a folder; 0 without a checkpoint, or if the step cannot be read."""
     try:
         reader = tf.train.load_checkpoint(checkpoint_dir)
         return int(reader.get_tensor(tf.compat.v1.GraphKeys.GLOBAL_STEP))

@@ -29,7 +29,7 @@ def numpy_input_fn(
         y: labels: None, an array [rows, ...], or a dict of arrays.
         batch_size: number of rows in a batch.
         num_epochs: number of times that each row is used; None for no end.
-        shuffle: whether rows are in random order; required, as in the original.
+        shuffle: whether rows are in random order; required, as in TensorFlow 1.
         queue_capacity: number of rows that a shuffle draws from, at least a batch.
         num_threads: a positive int, which has no effect on the order of rows.
 
@@ -39,7 +39,7 @@ def numpy_input_fn(
 
     Raises:
         TypeError: a value has the wrong type.
-        ValueError: shuffle is missing, there are no rows, or arrays have different lengths.
+        ValueError: shuffle is missing, a number is not positive, there are no rows, or arrays have different lengths.
     """
     require("numpy_input_fn", "shuffle", shuffle, isinstance(shuffle, bool), "True or False", ValueError)
     for name, number in (("batch_size", batch_size), ("queue_capacity", queue_capacity), ("num_threads", num_threads)):
@@ -63,7 +63,12 @@ def numpy_input_fn(
 
 
 def _convert_arrays(name: str, arrays: Arrays) -> Arrays:
-    """Return an array or a dict of arrays in NumPy; `name` is the argument's, for messages."""
+    """Return an array or a dict of arrays in NumPy; `name` is the name of the argument, for messages.
+
+    Raises:
+        TypeError: there are no arrays (None).
+        ValueError: the dict is empty.
+    """
     if isinstance(arrays, Mapping):
         if not arrays:
             raise ValueError(f"numpy_input_fn({name}=...) is an empty dict (expected arrays). Add one.")
@@ -74,7 +79,7 @@ def _convert_arrays(name: str, arrays: Arrays) -> Arrays:
 
 
 def _label_arrays(name: str, arrays: Arrays) -> list[tuple[str, Array]]:
-    """Return (label for messages, array) pairs of the arrays that the argument `name` has; none if it is None."""
+    """Return (label for messages, array) pairs of the arrays that the argument `name` has; [] if it is None."""
     if arrays is None:
         return []
     if isinstance(arrays, dict):

@@ -22,14 +22,15 @@ def evaluate_new_checkpoints(
     throttle_secs: float = 0.0,
     timeout: float = math.inf,
 ) -> bool:
-    """Evaluate each checkpoint of a folder once, oldest first, until one is the last or no new one appears.
+    """Evaluate checkpoints of a folder, by default each once and the oldest first, until one is the last or no new one appears.
 
     A checkpoint that training removes before it is evaluated is skipped.
 
     Args:
         model_dir: the folder.
         evaluate: function that evaluates the checkpoint at a path, and returns whether it is the last one.
-        newest_only: whether to evaluate the newest checkpoint alone, and skip those written during an evaluation.
+        newest_only: whether to evaluate only the newest checkpoint each time, and skip the older ones. A checkpoint is then
+            evaluated again if it is the newest again after another one.
         throttle_secs: least number of seconds between the starts of two evaluations.
         timeout: number of seconds to wait for a new checkpoint.
 
@@ -37,7 +38,7 @@ def evaluate_new_checkpoints(
         Whether the last checkpoint was evaluated; False after `timeout` seconds without a new one.
 
     Raises:
-        CheckpointError: a checkpoint, or the folder's list of them, cannot be read.
+        CheckpointError: a checkpoint, or the folder's list of checkpoints, cannot be read.
         StorageError: the folder's list cannot be read.
     """
     find_next = _find_newest if newest_only else _find_oldest

@@ -61,7 +61,7 @@ class EvalSpec(NamedTupleMethods):
         hooks: as in `TPUEstimator.evaluate`; stored as a tuple.
         exporters: one Exporter or several, called after each evaluation; stored as a tuple.
         start_delay_secs: seconds that the evaluator of a TF_CONFIG cluster waits before its first evaluation. If one process trains
-            and evaluates, the first evaluation follows the first checkpoint, as in the original.
+            and evaluates, the first evaluation follows the first checkpoint, as in TensorFlow.
         throttle_secs: least number of seconds between the starts of two evaluations; checkpoints in between are not evaluated,
             except the last one.
 
@@ -124,9 +124,9 @@ def train_and_evaluate(
     All checkpoints are evaluated except the one that training starts from and those too soon after an evaluation
     (`throttle_secs`); the last one is always evaluated. The RunConfig sets the interval of checkpoints.
 
-    In a TF_CONFIG cluster, the chief and the workers train, and the evaluator evaluates each new checkpoint that it finds, until
-    one has reached max_steps. A cluster without an evaluator does not evaluate, as in the original. The hosts of a TPU all evaluate
-    the same on their own chips, and the first one writes summaries and exports.
+    In a TF_CONFIG cluster, the chief and the workers train, and the evaluator evaluates the newest checkpoint whenever it finds a
+    new one, until one has reached max_steps. A cluster without an evaluator does not evaluate, as in TensorFlow's TPUEstimator. The
+    hosts of a TPU all evaluate the same on their own chips, and the first one writes summaries and exports.
 
     Args:
         estimator: the estimator to train.
@@ -203,14 +203,14 @@ class _Evaluator:
         self._evaluated_path: str | None = None
 
     def after_save(self, checkpoint: Checkpoint) -> None:
-        """Evaluate a checkpoint, unless it is too soon after the last evaluation."""
+        """Evaluate a checkpoint, unless the last evaluation began less than throttle_secs ago."""
         if self._last_start is not None and time.monotonic() - self._last_start < self._spec.throttle_secs:
             _log.info("%s is not evaluated: throttle_secs=%g.", checkpoint.prefix, self._spec.throttle_secs)
             return
         self._evaluate(checkpoint.prefix)
 
     def run(self) -> None:
-        """Evaluate each new checkpoint of other processes, until one has reached the last step."""
+        """Evaluate the newest checkpoint of other processes again and again, until one has reached the last step."""
         spec = self._spec
         if spec.start_delay_secs:
             _log.info("Waiting %g s before the first evaluation.", spec.start_delay_secs)
@@ -220,7 +220,7 @@ class _Evaluator:
         )
 
     def finish(self) -> None:
-        """Evaluate the last checkpoint, unless that is done."""
+        """Evaluate the last checkpoint, unless it has been evaluated."""
         path = self._estimator.latest_checkpoint()
         if path is not None and path != self._evaluated_path:
             self._evaluate(path)

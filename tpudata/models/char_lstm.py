@@ -191,7 +191,14 @@ def generate(
 def _run_layers(
     weights: _Weights, input_ids: tf.Tensor, dropout_rate: float, dropout_seed: tf.Tensor | tuple[int, int]
 ) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
-    """Run all layers over whole rows; return each layer's outputs and each layer's cell states, [length, batch, hidden_units]."""
+    """Run all layers over whole rows; return each layer's outputs and each layer's cell states, [length, batch, hidden_units].
+
+    Args:
+        weights: weights of the network.
+        input_ids: int32 [batch, length].
+        dropout_rate: share of each layer's outputs to drop.
+        dropout_seed: int32 [2]; the same seed drops the same outputs.
+    """
     net = tf.gather(weights.embedding, tf.transpose(input_ids))
     outputs, cells = [], []
     for index, layer in enumerate(weights.layers):

@@ -93,8 +93,8 @@ def model_fn(features: Tensors, labels: Tensors, mode: str, params: Mapping[str,
 
     Args:
         features: images, or a dict with them as "image" and optionally "weights" (float32 [batch], 0 for rows that do
-            not count). Images are uint8 or float, [batch, height, width, channels] or flat [batch, height * width *
-            channels]; uint8 is scaled to -0.5..0.5, float is used as given.
+            not count). Images are uint8 or float, [batch, height, width, channels] or, with image_shape, flat [batch, height *
+            width * channels]; uint8 is scaled to -0.5..0.5, float is used as given.
         labels: int [batch], in training also float [batch, label_offset + num_classes]; None in PREDICT.
         mode: a value of ModeKeys.
         params: see MnistCnnParams.
@@ -104,7 +104,7 @@ def model_fn(features: Tensors, labels: Tensors, mode: str, params: Mapping[str,
         "classes" (int32 [batch], counted as labels are) and "probabilities" (float32 [batch, num_classes]).
 
     Raises:
-        UsageError: a parameter is unknown or not allowed, or images have another shape.
+        UsageError: a parameter is unknown or not allowed, images have another shape, or labels have another shape or dtype.
     """
     settings = MnistCnnParams.from_params(params)
     images = pick_images(features, settings.model, mean=0.5, deviation=1.0, shape=settings.image_shape)

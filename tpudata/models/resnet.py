@@ -119,7 +119,7 @@ class _Network:
     training: bool
 
     def build_stem(self, net: tf.Tensor) -> tf.Tensor:
-        """Return 64 channels: of a 3x3 convolution for the small stem, else of a 7x7 one and a pool, each with stride 2."""
+        """Return 64 channels: by a 3x3 convolution for the small stem, else by a 7x7 convolution and a pool, each with stride 2."""
         is_small = self.params.stem == "small" or (
             self.params.stem == "auto" and min(net.shape[1], net.shape[2]) < _SMALL_BELOW
         )
@@ -151,7 +151,16 @@ class _Network:
     def _convolve_and_normalize(
         self, net: tf.Tensor, filters: int, size: int, name: str, stride: int = 1, zero_gamma: bool = False
     ) -> tf.Tensor:
-        """Convolve without a bias, which batch normalization would remove, and normalize; `zero_gamma` as in `batch_norm`."""
+        """Convolve without a bias, which batch normalization would remove, and normalize.
+
+        Args:
+            net: floats [batch, height, width, channels].
+            filters: number of output channels.
+            size: height and width of the kernel.
+            name: name of the variable scope of the convolution; the normalization has `name`_norm.
+            stride: stride along height and width.
+            zero_gamma: whether the scale of the normalization is initially 0 instead of 1.
+        """
         initializer = _v1.variance_scaling_initializer(2.0, mode="fan_out", distribution="truncated_normal")
         net = conv(net, filters, size, name, strides=stride, kernel_initializer=initializer, use_bias=False)
         momentum = self.params.batch_norm_momentum
@@ -175,7 +184,7 @@ def model_fn(features: Tensors, labels: Tensors, mode: str, params: Mapping[str,
         [batch, num_classes]).
 
     Raises:
-        UsageError: a parameter is unknown or not allowed, or images have another shape.
+        UsageError: a parameter is unknown or not allowed, images have another shape, or labels have another shape or dtype.
     """
     settings = ResNetParams.from_params(params)
     images = pick_images(

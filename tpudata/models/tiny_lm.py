@@ -86,7 +86,7 @@ def tiny_lm(
     training: bool,
     dropout_seed: tf.Tensor | tuple[int, int] = (0, 0),
 ) -> tf.Tensor:
-    """Build the network: blocks of attention and a dense layer, each after a normalization.
+    """Build the network: blocks of attention and of two dense layers, each after a normalization.
 
     Its variables are made by `tf.compat.v1.get_variable`.
 
@@ -116,7 +116,7 @@ def tiny_lm(
             )
         shape = [params.max_positions, params.hidden_size]
         net += tf.gather(variable("positions", shape, _v1.random_normal_initializer(stddev=0.02)), positions)
-    # This dropout has the index 0, those of block k have 2 k + 1 and 2 k + 2.
+    # This dropout has the index 0; the two dropouts of block k have 2 k + 1 and 2 k + 2.
     net = drop(tf.cast(net, _PRECISIONS[params.precision]), rate, dropout_seed)
     mask = make_causal_mask(segment_ids)
     for block in range(params.num_layers):
@@ -145,7 +145,14 @@ def _make_initializer(num_summed: int) -> Callable[..., tf.Tensor]:
 
 
 def _attend(net: tf.Tensor, mask: tf.Tensor, positions: tf.Tensor, params: TinyLmParams) -> tf.Tensor:
-    """Return the outputs of a block's attention, [batch, length, hidden_size]."""
+    """Return the outputs of a block's attention, [batch, length, hidden_size].
+
+    Args:
+        net: floats [batch, length, hidden_size], the normalized inputs of the block.
+        mask: bool [batch, 1, length, length], from `make_causal_mask`.
+        positions: int32 [batch, length], the position of each token in its segment.
+        params: params of the model.
+    """
     length, size = net.shape[1], params.hidden_size // params.num_heads
     projections = dense(net, 3 * params.hidden_size, "qkv", _make_initializer(num_summed=1))
     # From [batch, length, 3, heads, size] to 3 times [batch, heads, length, size].
@@ -170,8 +177,9 @@ def model_fn(features: Tensors, labels: Tensors, mode: str, params: Mapping[str,
 
     Args:
         features: int32 [batch, length], or a dict with them as "input_ids" and optionally, each [batch, length],
-            "segment_ids" (int, from 1, 0 for padding; by default a row is one segment), "positions" (int, counted in each
-            segment; by default counted in the row) and "token_weights" (float32, 0 for tokens whose label does not count).
+            "segment_ids" (int, from 1, 0 for padding; by default "attention_mask", or else one segment for the row), "positions"
+            (int, counted in each segment; by default counted in the row) and "token_weights" (float32, 0 for tokens whose label
+            does not count).
         labels: int [batch, length], the token after each; None in PREDICT.
         mode: a value of ModeKeys.
         params: see TinyLmParams.

@@ -61,8 +61,8 @@ def unet(
 ) -> tf.Tensor:
     """Build the network: pairs of 3x3 convolutions, pools between them down to the lowest resolution, and the way back up.
 
-    Like the original network, it normalizes nothing, so rows and replicas do not depend on each other. Its variables are made by
-    `tf.compat.v1.get_variable`.
+    Like the U-Net of Ronneberger et al. (2015), it normalizes nothing, so rows and replicas do not depend on each other. Its
+    variables are made by `tf.compat.v1.get_variable`.
 
     Args:
         images: floats [batch, height, width, channels], height and width multiples of 2**depth.
@@ -110,7 +110,7 @@ def model_fn(features: Tensors, labels: Tensors, mode: str, params: Mapping[str,
 
     Returns:
         The spec, with the metrics "mean_iou" (over the classes that labels or predictions have), "accuracy" and "cross_entropy" of
-        pixels, exact over all that count, and the prediction "classes" (int32 [batch, height, width]).
+        pixels, exact over all pixels that count, and the prediction "classes" (int32 [batch, height, width]).
 
     Raises:
         UsageError: a parameter is unknown or not allowed, or images or labels have another shape or dtype.

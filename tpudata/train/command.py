@@ -33,11 +33,11 @@ from tpudata.train.range_check import explain_label_error
 
 
 def run(argv: Sequence[str], prog: str = "tpudata train") -> int:
-    """Run the command with its flags and return its exit code.
+    """Run the command with its flags, and return the exit code 0.
 
     Args:
         argv: the flags.
-        prog: the command as the user typed it.
+        prog: the command as the user typed it, for messages.
 
     Raises:
         TpudataError: the usage is wrong, or the run failed.

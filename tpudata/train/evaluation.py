@@ -47,7 +47,7 @@ class Evaluation:
         self.rows: list[Row] = []
 
     def run(self, checkpoint: str | None = None) -> None:
-        """Evaluate a checkpoint (None: the newest); set `metrics`, and add a row.
+        """Evaluate a checkpoint (None: the newest), write evaluation.json, set `metrics`, and add a row.
 
         In a run that trains, SIGTERM ends the evaluation with the exit code of an ended training.
         """

@@ -31,7 +31,12 @@ def read_feeding_rate(text: str, flag: str) -> FeedingRate:
 
 
 def _read_report(path: str, flag: str) -> FeedingRate:
-    """Return the rate of the last stage, which includes all others, in a report of `tpudata bench`."""
+    """Return the rate of the last stage, which includes all other stages, in a report of `tpudata bench`.
+
+    Raises:
+        UsageError: the file is not such a report.
+        StorageError: the file cannot be read.
+    """
     content = storage_for(path).read(path)
     try:
         report = json.loads(content)

@@ -38,7 +38,10 @@ class CheckedInput:
     def make_and_keep(
         self, params: Mapping[str, Any], input_context: tf.distribute.InputContext, start_step: int = 0
     ) -> tf.data.Dataset:
-        """Return the dataset from a step on, and keep it for the first call. The check of the model has this input_fn."""
+        """Return the dataset from a step on, and keep it for the first call with the same arguments.
+
+        This is the input_fn for `TPUEstimator.check_model`.
+        """
         dataset = self._input_fn(params, input_context, start_step)
         self._checked_datasets[_make_key(params, input_context, start_step)] = dataset
         return dataset

@@ -61,7 +61,8 @@ class LabelMap:
         """Return the model's params that follow from the dataset.
 
         Returns:
-            `ignored_label`, the largest value of the map's dtype, and `num_classes` if the dataset's objects have labels.
+            `ignored_label`, the largest value of the map's dtype, and `num_classes` if the manifest has the number of classes of
+            the objects' labels.
         """
         params = {"ignored_label": int(np.iinfo(self.feature.dtype).max)}
         label = next(
@@ -74,7 +75,14 @@ class LabelMap:
 
 
 def check_classes(label_map: LabelMap, dataset: Dataset, model: str, params: Mapping[str, object]) -> None:
-    """Raise UsageError if neither the manifest nor the user defines the number of classes."""
+    """Raise UsageError if neither the manifest nor the user defines the number of classes.
+
+    Args:
+        label_map: the label map that the model learns.
+        dataset: its dataset, for messages.
+        model: name of the model, for messages.
+        params: params of the model from the dataset and the user.
+    """
     if "num_classes" not in params:
         raise UsageError(
             f"{model}: the manifest of {dataset.path} does not say how many classes {label_map.feature.name} has. Pass --param"

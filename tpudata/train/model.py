@@ -29,7 +29,8 @@ def make_model_params(options: TrainOptions, dataset: Dataset, label: Feature | 
 
     Raises:
         DatasetError: a bundled model cannot learn from the dataset.
-        UsageError: the parameters of a bundled model name fewer classes or tokens than the dataset has.
+        UsageError: the parameters of a bundled model do not cover the dataset's labels and tokens, the number of tokens or of a
+            label map's classes is unknown, or the label is not one class of each record.
     """
     defaults = param_defaults(options.model)
     derived: dict[str, Any] = {"seed": options.seed}
@@ -64,7 +65,9 @@ def make_model_params(options: TrainOptions, dataset: Dataset, label: Feature | 
 
 
 def _derive_class_params(label: Feature, user_params: Mapping[str, object], *, has_offset: bool) -> dict[str, int]:
-    """Return `num_classes`, and `label_offset` if the model has it, for a label. The caller lets `user_params` override both.
+    """Return `num_classes` for a label, and `label_offset` if it is not 0 and the model has this parameter.
+
+    The caller lets `user_params` override both.
 
     Labels are fed as stored, so a model without the parameter `label_offset` also has outputs for the numbers below the offset.
 
@@ -105,11 +108,11 @@ def _check_sizes(
         dataset: the dataset that is read.
         label: the dataset's label, or None.
         derived: params of the model that follow from the dataset, by name.
-        user_params: parameters from the user, which override these.
+        user_params: parameters from the user, which override `derived`.
 
     Raises:
         UsageError: the user's `num_classes` or `vocab_size` is too small, or `label_offset` too large.
-        DatasetError: the dataset has a single class or token.
+        DatasetError: the dataset has a single class or token, and the user sets no number.
     """
     offset = user_params.get("label_offset")
     first_label = 0 if label is None else label.label_offset
@@ -155,9 +158,9 @@ def make_estimator(
 
     Args:
         options: options of the run.
-        model_fn: the model.
-        params: its params.
-        warm_start: variables that start from another checkpoint, or None.
+        model_fn: function that builds the model's graph of one mode.
+        params: params of model_fn, without those that the estimator adds.
+        warm_start: choice of the variables that start from another run's checkpoint; None without a warm start.
 
     Raises:
         ModelFnError: the estimator cannot use model_fn.

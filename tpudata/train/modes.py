@@ -113,9 +113,10 @@ def predict(job: Job, checkpoint: str | None) -> Outcome:
 
 
 def export_model(job: Job, checkpoint: str | None) -> Outcome:
-    """Write the SavedModel, with a signature each for the features of prediction, encoded images and records.
+    """Write the SavedModel, with signatures for the features of prediction and for records.
 
-    Each signature takes any number of rows.
+    If the model is fed one image a row and nothing else, there is a signature for encoded images, too. Each signature takes any
+    number of rows.
     """
     options = job.options
     serving = make_serving_features(options, job.dataset)
@@ -148,7 +149,8 @@ def rehearse(job: Job) -> None:
 
     Raises:
         RehearsalError: a TPU would reject a step; the message lists the findings.
-        UsageError: there is no such TPU, or --feeding is not a rate.
+        UsageError: there is no such TPU, or --feeding is neither a rate nor a report of `tpudata bench`.
+        StorageError: the report that --feeding names cannot be read.
     """
     options = job.options
     if options.tpu is not None:

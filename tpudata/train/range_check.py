@@ -112,7 +112,7 @@ class RangeCheckedInput:
     def __call__(
         self, params: Mapping[str, Any], input_context: tf.distribute.InputContext | None = None, start_step: int = 0
     ) -> tf.data.Dataset:
-        """Return the dataset from a step on."""
+        """Return input_fn's dataset from a step on, with checks of its values."""
         from tpudata.input.dataset_ops import without_autograph
 
         dataset = self._input_fn(params, input_context, start_step)
@@ -132,7 +132,7 @@ class RangeCheckedInput:
             values = labels if value_range.is_label else features.get(value_range.feature)
             if values is not None and values.dtype.is_integer:
                 weights = features.get("weights")
-                # Rows of padding may have any label; shaped [batch, 1, ...] like the values.
+                # Rows of padding may have any label. Shaped [batch, 1, ...] to broadcast over the values.
                 is_real = None if weights is None else tf.reshape(weights > 0, [-1] + [1] * (values.shape.rank - 1))
                 checks.append(_assert_range(value_range, values, is_real))
             # MixUp and CutMix turn labels into floats, a share for each class.
@@ -166,9 +166,10 @@ def _assert_range(value_range: ValueRange, values: tf.Tensor, is_real: tf.Tensor
 
 
 def _assert_shares(value_range: ValueRange, shares: tf.Tensor) -> tf.Operation:
-    """Return an operation that fails if a row of mixed labels [batch, values] has a share of a class outside the range.
+    """Return an operation that fails if a row of mixed labels [batch, last + 1] has a share of a number below the range.
 
-    The shares inside the range then add up to less than 1; rounding alone takes less than 0.01 from their sum.
+    The shares inside the range then add up to less than 1; rounding alone takes less than 0.01 from their sum. Numbers above the
+    range have no column: the model rejects labels of another width.
     """
     import tensorflow as tf
 

@@ -63,8 +63,8 @@ class WarmStart:
         """Choose the model's variables, without the last layer if it has another size.
 
         Args:
-            model_fn: the model.
-            params: its params.
+            model_fn: function that builds the model's graph of one mode.
+            params: params of model_fn, without those that the estimator adds.
             serving: features that the model is fed, in a graph.
 
         Raises:
@@ -106,6 +106,15 @@ def _find_model_variables(
     """Return the model's variables by name, without those of the optimizer, and the names of the last layer's variables.
 
     The model is built for prediction in a scratch graph, as prediction needs no optimizer.
+
+    Args:
+        options: options of the run.
+        model_fn: function that builds the model's graph of one mode.
+        params: params of model_fn, without those that the estimator adds.
+        serving: features that the model is fed, in a graph.
+
+    Raises:
+        UsageError: the model cannot be built for prediction, or has no trainable variable.
     """
     # Without AutoGraph, as the estimator calls it.
     call = tf.autograph.experimental.do_not_convert(call_model_fn)

@@ -277,3 +277,9 @@ def test_several_replicas_reject_a_scalar_for_host_call(tmp_path: Path) -> None:
     build(tmp_path / "one", more=more).train(train_input_fn, steps=1)
     with pytest.raises(ValueError, match=r"host_call.*got the scalar.*Reshape it to \[1\]"):
         build(tmp_path / "two", 2, more=more).train(train_input_fn, steps=1)
+
+
+def test_several_replicas_reject_an_unknown_rank_for_host_call(tmp_path: Path) -> None:
+    more = {"host_call": lambda loss, _: (lambda loss: loss, [v1.placeholder_with_default([loss], shape=None)])}
+    with pytest.raises(ValueError, match=r"host_call.*of unknown rank.*Set its shape"):
+        build(tmp_path, 2, more=more).train(train_input_fn, steps=1)

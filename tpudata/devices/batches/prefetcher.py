@@ -67,7 +67,7 @@ class _Shared(Generic[_Placed]):
         self.ready.put(_End())  # Wakes a thread that waits for an item.
 
     def close_at_exit(self) -> None:
-        """Ask the thread to end, and wait for it."""
+        """Ask the thread to end, and wait for it for at most 2 seconds."""
         self.close()
         self.has_ended.wait(_WAIT_SECONDS_AT_EXIT)
 

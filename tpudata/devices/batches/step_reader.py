@@ -103,8 +103,13 @@ class StepReader:
             return steps, error.with_traceback(None)
 
     def _make_steps(self, tensors: list[list[tf.Tensor]], count: tf.Tensor) -> Steps:
-        """Return `count` steps from each replica's list of tensors, padded to the capacity, which all stacks have."""
-        # The arrays share TensorFlow's memory, so they must not be written to.
+        """Return `count` steps as arrays, padded with zeros to `capacity` steps, so that all arrays have one shape.
+
+        Args:
+            tensors: for each replica, the tensors [count, ...] of its elements.
+            count: number of steps (int32 scalar).
+        """
+        # Full arrays are not copied: they share TensorFlow's memory, and must not be written to.
         return Steps(
             int(count), [[self._pad_to_capacity(np.asarray(tensor)) for tensor in column] for column in tensors]
         )
@@ -129,7 +134,14 @@ class StepReader:
     def _read_steps(
         self, iterator: tf.data.Iterator, handles: Sequence[tf.Tensor], stop: tf.Tensor, count: tf.Tensor
     ) -> tuple[list[list[tf.Tensor]], tf.Tensor]:
-        """Return up to `count` steps, stacked for each replica, and their number."""
+        """Return up to `count` steps, stacked for each replica, and their number.
+
+        Args:
+            iterator: iterator over the dataset.
+            handles: the queue of each replica, in which its elements wait until all are read.
+            stop: queue that `Pass.end` closes to end the reading.
+            count: largest number of steps (int32 scalar).
+        """
 
         def read_step(num_done: tf.Tensor, _: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
             # Elements are read one after the other, in the order of the replicas.

@@ -82,7 +82,7 @@ def is_sum_over_all(operation: tf.Operation) -> bool:
     if operation.type in (_ALL_REDUCE, _SUM):
         groups = tf.get_static_value(operation.inputs[1])
         return groups is not None and len(groups) == 1
-    # XLA compiles two others: CollectiveReduceV2, which sums over all replicas, and CollectivePermute, which moves values.
+    # XLA compiles two other collectives: CollectiveReduceV2 sums over all replicas, and CollectivePermute moves values.
     return bool(operation.type.startswith("Collective") and operation.type != "CollectivePermute")
 
 
@@ -180,6 +180,9 @@ class _Lowering:
         """Yield the nodes that replace a sum of float64, which XlaAllReduce lacks: a collective over all replicas.
 
         The arguments are those of `_lower_sum`.
+
+        Raises:
+            ModelFnValueError: there are several groups.
         """
         if len(groups) > 1:
             raise ModelFnValueError(
@@ -201,7 +204,11 @@ class _Lowering:
         yield _make_node(node, "Identity", node.name, [all_reduce.name + (":data:0" if is_function else "")])
 
     def _find_groups(self, node: tf.compat.v1.NodeDef, groups_node: tf.compat.v1.NodeDef | None) -> list[list[int]]:
-        """Return the replica groups of a sum; `groups_node` holds them, None if they are a function's argument."""
+        """Return the replica groups of a sum, which `groups_node` holds; it is None if the groups are an argument of a function.
+
+        Raises:
+            ModelFnValueError: the groups are not constant, or do not list each replica once.
+        """
         if groups_node is None and all(
             self._covers_all_replicas(constant) for constant in self._find_constant_groups()
         ):
@@ -242,9 +249,11 @@ def _name_output(constant: tf.compat.v1.NodeDef, is_function: bool) -> str:
     return f"{constant.name}:output:0" if is_function else constant.name
 
 
-def _make_node(node: tf.compat.v1.NodeDef, kind: str, name: str, inputs: Sequence[str]) -> tf.compat.v1.NodeDef:
-    """Return a new node of type `kind` with the dtype and device of `node`."""
-    new_node = type(node)(name=name, op=kind, device=node.device, input=inputs)
+def _make_node(
+    node: tf.compat.v1.NodeDef, operation_type: str, name: str, inputs: Sequence[str]
+) -> tf.compat.v1.NodeDef:
+    """Return a new node of type `operation_type` with the dtype and device of `node`."""
+    new_node = type(node)(name=name, op=operation_type, device=node.device, input=inputs)
     new_node.attr["T"].CopyFrom(node.attr["T"])
     return new_node
 
@@ -252,7 +261,7 @@ def _make_node(node: tf.compat.v1.NodeDef, kind: str, name: str, inputs: Sequenc
 def _make_constant(
     node: tf.compat.v1.NodeDef, name: str, value: int | Sequence[Sequence[int]], controls: Sequence[str]
 ) -> tf.compat.v1.NodeDef:
-    """Return an int32 constant node on the device of `node`."""
+    """Return an int32 constant node on the device of `node`, with the control inputs `controls`."""
     new_node = type(node)(name=name, op="Const", device=node.device, input=controls)
     new_node.attr["dtype"].type = tf.int32.as_datatype_enum
     new_node.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(value, tf.int32))

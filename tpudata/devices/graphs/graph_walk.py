@@ -80,5 +80,5 @@ def is_effect(operation: tf.Operation) -> bool:
 
 
 @functools.cache
-def _is_stateful(kind: str) -> bool:
-    return bool(op_def_registry.get(kind).is_stateful)
+def _is_stateful(operation_type: str) -> bool:
+    return bool(op_def_registry.get(operation_type).is_stateful)

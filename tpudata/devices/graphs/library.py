@@ -68,7 +68,7 @@ def rename_functions(graph_def: tf.compat.v1.GraphDef, names: Mapping[str, str])
 
 
 def prune_functions(graph_def: tf.compat.v1.GraphDef) -> tf.compat.v1.GraphDef:
-    """Return the graph without the nodes in functions that TensorFlow skips; XLA would run those that have side effects.
+    """Return the graph without those nodes of its functions that TensorFlow skips; XLA would run skipped nodes with side effects.
 
     A function keeps the nodes on which its results and control outputs depend.
 
@@ -115,7 +115,8 @@ def define_functions(functions: Iterable[FunctionDef], graph: tf.Graph) -> None:
 
     Args:
         functions: all `FunctionDef`s of the library; the runtime counts registrations of equal ones.
-        graph: graph that calls them. They are removed once the outermost traced function around it is garbage collected.
+        graph: graph that calls the functions. They are removed once the outermost traced function around this graph is garbage
+            collected.
     """
     while isinstance(getattr(graph, "outer_graph", None), FuncGraph):
         graph = graph.outer_graph

@@ -43,7 +43,11 @@ def find_reduction(variable: object) -> tf.distribute.ReduceOp | None:
 def _reduce_assignments(
     variable: tf.Variable, assign: Callable[..., Tensors], reduction: tf.distribute.ReduceOp
 ) -> Callable[..., Tensors]:
-    """Return a method of a variable that assigns the reduced values of the replicas."""
+    """Return a method of a variable that assigns the reduced values of the replicas.
+
+    Raises:
+        ModelFnValueError: the method is called, and would assign a mean of integers.
+    """
 
     def assign_reduced(value: tf.Tensor, *args: object, **kwargs: object) -> Tensors:
         context = tf.distribute.get_replica_context()

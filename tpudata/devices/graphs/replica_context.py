@@ -40,7 +40,7 @@ def replica_context(num_replicas: int, replica: tf.Tensor, *, reduces_assignment
 
 @contextlib.contextmanager
 def hide_replicas() -> Iterator[None]:
-    """Hide the replicas from code inside the context, so that it does not reduce values that are equal on all."""
+    """Hide the replicas from code inside the context, so that it does not reduce values that are equal on all replicas."""
     strategy = tf.distribute.get_strategy()
     if not isinstance(strategy, _ReplicaStrategy):
         yield
@@ -77,7 +77,7 @@ class _ReplicaContext(tf.distribute.ReplicaContext):  # type: ignore[misc]  # Te
         """Call `merge_fn` with the strategy and this replica's arguments, outside of the replica's context."""
         # A moving average passes its variable first. Other modules may pass anything, so their arguments are not looked at.
         if getattr(merge_fn, "__module__", None) in MERGING_MODULES and not (args and find_reduction(args[0])):
-            # These modules reduce values only under a strategy; the original TPUEstimator had none.
+            # These modules reduce values only under a strategy; TensorFlow's TPUEstimator had none.
             with hide_replicas():
                 return tf.distribute.get_replica_context().merge_call(merge_fn, args, kwargs)
         return super().merge_call(merge_fn, args, kwargs)
@@ -112,7 +112,7 @@ class _ReplicaStrategy(tf.distribute.Strategy):  # type: ignore[misc]  # TensorF
         super().__init__(_ReplicaExtended(self, count, replica))
 
     def scope(self) -> contextlib.AbstractContextManager[tf.distribute.Strategy]:
-        """Return a context without effect for an optimizer that is called in `hide_replicas`; reject others."""
+        """Return a context without effect for an optimizer that is called in `hide_replicas`; reject other calls."""
         if tf.distribute.get_strategy() is self:
             _forbid("scope")(self)
         return contextlib.nullcontext(self)

@@ -167,7 +167,7 @@ class ClusterPeers(Peers):
             raise ClusterError(self._describe_error()) from None
 
     def _receive(self, link: Link, kind: bytes, size: int | None = None) -> bytes:
-        """Return the bytes of the next message; raise ClusterError if it is not of the kind or, unless None, not of the size."""
+        """Return the bytes of the next message; raise ClusterError if it has another kind or size (None: any size)."""
         received_kind, data = link.receive()
         if received_kind != kind or size not in (None, len(data)):
             raise ClusterError(
@@ -189,7 +189,7 @@ class ClusterPeers(Peers):
                 link.notify(description)
 
     def _record_end(self, description: bytes) -> None:
-        """Record the first end of a process, and start the thread that ends this one if it waits for devices."""
+        """Record the first end of a process, and start a thread that ends this process if it is stuck waiting for devices."""
         if not self._peer_ended.is_set():
             self._end_description = description.decode(errors="replace")
             self._peer_ended.set()

@@ -36,10 +36,16 @@ class ClusterTask:
 
     @classmethod
     def find(cls, owner: str, address: str | None, num_processes: int | None, process_id: int | None) -> "ClusterTask":
-        """Return the task that three arguments of `owner` describe, or TF_CONFIG if all are None.
+        """Return the task that the last three arguments describe, or the one that TF_CONFIG describes if all three are None.
+
+        Args:
+            owner: name of the class or function that has these arguments, for messages.
+            address: HOST:PORT of the first process.
+            num_processes: number of processes.
+            process_id: index of this process.
 
         Raises:
-            ClusterConfigError: they do not describe a task.
+            ClusterConfigError: the arguments, or TF_CONFIG, do not describe a task.
         """
         numbers = (address, num_processes, process_id)
         return cls.from_environment() if numbers == (None, None, None) else cls.from_numbers(owner, *numbers)
@@ -179,7 +185,11 @@ class ClusterTask:
 
 
 def _parse_cluster(jobs: object) -> dict[str, tuple[str, ...]]:
-    """Return the addresses of each job from TF_CONFIG's "cluster"; jobs without tasks are omitted."""
+    """Return the addresses of each job from TF_CONFIG's "cluster"; jobs without tasks are omitted.
+
+    Raises:
+        ClusterConfigError: the cluster is malformed, or two tasks have one address.
+    """
     if not isinstance(jobs, Mapping):
         raise ClusterConfigError(
             f"{_WHERE}: got the cluster {_shorten(jobs)} (expected an object from job to addresses). Fix it."
@@ -215,7 +225,11 @@ def _is_address(text: str) -> bool:
 
 
 def _parse_index(number: Any) -> int:
-    """Return the task index; TF_CONFIG may have it as a string."""
+    """Return the task index; TF_CONFIG may have it as a string.
+
+    Raises:
+        ClusterConfigError: the index is not a whole number from 0.
+    """
     try:
         index = int(number)
     except (TypeError, ValueError, OverflowError):

@@ -127,7 +127,7 @@ def _explain_missing_tpu(reason: str, platforms: str | None) -> str:
 
 
 def _list_devices(platform: str) -> list["jax.Device"]:
-    """Return the devices of a platform, none if it is missing; raise UsageError if the CPU devices cannot start."""
+    """Return the devices of a platform, [] if it is missing; raise UsageError if the CPU devices cannot start."""
     import jax
 
     try:

@@ -167,11 +167,17 @@ def _connect_devices(
 ) -> tuple["jax.Device", ...]:
     """Connect the devices, and shut down jax's service if they do not need it; return them in the order of the processes.
 
+    Args:
+        jax: the module.
+        peers: the connected processes.
+        origin: what describes the processes, such as "TF_CONFIG", for messages.
+        devices: devices of all processes.
+
     Raises:
         UsageError: the processes have different numbers of devices.
     """
     platform = devices[0].platform
-    # jax may number the processes in another order. Each process adds its number there at its own index, and 0 elsewhere.
+    # jax may number the processes in another order. Each process adds its number in jax at its own index, and 0 elsewhere.
     jax_index = jax.local_devices(backend=platform)[0].process_index
     jax_indices = peers.sum_numbers([jax_index if index == peers.index else 0 for index in range(peers.count)])
     device_counts = [sum(device.process_index == index for device in devices) for index in jax_indices]

@@ -43,11 +43,12 @@ def meet(group: ProcessGroup, timeout_seconds: float) -> dict[int, socket.socket
         timeout_seconds: largest number of seconds to wait.
 
     Returns:
-        A connection to each other process by its index, in the first process; in the others, one to the first.
+        In the first process, the connections to all other processes by their index; in any other process, its connection to the
+        first process by the index 0.
 
     Raises:
         ClusterError: a process did not start in time, or this one's port is in use.
-        UsageError: two processes have the same index, or disagree about how many there are.
+        UsageError: two processes have the same index, or disagree about the number of processes.
     """
     wait_log = _WaitLog(group, timeout_seconds)
     return _meet_as_first(group, wait_log) if group.index == 0 else _meet_as_other(group, wait_log)
@@ -63,7 +64,7 @@ class _WaitLog:
         self._has_logged = False
 
     def check(self, missing: str) -> None:
-        """Warn once after 2 s, or half of a shorter timeout, and raise ClusterError once the time is up.
+        """Warn once after 2 s, or after half the timeout if that is shorter; raise ClusterError once the time is up.
 
         Args:
             missing: description of the processes that have not arrived.
@@ -139,7 +140,7 @@ def _close_silent(newcomers: dict[socket.socket, float]) -> None:
 
 
 def _send_line(arrived: dict[int, socket.socket], text: str) -> None:
-    """Send a line to the processes that have arrived; ignore those that have ended, which the next wait notices."""
+    """Send a line to the processes that have arrived; ignore ended connections, which the next wait notices."""
     for connection in arrived.values():
         with contextlib.suppress(OSError):
             connection.sendall(f"{text}\n".encode())
@@ -219,6 +220,7 @@ def _await_go(group: ProcessGroup, connection: socket.socket, wait_log: _WaitLog
 
     Raises:
         UsageError: the first process rejects this one.
+        ClusterError: the time is up.
     """
     missing, line = group.describe([0]), b""
     connection.settimeout(_TRY_SECONDS)

@@ -30,7 +30,8 @@ def cluster_from_slurm(*, evaluator: bool = False, port: int | None = None) -> d
             numbers of the job and the step.
 
     Raises:
-        UsageError: this is not a task of a job step, or its tasks are not distributed in blocks.
+        UsageError: this is not a task of a job step, its tasks are not distributed in blocks, or there are fewer than 3 tasks
+            with an evaluator.
     """
     rank, tasks = _read_number("PROCID"), _read_number("STEP_NUM_TASKS", "NTASKS")
     hosts = _parse_hosts(_read_variable("STEP_NODELIST", "JOB_NODELIST"))
@@ -70,7 +71,7 @@ def cluster_from_slurm(*, evaluator: bool = False, port: int | None = None) -> d
 
 
 def _choose_port() -> int:
-    """Return the first of 64 consecutive ports, derived from the job and step so that concurrent steps on a node differ."""
+    """Return the first of 64 consecutive ports, derived from the job and step so that concurrent steps on a node rarely collide."""
     # A missing number counts as 0: the port only has to be the same in all tasks.
     job, step = (_read_number(f"{name}_ID") if f"SLURM_{name}_ID" in os.environ else 0 for name in ("JOB", "STEP"))
     return _FIRST_PORT + (job * _STEPS_OF_A_JOB + step) % _PORT_RANGES * _PORTS_OF_A_STEP
@@ -99,7 +100,11 @@ def _read_number(*names: str) -> int:
 
 
 def _parse_hosts(text: str) -> list[str]:
-    """Return the hosts of a list such as "gpu[01-03,7],login"."""
+    """Return the hosts of a list such as "gpu[01-03,7],login".
+
+    Raises:
+        UsageError: the text is not such a list.
+    """
     if not re.fullmatch(r"(?:[^\[\]]|\[[^\[\]]+\])+", text):
         raise UsageError(_NODES.format(text[:80]))  # The list may be very long.
     hosts = []
@@ -120,7 +125,11 @@ def _expand_ranges(ranges: str, text: str) -> list[str]:
 
 
 def _expand_range(piece: str, text: str) -> list[str]:
-    """Return the zero-padded numbers of one range, such as "01-03" or "7", in the node list `text`."""
+    """Return the zero-padded numbers of one range, such as "01-03" or "7", in the node list `text`.
+
+    Raises:
+        UsageError: the piece is not such a range, or the range is too long.
+    """
     match = re.fullmatch(r"([0-9]{1,9})(?:-([0-9]{1,9}))?", piece)
     if match is not None:
         first, last = match[1], match[2] or match[1]
@@ -130,7 +139,11 @@ def _expand_range(piece: str, text: str) -> list[str]:
 
 
 def _parse_tasks_per_node(text: str) -> list[int]:
-    """Return the number of tasks on each node from a list such as "2(x3),1", which stands for [2, 2, 2, 1]."""
+    """Return the number of tasks on each node from a list such as "2(x3),1", which stands for [2, 2, 2, 1].
+
+    Raises:
+        UsageError: the text is not such a list, or has too many tasks.
+    """
     tasks: list[int] = []
     for piece in text.split(","):
         match = re.fullmatch(r"([0-9]{1,9})(?:\(x([0-9]{1,9})\))?", piece)

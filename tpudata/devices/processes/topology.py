@@ -118,7 +118,7 @@ def connect_tpu(group: ProcessGroup | None, timeout_seconds: float = JOIN_TIMEOU
 
     Args:
         group: the processes of the pod, from `find_tpu_group`; None for a TPU of one machine.
-        timeout_seconds: largest number of seconds to wait for the others.
+        timeout_seconds: largest number of seconds to wait for the other machines.
 
     Raises:
         TPUConnectionError: jax finds no TPU here.
@@ -140,7 +140,7 @@ def require_own_tpu(names: Mapping[str, str | None], tpu_name: str | None = None
         tpu_name: name of the TPU for the message, or None if it is unknown.
 
     Raises:
-        TPUConnectionError: a name is none of these.
+        TPUConnectionError: a name is anything else.
     """
     tpu_of_machine = os.environ.get("TPU_NAME", "")
     for argument, name in names.items():

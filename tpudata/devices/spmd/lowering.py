@@ -131,10 +131,10 @@ def _describe_xla_error(error: str) -> str:
     code = traced_code()
     match = texts.NO_KERNEL.search(error)
     if match is not None:
-        kind, node_text = match.groups()
+        operation_type, node_text = match.groups()
         return (
             f"{code}: the operation {texts.find_nodes(node_text, SCOPE)[0]!r} does not run on several devices or a TPU "
-            f"(got {kind}, expected operations that XLA compiles). Compute it {code.before}, or {code.after}."
+            f"(got {operation_type}, expected operations that XLA compiles). Compute it {code.before}, or {code.after}."
         )
     nodes = texts.find_nodes(error, SCOPE)
     location = f" at {nodes[0]!r}" if nodes else ""

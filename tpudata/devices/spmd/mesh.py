@@ -61,7 +61,7 @@ def wait_on_cpus(mesh: Mesh, *results: object) -> None:
 
 
 def local_parts(array: jax.Array, axis: int = 0) -> list[Array]:
-    """Return the parts of this process's replicas of an array that is split along `axis`: NumPy arrays without that axis."""
+    """Return this process's parts of an array that is split along `axis`: for each replica, a NumPy array without that axis."""
     # A shard that is the whole array has no start.
     shards = sorted(array.addressable_shards, key=lambda shard: shard.index[axis].start or 0)
     return [np.asarray(shard.data).squeeze(axis) for shard in shards]

@@ -43,8 +43,8 @@ class Layout:
 
         Args:
             program: the program.
-            per_replica: names of variables with a value of each replica.
-            diverging: names of variables for which replicas compute different values.
+            per_replica: names of variables with a separate value on each replica.
+            diverging: names of variables for which replicas may compute different values.
         """
         shared = [name for name in program.variables if name not in per_replica]
         written = tuple(name for name in shared if name in program.updates)
@@ -160,7 +160,7 @@ def compile_loop(
             step_index = state.step_index
             written, per_replica, (loss, *values) = run_step(step_index, state.written, state.per_replica)
             loss = lax.pmean(loss, AXIS)
-            # A step may only read the global step, or not use it at all.
+            # A step that does not write the global step has it among the values that it reads, or does not use it at all.
             global_step = dict(zip(layout.written, written, strict=True)).get(
                 _GLOBAL_STEP, read_values.get(_GLOBAL_STEP, 0)
             )
@@ -213,7 +213,7 @@ def _make_initial_state(
     Args:
         specs: shapes and dtypes of the values that a step returns after the loss.
         max_steps: largest number of steps.
-        num_fetched: number of values to fetch from the last step, which are the first ones of a step.
+        num_fetched: number of values to fetch from the last step, the first ones in `specs`.
         goes_on: whether to run any step (scalar bool); None for a program of a single step.
         written: arrays of the layout's first group.
         per_replica: arrays of the layout's third group, in which this replica has an axis of length 1.
@@ -305,7 +305,15 @@ def _compile_on_mesh(
     out_specs: tuple[PartitionSpec | LoopOutput, ...],
     donated: tuple[int, ...],
 ) -> Callable[..., _T]:
-    """Return a function compiled for all devices of the mesh; its results may take the memory of the arguments `donated`."""
+    """Return a function compiled for all devices of the mesh.
+
+    Args:
+        function: function of one replica's parts of the arguments that returns its parts of the results.
+        mesh: the devices.
+        in_specs: for each argument, its partition over the replicas.
+        out_specs: for each result, its partition over the replicas.
+        donated: indices of the arguments whose memory the results may take.
+    """
     # check_vma is off: jax's check of replicated values does not see into exported modules.
     mapped = jax.shard_map(function, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False)
     compiled: Callable[..., _T] = jax.jit(mapped, donate_argnums=donated)
@@ -321,7 +329,17 @@ def _run_replica_step(
     written: Sequence[jax.Array],
     per_replica: Sequence[jax.Array],
 ) -> tuple[DeviceArrays, DeviceArrays, list[jax.Array]]:
-    """Run one step of this replica; return the new values of the layout's first and third group, and the results."""
+    """Run one step of this replica; return the new values of the layout's first and third group, and the results.
+
+    Args:
+        program: the step.
+        layout: layout of its variables.
+        replica: index of this replica (int32 scalar).
+        inputs: inputs of the program after the index.
+        read_values: values of the layout's second group, by name.
+        written: values of the layout's first group.
+        per_replica: this replica's values of the layout's third group.
+    """
     values = {
         **read_values,
         **dict(zip(layout.written, written, strict=True)),

@@ -142,16 +142,20 @@ def _make_spec(tensor_type: ir.RankedTensorType) -> jax.ShapeDtypeStruct:
 
 
 def _parse_dtype(name: str) -> np.dtype[np.generic]:
-    """Return the NumPy dtype of an MLIR type name, such as "bf16" or "complex<f32>"."""
+    """Return the NumPy dtype of an MLIR type name, such as "bf16" or "complex<f32>".
+
+    Raises:
+        ValueError: the type is unknown.
+    """
     if name == "i1":
         return np.dtype(bool)
     match = _NUMBER_TYPE.fullmatch(name)
     if match is None:
         raise ValueError(f"StableHLO: unknown type of a tensor's values, {name}.")
-    kind, bits, complex_bits = match.groups()
+    letters, bits, complex_bits = match.groups()
     if complex_bits is not None:
         return np.dtype(f"complex{2 * int(complex_bits)}")
-    if kind == "bf":
+    if letters == "bf":
         bfloat16: np.dtype[np.generic] = jax.numpy.bfloat16.dtype
         return bfloat16
-    return np.dtype({"ui": "uint", "i": "int", "f": "float"}[kind] + bits)
+    return np.dtype({"ui": "uint", "i": "int", "f": "float"}[letters] + bits)

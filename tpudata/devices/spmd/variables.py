@@ -132,11 +132,11 @@ class DeviceState:
         variables: all variables by name.
         per_replica_names: names of variables with a separate value on each replica.
         shared: the variables with one value for all replicas.
-        per_replica: those with a separate value on each replica.
+        per_replica: the variables with a separate value on each replica.
 
     Args:
         shared: as the attribute.
-        variables: these variables by name.
+        variables: the variables with one value for all replicas, by name.
         per_replica: variables with a separate value on each replica, by name.
     """
 

@@ -44,7 +44,7 @@ def tpu_system(
     VM's metadata, by TF_CONFIG, or by the last three arguments.
 
     Args:
-        name: "local" or None, for this machine's TPU; a TPU is used from its own machines only.
+        name: "local", None or the environment's TPU_NAME, for this machine's TPU; other machines' TPUs cannot be used.
         num_replicas: number of GPUs or else CPU devices of each process to use in place of a TPU's chips.
         coordinator_address: HOST:PORT of the first of several processes; this and the next two take the place of TF_CONFIG.
         num_processes: number of processes.
@@ -55,7 +55,10 @@ def tpu_system(
 
     Raises:
         TPUConnectionError: this machine has no TPU, or it cannot be used; the message says why.
-        UsageError: `num_replicas` devices cannot be made.
+        UsageError: `num_replicas` devices cannot be made, or the arguments or TF_CONFIG do not describe processes that can run
+            together.
+        ClusterError: not all processes joined in time, or one ended.
+        MissingExtraError: `num_replicas` is passed, and jax is not installed.
     """
     require_positive_int(_NAME, "num_replicas", num_replicas, or_none=True)
     task = ClusterTask.find(_NAME, coordinator_address, num_processes, process_id)
@@ -107,7 +110,7 @@ class TPUSystem:
     @property
     def local_devices(self) -> tuple["jax.Device", ...]:
         """The devices of this process."""
-        # All processes have as many devices, and `devices` is in the order of the processes.
+        # All processes have the same number of devices, and `devices` is in the order of the processes.
         per_host = self.num_replicas // self.num_hosts
         return self.devices[self.host * per_host : (self.host + 1) * per_host]
 
@@ -120,11 +123,11 @@ class TPUSystem:
     ) -> Arrays:
         """Run a function on all devices, or on one of them.
 
-        It is traced and compiled at its first call, and again for each other shape. It may use tensors, `tf.Variable`s that were
-        made outside of it, gradients, random operations, which draw differently on each device and in each call, and collectives:
-        `tf.distribute.get_replica_context().all_reduce`, `tf.compat.v1.tpu.cross_replica_sum`. What XLA cannot compile, such as
-        strings and tables, is an error. A variable to which devices assign different values takes the first one's, whatever its
-        `aggregation`: reduce them by `all_reduce`.
+        It is traced and compiled at its first call, and again for each other shape, dtype, `split` or `device`. It may use tensors,
+        `tf.Variable`s that were made outside of it, gradients, random operations, which draw differently on each device and in each
+        call, and collectives: `tf.distribute.get_replica_context().all_reduce`, `tf.compat.v1.tpu.cross_replica_sum`. What XLA
+        cannot compile, such as strings and tables, is an error. A variable to which devices assign different values takes the value
+        of the first device, whatever its `aggregation`: reduce the values by `all_reduce`.
 
         Args:
             function: a Python function or a `tf.function`.
@@ -138,7 +141,8 @@ class TPUSystem:
 
         Raises:
             ModelFnValueError: XLA cannot compile an operation.
-            UsageError: an argument cannot be split or is of strings, or the system is closed.
+            UsageError: an argument cannot be split or is of strings, `split` or `device` does not fit, the system is closed, or
+                with `device` and several processes, the function assigns to a variable.
         """
         import jax
 
@@ -193,7 +197,15 @@ class TPUSystem:
         splits: tuple[bool, ...],
         devices: tuple["jax.Device", ...],
     ) -> "DeviceFunction":
-        """Compile a function for a group of devices, and keep it for further calls; the arguments are those of its key."""
+        """Compile a function for a group of devices, and keep it for further calls.
+
+        Args:
+            function: the function.
+            structure: nesting of its arguments.
+            specs: spec of each array among the arguments, on one device.
+            splits: for each array, whether its rows are split over the devices.
+            devices: the devices.
+        """
         from tpudata.devices.spmd.mesh import make_mesh
         from tpudata.devices.spmd.variables import DeviceVariables
         from tpudata.devices.system.device_function import DeviceFunction
@@ -217,7 +229,11 @@ class TPUSystem:
     def _flatten_arguments(
         self, jax: ModuleType, args: Sequence[Tensors], split: bool | Sequence[bool]
     ) -> tuple[list[Array], tuple[bool, ...]]:
-        """Return the arrays of all arguments, in the order of `jax.tree.leaves`, and for each whether its rows are split."""
+        """Return the arrays of all arguments, in the order of `jax.tree.leaves`, and for each whether its rows are split.
+
+        Raises:
+            UsageError: `split` has another length than `args`, or an array has strings or cannot be split.
+        """
         argument_splits = [split] * len(args) if isinstance(split, bool) else list(split)
         if len(argument_splits) != len(args):
             raise UsageError(

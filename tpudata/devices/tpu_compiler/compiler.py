@@ -107,7 +107,7 @@ class CompiledLoop:
 
 
 def missing_compiler() -> str | None:
-    """Return the reason why nothing can be compiled for a TPU on this machine, with the fix; None if it can."""
+    """Return the reason why nothing can be compiled for a TPU on this machine, with the fix; None if there is no such reason."""
     missing = [name for name in ("jax", "libtpu") if importlib.util.find_spec(name) is None]
     if missing:
         return f"{' and '.join(missing)} not installed. Run: {install_command('tpu')}"
@@ -125,7 +125,7 @@ def compile_for(tpu: TPUSlice, loop: "DeviceLoop", effort: str, time_limit: floa
 
     Args:
         tpu: the slice.
-        loop: the loop, exported for as many replicas.
+        loop: the loop, exported for as many replicas as the slice has devices.
         effort: a key of EFFORTS: "quick" finds a program that may be slower, and "full" the one that a TPU would run.
         time_limit: seconds after which to give up; None for the effort's default.
 

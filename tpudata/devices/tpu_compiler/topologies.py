@@ -83,7 +83,18 @@ def _make_chip(
     devices: int = 1,
     config: str | None = None,
 ) -> Chip:
-    """Return the Chip with peaks of `teraflops` (10**12/s) and `gigabytes` (10**9/s), and `gib` GiB of HBM."""
+    """Return a chip; the other arguments are attributes of Chip.
+
+    Args:
+        name: name of the generation.
+        teraflops: peak of bfloat16 operations, in 10**12 a second.
+        gigabytes: peak of bytes between the chip and its HBM, in 10**9 a second.
+        gib: GiB of HBM.
+        shapes: shapes of slices by number of chips.
+        cores: number that a chip adds to the size in a slice's name.
+        devices: devices of jax on a chip.
+        config: libtpu's configuration of the chip; None for its default.
+    """
     source = f"{_DOCS}/{name}"
     return Chip(name, teraflops * 1e12, gigabytes * 1e9, gib * GIB, shapes, source, cores, devices, config)
 
@@ -150,14 +161,14 @@ class TPUSlice:
 def find_slice(name: str, where: str) -> TPUSlice:
     """Return the slice of a name, such as v5e-8, v4-8 or v5litepod-16.
 
-    The number counts chips for v5e and v6e, and TensorCores, two for a chip, for the others, as in the names of Cloud TPU.
+    The number counts chips for v5e and v6e, and TensorCores, two for a chip, for other generations, as in the names of Cloud TPU.
 
     Args:
         name: the name.
         where: the argument or flag that passes it, for the message.
 
     Raises:
-        UsageError: there is no such slice; the message names the nearest.
+        UsageError: there is no such slice; the message names some that exist.
     """
     match = _NAME.fullmatch(name.strip().lower())
     generation = "" if match is None else _OTHER_NAMES.get(match[1], match[1])

@@ -32,7 +32,7 @@ class CheckpointNotFoundError(CheckpointError, tf.errors.NotFoundError):  # type
 
 
 class ArgumentTypeError(TypeError, ValueError):
-    """An argument has the wrong type, for which the original raised a ValueError."""
+    """An argument has the wrong type, for which TensorFlow's Estimator raised a ValueError."""
 
 
 class ModelFnTypeError(ModelFnError, TypeError):
@@ -40,7 +40,7 @@ class ModelFnTypeError(ModelFnError, TypeError):
 
 
 class HostFunctionError(ModelFnValueError, RuntimeError):
-    """metric_fn or host_fn does not accept its tensors; in the original a RuntimeError."""
+    """metric_fn or host_fn does not accept its tensors; in TensorFlow's TPUEstimator a RuntimeError."""
 
 
 class BatchSizeError(UsageError, ValueError):

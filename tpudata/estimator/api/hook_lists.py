@@ -20,7 +20,7 @@ def check_hooks(hooks: Sequence[SessionRunHook] | None, label: str) -> tuple[Ses
         label: name of the argument that has the list, for messages.
 
     Raises:
-        TypeError: an entry is not a SessionRunHook.
+        TypeError: the argument is not a list, or an entry is not a SessionRunHook.
     """
     return _check_list(hooks, label, "hooks", SessionRunHook, ModelFnTypeError)
 
@@ -35,13 +35,21 @@ def check_listeners(
         label: name of the argument that has the list, for messages.
 
     Raises:
-        TypeError: an entry is not a CheckpointSaverListener.
+        TypeError: the argument is not a list, or an entry is not a CheckpointSaverListener.
     """
     return _check_list(listeners, label, "listeners", CheckpointSaverListener, TypeError)
 
 
 def _check_list(instances: object, label: str, noun: str, base: type[_T], error: type[TypeError]) -> tuple[_T, ...]:
-    """Check that a list contains only instances of `base`, which messages call `noun`; raise `error` otherwise."""
+    """Check a list of instances of a class, and return it as a tuple; () for None.
+
+    Args:
+        instances: the list.
+        label: name of the argument that has the list, for messages.
+        noun: word for the instances, for messages.
+        base: the class.
+        error: class of the error if this is not a list of such instances.
+    """
     if instances is not None and not isinstance(instances, Iterable):
         raise error(f"{label} must be a list of {noun} or None, got {instances!r}. Put it into a list.")
     checked = tuple(instances or ())

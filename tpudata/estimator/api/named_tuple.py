@@ -1,4 +1,4 @@
-"""Methods of a namedtuple, which programs call on the original's configurations and specs."""
+"""Methods of a namedtuple, which programs call on the configurations and specs of TensorFlow's Estimator."""
 
 import dataclasses
 from typing import Any, TypeVar
@@ -25,7 +25,7 @@ class NamedTupleMethods:
         """Return a copy with `changes`.
 
         Raises:
-            ValueError: a field is unknown.
+            ValueError: a field is unknown. For a value that the class rejects, its constructor's error.
         """
         unknown = sorted(changes.keys() - set(self._fields))
         if unknown:

@@ -49,9 +49,14 @@ def _check_common(spec: "TPUEstimatorSpec | EstimatorSpec") -> None:
 
 
 def _check_loss(loss: tf.Tensor | None, owner: str) -> None:
-    """Raise a ModelFnError if the loss of a spec, whose class `owner` names, is not a floating scalar."""
+    """Raise a ModelFnError if a spec's loss is not floating, or has a known shape other than [] and [1].
+
+    Args:
+        loss: the loss.
+        owner: name of the spec's class, for messages.
+    """
     tensor = tf.convert_to_tensor(loss)
-    # The original accepts a loss of shape [1] without a TPU.
+    # TensorFlow's TPUEstimator accepts a loss of shape [1] without a TPU.
     if tensor.shape.rank is not None and tensor.shape.rank > 0 and tensor.shape != [1]:
         raise ModelFnValueError(
             f"{owner}(loss=...) must be a scalar, got shape {tensor.shape}. Reduce it, for example by tf.reduce_mean."
@@ -110,7 +115,7 @@ class TPUEstimatorSpec(NamedTupleMethods):
     def as_estimator_spec(self) -> "EstimatorSpec":
         """Return the EstimatorSpec of the same model, for a model_fn of a plain Estimator.
 
-        It calls metric_fn, host_fn and scaffold_fn; a hook runs host_fn's operations with each step.
+        It calls metric_fn, host_fn and scaffold_fn; a hook runs host_fn's operations with each step of training and evaluation.
 
         Raises:
             TypeError, ValueError: metric_fn or scaffold_fn returned a value of the wrong type.

@@ -20,7 +20,7 @@ def check_batch_axis(batch_axis: Sequence[int] | None, config: TPUConfig) -> tup
     """Check batch_axis, and return it as a tuple; None for None.
 
     Raises:
-        TypeError: it is not a tuple of ints.
+        TypeError: it is not a tuple or list of ints.
         ValueError: the input mode is not PER_HOST_V1, so that no batch is split.
     """
     if batch_axis is None:
@@ -141,7 +141,7 @@ def require_v2_behaviour(owner: str) -> None:
         owner: name of the estimator's class, for messages.
 
     Raises:
-        UsageError: eager execution or the control flow of TensorFlow 2 is disabled.
+        UsageError: eager execution is disabled, or off inside a tf.Graph, or the control flow of TensorFlow 2 is disabled.
     """
     if not tf.executing_eagerly():
         raise UsageError(
@@ -150,7 +150,7 @@ def require_v2_behaviour(owner: str) -> None:
             "model_fn work without them."
         )
     if not tf.compat.v1.control_flow_v2_enabled():
-        # tf.summary writes in a condition, which a step on one replica would not run.
+        # tf.summary writes in a tf.cond, which a step on one replica would not run with the control flow of v1.
         raise UsageError(
             f"{owner} needs the control flow of TensorFlow 2: remove tf.compat.v1.disable_control_flow_v2(), or call "
             "enable_control_flow_v2() before the estimator is made."

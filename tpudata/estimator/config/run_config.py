@@ -45,13 +45,13 @@ class RunConfig:
         zone, project: accepted for ported programs; they have no effect.
         model_dir: folder (local or gs://) of checkpoints and event files.
         tf_random_seed: seed of initial values and random ops; None for a random one.
-        save_summary_steps: steps between TensorBoard summaries, or None for none.
+        save_summary_steps: steps between TensorBoard summaries; None writes no summaries.
         save_checkpoints_steps, save_checkpoints_secs: interval of checkpoints, at most one of the two; by default 600 seconds.
-            None in both writes no checkpoint, as in the original: the trained values are lost when `train` returns.
+            None in both writes no checkpoint, as in TensorFlow: the trained values are lost when `train` returns.
         session_config: a `tf.compat.v1.ConfigProto`; its fields with a counterpart in TensorFlow 2 are applied.
         keep_checkpoint_max: number of checkpoints to keep; None or 0 for all.
         keep_checkpoint_every_n_hours: interval in hours at which one more checkpoint is kept.
-        log_step_count_steps: steps between log lines, or None for none.
+        log_step_count_steps: steps between log lines; None writes no log lines.
         profile_steps: (first, last) training step, counted from 1, to write a profile of for TensorBoard to model_dir; loops end
             before and after them. The original has no counterpart.
         exit_on_sigterm: whether SIGTERM ends training with a checkpoint and the exit code 75, if the program has no handler for it;
@@ -59,7 +59,7 @@ class RunConfig:
         tf_config: the cluster and the task of this process, as a dict in the form of TF_CONFIG (`cluster_from_slurm()` returns
             one); None reads TF_CONFIG. The original has no counterpart.
         coordinator_address, num_processes, process_id: HOST:PORT of the first of several processes that train together, their
-            number, and the number of this one from 0, in place of TF_CONFIG; all three or none. The original has no counterpart.
+            number, and the number of this one from 0, in place of TF_CONFIG; all three or none. TensorFlow has no counterpart.
         train_distribute, eval_distribute, experimental_distribute, device_fn, experimental_max_worker_delay_secs: None. Replicas
             are TPUConfig's num_replicas, or a TPU's cores.
         protocol: None or "grpc".
@@ -121,7 +121,8 @@ class RunConfig:
         for name in ("evaluation_master", "master", "tpu_name", "zone", "project"):
             name_or_none = getattr(self, name)
             require_type(f"RunConfig({name}=...)", name_or_none, isinstance(name_or_none, str | None), "a str or None")
-        object.__setattr__(self, "master", self.master or "")  # As in the original, "" stands for this machine.
+        # As in TensorFlow's RunConfig, "" stands for this machine.
+        object.__setattr__(self, "master", self.master or "")
         if self.evaluation_master is None:
             object.__setattr__(self, "evaluation_master", self.master)
         is_resolver = self.cluster is None or callable(getattr(self.cluster, "master", None))
@@ -147,7 +148,12 @@ class RunConfig:
         self._check_unsupported()
 
     def _find_task(self) -> ClusterTask:
-        """Return the task of this process, from the arguments or the environment."""
+        """Return the task of this process, from the arguments or the environment.
+
+        Raises:
+            ValueError: tf_config is passed together with another argument that describes the cluster, or the arguments or the
+                environment do not describe a task (a ClusterConfigError).
+        """
         process_arguments = (self.coordinator_address, self.num_processes, self.process_id)
         if self.tf_config is None:
             return ClusterTask.find("RunConfig", *process_arguments)
@@ -159,7 +165,7 @@ class RunConfig:
         return ClusterTask.from_config(self.tf_config)
 
     def _check_unsupported(self) -> None:
-        """Reject values of arguments of the original that are not supported."""
+        """Reject values of arguments of TensorFlow's RunConfig that are not supported."""
         for name in ("train_distribute", "eval_distribute", "experimental_distribute"):
             if getattr(self, name) is not None:
                 raise ValueError(
@@ -189,7 +195,7 @@ class RunConfig:
         object.__setattr__(self, "profile_steps", tuple(steps))
 
     def _check_checkpoint_interval(self) -> None:
-        """Check the intervals of checkpoints, and replace the default by its seconds, or by None if there are steps."""
+        """Check save_checkpoints_secs, and replace its default by 600 seconds, or by None if there is an interval in steps."""
         seconds = self.save_checkpoints_secs
         if seconds is DEFAULT:
             seconds = _DEFAULT_CHECKPOINT_SECS if self.save_checkpoints_steps is None else None

@@ -42,7 +42,8 @@ def apply_session_config(config: tf.compat.v1.ConfigProto | None) -> None:
 
     Raises:
         TypeError: config is not a ConfigProto.
-        ValueError: a set field has no counterpart, or can no longer be changed because TensorFlow's devices have started.
+        ValueError: a set field has no counterpart, names GPUs that do not exist, or can no longer be changed because TensorFlow's
+            devices have started.
     """
     if config is None:
         return
@@ -82,21 +83,28 @@ def _make_unsupported_error(name: str) -> ValueError:
 
 
 def _apply_device_count(counts: Mapping[str, int]) -> None:
-    """Hide the devices of a kind beyond its count."""
-    for kind, count in counts.items():
-        devices = tf.config.list_physical_devices(kind)
+    """Hide the devices of a type beyond its count.
+
+    Args:
+        counts: number of visible devices by type, such as "CPU" or "GPU".
+
+    Raises:
+        ValueError: CPU has another count than 1, or TensorFlow's devices have started.
+    """
+    for device_type, count in counts.items():
+        devices = tf.config.list_physical_devices(device_type)
         # A session makes this number of CPU devices; without a session there is one.
-        if kind == "CPU" and count != 1:
-            raise _make_unsupported_error(f"device_count[{kind!r}]")
+        if device_type == "CPU" and count != 1:
+            raise _make_unsupported_error(f"device_count[{device_type!r}]")
         if count < len(devices):
             _apply_before_start(
-                f"device_count[{kind!r}]={count}",
-                functools.partial(tf.config.set_visible_devices, devices[:count], kind),
+                f"device_count[{device_type!r}]={count}",
+                functools.partial(tf.config.set_visible_devices, devices[:count], device_type),
             )
 
 
 def _apply_gpu_options(options: tf.compat.v1.GPUOptions) -> None:
-    """Apply allow_growth and visible_device_list; ValueError for other set fields."""
+    """Apply allow_growth and visible_device_list; ValueError for other set fields, and for GPUs that do not exist."""
     gpus = tf.config.list_physical_devices("GPU")
     for field, setting in options.ListFields():
         if field.name == "allow_growth":
@@ -139,7 +147,11 @@ def _apply_graph_options(options: tf.compat.v1.GraphOptions) -> None:
 
 
 def _read_rewrite_options(options: Message) -> dict[str, bool | int]:
-    """Return the set fields of a RewriterConfig, as `tf.config.optimizer.set_experimental_options` takes them."""
+    """Return the set fields of a RewriterConfig, as `tf.config.optimizer.set_experimental_options` takes them.
+
+    Raises:
+        ValueError: a set field has no counterpart there.
+    """
     options_by_name: dict[str, bool | int] = {}
     for field, setting in options.ListFields():
         if field.name in _REWRITE_TYPES:
@@ -152,7 +164,11 @@ def _read_rewrite_options(options: Message) -> dict[str, bool | int]:
 
 
 def _apply_before_start(setting: str, apply: Callable[[], object]) -> None:
-    """Call `apply`, which applies `setting`; raise ValueError if TensorFlow's devices have started, so that it comes too late."""
+    """Call `apply`, which applies `setting`.
+
+    Raises:
+        ValueError: TensorFlow's devices have started, so that the setting comes too late.
+    """
     try:
         apply()
     except RuntimeError as error:

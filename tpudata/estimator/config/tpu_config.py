@@ -43,7 +43,7 @@ class TPUConfig(NamedTupleMethods):
             then the number of steps is fitted to the measured step time. On a TPU, checkpoints, summaries and logs are written
             between loops; with `use_tpu=False`, loops end at the steps at which these are due.
         num_shards: number of model replicas on a TPU, which must equal its cores; None for all cores. Ignored with
-            `use_tpu=False`, as in the original.
+            `use_tpu=False`, as in TensorFlow.
         num_cores_per_replica, computation_shape: None or 1 (for each axis): a replica has one core.
         per_host_input_for_training: an InputPipelineConfig; False and True mean PER_SHARD_V1 and PER_HOST_V1.
         tpu_job_name: None or "worker", the name of the job of a TPU system.
@@ -54,8 +54,8 @@ class TPUConfig(NamedTupleMethods):
         experimental_allow_per_host_v2_parallel_get_next: a bool, which has no effect: batches keep the dataset's order.
         experimental_feed_hook: None.
         num_replicas: with `use_tpu=False`, the number of GPUs, or else of jax's CPU devices, that take the place of a TPU's cores,
-            with batches split by the same rules; None or 1 for one device. In a cluster, the number of devices of each process. The
-            original has no counterpart.
+            with batches split by the same rules; None or 1 for one device. In a cluster, the number of devices of each process.
+            TensorFlow has no counterpart.
 
     Values that are only wrong on a TPU, such as 2 for num_cores_per_replica, are an error of a TPUEstimator with `use_tpu=True`.
 
@@ -103,7 +103,7 @@ class TPUConfig(NamedTupleMethods):
         pipeline = self.per_host_input_for_training
         if isinstance(
             pipeline, bool
-        ):  # As in the original: whether there is a call for each host, not for each replica.
+        ):  # As in TensorFlow's TPUConfig: whether there is a call for each host, not for each replica.
             pipeline = InputPipelineConfig.PER_HOST_V1 if pipeline else InputPipelineConfig.PER_SHARD_V1
         try:
             object.__setattr__(self, "per_host_input_for_training", InputPipelineConfig(pipeline))

@@ -200,7 +200,7 @@ class BestExporter(_SavedModelExporter):
         as_text: bool = False,
         exports_to_keep: int | None = 5,
     ) -> None:
-        if serving_input_receiver_fn is None:  # Its default only serves to keep the original's order of arguments.
+        if serving_input_receiver_fn is None:  # It has a default only to keep TensorFlow's order of arguments.
             raise ValueError("BestExporter needs a serving_input_receiver_fn (got None). Pass one.")
         is_valid = callable(compare_fn) and {*inspect.signature(compare_fn).parameters} == _COMPARE_FN_ARGUMENTS
         allowed = "a function of best_eval_result and current_eval_result"
@@ -235,7 +235,7 @@ class BestExporter(_SavedModelExporter):
         return self._compare_fn(best_eval_result=best, current_eval_result=current)
 
     def _find_recorded_best(self, step: int) -> Mapping[str, Array] | None:
-        """Return the best result in the event files, except for those of `step`, the current evaluation; None without one."""
+        """Return the best result in the event files, without events of `step`, the current evaluation; None without a result."""
         if self._event_file_pattern is None:
             return None
         best: Mapping[str, Array] | None = None

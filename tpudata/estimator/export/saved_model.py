@@ -1,7 +1,7 @@
 """Export of the model for prediction as a SavedModel, for TensorFlow Serving, `tf.saved_model.load` and other tools.
 
 The graph is built again by model_fn in PREDICT mode, on the inputs of a serving_input_receiver_fn, and gets its values from a
-checkpoint. As in the original, it is a v1 SavedModel: a graph with signatures and variables by their names, tagged "serve".
+checkpoint. As in TensorFlow's Estimator, it is a v1 SavedModel: a graph with signatures and named variables, tagged "serve".
 """
 
 import contextlib
@@ -97,7 +97,10 @@ def _open_checkpoint(runtime: Runtime, checkpoint_path: str | None) -> Checkpoin
 
 
 def _choose_folders(base: str) -> tuple[str, str]:
-    """Return the folder of a new export, named by the seconds since 1970, and the temporary folder to write it in."""
+    """Return the folder of a new export and the temporary folder to write it in.
+
+    They are named by the seconds since 1970, or the next number whose folders do not exist.
+    """
     stamp = int(time.time())
     while True:
         target, temporary = (tf.io.gfile.join(base, name) for name in (str(stamp), f"temp-{stamp}"))
@@ -109,7 +112,12 @@ def _choose_folders(base: str) -> tuple[str, str]:
 def _build_graph(
     runtime: Runtime, serving_input_receiver_fn: Callable[[], ServingInputReceiver]
 ) -> tuple[dict[str, SignatureDef], tf.compat.v1.train.Scaffold]:
-    """Build the graph to export in the default graph; return its `SignatureDef`s by name, and the model's scaffold."""
+    """Build the graph to export in the default graph; return its `SignatureDef`s by name, and the model's scaffold.
+
+    Raises:
+        TypeError: serving_input_receiver_fn or model_fn returned a value of the wrong type.
+        ModelFnValueError: no signature can be served.
+    """
     seed = runtime.config.tf_random_seed
     v1.train.get_or_create_global_step()
     v1.set_random_seed(seed)
@@ -136,7 +144,11 @@ def _build_graph(
 
 
 def _make_signatures(receiver: ServingInputReceiver, spec: ModelSpec) -> dict[str, SignatureDef]:
-    """Return the signatures that can be served, by name; log the others."""
+    """Return the signatures that can be served, by name; log the others.
+
+    Raises:
+        ModelFnValueError: no signature can be served.
+    """
     outputs = name_outputs(spec.export_outputs, spec.predictions)
     # (inputs, output) by name of the signature.
     candidates = {name: (receiver.receiver_tensors, output) for name, output in outputs.items()}
@@ -193,7 +205,11 @@ def _restore(
 ) -> None:
     """Set the variables to the checkpoint's values; variables that it lacks and no signature needs get initial values.
 
-    A scaffold's saver, if there is one, restores them instead.
+    Args:
+        session: session on the graph to export.
+        checkpoint: the checkpoint.
+        signatures: signatures by name.
+        saver: the scaffold's saver, which restores the variables instead; or None.
     """
     if saver is not None:
         session.run(v1.global_variables_initializer())
@@ -222,7 +238,16 @@ def _write_model(
     as_text: bool,
     assets_extra: Mapping[str, str],
 ) -> None:
-    """Write the session's graph and variables as a SavedModel to `folder`, and copy assets_extra (by name there the path)."""
+    """Write the session's graph and variables as a SavedModel to `folder`, and copy further files into it.
+
+    Args:
+        session: session with the variables' values.
+        folder: folder to create.
+        signatures: signatures by name.
+        main_op: operation that loaders run first.
+        as_text: whether to write a text file instead of a binary one.
+        assets_extra: paths of files, by their name in the folder `assets.extra`.
+    """
     builder = v1.saved_model.Builder(folder)
     builder.add_meta_graph_and_variables(
         session,

@@ -105,8 +105,15 @@ class TPUContext:
 def check_batch_size(mode: str, topology: Topology, config: TPUConfig, size: int | None) -> None:
     """Raise BatchSizeError if a mode's global batch size cannot be split over the replicas.
 
+    Args:
+        mode: a value of ModeKeys.
+        topology: devices that run the steps.
+        config: the TPUConfig.
+        size: the global batch size, or None.
+
     Raises:
-        BatchSizeError: the size is None, or not a multiple of the number of replicas.
+        BatchSizeError: the size is None; or it is not a multiple of the number of replicas, and not all of them get the whole
+            batch (BROADCAST).
     """
     replicas, name = topology.num_replicas, BATCH_SIZE_NAMES[mode]
     if size is None:
@@ -124,8 +131,8 @@ def check_batch_size(mode: str, topology: Topology, config: TPUConfig, size: int
 def _choose_pipeline(mode: str, config: TPUConfig) -> InputPipelineConfig:
     """Return the InputPipelineConfig by which `mode` is fed.
 
-    Evaluation and prediction take training's, but SLICED if eval_training_input_configuration is SLICED, and PER_HOST_V1 instead of
-    PER_SHARD_V1, which they do not support.
+    Evaluation and prediction use the same as training, with two exceptions: SLICED if eval_training_input_configuration is SLICED,
+    and PER_HOST_V1 instead of PER_SHARD_V1, which they do not support.
     """
     pipeline = config.per_host_input_for_training
     assert isinstance(pipeline, InputPipelineConfig)  # TPUConfig has converted it.

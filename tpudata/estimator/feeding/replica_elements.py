@@ -54,7 +54,7 @@ class ReplicaElements:
         """Return a dataset of the elements of the replicas that one input worker feeds, in turn.
 
         Args:
-            num_workers: number of input workers, each of which feeds as many replicas.
+            num_workers: number of input workers, each of which feeds the same number of replicas.
             worker: index of the worker, from 0.
         """
         deployment = self._deployment
@@ -171,7 +171,7 @@ class ReplicaElements:
     def _pad_last_step(
         self, datasets: list[tf.data.Dataset], choice: tf.data.Dataset, step_size: int
     ) -> tf.data.Dataset:
-        """Interleave datasets and fill the last step with zeros, or fail there if an evaluation has no weights.
+        """Interleave datasets and fill the last step with zeros; without weights, let an evaluation's incomplete last step fail.
 
         Args:
             datasets: datasets that end.
@@ -203,7 +203,7 @@ def can_fill(mode: str, element_spec: Specs) -> bool:
 
 
 def choose_short_data(mode: str, element_spec: Specs) -> ShortData:
-    """Return how a step treats processes whose data ends before the others'."""
+    """Return how a step treats a process whose data ends before the data of other processes."""
     if mode == ModeKeys.TRAIN:
         return ShortData.STOP
     return ShortData.FILL if can_fill(mode, element_spec) else ShortData.REJECT

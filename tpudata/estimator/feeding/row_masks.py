@@ -35,7 +35,8 @@ def add_row_masks(
         axes: axis of the rows for each tensor of an element, in the order of `tf.nest.flatten`; None for 0.
 
     Returns:
-        A dataset of (features, bool [batch]). The mask is false for added rows, and for rows whose features["weights"] are 0.
+        A dataset of (features, mask), the mask bool [batch]. It is false for added rows, and for rows whose features["weights"] are
+        not positive.
 
     Raises:
         ValueError: no feature has a batch dimension.
@@ -44,7 +45,7 @@ def add_row_masks(
     def prepare(*parts: Tensors) -> tuple[Tensors, tf.Tensor]:
         features = parts[0]
         tensors = tf.nest.flatten(features)
-        # `axes` may be longer: it ends with those of the labels, which `map` skips.
+        # `axes` may be longer: it ends with the labels' axes, which `map` skips.
         leaves = list(map(_Leaf, tensors, list_roles(features), axes or [0] * len(tensors)))
         dense = [leaf for leaf in leaves if leaf.role == "dense" and leaf.tensor.shape.rank]
         sparse_shapes = [leaf.tensor for leaf in leaves if leaf.role == "dense_shape"]

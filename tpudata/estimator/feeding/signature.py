@@ -104,7 +104,8 @@ def call_input_fn(
 
     Raises:
         TypeError: input_fn is not callable, or returned a value of the wrong type.
-        ValueError: input_fn has no argument `params`, or its elements are neither features nor (features, labels).
+        ValueError: input_fn has no argument `params`, a tensor has an unknown rank, or the elements are neither features nor
+            (features, labels).
     """
     require_type("input_fn", input_fn, callable(input_fn), "callable")
     names = _list_argument_names(input_fn)
@@ -218,7 +219,10 @@ def get_row_weights(features: Tensors | Specs) -> tf.Tensor | tf.TensorSpec | No
 
 
 def list_leaves(element: tuple[Tensors, Tensors]) -> list[tuple[str, Any]]:
-    """Return the (path, leaf) pairs of (features, labels), with paths such as "features['image']"; sparse parts are one leaf."""
+    """Return the (path, leaf) pairs of (features, labels), with paths such as "features['image']".
+
+    The parts of a sparse tensor are one leaf, and None is omitted.
+    """
     leaves: list[tuple[str, Any]] = []
 
     def walk(path: str, node: object) -> None:

@@ -43,7 +43,7 @@ class UserModel:
         params = self._make_params(deployment)
         if not self.is_plain:
             params["use_tpu"] = deployment.topology.is_tpu
-        # Without AutoGraph, as in the original: Python's conditions and loops in model_fn run while it is traced.
+        # Without AutoGraph, as in TensorFlow's Estimator: Python's conditions and loops in model_fn run while it is traced.
         call = tf.autograph.experimental.do_not_convert(call_model_fn)
         features, labels = join_sparse(features), join_sparse(labels)
         spec: ModelSpec = call(self.model_fn, features, labels, deployment.mode, params, self.config)
@@ -57,7 +57,7 @@ class UserModel:
         Args:
             input_fn: the function.
             deployment: deployment of the mode.
-            call: the call among those of the deployment.
+            call: the call, one of the deployment's `list_calls`.
             start_step: number of steps done.
         """
         is_per_replica = deployment.pipeline is InputPipelineConfig.PER_HOST_V2
@@ -74,7 +74,7 @@ class UserModel:
         )
 
     def _make_params(self, deployment: Deployment, call: Call | None = None) -> dict[str, object]:
-        """Return a copy of the params with those that the estimator adds for `call`, a call of input_fn; None for model_fn."""
+        """Return a copy of the params with the params that the estimator adds for `call`, a call of input_fn; None for model_fn."""
         params = copy.deepcopy(dict(self.params))
         # An Estimator adds nothing, except in a rehearsal, which adds the batch size that it would have on a TPU.
         if not self.is_plain or deployment.global_batch_size is not None:

@@ -63,11 +63,11 @@ class Timing:
         """Return the time of an operation from its type and the times of its inputs."""
         if operation.name in self._input_names:
             return When.STEP
-        # Only v1 loops have inputs without a time yet, those of the next iteration; they count as part of the step.
+        # In a v1 loop, an input from the next iteration has no time yet; it counts as part of the step.
         input_times = {self._times.get(tensor.op.name, When.STEP) for tensor in operation.inputs}
         if operation.type == "NoOp":  # Made by tf.group, which runs its control inputs.
             input_times |= {self._times.get(control.name, When.STEP) for control in operation.control_inputs}
-        # The compiled step contains model_fn's operations alone, so the host runs those of hooks.
+        # The compiled step contains model_fn's operations alone, so the host runs the operations that hooks have added.
         if not self.is_made_by_model_fn(operation) or self._runs_on_host(operation) or When.AFTER in input_times:
             return When.AFTER if input_times & {When.STEP, When.AFTER} else When.BEFORE
         if When.STEP in input_times or operation.type == "Placeholder":
@@ -100,7 +100,7 @@ class FetchPlan:
         before_operations: operations run before the step.
         step: tensors that the step returns.
         step_operations: operations of the model that run in the step.
-        after: tensors computed after the step, from those of `before` and `step`.
+        after: tensors computed after the step, from the tensors of `before` and `step`.
         after_operations: operations run after the step.
     """
 

@@ -29,7 +29,7 @@ class _Computation:
     Attributes:
         run: function of the fed values that returns tensors.
         uses: names of the variables that it reads or writes.
-        writes: names of those that it writes.
+        writes: names of the variables that it writes.
     """
 
     run: Callable[..., Sequence[tf.Tensor]]
@@ -65,7 +65,7 @@ class HookSession(tf.compat.v1.Session):  # type: ignore[misc]  # TensorFlow is 
         self._graph = blueprint.graph
         self._copies = copies
         self._variables = dict(variables)
-        # By the names of tensors and operations, those of fed tensors, and the time.
+        # By the names of the computed tensors and operations, the names of the fed tensors, and the time.
         self._computations: dict[object, _Computation] = {}
         # Tensors of variables' values, by name of the handle.
         self._reads: dict[str, tf.Tensor] = {}
@@ -123,7 +123,7 @@ class HookSession(tf.compat.v1.Session):  # type: ignore[misc]  # TensorFlow is 
                 return element
             if element.name not in self._reads:
                 dtype = element.op.get_attr("dtype")
-                with tf.control_dependencies(None):  # Without those that a hook's context sets: the read must not wait.
+                with tf.control_dependencies(None):  # Those of a hook's context would make the read wait.
                     self._reads[element.name] = tf.raw_ops.ReadVariableOp(resource=element, dtype=dtype)
             return self._reads[element.name]
 
@@ -157,13 +157,14 @@ class HookSession(tf.compat.v1.Session):  # type: ignore[misc]  # TensorFlow is 
             fetches: a tensor, an operation, a variable, a name, or a nested structure of them.
             feed_dict: values by tensor.
             options: None, as no session runs here.
-            run_metadata: None.
+            run_metadata: None, for the same reason.
 
         Returns:
             NumPy values in the structure of `fetches`; None for an operation.
 
         Raises:
-            ValueError: a fetch depends on the batch, or there are options or run_metadata.
+            ValueError: a fetch depends on the batch, or there are options or run_metadata. For fetches and feeds, also the errors
+                of `find_element` and `convert_feed`.
         """
         if run_metadata is not None:
             raise ValueError("session.run(run_metadata=...) is not supported, as no session runs. Omit it.")
@@ -248,9 +249,16 @@ class HookSession(tf.compat.v1.Session):  # type: ignore[misc]  # TensorFlow is 
     def _make_computation(
         self, tensors: Sequence[tf.Tensor], operations: Sequence[tf.Operation], fed: Sequence[str], when: When | None
     ) -> _Computation:
-        """Return the compiled computation of tensors and operations; `fed` are the names of fed tensors.
+        """Return the compiled computation of tensors and operations.
 
-        For `when`, see `evaluate`.
+        Args:
+            tensors: tensors to compute.
+            operations: operations to run.
+            fed: names of the tensors whose values the computation takes.
+            when: as in `evaluate`.
+
+        Raises:
+            ModelFnValueError: a tensor or operation depends on the batch.
         """
         cuts = [self._graph.get_tensor_by_name(name) for name in fed]
 

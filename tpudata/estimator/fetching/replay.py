@@ -28,7 +28,7 @@ class Replay:
     Attributes:
         operations: operations of the scratch graph that are copied.
         reads: names of the variables that they use.
-        writes: names of those that they may change.
+        writes: names of the variables that the operations may change.
 
     Args:
         blueprint: blueprint of the scratch graph.

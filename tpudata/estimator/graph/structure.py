@@ -34,11 +34,12 @@ class Structure:
 
 
 def make_batch_function(function: Callable[..., Tensors], specs: tuple[Specs, ...]) -> Callable[..., Tensors]:
-    """Make a tf.function with one trace for all batches that fit `specs`, including a short last one.
+    """Make a tf.function with one trace for all batches that fit `specs`.
 
     Args:
         function: function with an argument for each entry of `specs`.
-        specs: nested structures of `tf.TensorSpec`; None stays None.
+        specs: nested structures of `tf.TensorSpec`, which a short last batch also fits if the number of rows is None; an entry
+            that is None stays None.
     """
     structure = Structure(specs)
 

@@ -43,7 +43,7 @@ class Request:
         return bool(self._plan.before or self._plan.before_operations)
 
     def begin(self) -> None:
-        """Compute the fetches that need no value of the step, such as those of variables, before the step changes these."""
+        """Compute the fetches that need no value of the step, such as those of variables, before the step changes the variables."""
         plan = self._plan
         values = self._session.evaluate(plan.before, plan.before_operations, self._feeds, When.BEFORE)
         self._before = dict(zip([tensor.name for tensor in plan.before], values, strict=True))
@@ -94,7 +94,7 @@ class Monitor:
         self.model_feeds: dict[str, Array] = {}
         self._feeds_model = feeds_model
         self._session = session
-        # Without hooks, a run fetches these.
+        # What a step computes without hooks; hooks read it as `run_context.original_args`.
         self._original_args = _train.SessionRunArgs(loop_fetches)
         self._context = _train.SessionRunContext(self._original_args, session)
         # Fetches of this step, by index of the hook.
@@ -160,7 +160,7 @@ class Monitor:
     def _add_arguments(
         self, index: int, hook: SessionRunHook, arguments: tf.compat.v1.train.SessionRunArgs, feeds: dict[str, Array]
     ) -> None:
-        """Check the SessionRunArgs of a hook, and add its fetches and feeds to those of the step.
+        """Check the SessionRunArgs of a hook, and add its fetches and feeds to the step's.
 
         Args:
             index: index of the hook.
@@ -231,12 +231,12 @@ class Monitor:
 
 
 def list_training_hooks(spec: ModelSpec, hooks: Sequence[SessionRunHook]) -> tuple[SessionRunHook, ...]:
-    """Return the hooks of a training in order: model_fn's chief hooks, those of the call, and model_fn's others."""
+    """Return the hooks of a training in order: the spec's training_chief_hooks, `hooks` of the call, the spec's training_hooks."""
     return (*_get_chief_hooks(spec), *hooks, *(spec.training_hooks or ()))
 
 
 def select_worker_hooks(spec: ModelSpec, hooks: Sequence[SessionRunHook]) -> tuple[SessionRunHook, ...]:
-    """Return those of the training's hooks that run in processes other than the chief, which write no files.
+    """Return the training's hooks that run in processes other than the chief, without hooks that write files.
 
     Args:
         spec: the spec, whose training_chief_hooks run in the chief alone.

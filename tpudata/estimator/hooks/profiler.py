@@ -158,7 +158,7 @@ class ProfilerHook(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]  # 
         """Write the profile, if one has begun."""
         del run_context
         step = int(run_values.results) + 1  # The global step was fetched before the step.
-        # As in the original, the first interval begins before the first step of the run.
+        # As in TensorFlow's ProfilerHook, the first interval begins before the first step of the run.
         if self._next_step is None:
             self._timer.update_last_triggered_step(step - 1)
         if self._write():
@@ -166,7 +166,7 @@ class ProfilerHook(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]  # 
         self._next_step = step + 1
 
     def end(self, session: tf.compat.v1.Session) -> None:
-        """End a profile that a failed step has left open."""
+        """End a profile that is still open, as another hook stopped training between `before_run` and the step."""
         del session
         self._write()
 

@@ -34,7 +34,11 @@ def make_scaffold(spec: ModelSpec, session: HookSession) -> tf.compat.v1.train.S
 
 
 def build_scaffold(spec: ModelSpec) -> tf.compat.v1.train.Scaffold:
-    """Return the spec's scaffold, with its saver built, or an empty one; made in the default graph."""
+    """Return the spec's scaffold, with its saver built, or an empty one; made in the default graph.
+
+    Raises:
+        ModelFnTypeError: the scaffold is not a Scaffold, or its saver is not a v1 Saver.
+    """
     scaffold = None
     if isinstance(spec, EstimatorSpec):
         scaffold = spec.scaffold
@@ -71,6 +75,12 @@ def restore_with(saver: tf.compat.v1.train.Saver, session: tf.compat.v1.Session,
 
 def save_with(saver: tf.compat.v1.train.Saver, session: HookSession, model_dir: str, step: int) -> Checkpoint:
     """Write `model.ckpt-STEP` with a scaffold's saver, which also deletes old checkpoints.
+
+    Args:
+        saver: the scaffold's saver.
+        session: session with the variables.
+        model_dir: folder of the checkpoint, which is created if needed.
+        step: the global step.
 
     Raises:
         StorageError: the checkpoint could not be written.

@@ -33,7 +33,16 @@ def evaluate(
     checkpoint_path: str | None,
     events_dir: str | None,
 ) -> dict[str, Array]:
-    """Evaluate a checkpoint; see `TPUEstimator.evaluate`."""
+    """Evaluate a checkpoint; see `TPUEstimator.evaluate`.
+
+    Args:
+        runtime: the model on its devices.
+        input_fn: function that returns the data.
+        steps: largest number of batches; None for all.
+        hooks: hooks of this evaluation, in addition to the spec's evaluation_hooks; or None.
+        checkpoint_path: checkpoint to evaluate; None for the newest of model_dir, or the initial values if there is none.
+        events_dir: folder of the summaries; None writes none.
+    """
     require_positive_int("evaluate", "steps", steps, or_none=True)
     hooks = check_hooks(hooks, "evaluate(hooks=...)")
     checkpoint = find_requested_or_latest(runtime.model_dir, checkpoint_path)
@@ -106,7 +115,7 @@ def _warn_of_padding(step: EvalStep, weights: Array) -> None:
 
 
 def _write_summaries(folder: str, metrics: dict[str, Array], checkpoint: Checkpoint | None) -> None:
-    """Write the metrics as summaries, each type in the original's form."""
+    """Write the metrics as summaries, each type in the form that TensorFlow's Estimator writes."""
     summary = tf.compat.v1.Summary()
     for name, metric in metrics.items():
         if name == "global_step":

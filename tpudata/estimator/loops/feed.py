@@ -47,7 +47,7 @@ def make_feed(call_input_fn: CallInputFn, deployment: Deployment, batch_axis: Se
     elements = ReplicaElements(call_input_fn, deployment, batch_axis)
     topology = deployment.topology
     if not topology.devices:
-        (call,) = deployment.list_calls()  # One replica, so there is one.
+        (call,) = deployment.list_calls()  # One replica, so there is one call.
         dataset = elements.make_dataset(call)
         is_endless = elements.is_endless
         return Feed(dataset.element_spec, is_endless, lambda _: Iteration(dataset, is_endless=is_endless))

@@ -129,7 +129,7 @@ class Runtime:
         return make_feed(call, deployment, self.user_model.batch_axis)
 
     def get_step(self, mode: str, element_spec: Specs) -> ModeStep:
-        """Return the compiled step of `mode` for such elements; the first call traces model_fn."""
+        """Return the cached step of `mode` for elements with these specs; the first call for them traces model_fn."""
         specs = split_element(element_spec)
         with self.lock:
             for cached_mode, cached_specs, step in self._steps:
@@ -168,7 +168,7 @@ def _make_host_copies(topology: Topology, variables: dict[str, tf.Variable]) -> 
 
 
 def _import_device_steps() -> Mapping[str, _StepKind]:
-    """Return for each mode the class of its steps on devices, which imports jax."""
+    """Import jax, and return the class of each mode's steps on devices."""
     from tpudata.estimator.steps.device_calls import DeviceCallBuilder
     from tpudata.estimator.steps.device_train_step import DeviceTrainStep
 

@@ -128,7 +128,7 @@ class Blueprint:
         if not variables:
             return {}
         tensors = [self.get_initial_value(info) for info in variables]
-        # Without the other operations: wrap_function would also run those with side effects.
+        # Without the other operations: wrap_function would run all operations with side effects.
         graph_def = self.extract_subgraph(find_needed_operations(tensor.op for tensor in tensors))
 
         def compute() -> Tensors:

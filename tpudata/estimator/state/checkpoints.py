@@ -169,7 +169,7 @@ class Retention:
 def save(model_dir: str, step: int, variables: Mapping[str, tf.Variable], retention: Retention) -> Checkpoint:
     """Write `model.ckpt-STEP`, make it the newest and delete old checkpoints.
 
-    A checkpoint is valid once the state file names it, which is replaced in one piece.
+    A checkpoint is valid once the state file names it. The state file is replaced in one piece.
 
     Args:
         model_dir: folder, local or gs://, which is created if needed.
@@ -182,6 +182,7 @@ def save(model_dir: str, step: int, variables: Mapping[str, tf.Variable], retent
 
     Raises:
         StorageError: the checkpoint could not be written; the state file names the previous one.
+        CheckpointError: the state file is damaged.
     """
     name = f"model.ckpt-{step}"
     prefix = tf.io.gfile.join(model_dir, name)

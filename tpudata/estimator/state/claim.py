@@ -28,13 +28,14 @@ def claim_model_dir(
 ) -> Iterator[None]:
     """Claim model_dir inside the context, unless a caller in this thread has claimed it for its trainings.
 
-    The claim of a dead process is taken over, at once if it ran on this machine, or after a minute without activity if it ran on
-    another one. If tpudata cannot write to model_dir, a warning says that it is not claimed: TensorFlow may be able to write there.
+    The claim of a dead process is taken over, at once if it ran on this machine, or after `dead_after` seconds without activity if
+    it ran on another one. If tpudata cannot write to model_dir, a warning says that it holds no claim: TensorFlow may be able to
+    write there.
 
     Args:
         model_dir: the folder.
         shares_with_trainings: whether trainings that this thread starts inside the context use this claim.
-        dead_after: seconds without activity after which a claim of another machine counts as dead.
+        dead_after: seconds without activity after which a claim from another machine counts as dead.
 
     Raises:
         OutputError: another training runs in model_dir.

@@ -16,7 +16,7 @@ class LocalVariables:
 
     Args:
         blueprint: blueprint of the function that makes the variables.
-        infos: the variables among those of the blueprint.
+        infos: the variables that belong to one run, from the blueprint.
     """
 
     def __init__(self, blueprint: Blueprint, infos: Sequence[VariableInfo]) -> None:
@@ -24,7 +24,10 @@ class LocalVariables:
         self.by_name = {info.name: self._make_variable(info) for info in infos}
 
     def _make_variable(self, info: VariableInfo) -> tf.Variable:
-        """Return a variable with its initial value, which replicas sum unless model_fn chose another aggregation."""
+        """Return a variable with its initial value.
+
+        Unless model_fn chose an aggregation, the replicas' values are summed if they are numbers; otherwise the first one counts.
+        """
         initial_value = self._initial_values[info.name]
         is_number = initial_value.dtype.is_floating or initial_value.dtype.is_integer
         aggregation = info.aggregation

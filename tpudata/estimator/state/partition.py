@@ -1,4 +1,4 @@
-"""Parts of partitioned variables, as checkpoints of the original contain them.
+"""Parts of partitioned variables, as checkpoints of TensorFlow 1 contain them.
 
 v1's Saver stores a partitioned variable as one, under its name. tpudata's checkpoints contain its parts, each under its own name.
 Both can be read.

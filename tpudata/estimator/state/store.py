@@ -51,9 +51,9 @@ class VariableStore:
             ModelFnValueError: two modes of the model have variables of one name with different shapes or dtypes.
         """
         missing = [info for info in infos if info.name not in self._variables]
-        # Processes may draw different initial values.
+        # Without the broadcast, processes could begin with different initial values.
         values = self._peers.broadcast_values(blueprint.compute_initial_values(missing))
-        # Copies of values on devices never lie on a GPU, which jax uses.
+        # With jax's devices, the host's copies never lie on a GPU, whose memory jax uses.
         with tf.device(None if isinstance(self.copies, OnlyOnHost) else "CPU:0"):
             for info in missing:
                 self._variables[info.name] = tf.Variable(values[info.name], trainable=info.trainable, name=info.name)
@@ -77,7 +77,9 @@ class VariableStore:
         Initial values come from the warm start, or else from `blueprint`.
 
         Raises:
-            CheckpointError: the checkpoint lacks a variable or has it in another shape.
+            CheckpointError: the checkpoint, or the one of the warm start, lacks a variable, has it in another shape or dtype, or is
+                damaged.
+            ValueError: the warm start renames a variable that it does not choose.
         """
         sources = {info.name: self._find_source(blueprint, info, checkpoint) for info in infos}
         stale = [info for info in infos if self._sources.get(info.name) != sources[info.name]]

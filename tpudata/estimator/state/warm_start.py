@@ -85,18 +85,18 @@ class WarmStartSettings(NamedTupleMethods):
         return Checkpoint.open(path) if newest is None else newest
 
     def previous_names(self, infos: Sequence[VariableInfo]) -> dict[str, str]:
-        """Choose the variables in `infos` that start from the checkpoint; return their names there by their names in the model.
+        """Choose the variables in `infos` that start from the checkpoint; return their names in it by their names in the model.
 
         Raises:
-            ValueError: var_name_to_prev_var_name names a variable that does not start from it.
+            ValueError: var_name_to_prev_var_name names a variable that does not start from the checkpoint.
         """
         renamed = dict(self.var_name_to_prev_var_name or {})
-        # As in the original, a partitioned variable is renamed as a whole: its parts get the new name, too.
+        # As in TensorFlow's Estimator, a partitioned variable is renamed as a whole: its parts get the new name, too.
         for info in infos:
             if info.part is not None and info.part.full_name in renamed:
                 renamed[info.name] = renamed[info.part.full_name]
         patterns = self._list_patterns()
-        # As in the original, a string chooses trainable variables, and a list chooses from all.
+        # As in TensorFlow's Estimator, a string chooses trainable variables, and a list chooses from all.
         only_trainable = isinstance(self.vars_to_warm_start, str)
         chosen_names = [
             info.name
@@ -116,7 +116,7 @@ class WarmStartSettings(NamedTupleMethods):
 
 
 def _matches(pattern: str, info: VariableInfo) -> bool:
-    """Return whether a regular expression matches the start of a variable's name, which ends in ":0" as in the original."""
+    """Return whether a regular expression matches the start of a variable's name with ":0" at its end, as in TensorFlow."""
     return re.match(pattern, f"{info.name}:0") is not None
 
 
@@ -204,6 +204,12 @@ def _find_skipped(
 
     These are mostly averages of batch norm. Variables that the checkpoint lacks or has in another shape, slots of optimizers
     (`KERNEL/Momentum`), scalars and the global step are not listed.
+
+    Args:
+        settings: the settings.
+        infos: all variables of the model that checkpoints contain.
+        variables: the real variables by name.
+        shapes: shapes of the checkpoint's variables by name.
     """
     pattern = settings.vars_to_warm_start
     if not isinstance(pattern, str):
@@ -221,7 +227,7 @@ def _find_skipped(
 
 
 def _warn_of_skipped(settings: WarmStartSettings, prefix: str, chosen: Sequence[str], skipped: Sequence[str]) -> None:
-    """Warn of variables that a pattern skips, and suggest a pattern for a list, which chooses them but no optimizer's slots.
+    """Warn of variables that a pattern skips, and suggest a list's pattern that chooses them, too, but no optimizer's slots.
 
     Args:
         settings: the settings, whose vars_to_warm_start is a string.

@@ -15,8 +15,8 @@ from tpudata.estimator.steps.step import Step
 from tpudata.estimator.tracing.traced_model import TracedModel
 from tpudata.tensor_types import Array, Specs, Tensors
 
-# Function from the values of replicas to those that a call returns: for each tensor a list, with a value for each replica. Values
-# are NumPy, or tensors of a `tf.function` that is being built.
+# Function from the values of replicas to the values that a call returns: for each tensor a list, with a value for each replica.
+# Values are NumPy, or tensors of a `tf.function` that is being built.
 Finish: TypeAlias = Callable[[list[list[Tensors]]], list[list[Tensors]]]
 
 
@@ -117,7 +117,7 @@ class BatchStep(Step, abc.ABC):
 
     @abc.abstractmethod
     def plan_outputs(self) -> tuple[Tensors, list[tf.Operation]]:
-        """Return the tensors that a replica computes for a batch, the fetched ones last, and the operations that it runs."""
+        """Return the tensors that a replica computes for a batch, the fetched tensors last, and the operations that it runs."""
 
     def _finish(self, values: list[list[Array]]) -> list[list[Array]]:
         """Consume the values that only the host needs, and return the others; this class returns all.
@@ -134,7 +134,7 @@ class BatchStep(Step, abc.ABC):
             batch: features and labels for model_fn, or the features alone.
 
         Returns:
-            For each tensor that `_finish` returns, except the fetched ones, the values (NumPy) of the replicas; and the fetched
+            For each tensor that `_finish` returns, except the fetched tensors, the values (NumPy) of the replicas; and the fetched
             values by name.
         """
         if self._built_key != self.fetches.key:
@@ -145,7 +145,7 @@ class BatchStep(Step, abc.ABC):
             self._writes = self._call.writes
             self._built_key = self.fetches.key
         values = self._call.run(*batch)
-        num_results = len(values) - len(self.fetches.names)  # The fetched ones are last.
+        num_results = len(values) - len(self.fetches.names)  # The fetched tensors are last.
         fetched = map(self.replicas.join, values[num_results:])
         return values[:num_results], dict(zip(self.fetches.names, fetched, strict=True))
 

@@ -79,8 +79,11 @@ class DeviceCallBuilder:
 
 
 def make_device_state(step: Step, store: VariableStore) -> DeviceState:
-    """Put a step's variables on the devices and return their state; also let `step.local_copies` copy the local ones from there."""
-    assert isinstance(store.copies, DeviceVariables)  # Stores of devices have these.
+    """Put the variables of a step on the devices, set `step.local_copies`, and return their state.
+
+    `local_copies` then copies the local variables, such as the sums of metrics, between the devices and the host.
+    """
+    assert isinstance(store.copies, DeviceVariables)  # With jax's devices, a store has these copies.
     state = DeviceState(store.copies, step.variables, step.local.by_name)
     step.local_copies = state.per_replica
     return state
@@ -101,8 +104,8 @@ def lower_step(
         function: function of an int32 scalar and of tensors that reads and writes variables, and returns a list of tensors.
         specs: specs of its arguments, with static shapes.
         variables: the variables by name.
-        per_replica: names of those with a separate value on each replica.
-        writes: names of those that it may change.
+        per_replica: names of the variables with a separate value on each replica.
+        writes: names of the variables that the function may change.
 
     Raises:
         ModelFnValueError: TensorFlow cannot lower the function.

@@ -35,7 +35,7 @@ class DeviceTrainStep(TrainStep):
     def __init__(self, traced: TracedModel, topology: Topology, store: VariableStore, *, broadcast: bool) -> None:
         super().__init__(traced, topology, store, broadcast=broadcast)
         self._state = make_device_state(self, store)
-        # Placed like a result of a loop: the first loop after another would be compiled again otherwise.
+        # Placed like the `goes_on` that a loop returns: a second placement would compile the loop a second time.
         self._true_on_devices = replicate(self._state.mesh, True)
         # The same few portions recur; without the cache, each call would place a NumPy array on all devices.
         self._place_portion = functools.lru_cache(_MAX_CACHED_PORTIONS)(
@@ -124,7 +124,7 @@ class DeviceTrainStep(TrainStep):
             tensors = [self.replicas.concatenate([stack[index] for stack in stacks]) for stacks in replica_stacks]
             self._host_call.update(tf.nest.pack_sequence_as(host_tensors, tensors))
 
-    def check_finite(self) -> npt.NDArray[np.bool_]:
+    def compute_finiteness(self) -> npt.NDArray[np.bool_]:
         """Return whether all values of each variable of `checked` are finite (NumPy, bool [checked])."""
         if not self.checked:
             return np.ones(0, bool)
@@ -135,10 +135,10 @@ class DeviceTrainStep(TrainStep):
         """Return the loop of up to `capacity` steps, or the single step, and the layout of its variables; compiled at first use.
 
         Args:
-            capacity: number of steps in the stacks of batches from which it takes its steps.
+            capacity: number of steps in each stack of batches.
             fed: names of the placeholders that take values.
-            is_single_step: whether it is a single step. This checks no variables, which would take as long as the step; the host
-                checks them at intervals, by `check_finite`.
+            is_single_step: whether it is a single step. A single step checks no variables, as the check would take as long as the
+                step; the host calls `compute_finiteness` at intervals instead.
         """
         key = capacity, fed, is_single_step
         if is_single_step:
@@ -148,10 +148,10 @@ class DeviceTrainStep(TrainStep):
     def _compile(
         self, capacity: int | None, fed: tuple[str, ...], checked: Sequence[str]
     ) -> tuple[Layout, LoopProgram]:
-        """Compile a loop of steps, or a single step; return it and its variables' layout.
+        """Compile a loop of steps, or a single step; return its variables' layout and the compiled program.
 
         Args:
-            capacity: largest number of steps, those in a stack of batches; None for a single step.
+            capacity: largest number of steps, as many as a stack of batches has; None for a single step.
             fed: names of the placeholders that take values.
             checked: names of the variables whose values must be finite.
         """

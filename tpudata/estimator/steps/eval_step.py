@@ -42,7 +42,7 @@ class EvalStep(BatchStep):
             metric_fn, _ = eval_metrics
             with self.blueprint.graph.as_default():
                 tensors = self.replicas.convert_host_tensors(eval_metrics, "eval_metrics")
-            # Of replicas that get the same rows, only the first one's tensors count.
+            # If all replicas get the same rows, only the first replica's tensors count.
             num_concatenated = 1 if broadcast else topology.num_replicas
             self._host_metrics = HostMetrics(metric_fn, tensors, num_concatenated, traced.seed)
         features, _ = self.blueprint.arguments
@@ -55,8 +55,8 @@ class EvalStep(BatchStep):
     def plan_outputs(self) -> tuple[Tensors, list[tf.Operation]]:
         """Return the tensors that a replica computes for a batch, and the operations that it runs.
 
-        The tensors are (loss times weight, weight) (float32 scalars), those of eval_metrics, those of host_call, and the fetched
-        ones.
+        The tensors are (loss times weight, weight) (float32 scalars), the arguments of metric_fn, the arguments of host_fn, and the
+        fetched tensors.
         """
         metrics = get_metric_ops(self.spec)
         # The host updates eval_metrics, in `_finish`.
@@ -80,7 +80,7 @@ class EvalStep(BatchStep):
             values: for each tensor of `plan_outputs`, the values of the replicas.
         """
         losses, weights, *other_values = values
-        # Taken in the order of `plan_outputs`: those of eval_metrics, those of host_call, and last the fetched ones.
+        # Taken in the order of `plan_outputs`: the values of eval_metrics, those of host_call, and last the fetched values.
         remaining = iter(other_values)
         _, metric_tensors, host_call_tensors, _ = self._outputs
         metric_values, host_call_values = (
@@ -104,7 +104,7 @@ class EvalStep(BatchStep):
 
         Returns:
             The batch's loss times its weight, its weight (float32 scalars, summed over the replicas), and the fetched values by
-            name. The weight is the sum of features["weights"] (floats [batch]), or 1 if there are none.
+            name. The weight is the sum of features["weights"] (floats [batch]); without them, 1 for each replica.
         """
         (losses, weights), fetched = self._compute(features, labels)
         return np.sum(losses, dtype=np.float32), np.sum(weights, dtype=np.float32), fetched

@@ -49,7 +49,7 @@ class PlainTrainStep(TrainStep):
                 *iteration.tensors, self._make_constant(limit), self._make_constant(records_summaries), *feed_values
             )
         except tf.errors.OutOfRangeError:
-            # Only single steps on endless data do not test for its end; it ends if it is repeat() of an empty dataset.
+            # Only single steps on endless data do not test for its end, which repeat() of an empty dataset reaches at once.
             if not (is_single_step and iteration.is_endless):
                 raise
             return LoopResult.make_empty(self.global_step, num_checked=0, has_data=False)
@@ -65,7 +65,7 @@ class PlainTrainStep(TrainStep):
             self._constants[key] = tf.constant(number)
         return self._constants[key]
 
-    def check_finite(self) -> npt.NDArray[np.bool_]:
+    def compute_finiteness(self) -> npt.NDArray[np.bool_]:
         """Return whether all values of each variable of `checked` are finite (NumPy, bool [checked])."""
         if self._are_finite is None:
             check = functools.partial(self._are_all_finite, self.checked)
@@ -137,7 +137,11 @@ class PlainTrainStep(TrainStep):
     ) -> tuple[Tensors, ...]:
         """Add a single step that runs if there is data; return the results of `_compile`'s function.
 
-        `specs` are those of the fetched tensors, which are zeros without data.
+        Args:
+            step: function that adds a step for an element.
+            iterator: iterator over the data.
+            records_summaries: whether tf.summary writes (scalar bool).
+            specs: specs of the fetched tensors, which are zeros without data.
         """
         element = iterator.get_next_as_optional()
         has_data = element.has_value()
@@ -162,8 +166,16 @@ class PlainTrainStep(TrainStep):
     ) -> tuple[Tensors, ...]:
         """Add a while_loop of up to `limit` steps, until the data ends or a loss is NaN.
 
-        The variables of the while_loop are the number of steps done, whether there was data for all, the tensor lists of losses
-        and, unless `counts_every_step`, of global steps, the last loss, and the fetched tensors, whose specs are `specs`.
+        The variables of the while_loop are the number of steps done, whether there was data for all of them, the tensor lists of
+        losses and, unless `counts_every_step`, of global steps, the last loss, and the fetched tensors.
+
+        Args:
+            step: function that adds a step for an element.
+            iterator: iterator over the data.
+            limit: largest number of steps (scalar int32).
+            records_summaries: whether tf.summary writes in the step number `limit` (scalar bool).
+            specs: specs of the fetched tensors.
+            counts_every_step: whether each step adds 1 to the global step.
 
         Returns:
             The results of `_compile`'s function.
@@ -221,7 +233,14 @@ class PlainTrainStep(TrainStep):
     def _add_replica_step(
         self, replica_step: ReplicaStep, feeds: Sequence[tf.Tensor], element: Tensors, records_summaries: tf.Tensor
     ) -> tuple[tf.Tensor, ...]:
-        """Add a step of the only replica, with host_call; return the loss and the fetched tensors."""
+        """Add a step of the only replica, with host_call; return the loss and the fetched tensors.
+
+        Args:
+            replica_step: the step.
+            feeds: tensors for the fed placeholders.
+            element: (features, labels), or features if there are no labels.
+            records_summaries: whether tf.summary writes (scalar bool).
+        """
         _, label_specs = self._traced.specs
         batch = (element, None) if label_specs is None else element
         loss, fetched, host_tensors = replica_step(
@@ -237,7 +256,14 @@ class PlainTrainStep(TrainStep):
     def _make_outputs(
         self, has_data: tf.Tensor, steps: tf.Tensor, losses: tf.Tensor, checked: Sequence[str]
     ) -> tuple[tf.Tensor, ...]:
-        """Return the first five fields of a LoopResult, with the global step and the variables read after the steps."""
+        """Return the first five fields of a LoopResult; call it after the steps, as it reads the global step and the variables.
+
+        Args:
+            has_data: whether there was data for all steps (scalar bool).
+            steps: global step after each step (int64 [steps]).
+            losses: loss of each step (float32 [steps]).
+            checked: names of the variables to test for finite values.
+        """
         return self._read_step(), has_data, steps, losses, self._are_all_finite(checked)
 
     def _are_all_finite(self, checked: Sequence[str]) -> tf.Tensor:

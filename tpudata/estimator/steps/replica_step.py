@@ -93,7 +93,8 @@ class ReplicaStep:
 def make_replica_rewrite(traced: TracedModel) -> Callable[[tf.compat.v1.GraphDef], tf.compat.v1.GraphDef]:
     """Return the function from a copied `GraphDef` to the one that a replica runs.
 
-    Collectives are lowered, and random draws depend on the step. On devices, they are operations that XLA compiles.
+    It lowers collectives, and makes random draws depend on the step. On devices, the new collectives and draws are operations that
+    XLA compiles.
     """
 
     def rewrite(graph_def: tf.compat.v1.GraphDef) -> tf.compat.v1.GraphDef:

@@ -25,7 +25,7 @@ class StepFetches:
     """
 
     def __init__(self, traced: TracedModel, list_always_run: Callable[[TracedModel], list[tf.Operation]]) -> None:
-        # Fetched tensors without side effects, and tensors and operations with them.
+        # Names of the fetched tensors without side effects, and of the tensors and operations with side effects.
         self.value_names: tuple[str, ...] = ()
         self.effect_names: tuple[str, ...] = ()
         self._list_always_run = list_always_run
@@ -41,8 +41,8 @@ class StepFetches:
     def request(self, elements: Iterable[GraphElement]) -> None:
         """Request tensors and operations of the scratch graph from the next step.
 
-        Those with side effects replace earlier requests of such. Other tensors remain requested, as fetching them again costs less
-        than building the step without them.
+        Elements with side effects replace the earlier ones with side effects. Other tensors remain requested, as fetching them
+        again costs less than building the step without them.
         """
         unique_elements = {element.name: element for element in elements}
         self.effect_names = tuple(

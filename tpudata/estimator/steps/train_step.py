@@ -191,7 +191,7 @@ class TrainStep(Step, abc.ABC):
         return loop
 
     @abc.abstractmethod
-    def check_finite(self) -> npt.NDArray[np.bool_]:
+    def compute_finiteness(self) -> npt.NDArray[np.bool_]:
         """Return whether all values of each variable of `checked` are finite (NumPy, bool [checked])."""
 
     def flush(self) -> None:

@@ -44,7 +44,7 @@ class StepPart:
         specs: specs of its arguments.
         num_batch: number of tensors of the batch.
         variables: variables of zeros, by name.
-        writes: names of those that it may change.
+        writes: names of the variables that the function may change.
         cut: operations that were cut out of it.
         is_whole: whether it is the whole step.
     """
@@ -97,11 +97,11 @@ class StepParts:
         return self._make_part(results, updates, cut_tensors, skipped, all_cut, is_whole=all_cut == self._strings)
 
     def take_first(self, part: StepPart, count: int) -> StepPart:
-        """Return a part cut off after its first operations; it returns the tensors that none of these operations uses.
+        """Return a part that ends after the step's first operations, and returns the tensors that none of them uses.
 
         Args:
             part: a part of the step.
-            count: number of the step's operations, in the order in which model_fn made them.
+            count: number of the first operations, in the order in which model_fn made them.
         """
         cut_tensors, skipped = _find_boundary(part.cut)
         included = {*self.graph.operations[:count]} - skipped
@@ -148,13 +148,14 @@ class StepParts:
 
         def run_part(replica: tf.Tensor, *values: tf.Tensor) -> list[tf.Tensor]:
             remaining = iter(values)
-            # Operations that use the string arguments have been cut out, so any tensor can take their place.
+            # Operations that use the string arguments have been cut out, so any tensor can take the place of a string.
             arguments = [
                 tf.constant(0) if placeholder.dtype == tf.string else next(remaining)
                 for placeholder in self._placeholders
             ]
             # Random draws depend on the step.
             step = tf.cast(self._variables["global_step"].read_value(), tf.int64)
+            # What remains after the arguments are values for `cut_tensors`.
             part_results: list[tf.Tensor] = replay(
                 (arguments,), make_handle_getter(self._variables), [step, replica, *remaining]
             )
@@ -186,21 +187,23 @@ def can_compile_here(graph: StepGraph, report: Report) -> bool:
     return True
 
 
-def compile_step(parts: StepParts, lacking: set[tf.Operation], report: Report, stage: str) -> StepPart | None:
+def compile_step(
+    parts: StepParts, unsupported_operations: set[tf.Operation], report: Report, stage: str
+) -> StepPart | None:
     """Compile a step repeatedly; report each operation that XLA rejects, and cut it out for the next compilation.
 
     Args:
         parts: parts of the step.
-        lacking: operations that XLA is known to lack.
+        unsupported_operations: operations that XLA is known not to support, which are cut out from the start.
         report: function that adds a finding.
         stage: last stage of the compilation: "optimized_hlo", or "stablehlo" if another compiler continues from there.
 
     Returns:
-        The part that XLA compiles; None if an error names no operation, or there are too many.
+        The part that XLA compiles; None if an error names no further operation, or after _MAX_PROBLEMS rejected operations.
     """
-    # XLA's errors may name an operation inside of a function; cut out the one that calls it.
+    # XLA's errors may name an operation inside of a function; cut out the operation that calls the function.
     outermost = {operation.name: outer_operation for operation, outer_operation in parts.graph.iterate_all()}
-    cut = set(lacking)
+    cut = set(unsupported_operations)
     start = time.monotonic()
     for _ in range(_MAX_PROBLEMS):
         part = parts.cut_out(cut)

@@ -73,7 +73,15 @@ def _check_dtype(path: str, spec: tf.TensorSpec, report: Report) -> None:
 
 
 def _check_shape(path: str, spec: tf.TensorSpec, axis: int, deployment: Deployment, report: Report) -> list[int | None]:
-    """Report a shape that is not static or cannot be split over cores; return the shape on one core."""
+    """Report a shape that is not static or cannot be split over cores; return the shape on one core.
+
+    Args:
+        path: place of the tensor, such as "features['image']", for messages.
+        spec: spec of the tensor in input_fn's dataset.
+        axis: axis of the rows.
+        deployment: deployment of the mode.
+        report: function that adds a finding.
+    """
     shape = list(spec.shape.as_list())
     if not shape:
         report(

@@ -68,8 +68,8 @@ def check_next_batches(cost: StepCost, report: Report) -> None:
 
 
 def describe_largest(graph: StepGraph, max_count: int = 3) -> str:
-    """Describe the largest tensors of a step, with the code lines that made them; omit those under a tenth of the largest."""
-    # One of each kind: a line in a loop of Python makes many alike.
+    """Describe the largest tensors of a step, with the code lines that made them; omit tensors under a tenth of the largest."""
+    # One for each shape, dtype and line: a line in a loop of Python makes many equal tensors.
     tensors = {(tensor.shape, tensor.dtype, find_code_line(tensor.op)): tensor for tensor in _iterate_stored(graph)}
     largest = sorted(tensors.values(), key=count_bytes, reverse=True)[:max_count]
     largest = [tensor for tensor in largest if count_bytes(tensor) * 10 >= count_bytes(largest[0])]

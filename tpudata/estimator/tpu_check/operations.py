@@ -120,18 +120,18 @@ def _list_library_folders() -> tuple[str, ...]:
 
 
 def check_operations(graph: StepGraph, report: Report) -> set[tf.Operation]:
-    """Report each operation of a step that a TPU lacks, that has a dynamic shape, or that computes in float64.
+    """Report the operations of a step that a TPU rejects, and those at which a dynamic shape or float64 begins.
 
     Returns:
-        Operations of the outermost graph that XLA lacks, or that contain such an operation.
+        Operations of the outermost graph that a TPU rejects, or that contain such an operation.
     """
-    lacking: set[tf.Operation] = set()
+    unsupported_operations: set[tf.Operation] = set()
     missing_types: dict[tuple[str, str, str], list[str]] = {}
     for operation, outermost in graph.iterate_all():
         code_line = find_code_line(operation)
         reason = _find_rejection(operation)
         if reason is not None:
-            lacking.add(outermost)
+            unsupported_operations.add(outermost)
             missing_types.setdefault((code_line, *reason), []).append(operation.type)
             continue
         shape = _find_dynamic_shape(operation)
@@ -153,7 +153,7 @@ def check_operations(graph: StepGraph, report: Report) -> set[tf.Operation]:
             )
     for (code_line, what, fix), types in missing_types.items():
         report(code_line, f"{', '.join(dict.fromkeys(types))}: {what}", fix)
-    return lacking
+    return unsupported_operations
 
 
 def _find_rejection(operation: tf.Operation) -> tuple[str, str] | None:

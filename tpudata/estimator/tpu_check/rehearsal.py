@@ -78,7 +78,11 @@ def rehearse(
 
 
 def _count_cores(runtime: Runtime, tpu: TPUSlice | None) -> int:
-    """Return the number of replicas to rehearse with: the slice's, or num_shards, or 8."""
+    """Return the number of replicas to rehearse with: the slice's, or else num_shards, or else 8.
+
+    Raises:
+        UsageError: num_shards is not the slice's number of devices.
+    """
     shards = runtime.config.tpu_config.num_shards
     if tpu is None:
         return shards or _DEFAULT_CORES
@@ -124,7 +128,7 @@ class _ModeRehearsal:
         self.findings.append(Finding(self._mode, where, what, fix, is_rejected))
 
     def rehearse(self, input_fn: InputFunction) -> None:
-        """Check the input, the graph, the memory, the variables and the compiled step."""
+        """Check the input, the graph, the memory, the variables and the compiled step, and add the findings."""
         try:
             # The data of all calls has the same specs, so the first call's is enough.
             deployment = self._runtime.make_deployment(self._mode)
@@ -148,7 +152,7 @@ class _ModeRehearsal:
         if self._mode != ModeKeys.PREDICT:
             self._check_host_function(blueprint, "host_call", get_host_call(spec))
         graph = StepGraph(blueprint, self._find_roots(blueprint, spec))
-        lacking = check_operations(graph, self._report)
+        unsupported_operations = check_operations(graph, self._report)
         check_memory(graph, specs, self._tpu, self._report)
         # The functions report what they find; `check_input` has reported shapes that are not static.
         if (
@@ -156,10 +160,16 @@ class _ModeRehearsal:
             and all(leaf is None or leaf.shape.is_fully_defined() for leaf in tf.nest.flatten(specs))
             and can_compile_here(graph, self._report)
         ):
-            self._compile(traced, graph, lacking)
+            self._compile(traced, graph, unsupported_operations)
 
-    def _compile(self, traced: TracedModel, graph: StepGraph, lacking: set[tf.Operation]) -> None:
-        """Compile the step by XLA on this machine or, for a slice, by the TPU's compiler."""
+    def _compile(self, traced: TracedModel, graph: StepGraph, unsupported_operations: set[tf.Operation]) -> None:
+        """Compile the step by XLA on this machine and then, for a slice, by the TPU's compiler; report what they reject.
+
+        Args:
+            traced: the traced model.
+            graph: graph of the step.
+            unsupported_operations: operations that XLA is known not to support.
+        """
         tpu = self._tpu
         # Without libtpu, XLA on this machine takes its place.
         missing_reason = None if tpu is None else missing_compiler()
@@ -169,15 +179,15 @@ class _ModeRehearsal:
             tpu = None
         parts = StepParts(traced, graph)
         if tpu is None:
-            compile_step(parts, lacking, self._report, "optimized_hlo")
+            compile_step(parts, unsupported_operations, self._report, "optimized_hlo")
             return
-        part = compile_step(parts, lacking, self._report, "stablehlo")
+        part = compile_step(parts, unsupported_operations, self._report, "stablehlo")
         if part is None:
             return
         from tpudata.estimator.tpu_check.tpu_step import TPUCompilation  # It imports jax.
 
         config = self._runtime.config.tpu_config
-        # Loops limited by time have as many steps as the memory for their batches allows.
+        # A loop that is limited by time may have any number of steps: 1000 are compiled, or as many as one stack of batches takes.
         steps = _MAX_STEPS if config.loop_seconds is not None else int(config.iterations_per_loop)
         compilation = TPUCompilation(tpu, self._effort, steps).compile(parts, part, self._report)
         if compilation is not None:
@@ -226,7 +236,7 @@ class _ModeRehearsal:
             return None
         function, tensors = pair
         pipeline = self._runtime.make_deployment(self._mode).pipeline
-        # By BROADCAST, all cores get the same rows, and only one core's tensors are taken.
+        # With BROADCAST, all cores get the same rows, and only one core's tensors are taken.
         cores = 1 if pipeline is InputPipelineConfig.BROADCAST else self._cores
         with blueprint.graph.as_default():
             tensors = tf.nest.map_structure(tf.convert_to_tensor, tensors)

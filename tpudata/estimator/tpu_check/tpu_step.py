@@ -101,9 +101,9 @@ class TPUCompilation:
         report("memory of a device", f"{what}; the largest tensors are {describe_largest(parts.graph)}", MEMORY_FIX)
 
     def _find_culprit(self, parts: StepParts, part: StepPart) -> tf.Operation | None:
-        """Find by bisection the first operation that makes the compiler reject a part; None if it accepts all of them.
+        """Find by bisection the first operation that makes the compiler reject a part; None if it accepts all operations.
 
-        All of them may be accepted without the loop of steps and its results, which the rejected program had.
+        It may accept them although it rejected the program, which also had the loop of steps and the loop's results.
         """
         low, high = 0, len(parts.graph.operations)
         if not self._rejects(parts, parts.take_first(part, high)):

@@ -61,15 +61,15 @@ def require_cross_shard(blueprint: Blueprint) -> None:
 def find_diverging_variables(blueprint: Blueprint, writes: Collection[str]) -> set[str]:
     """Return the names of variables to which replicas may assign different values in a step.
 
-    These are values computed from the batch, from the index of the replica, or from random draws, without a sum over all replicas
-    in between.
+    Values may differ if they are computed from the batch, from the index of the replica, or from random draws, without a sum over
+    all replicas in between.
 
     Args:
         blueprint: blueprint of the model, traced in `replica_context`.
         writes: names of the variables that the step may change.
     """
     operations = blueprint.graph.get_operations()
-    # Includes the placeholder of the replica's index. Others may be equal on all replicas, which does no harm.
+    # Includes the placeholder of the replica's index. Other placeholders may be equal on all replicas, which does no harm.
     sources = {operation.name for operation in operations if operation.type == "Placeholder"} | _find_draws(
         blueprint.graph
     )
@@ -86,7 +86,7 @@ def _find_diverging_updates(
     is_synced: Callable[[tf.Operation], bool],
     always_diverges: Callable[[tf.Operation], bool] = lambda _: False,
 ) -> dict[str, tf.Operation]:
-    """Return for each variable with updates that may differ between replicas one such update, by variable name.
+    """Return, by variable name, one update of each variable whose updates may differ between replicas.
 
     Args:
         blueprint: blueprint of the model.

@@ -1,7 +1,8 @@
 """Operations of a model_fn's graph that a training step runs for their side effects.
 
-A session of the original only ran operations needed by the fetches: an assignment, an assertion or an update of batch norm on which
-train_op does not depend did not run. A train_op cannot depend on writes of `tf.summary` and updates of Keras, so these always run.
+A session of TensorFlow's Estimator only ran operations needed by the fetches: an assignment, an assertion or an update of batch
+norm on which train_op does not depend did not run. A train_op cannot depend on writes of `tf.summary` and
+updates of Keras, so these always run.
 """
 
 from collections.abc import Iterable

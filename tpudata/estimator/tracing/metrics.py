@@ -106,7 +106,7 @@ def find_metric_updates(metrics: Mapping[str, Metric], blueprint: Blueprint) -> 
 
 
 def _find_keras_updates(variables: Iterable[object], blueprint: Blueprint) -> Iterable[tf.Operation]:
-    """Yield the operations that update a Keras metric's variables: all that use them except reads and initializers.
+    """Yield the operations that update a Keras metric's variables: all that use these variables except reads and initializers.
 
     Unlike a metric of v1, a Keras metric does not name its update.
     """

@@ -31,7 +31,7 @@ class CrossShardOptimizer(tf.compat.v1.train.Optimizer):  # type: ignore[misc]  
 
     `compute_gradients` divides the loss of a replica by the number of replicas for a mean (with a Keras optimizer,
     `apply_gradients` divides the gradients), and `apply_gradients` sums over the replicas: clipping in between sees one replica's
-    share, as in the original TPUEstimator. The wrapped optimizer gets the same gradients on all replicas. With one replica, nothing
+    share, as in TensorFlow's TPUEstimator. The wrapped optimizer gets the same gradients on all replicas. With one replica, nothing
     changes.
 
     Args:
@@ -88,7 +88,7 @@ class CrossShardOptimizer(tf.compat.v1.train.Optimizer):  # type: ignore[misc]  
         """Apply the gradients, summed over the replicas; arguments as in v1 optimizers.
 
         Returns:
-            The operation that applies them, of a v1 optimizer. For a Keras optimizer, whose updates the step runs anyway,
+            For a v1 optimizer, the operation that applies the gradients. For a Keras optimizer, whose updates the step runs anyway,
             `global_step` after its increment, or a no-op without one.
         """
         graph = tf.compat.v1.get_default_graph()
@@ -170,7 +170,7 @@ def reject_other_cross_shard(blueprint: Blueprint) -> None:
     """Raise ModelFnValueError if model_fn uses TensorFlow's CrossShardOptimizer.
 
     Raises:
-        ModelFnValueError: it does. Outside of the original's TPU system, that optimizer sums gradients without the mean, and its
+        ModelFnValueError: it does. Outside of TensorFlow's TPU system, that optimizer sums gradients without the mean, and its
             operation has no kernel for CPUs.
     """
     for operation in blueprint.graph.get_operations():

@@ -33,7 +33,11 @@ class ReplicaValues:
         return parts[0] if len(parts) == 1 or self.broadcast else np.concatenate(parts)
 
     def join(self, parts: list[Array]) -> Array:
-        """Join the replicas' values of a fetch: concatenate rows, average other floats, and take the first replica's otherwise."""
+        """Join the replicas' values (NumPy, in order) of a fetch.
+
+        If all replicas got the same rows, the result is the first replica's value. Otherwise, rows are concatenated, other floats
+        are averaged, and all other values are the first replica's.
+        """
         if len(parts) == 1 or self.broadcast:
             return parts[0]
         if self._has_rows(parts[0].shape):
@@ -52,7 +56,7 @@ class ReplicaValues:
 
         Args:
             pair: a spec's `host_call` or `eval_metrics`, a function and its tensors; or None.
-            field: name of the field.
+            field: name of the spec's field, for messages.
 
         Raises:
             ModelFnValueError: replicas get parts of batches, and a tensor is a scalar or of unknown rank.
@@ -62,7 +66,12 @@ class ReplicaValues:
         _, host_tensors = pair
         tensors = tf.nest.map_structure(tf.convert_to_tensor, host_tensors)
         for tensor in tf.nest.flatten(tensors):
-            if self._topology.is_sharded and not tensor.shape.rank:  # 0, or unknown.
+            if self._topology.is_sharded and tensor.shape.rank is None:
+                raise ModelFnValueError(
+                    f"TPUEstimatorSpec({field}=...): tensors of all replicas are concatenated along their first axis (got "
+                    f"{tensor.name!r} of unknown rank, expected a value for each row, or the shape [1]). Set its shape."
+                )
+            if self._topology.is_sharded and tensor.shape.rank == 0:
                 raise ModelFnValueError(
                     f"TPUEstimatorSpec({field}=...): tensors of all replicas are concatenated along their first axis (got the "
                     f"scalar {tensor.name!r}, expected a value for each row, or the shape [1]). Reshape it to [1]."

@@ -130,6 +130,13 @@ def trace_model(
 def _build_spec(call_model: ModelCall, mode: str, seed: int | None, features: Tensors, labels: Tensors) -> ModelSpec:
     """Call model_fn in the graph that is being built, and return its spec.
 
+    Args:
+        call_model: function of (features, labels) that calls model_fn.
+        mode: a value of ModeKeys, which the spec must have.
+        seed: seed of Keras' draws, or None.
+        features: placeholders of the features.
+        labels: placeholders of the labels, or None.
+
     Raises:
         ModelFnError: model_fn did not return a spec of this mode.
     """
@@ -147,8 +154,8 @@ def _build_spec(call_model: ModelCall, mode: str, seed: int | None, features: Te
 def _mark_for_xla(graph: tf.Graph) -> None:
     """Mark a graph as one for XLA, for which TensorFlow builds some operations differently.
 
-    Gradients of conditions and loops compile only with the mark. TensorFlow looks for it at the graph and those around it; at the
-    graph itself, variables would take it for a loop.
+    Gradients of conditions and loops compile only with the mark. TensorFlow looks for the mark at the graph and at its outer
+    graphs. It is set at an outer graph: at the graph itself, it would make variables as if they were inside a loop.
     """
     outer_graph = tf.Graph()
     with outer_graph.as_default():

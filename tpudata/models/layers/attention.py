@@ -19,7 +19,7 @@ def make_causal_mask(segment_ids: tf.Tensor) -> tf.Tensor:
 
 
 def attention(queries: tf.Tensor, keys: tf.Tensor, values: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
-    """Return for each query the mean of the values, weighted by the softmax of query times key.
+    """Return for each query the mean of the values, weighted by the softmax of query times key divided by sqrt(size).
 
     Args:
         queries: floats [batch, heads, length, size].

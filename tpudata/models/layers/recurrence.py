@@ -80,7 +80,14 @@ def _run_forward(inputs: tf.Tensor, kernel: tf.Tensor) -> tuple[tf.Tensor, tf.Te
 
 
 def _run_backward(output_gradients: tf.Tensor, cells: tf.Tensor, gates: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
-    """Return the gradients of the gates before their activations, [steps, batch, 4 * units]."""
+    """Return the gradients of the gates before their activations, [steps, batch, 4 * units].
+
+    Args:
+        output_gradients: gradients of the outputs, [steps, batch, units].
+        cells: the cell's states, [steps, batch, units].
+        gates: the gates after their activations, [steps, batch, 4 * units].
+        kernel: the recurrent kernel, [units, 4 * units].
+    """
     steps, units = cells.shape[0], kernel.shape[0]
     zeros = tf.zeros_like(cells[0])
     gradients_in, cells_in, gates_in = (

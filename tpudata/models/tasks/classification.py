@@ -26,7 +26,8 @@ def make_classification_spec(
 
     Args:
         features: a dict with "weights" (floats [batch], 0 for rows that do not count); with other features, all rows count.
-        labels: integers [batch]; in training also floats [batch, classes], a share for each class. None in PREDICT.
+        labels: integers [batch]; in training also floats [batch, label_offset + classes], a share for each number from 0. None in
+            PREDICT.
         mode: a value of ModeKeys.
         logits: float32 [batch, classes].
         params: params of the model.
@@ -86,7 +87,17 @@ def _compute_losses(labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
 
 
 def _compute_soft_losses(labels: tf.Tensor, logits: tf.Tensor, model: str, offset: int) -> tf.Tensor:
-    """Return the loss of each row from labels that have a share for each class, float32 [batch]."""
+    """Return the loss of each row, float32 [batch], from labels that are shares.
+
+    Args:
+        labels: floats [batch, offset + classes], a share for each number from 0.
+        logits: float32 [batch, classes].
+        model: name of the model, for messages.
+        offset: label of the first class.
+
+    Raises:
+        UsageError: labels have another shape.
+    """
     if labels.shape.rank != 2 or labels.shape[1] != logits.shape[1] + offset:
         raise UsageError(
             f"{model}: labels that are shares must be [batch, {logits.shape[1] + offset}], a value for each class, got "
@@ -100,7 +111,7 @@ def _compute_soft_losses(labels: tf.Tensor, logits: tf.Tensor, model: str, offse
 def _mark_top_rows(count: int, labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
     """Return 1 for rows whose label is among the `count` highest logits, else 0: float32 [batch].
 
-    The results are those of tf.math.in_top_k, which XLA lacks: a tie counts as a hit, and a label whose logit is not finite as a
+    The results equal those of tf.math.in_top_k, which XLA lacks: a tie counts as a hit, and a label whose logit is not finite as a
     miss.
     """
     label_logits = tf.gather(logits, labels, axis=1, batch_dims=1)[:, None]

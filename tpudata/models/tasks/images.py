@@ -28,10 +28,10 @@ def pick_images(
         transposed: whether images are [height, width, channels, batch].
 
     Returns:
-        Normalized float32 images if they were uint8; otherwise the unchanged floats.
+        Float32 images, normalized, if they were uint8; floats keep their values and dtype.
 
     Raises:
-        UsageError: the features contain no images, or images of another rank.
+        UsageError: the features contain no images, or with `transposed`, images that are not of rank 4.
     """
     if isinstance(features, dict):
         if "image" not in features:

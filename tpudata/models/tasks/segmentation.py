@@ -63,7 +63,7 @@ def _make_metrics(
     """Return the v1 metrics of an evaluation.
 
     Args:
-        weights: float32 [batch], number of the pixels of each row that count.
+        weights: float32 [batch], sum of the weights of each row's pixels.
         confusion: float32 [batch, labels, classes], from `_count_confusion`.
         **values: float32 [batch], each row's mean for the metrics that are means over pixels.
     """
@@ -77,7 +77,17 @@ def _make_metrics(
 
 
 def _prepare_maps(labels: tf.Tensor | None, mode: str, logits: tf.Tensor, model: str) -> tf.Tensor:
-    """Return the label maps, int32 [batch, height, width]; raise UsageError if they do not fit the logits."""
+    """Return the label maps, int32 [batch, height, width].
+
+    Args:
+        labels: integers [batch, height, width] or [batch, height, width, 1]; or None.
+        mode: a value of ModeKeys, for messages.
+        logits: float32 [batch, height, width, classes].
+        model: name of the model, for messages.
+
+    Raises:
+        UsageError: labels are missing, or have another dtype or size than the logits need.
+    """
     size = logits.shape[1:3].as_list()
     if labels is None:
         raise UsageError(
@@ -97,7 +107,14 @@ def _average_rows(values: tf.Tensor, pixel_weights: tf.Tensor, row_pixels: tf.Te
 
 
 def _count_confusion(labels: tf.Tensor, classes: tf.Tensor, pixel_weights: tf.Tensor, num_classes: int) -> tf.Tensor:
-    """Return how many pixels of each row have each label and predicted class, float32 [batch, labels, classes]."""
+    """Add up the weights of each row's pixels for each pair of a label and a predicted class: float32 [batch, labels, classes].
+
+    Args:
+        labels: int32 [batch, height, width], 0 to num_classes - 1.
+        classes: int32 [batch, height, width], the predicted classes.
+        pixel_weights: float32 [batch, height, width], 0 for pixels that do not count.
+        num_classes: number of classes.
+    """
     pixels = labels.shape[1] * labels.shape[2]
     one_hot_labels = tf.one_hot(labels, num_classes) * pixel_weights[..., None]
     flat_labels = tf.reshape(one_hot_labels, [-1, pixels, num_classes])

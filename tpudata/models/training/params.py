@@ -62,53 +62,59 @@ class ModelParams:
 
 
 def _convert(name: str, value: object, hint: object) -> Any:
-    """Return the value of a param, converted to the first fitting type of `hint`, its field's annotation."""
-    kinds = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
-    for kind in kinds:
-        converted = _convert_to_kind(value, kind)
+    """Return the value of a param, converted to the first fitting type of `hint`, its field's annotation.
+
+    Raises:
+        UsageError: the value fits no type.
+    """
+    field_types = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
+    for field_type in field_types:
+        converted = _convert_to_type(value, field_type)
         if converted is not _NO_MATCH:
             return converted
-    raise UsageError(f"{name} must be {' or '.join(map(_describe_kind, kinds))}, got {value!r}.")
+    raise UsageError(f"{name} must be {' or '.join(map(_describe_type, field_types))}, got {value!r}.")
 
 
 # Result for a value of another type than the field's; None may be the value.
 _NO_MATCH = object()
 
 
-def _convert_to_kind(value: object, kind: Any) -> Any:
-    """Return a value as `kind`, a type of a field; _NO_MATCH if it is of another type."""
-    if kind is types.NoneType:
+def _convert_to_type(value: object, field_type: Any) -> Any:
+    """Return a value converted to a field's type; _NO_MATCH if it does not fit. Whole numbers fit floats, lists fit tuples."""
+    if field_type is types.NoneType:
         return None if value is None else _NO_MATCH
-    if typing.get_origin(kind) is tuple:
-        return _convert_to_tuple(value, typing.get_args(kind))
+    if typing.get_origin(field_type) is tuple:
+        return _convert_to_tuple(value, typing.get_args(field_type))
     # In Python a bool is an int, too.
-    if kind is bool or isinstance(value, bool):
-        return value if kind is bool and isinstance(value, bool) else _NO_MATCH
-    if kind is int:
+    if field_type is bool or isinstance(value, bool):
+        return value if field_type is bool and isinstance(value, bool) else _NO_MATCH
+    if field_type is int:
         return int(value) if isinstance(value, Integral) else _NO_MATCH
-    if kind is float:
+    if field_type is float:
         return float(value) if isinstance(value, Real) and math.isfinite(value) else _NO_MATCH
-    return value if isinstance(value, kind) else _NO_MATCH
+    return value if isinstance(value, field_type) else _NO_MATCH
 
 
-def _convert_to_tuple(value: object, kinds: tuple[Any, ...]) -> Any:
-    """Return a list or tuple as a tuple of `kinds`, the arguments of a field's tuple type; _NO_MATCH if it does not fit."""
+def _convert_to_tuple(value: object, type_arguments: tuple[Any, ...]) -> Any:
+    """Return a list or tuple as a tuple whose type has these arguments, such as (int, ...); _NO_MATCH if it does not fit."""
     if not isinstance(value, list | tuple):
         return _NO_MATCH
-    is_any_length = kinds[-1] is Ellipsis
-    if not is_any_length and len(kinds) != len(value):
+    is_any_length = type_arguments[-1] is Ellipsis
+    if not is_any_length and len(type_arguments) != len(value):
         return _NO_MATCH
-    element_kinds = [kinds[0]] * len(value) if is_any_length else kinds
-    converted = [_convert_to_kind(element, kind) for element, kind in zip(value, element_kinds, strict=True)]
+    element_types = [type_arguments[0]] * len(value) if is_any_length else type_arguments
+    converted = [
+        _convert_to_type(element, element_type) for element, element_type in zip(value, element_types, strict=True)
+    ]
     return _NO_MATCH if any(element is _NO_MATCH for element in converted) else tuple(converted)
 
 
-def _describe_kind(kind: Any) -> str:
+def _describe_type(field_type: Any) -> str:
     """Return the words for a field's type in the message of a wrong value, such as "a list of 3 int"."""
-    if typing.get_origin(kind) is tuple:
-        element_kinds = typing.get_args(kind)
+    if typing.get_origin(field_type) is tuple:
+        element_types = typing.get_args(field_type)
         # tuple[int, ...] has any length.
-        count = "" if element_kinds[-1] is Ellipsis else f"{len(element_kinds)} "
-        return f"a list of {count}{element_kinds[0].__name__}"
+        count = "" if element_types[-1] is Ellipsis else f"{len(element_types)} "
+        return f"a list of {count}{element_types[0].__name__}"
     names = {types.NoneType: "None", bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
-    return names[kind]
+    return names[field_type]

@@ -15,7 +15,7 @@ def compute_weighted_mean(losses: tf.Tensor, weights: tf.Tensor, training: bool)
     Args:
         losses: floats of any shape.
         weights: float32 of the same shape.
-        training: whether to divide by the weights of all replicas; otherwise by this replica's.
+        training: whether to divide by the weights of all replicas; otherwise by this replica's weights.
 
     Returns:
         A float32 scalar.

@@ -30,12 +30,12 @@ _KINDS: dict[str, tuple[tuple[type, ...], str]] = {
 }
 
 
-def read_config(path: str, kinds: Mapping[str, str]) -> dict[str, Any]:
+def read_config(path: str, annotations: Mapping[str, str]) -> dict[str, Any]:
     """Read the file of `--config`.
 
     Args:
         path: path of the file, local or gs://.
-        kinds: mapping from each option's name, with underscores, to the annotation of its field, such as "int" or "str | None".
+        annotations: for each option, by name with underscores, the annotation of its field, such as "int" or "str | None".
 
     Returns:
         The file's options, by name with underscores; `params` is a dict.
@@ -56,8 +56,8 @@ def read_config(path: str, kinds: Mapping[str, str]) -> dict[str, Any]:
     options: dict[str, Any] = {}
     for key, setting in config.items():
         name = str(key).replace("-", "_")
-        if name not in kinds:
-            unknown = end_sentence(f"--config {path}: unknown key {key!r}{suggestion(name, kinds)}")
+        if name not in annotations:
+            unknown = end_sentence(f"--config {path}: unknown key {key!r}{suggestion(name, annotations)}")
             raise UsageError(f"{unknown} Put parameters of the model under {PARAMS}.")
         if name in options:
             raise UsageError(f"--config {path}: {name} occurs twice, with dashes and underscores. Remove one.")
@@ -67,7 +67,7 @@ def read_config(path: str, kinds: Mapping[str, str]) -> dict[str, Any]:
         elif name == PARAMS:
             options[name] = check_params(setting, location)
         else:
-            options[name] = _check_value(setting, kinds[name], location)
+            options[name] = _check_value(setting, annotations[name], location)
     return options
 
 
@@ -75,7 +75,7 @@ def parse_param(text: str) -> tuple[str, Any]:
     """Split the `name=value` of a `--param`; dashes in the name become underscores, and the value is read as YAML.
 
     Raises:
-        UsageError: the text has another form, or the value is not YAML.
+        UsageError: the text has another form, or the value is not YAML or has a type that JSON lacks, such as a date.
         MissingExtraError: PyYAML is not installed.
     """
     name, equals, value = text.partition("=")
@@ -89,7 +89,8 @@ def check_params(value: object, location: str) -> dict[str, Any]:
     """Return the model's parameters as a dict, by name with underscores.
 
     Raises:
-        UsageError: the value is not a mapping from names to numbers, texts, true, false, null, or lists or mappings of these.
+        UsageError: the value is neither null nor a mapping from names to numbers, texts, true, false, null, or lists or mappings of
+            these; or two names differ only by dashes and underscores.
     """
     if value is None:
         return {}
@@ -139,15 +140,15 @@ def _format_value(value: object) -> str:
     return str(value) if isinstance(value, datetime.date) else reprlib.repr(value)
 
 
-def _check_value(value: object, kind: str, location: str) -> Any:
+def _check_value(value: object, annotation: str, location: str) -> Any:
     """Return the value of an option in the type of its field; raise UsageError if it has another type.
 
     Args:
         value: the value that YAML's parser returned.
-        kind: annotation of the field, such as "int", "float | None" or "tuple[int, int] | None".
+        annotation: annotation of the field, such as "int", "float | None" or "tuple[int, int] | None".
         location: the file and the key, for messages.
     """
-    type_name, _, other_type = kind.partition(" | ")
+    type_name, _, other_type = annotation.partition(" | ")
     if value is None and other_type == "None":
         return None
     if type_name.startswith("tuple"):
@@ -165,7 +166,11 @@ def _check_value(value: object, kind: str, location: str) -> Any:
 
 
 def _parse_size(value: object, location: str) -> tuple[int, int]:
-    """Return (height, width) from a list of two numbers or a text such as "32x48"."""
+    """Return (height, width) from a list of two numbers or a text such as "32x48".
+
+    Raises:
+        UsageError: the value is neither.
+    """
     text = "x".join(map(str, value)) if isinstance(value, list) else str(value)
     try:
         return height_width(text)

@@ -33,10 +33,10 @@ def parse_options(argv: Sequence[str], prog: str = "tpudata train") -> TrainOpti
     if flags.config is not None:
         if not flags.config.strip():
             parser.error("--config is empty. Pass a file, or omit it")
-        kinds = {field.name: str(field.type) for field in dataclasses.fields(TrainOptions)}
-        file_options = _drop_unused(read_config(flags.config, kinds), flag_options)
+        annotations = {field.name: str(field.type) for field in dataclasses.fields(TrainOptions)}
+        file_options = _drop_unused(read_config(flags.config, annotations), flag_options)
     options = {**file_options, **flag_options}
-    # Of these, a flag overrides single entries of the file.
+    # In these two mappings, a flag overrides single entries of the file.
     for name in ("params", "pad"):
         options[name] = {**file_options.get(name, {}), **flag_options.get(name, {})}
     missing = [option.flag for name, option in _OPTIONS.items() if option.is_required and options.get(name) is None]

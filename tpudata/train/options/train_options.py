@@ -331,7 +331,11 @@ class TrainOptions:
 
     @property
     def profile_steps(self) -> tuple[int, int] | None:
-        """The first and the last step to profile; None without --profile."""
+        """The first and the last step to profile; None without --profile.
+
+        Raises:
+            UsageError: --profile is not a range of the run's steps.
+        """
         if self.profile is None:
             return None
         first, colon, last = self.profile.partition(":")

@@ -67,8 +67,8 @@ def _make_loader(yaml: Any) -> Any:
                 return super().construct_object(node, deep)
             # What SafeLoader's constructors raise for a text that does not fit its tag, such as `!!timestamp x`.
             except (AttributeError, LookupError, ValueError, TypeError, ArithmeticError) as error:
-                kind = node.tag.rpartition(":")[2]
-                problem = f"{_shorten(node.value)} is not of the type {kind}"
+                tag_name = node.tag.rpartition(":")[2]
+                problem = f"{_shorten(node.value)} is not of the type {tag_name}"
                 raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark) from error
 
         def construct_mapping(self, node: Any, deep: bool = False) -> object:

@@ -20,7 +20,17 @@ def make_closing_row(
     loss: float | None = None,
     accuracy: float | None = None,
 ) -> Row:
-    """Return a row: the action, its split and number of records, the step, the seconds it took, and the model's metrics."""
+    """Return a row of texts for the closing table, in the order of _HEADING; None is shown as "-".
+
+    Args:
+        action: what the run did, such as "train".
+        split: split of the records, or "-".
+        records: number of records.
+        step: global step of the checkpoint, or None.
+        seconds: time that the action took.
+        loss: loss of the last step or of the evaluation, or None.
+        accuracy: share of correct predictions, or None.
+    """
     return (
         action,
         split,

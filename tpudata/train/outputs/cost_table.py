@@ -26,7 +26,7 @@ _ROWS: Sequence[tuple[str, Callable[[StepCost], str]]] = (
 
 
 def make_cost_table(costs: Sequence[StepCost], feeding: FeedingRate | None = None) -> str:
-    """Return the costs of steps on one slice, a column for each mode; HBM, FLOPs and bytes are those of one device.
+    """Return the costs of steps on one slice, a column for each mode; HBM, FLOPs and bytes are per device.
 
     Args:
         costs: the costs, at least one.

@@ -48,7 +48,11 @@ class EarlyStopping:
         }
 
     def _read_values(self) -> dict[int, float]:
-        """Return the recorded values by step; empty without a file, or if it has another metric, split or number of records."""
+        """Return the recorded values by step; {} without a file, or if the file is of another metric, split or number of records.
+
+        Raises:
+            TpudataError: the file is damaged.
+        """
         options = self._options
         storage = storage_for(options.model_dir)
         path = storage.join(options.model_dir, STOPPING_NAME)
@@ -71,7 +75,7 @@ class EarlyStopping:
             ) from error
 
     def add(self, step: int, value: float, checkpoint: str) -> None:
-        """Add a value to the file, and keep its checkpoint if it is the best.
+        """Add a value to the file, and keep its checkpoint if the value is the best so far.
 
         Raises:
             StorageError: a file could not be written.
@@ -89,7 +93,7 @@ class EarlyStopping:
         write_json(options.model_dir, STOPPING_NAME, record)
 
     def _find_best_step(self) -> int:
-        """Return the step of the first of the best values; NaN is the worst."""
+        """Return the first step with the best value; NaN is the worst."""
 
         def compute_badness(step: int) -> float:
             value = self.values[step]

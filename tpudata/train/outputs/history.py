@@ -73,7 +73,7 @@ class History:
 
     @classmethod
     def read(cls, model_dir: str) -> History:
-        """Read the history of a folder; without train_history.json, it falls back to the one section of train_config.json.
+        """Read the history of a folder; without train_history.json, the one section of train_config.json; empty without both.
 
         Raises:
             TpudataError: a file is damaged.
@@ -140,8 +140,14 @@ def is_same_data(before: Configuration, now: Configuration) -> bool:
 def require_same_data(options: TrainOptions, before: Configuration, now: Configuration, step: int) -> None:
     """Check that training continues on the records of the previous section, unless the user allows others.
 
+    Args:
+        options: options of the run.
+        before: configuration of the previous section.
+        now: configuration of this run.
+        step: the global step from which training continues, for the message.
+
     Raises:
-        UsageError: the records differ from those of the previous section.
+        UsageError: the records differ from the previous section's.
     """
     if options.allow_other_data or is_same_data(before, now):
         return
@@ -166,7 +172,7 @@ def list_differences(before: Configuration, now: Configuration) -> list[str]:
     for group, prefix in (("options", ""), ("params", "params."), ("dataset", "dataset."), ("versions", "versions.")):
         old, new = before.get(group, {}), now.get(group, {})
         for name in [*new, *(name for name in old if name not in new)]:
-            # The group "params" has all params, the options only those of the user.
+            # The group "params" has all params; the option "params" has only the user's.
             if group == "options" and name in {*_IGNORED_OPTIONS, "params"}:
                 continue
             # An option that an old record lacks counts as unset.

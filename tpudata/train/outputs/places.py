@@ -83,7 +83,7 @@ def writes_model_dir(options: TrainOptions) -> bool:
 
 
 def find_requested_checkpoint(options: TrainOptions) -> str | None:
-    """Return the path of the checkpoint that --checkpoint names, without its ending; None without the flag.
+    """Return the path of the checkpoint that --checkpoint names, without .index; None without the flag.
 
     Raises:
         UsageError: there is no such checkpoint.
@@ -122,7 +122,7 @@ def find_checkpoint(flag: str, path: str) -> str | None:
 
     Raises:
         UsageError: TensorFlow has no file system for the path, or it cannot be the name of a file.
-        CheckpointError: the checkpoint, or the folder's list of them, cannot be read.
+        CheckpointError: the checkpoint, or the folder's list of checkpoints, cannot be read.
         StorageError: the path cannot be read.
     """
     import tensorflow as tf
@@ -154,7 +154,7 @@ def _check_scheme(flag: str, path: str) -> None:
     scheme, has_scheme, _ = path.partition("://")
     if has_scheme and scheme not in _SCHEMES:
         raise UsageError(
-            f"{flag} {path}: TensorFlow has no file system for {scheme}:// (expected a local path or gs://). Copy it."
+            f"{flag} {path}: TensorFlow has no file system for {scheme}:// (expected a local path or gs://). Pass another path."
         )
 
 

@@ -54,8 +54,8 @@ def write_predictions(
         limit: largest number of records; None for the whole split.
 
     Returns:
-        The number of records written, and the number of those whose predicted class is their true label; the latter is None if
-        labels or `classes` are missing.
+        The number of records written, and the number of written records whose predicted class is their true label; the latter is
+        None if the labels or the predictions `classes` are missing or are not one integer for each record.
 
     Raises:
         ValueError: there are fewer or more predictions than records.
@@ -88,7 +88,12 @@ def write_predictions(
 
 
 def _read_label(stored_values: Sequence[Any], label: Feature) -> Any:
-    """Return the true label of a record: one number, or a list of several or none."""
+    """Return the true label of a record: one number, or a list if the record has several numbers or no number.
+
+    Args:
+        stored_values: values of the feature in the record; [] if the record lacks it.
+        label: feature with the true label.
+    """
     labels = list(stored_values)
     # A raw feature is stored as one bytes object with all numbers.
     if label.encoding == "raw" and labels:

@@ -48,7 +48,7 @@ def describe_configuration(options: TrainOptions, dataset: Dataset, params: Mapp
         "versions": {
             "tpudata": __version__,
             "python": platform.python_version(),
-            # Asked of the module, as packages of several names bring it, such as tensorflow-cpu.
+            # From the module: the installed package may have another name, such as tensorflow-cpu.
             "tensorflow": tf.__version__,
             **installed_versions(_PACKAGES),
         },

@@ -111,7 +111,7 @@ class DrawRewriter:
 
         Args:
             nodes: nodes of the graph or of a function.
-            is_seed: predicate of input names that are handles of such states.
+            is_seed: predicate of input names that are handles of seed generators' states.
         """
         for node in nodes:
             inputs = list_data_inputs(node)
@@ -157,7 +157,11 @@ class DrawRewriter:
         nodes.extend(rewritten)
 
     def _rewrite_node(self, node: tf.compat.v1.NodeDef, scope: Scope) -> list[tf.compat.v1.NodeDef]:
-        """Return the nodes that replace a random operation or a call of a drawing function; others are returned unchanged."""
+        """Return the nodes that replace a random operation or a call of a drawing function; other nodes are returned unchanged.
+
+        Raises:
+            ModelFnValueError: a random operation has no replacement, or is in a function that takes no further arguments.
+        """
         if self._drawing_functions.isdisjoint(self._list_functions(node)):
             new_nodes, definition = rewrite_node(node, scope)
             if definition is not None:

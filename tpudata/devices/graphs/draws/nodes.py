@@ -66,9 +66,9 @@ def reads_random_state(node: tf.compat.v1.NodeDef) -> bool:
 
 
 def rewrite_node(node: tf.compat.v1.NodeDef, scope: Scope) -> tuple[list[tf.compat.v1.NodeDef], FunctionDef | None]:
-    """Return the nodes that replace a node, and the `FunctionDef` that the last of them calls, which has the node's name.
+    """Return the nodes that replace a node, and the `FunctionDef` that the last of these nodes calls.
 
-    A node that is not random is returned unchanged, with None.
+    The last node has the name of the replaced one. A node that is not random is returned unchanged, with None.
 
     Raises:
         ModelFnValueError: the node is a random operation without a replacement.
@@ -99,7 +99,7 @@ def _replace_draw(node: tf.compat.v1.NodeDef, scope: Scope) -> tuple[list[tf.com
 
 
 def _shift_state(node: tf.compat.v1.NodeDef, scope: Scope) -> tuple[list[tf.compat.v1.NodeDef], FunctionDef]:
-    """Return a node that reads the stored state, and one with the old name that shifts it by the replica."""
+    """Return a node that reads the stored state and a node with the old name that shifts it by the replica, and their function."""
     assert scope.replica is not None  # A session's draws shift no state.
     stored_state = type(node).FromString(node.SerializeToString())
     stored_state.name = f"{node.name}/stored"

@@ -58,13 +58,16 @@ COUNTED = STATEFUL - {"Multinomial", "RandomShuffle"}
 
 
 @functools.cache
-def make_draw(kind: str, inputs: tuple[tf.DType, ...], result_dtype: tf.DType, *, by_replica: bool) -> FunctionDef:
+def make_draw(
+    operation_type: str, inputs: tuple[tf.DType, ...], result_dtype: tf.DType, *, by_replica: bool
+) -> FunctionDef:
     """Return the `FunctionDef` that replaces a stateful operation.
 
-    Its inputs are the operation's, the two seeds (uint64 [2]), the position (int64 scalar) and the replica (int32 scalar).
+    Its inputs are the operation's inputs, the two seeds (uint64 [2]), the position (int64 scalar) and, with `by_replica`, the
+    replica (int32 scalar).
 
     Args:
-        kind: type of the operation.
+        operation_type: type of the operation, such as "RandomUniform".
         inputs: types of the operation's inputs.
         result_dtype: type of its result.
         by_replica: whether it draws by the rule for several devices; otherwise it repeats a session's draws and has no replica
@@ -82,9 +85,9 @@ def make_draw(kind: str, inputs: tuple[tf.DType, ...], result_dtype: tf.DType, *
             # The counts of the session's earlier steps; `data[0]` is the shape of the values that each of them draws.
             counter_low = tf.cast(position * tf.reduce_prod(tf.cast(data[0], tf.int64)) * _COUNTS_PER_VALUE, tf.uint64)
         keys = {"key": key, "counter": tf.stack([counter_low, counter_high]), "alg": tf.random.Algorithm.PHILOX.value}
-        return _DRAWS[kind](data, result_dtype, keys)
+        return _DRAWS[operation_type](data, result_dtype, keys)
 
-    label = f"{kind}_by_{'replica' if by_replica else 'step'}"
+    label = f"{operation_type}_by_{'replica' if by_replica else 'step'}"
     replica_types = (tf.int32,) if by_replica else ()
     return _trace(label, draw, (*inputs, tf.uint64, tf.int64, *replica_types))
 

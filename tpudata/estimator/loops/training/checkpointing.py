@@ -32,7 +32,7 @@ class CheckpointFollower(Protocol):
         """Handle a written checkpoint; not called for the one at the start."""
 
     def finish(self) -> None:
-        """Handle the last checkpoint, unless it was handled. Called before the hooks' `end`, as in the original."""
+        """Handle the last checkpoint, unless it was handled. Called before the hooks' `end`, as in TensorFlow's Estimator."""
 
 
 class Checkpointing:
@@ -159,7 +159,9 @@ class Checkpointing:
         return bool(self._runtime.peers.broadcast_number(int(is_due))) if is_timed else is_due
 
     def save(self, step: int, *, at_start: bool = False) -> bool:
-        """Write a checkpoint, unless this step has one, or a hook writes them; call the listeners and the follower.
+        """Write a checkpoint, and call the listeners and the follower.
+
+        Neither happens if this step has a checkpoint, a hook writes the checkpoints, or the RunConfig has no interval for them.
 
         Args:
             step: the global step.
@@ -217,7 +219,7 @@ class Checkpointing:
             self._loader.restore(checkpoint)
 
     def end(self, step: int) -> None:
-        """Save the last step, call the listeners' `end`, and let the follower finish, unless a hook's `end` does all this."""
+        """Save the last step, call the listeners' `end`, and let the follower finish; do nothing if a hook or nobody saves."""
         self.save(step)
         if self._writes_itself:
             with self._session.as_default_graph():

@@ -1,6 +1,7 @@
 """Check that the loss of a training is a number, and that its variables stay finite.
 
-As in the original, an infinite loss does not end training: dynamic loss scaling may cause some until the scale has adapted.
+As in TensorFlow's TPUEstimator, an infinite loss does not end training: dynamic loss scaling may cause some until the scale
+has adapted.
 """
 
 import logging
@@ -55,7 +56,7 @@ class FiniteCheck:
             self._check(global_step, loss, np.asarray(result.finite))
             return
         self._unchecked_steps += 1
-        # A step on the device does not check the variables.
+        # A single step does not check the variables on the device.
         if not math.isfinite(loss) or self._unchecked_steps >= self._interval:
             self.check_variables(global_step, loss)
 
@@ -67,10 +68,16 @@ class FiniteCheck:
         """
         if self._is_single_step:  # Loops of several steps check them on the device.
             self._unchecked_steps = 0
-            self._check(global_step, loss, self._step.check_finite())
+            self._check(global_step, loss, self._step.compute_finiteness())
 
     def _check(self, global_step: int, loss: float, finite: npt.NDArray[np.bool_]) -> None:
-        """Raise NonFiniteError if the loss is NaN, or an element of `finite` false: whether each checked variable is finite."""
+        """Raise NonFiniteError if the loss is NaN or a variable is not finite.
+
+        Args:
+            global_step: the step that was reached.
+            loss: loss of the last step.
+            finite: whether all values of each variable of the step's `checked` are finite (bool [checked]).
+        """
         if not math.isnan(loss) and finite.all():
             return
         bad_names = [name for name, is_finite in zip(self._step.checked, finite, strict=True) if not is_finite]

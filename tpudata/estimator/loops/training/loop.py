@@ -145,7 +145,8 @@ class _Training:
         """
         self._begin(feed)
         end_step = self.step + steps if steps is not None else max_steps
-        limit = None  # If a step or a hook may change the global step otherwise, the number of steps is unknown.
+        # The number of steps is unknown if a step or a hook may change the global step otherwise than by 1.
+        limit = None
         if end_step is not None and self._step.counts_every_step and not self._has_hooks:
             limit = end_step - self.step
         # After `_begin`, in which hooks may initialise the iterators of input_fn.
@@ -187,7 +188,7 @@ class _Training:
         )
         self._checkpointing.begin(self.step)
         self._monitor.after_create_session()
-        if not self._is_exact and infeed_sleep:  # As the original, which sleeps on a TPU alone.
+        if not self._is_exact and infeed_sleep:  # TensorFlow's TPUEstimator, too, sleeps on a TPU alone.
             time.sleep(infeed_sleep)
 
     def _run_loops(self, iteration: StepIteration, end_step: int | None) -> float | None:
@@ -223,8 +224,8 @@ class _Training:
         return last_loss
 
     def _next_size(self, end_step: int | None) -> int:
-        """Return the chief's number of steps for the next loop; 0 if SIGTERM or a hook ends training in a process."""
-        # The processes sum their numbers; others add 0 to the chief's size.
+        """Return the chief's number of steps for the next loop; 0 if SIGTERM, a hook or a listener ends training in any process."""
+        # The processes sum their numbers, so all but the chief pass a size of 0.
         size = self._size.next(self.step, (end_step, *self._list_loop_ends())) if self._peers.is_chief else 0
         is_stopped = self._listener_stops or self._monitor.should_stop
         size, num_stopped, num_terminated = self._peers.sum_numbers(
@@ -239,13 +240,13 @@ class _Training:
     def _list_loop_ends(self) -> tuple[int | None, ...]:
         """Return the steps at which the next loop has to end; None for work that is not due at a known step."""
         profile_end = self._profiler.find_loop_end(self.step)
-        if not self._is_exact:  # On a TPU, loops have their full size; saving and logging wait for their end.
+        if not self._is_exact:  # On a TPU, no loop ends early for a checkpoint or the log, which wait for its end.
             return (profile_end,)
         checkpoint_step = self._checkpointing.find_next_step(self.step, self._size.step_seconds)
         return (profile_end, checkpoint_step, *self._progress.list_loop_ends(self.step))
 
     def _forget_checkpoint_after_writes(self) -> bool:
-        """Return whether hooks or listeners assigned to variables; no checkpoint has the variables' values then."""
+        """If hooks or listeners have assigned to variables, record that no checkpoint has the values; return whether they have."""
         has_written = self._session.pop_has_written()
         if has_written:
             self._runtime.store.set_source(list(self._step.variables), source=None)

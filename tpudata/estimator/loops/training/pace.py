@@ -26,9 +26,14 @@ class LoopSize:
         self.step_seconds = 0.0
 
     def next(self, step: int, ends: Iterable[int | None]) -> int:
-        """Return the number of steps of a loop that begins at `step` and does not pass any of `ends`, except for None."""
+        """Return the number of steps of the next loop, at least one.
+
+        Args:
+            step: step at which the loop begins.
+            ends: steps that the loop must not pass; None entries are ignored.
+        """
         limits = [end - step for end in ends if end is not None]
-        # At least one: a hook that sets the global step may have passed an end.
+        # A hook that sets the global step may have passed an end.
         return max(1, min([self._steps, _MAX_LOOP, *limits]))
 
     def fit(self, steps: int, seconds: float) -> None:
@@ -52,7 +57,7 @@ class Cadence:
         step: step at which training begins.
         steps: interval in steps, or None for one in seconds.
         seconds: interval in seconds; if both are None, the action never runs.
-        at_first: whether the action also runs at the first step, as the original's summaries.
+        at_first: whether the action also runs at the first step, as the summaries of TensorFlow's Estimator.
     """
 
     def __init__(

@@ -14,7 +14,7 @@ from tpudata.estimator.loops.training.pace import Cadence
 from tpudata.tensor_types import Array, Specs
 
 _log = logging.getLogger("tpudata")
-# As in the original.
+# As in TensorFlow's StepCounterHook.
 _MAX_STALL_WARNINGS = 5
 
 
@@ -30,7 +30,7 @@ def count_examples(runtime: Runtime, element_spec: Specs) -> int | None:
 
 
 class Progress:
-    """Progress reports of one training, as in the original: with an interval of 100, at steps 1, 101 and so on.
+    """Progress reports of one training, as of TensorFlow's Estimator: with an interval of 100, at steps 1, 101 and so on.
 
     Args:
         events: event file of model_dir.
@@ -57,7 +57,7 @@ class Progress:
         self._every_step = every_step
         self._logging = Cadence(step, config.log_step_count_steps, at_first=True)
         self._summarising = Cadence(step, config.save_summary_steps, at_first=True)
-        # Expected global step after the next step. The original decides by it, before the step, whether to write summaries.
+        # Expected global step after the next step. TensorFlow's SummarySaverHook decides by it, before the step, whether to write.
         self._expected_step = step + 1
         self._logged_step: int | None = None
         self._remaining_warnings = _MAX_STALL_WARNINGS
@@ -67,9 +67,9 @@ class Progress:
         return self._summarising.is_due(self._expected_step + size - 1)
 
     def list_loop_ends(self, step: int) -> tuple[int | None, int | None]:
-        """Return the steps at which a loop from `step` on must end, for the log and for summaries of its last step.
+        """Return the steps at which a loop from `step` on must end: for the log, and for summaries of the loop's last step.
 
-        Each is None if a loop may end anywhere for it.
+        A step is None if the log, or the summaries, let the loop end anywhere.
         """
         # Both intervals are in steps, so the time of a step is not needed.
         log_end = self._logging.find_next_step(step, step_seconds=0.0)
@@ -98,7 +98,7 @@ class Progress:
         for position in range(len(steps)) if self._every_step else (last_position,):
             step = steps[position]
             is_due = self._summarising.is_due(self._expected_step if self._every_step else step)
-            # The original reads the step again only for summaries; otherwise it adds 1 to the step before.
+            # TensorFlow's hook reads the step again only for summaries; otherwise it adds 1 to the step before.
             self._expected_step = (step if is_due else starts[position] + 1) + 1
             if is_due:
                 self._events.write_scalars(step, {"loss": losses[position]})
@@ -107,7 +107,7 @@ class Progress:
                     self._summaries.write(step, fetched, self._events)
         step = steps[-1]
         if self._logging.is_due(step):
-            # Not the first time, which would include compilation.
+            # The first log line has no rates: they would include compilation.
             rates = {} if self._logged_step is None else self._compute_rates(step)
             self._log(step, losses[-1], rates)
             if rates:

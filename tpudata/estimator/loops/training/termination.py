@@ -30,7 +30,13 @@ class Termination:
 
     @contextlib.contextmanager
     def exit_at_once(self) -> Iterator[None]:
-        """Let a request inside the context end the process at once, as all trained values are saved."""
+        """End the process at once on a request that came before the context or comes inside it.
+
+        Callers use it while all trained values are saved.
+
+        Raises:
+            SystemExit: with EXIT_CODE, after a request.
+        """
         self._exits_at_once = True
         try:
             self._end_if_requested()
@@ -59,7 +65,7 @@ def handle_sigterm() -> Iterator[Termination]:
     If the program has set a handler, or this is not its main thread, nothing changes.
 
     Raises:
-        SystemExit: with EXIT_CODE, at the end of the context, after a request.
+        SystemExit: with EXIT_CODE, after a request: at the end of the context, or inside `Termination.exit_at_once`.
     """
     termination = Termination()
     is_main = threading.current_thread() is threading.main_thread()
