@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import pickle
 import shutil
 import subprocess
@@ -202,6 +203,14 @@ def test_names_file_and_offset_of_a_text_that_is_not_utf_8(tmp_path: Path) -> No
     message = f"train-00000-of-00001.tfrecord at byte {offset}: feature 'text': the text is not UTF-8"
     with pytest.raises(CorruptionError, match=message):
         source[1]
+
+
+def test_returns_paths_that_are_not_utf_8_as_python_names_files(tmp_path: Path) -> None:
+    path = b"cats/gr\xfcn.jpg"
+    feature = Feature("image/filename", "bytes", "string", (), "utf8")
+    folder = write_dataset(str(tmp_path), {"train": [{"image/filename": path}]}, [feature], layout="imagenet", shards=1)
+    (record,) = RecordSource(folder, "train", features=["image/filename"])
+    assert os.fsencode(record["image/filename"]) == path
 
 
 @pytest.mark.parametrize("compression", [None, "gzip"])

@@ -21,6 +21,8 @@ Decoded: TypeAlias = "npt.NDArray[np.generic] | np.generic | bytes | str"
 # Pillow's modes by the number of channels, and Python's types by the kind of a feature.
 _MODES = {1: "L", 3: "RGB", 4: "RGBA"}
 _TYPES = {"bytes": bytes, "int64": int, "float": float}
+# Features with paths of inputs, whose names of files need not be UTF-8.
+_PATH_FEATURES = ("image/filename", "key")
 
 
 class ExampleDecoder:
@@ -32,7 +34,8 @@ class ExampleDecoder:
     - encoded images: uint8 [height, width, channels], each in its own size, decoded by Pillow;
     - label maps: the class of each pixel, uint8 [height, width, 1], each in its own size; int32 for maps of uint16;
     - raw bytes: an array of the feature's dtype and shape;
-    - UTF-8 text: str; other strings: bytes; several of them: an array of objects;
+    - UTF-8 text: str, in `image/filename` and `key` with surrogates for other bytes, as `os.fsdecode` has them; other strings:
+      bytes; several of them: an array of objects;
     - integers: int64, floats: float32; a scalar if the shape is ().
 
     Args:
@@ -132,9 +135,13 @@ def _decode(feature: Feature, example: dict[str, Value]) -> Decoded:
 
 
 def _decode_text(feature: Feature, data: bytes) -> str:
-    """Return the text of a value; CorruptionError, to which the caller adds the place, if it is not UTF-8."""
+    """Return the text of a value, in paths with surrogates for bytes that are not UTF-8, as `os.fsdecode` has them.
+
+    Raises:
+        CorruptionError: other text is not UTF-8; the caller adds the place.
+    """
     try:
-        return data.decode()
+        return data.decode(errors="surrogateescape" if feature.name in _PATH_FEATURES else "strict")
     except UnicodeDecodeError as error:
         raise CorruptionError(
             "tf.train.Example",
