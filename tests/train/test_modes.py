@@ -386,7 +386,10 @@ def test_values_of_another_split_do_not_stop_training(tmp_path: Path, capsys: py
     assert _json(tmp_path / "early_stopping.json")["split"] == "test"
 
 
-@pytest.mark.parametrize("text", ["", "[]", '{"metric": "loss", "evaluations": [1]}', "[" * 100_000])
+RECORD = '{"metric": "loss", "split": "validation", "records": 1, "evaluations": [%s]}'
+
+
+@pytest.mark.parametrize("text", ["", "[]", RECORD % 1, RECORD % '{"step": Infinity, "value": 1}', "[" * 100_000])
 def test_rejects_a_damaged_record_of_evaluations(text: str, tmp_path: Path) -> None:
     (tmp_path / "early_stopping.json").write_text(text)
     with pytest.raises(TpudataError, match=r"early_stopping\.json is damaged\. Remove it"):

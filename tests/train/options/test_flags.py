@@ -105,7 +105,8 @@ def test_rejects_a_learning_rate_under_both_names() -> None:
             "run.yaml: not valid YAML at line 1, column 1: the key 'batch_size' occurs twice.",
         ),
         ("params: [1]", "run.yaml: params must be a mapping from names to values"),
-        ("params: {day: 2020-01-01}", "run.yaml: params.day must be a number, a text"),
+        ("params: {day: 2020-01-01}", "run.yaml: params.day must be a finite number, a text"),
+        ("params: {sizes: [1, .inf]}", "run.yaml: params.sizes must be a finite number, a text"),
         ("params: {1: 2}", "run.yaml: params: 1 cannot be the name of a parameter. Use letters, digits and _."),
         ("- a", "run.yaml: the file must be a mapping"),
         ("a: [", "run.yaml: not valid YAML at line 1"),
@@ -141,6 +142,12 @@ def test_reports_a_wrong_file_in_one_short_line(parse: Any, text: str, message: 
 def test_rejects_a_param_without_a_value(word: str) -> None:
     with pytest.raises(UsageError, match="is not NAME=VALUE, such as hidden_units=512"):
         parse_options([*REQUIRED, f"--param={word}"])
+
+
+def test_rejects_a_param_that_json_lacks() -> None:
+    for word in (".inf", "-.inf", ".nan", "[0.5, {a: .nan}]"):
+        with pytest.raises(UsageError, match="must be a finite number"):
+            parse_options([*REQUIRED, f"--param=scale={word}"])
 
 
 def test_a_crop_flag_overrides_the_image_size_of_the_file(parse: Any) -> None:

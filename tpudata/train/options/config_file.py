@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import datetime
 import json
+import math
 import reprlib
 from collections.abc import Mapping
 from typing import Any
@@ -121,14 +122,16 @@ def _check_pad(value: Any, location: str) -> dict[str, int]:
 
 def _check_json(value: object, location: str) -> Any:
     """Return a value of YAML; raise UsageError if JSON, the format of the run's record, cannot represent it."""
-    if value is None or isinstance(value, bool | int | float | str):
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, float) and math.isfinite(value):
         return value
     if isinstance(value, list):
         return [_check_json(element, location) for element in value]
     if isinstance(value, dict) and all(isinstance(key, str) for key in value):
         return {key: _check_json(element, f"{location}.{key}") for key, element in value.items()}
     raise UsageError(
-        f"{location} must be a number, a text, true, false, null, a list or a mapping of these, got {_format_value(value)}."
+        f"{location} must be a finite number, a text, true, false, null, a list or a mapping of these, got {_format_value(value)}."
     )
 
 

@@ -69,7 +69,7 @@ class EarlyStopping:
                 )
                 return {}
             return {int(entry["step"]): float(entry["value"]) for entry in record["evaluations"]}
-        except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
             raise TpudataError(
                 f"{path} is damaged. Remove it; early stopping then starts again from the newest checkpoint."
             ) from error
