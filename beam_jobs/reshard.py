@@ -219,7 +219,11 @@ def _reject_hashed_splits(datasets: Sequence[Dataset]) -> None:
 def _convert_files(
     options: ConvertOptions, inputs: Sequence[str], input_parts: StoredInputs, reshard_options: ReshardOptions
 ) -> Conversion:
-    """Return the conversion of other programs' TFRecords, whose schema is inferred or declared; UsageError if an option misfits."""
+    """Return the conversion of other programs' TFRecords, whose schema is inferred or declared.
+
+    Raises:
+        UsageError: an option does not fit the records.
+    """
     if reshard_options.merge_labels:
         raise UsageError("--merge-labels is for datasets, whose classes have names. Omit it.")
     reshard_options = add_tfds_facts(reshard_options, inputs)

@@ -111,7 +111,11 @@ def prepare(flags: argparse.Namespace, beam_options: PipelineOptions) -> Iterato
 
 
 def _add_template(text: TextOptions, path: str | None) -> TextOptions:
-    """Return the options with the chat template of a file or the tokenizer; unchanged unless chats become tokens."""
+    """Return the options with the chat template of a file or the tokenizer; unchanged unless chats become tokens.
+
+    Raises:
+        UsageError: the flags of chats do not fit each other, or there is no template.
+    """
     if path is not None and not text.chat:
         raise UsageError("--chat-template requires --chat. Pass it, or omit the flag")
     if not text.chat or text.tokenizer is None:

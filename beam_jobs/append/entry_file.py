@@ -92,14 +92,15 @@ def write_entries(
 ) -> None:
     """Write entries in any order into one sorted file.
 
-    Memory holds 16 MB of entries and one of the parts; temporary files of this machine hold the rest, 16 bytes an entry.
+    Memory holds one of the parts, and about `sorted_entries` entries of 16 bytes while they are sorted; temporary files of this
+    machine hold the rest. Above 256 * `sorted_entries` entries the sorted groups grow, since there are at most 256 files.
 
     Args:
         parts: the entries, S16 [n] each.
         expected: approximate number of all entries.
         path: path of the file.
         bucket_entries: entries of a bucket, at most on average.
-        sorted_entries: entries that are sorted at a time.
+        sorted_entries: entries that are sorted at a time, on average.
 
     Raises:
         StorageError: the file could not be written.

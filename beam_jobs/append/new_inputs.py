@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 # Beam counter: inputs that have a record in the dataset.
 _STORED_COUNTER = "known"
-# Most inputs that are looked up together, and most bytes of their documents.
+# Inputs are looked up together once there are so many, or their documents have so many bytes.
 _HELD_INPUTS, _HELD_BYTES = 1 << 15, 1 << 24
 
 
@@ -62,7 +62,7 @@ class NewInputs(Source):
 
     @property
     def labels(self) -> Labels | None:
-        """The classes of the dataset, then those that the source adds, if it knows them before listing."""
+        """The classes of the dataset, then those that the source adds; None if the source knows none before listing."""
         if self.source.labels is None:
             return None
         return self.base.extend_labels(self.source.labels, self.source.integer_labels)
@@ -91,7 +91,9 @@ class NewInputs(Source):
         return list_parts(self.source)
 
     def units(self, part: Any, ignored: list[str]) -> Iterator[Any]:
-        """Yield (number of the append, unit) for the units of the source, so that the names of rejects differ from earlier runs'.
+        """Yield (number of the append, unit) for each unit of the source.
+
+        The files of rejects are named after units: the number gives them other names than in earlier runs.
 
         Args:
             part: one of `parts()`.
@@ -177,7 +179,7 @@ class NewPacks(NewInputs, PackSource):
         Raises:
             SourceError: an input has changed since the dataset was written.
         """
-        # Of each pack or rejected input, the entries to look up, as uint64 [rows, 2].
+        # For each pack or rejected input, the entries to look up, as uint64 [rows, 2].
         words = [
             make_lookup_words([listed_input])
             if isinstance(listed_input, BadRecordError)
@@ -244,5 +246,5 @@ def count_stored_inputs(result: PipelineResult) -> int | None:
     counters = result.metrics().query(MetricsFilter().with_name(_STORED_COUNTER))[MetricResults.COUNTERS]
     counts = [counter_value(counter) for counter in counters]
     numbers = [count for count in counts if count is not None]
-    # Some engines list a counter without its value, so that the sum is unknown.
+    # Some runners list a counter without its value, so that the sum is unknown.
     return sum(numbers) if counts and len(numbers) == len(counts) else None

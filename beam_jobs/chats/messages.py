@@ -32,7 +32,7 @@ def encode_chat(row: Mapping[str, Any], columns: Sequence[str]) -> str:
         columns: the column of messages; or the columns of a question, followed by the column of the assistant's answer.
 
     Raises:
-        ValueError: there are no messages, or one is invalid; the message names it.
+        ValueError: there are no messages, none of them is the assistant's, or one is invalid.
     """
     messages = _parse_messages(row, columns[0]) if len(columns) == 1 else _join_question_and_answer(row, columns)
     text = _JSON.encode(messages)

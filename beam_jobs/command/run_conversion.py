@@ -53,7 +53,7 @@ def parse_flags(parser: OptionParser, argv: Sequence[str]) -> tuple[argparse.Nam
         The parser's flags, and Beam's.
 
     Raises:
-        UsageError: a flag is unknown to both, or a value is invalid.
+        UsageError: a flag is unknown to both, a value is invalid, or --detach does not fit the runner.
         DatasetError: the manifest of the dataset to append to is damaged.
     """
     flags, unparsed = parse_own_flags(parser, argv, beam_flag_names())

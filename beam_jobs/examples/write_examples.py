@@ -293,7 +293,7 @@ def _check_defaults_argument(defaults: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _complete_schema(features: Iterable[Feature], label: str, classes: tuple[str, ...] | None) -> tuple[Feature, ...]:
-    """Return the schema that was passed, with the label's number of classes; UsageError if it is invalid."""
+    """Check the schema that was passed, and return it with the label's number of classes; UsageError if it is invalid."""
     schema = {}
     if not isinstance(features, Iterable):
         raise UsageError(f"features: not a sequence of tpudata.format.Feature (got {features!r})")

@@ -168,7 +168,11 @@ def _decode(data: bytes, format_name: str, header: ImageHeader | None, options: 
 
 
 def _decode_bare(data: bytes, payload: Pixels, options: ImageOptions) -> Image.Image:
-    """Return the image of bare pixels, resized; ValueError if they are not as many as their shape has."""
+    """Return the image of bare pixels, shrunk as the options say.
+
+    Raises:
+        ValueError: the shape is not that of an image, or there are more or fewer bytes than it has values.
+    """
     height, width, channels = shape = payload.image_shape()
     if len(data) != math.prod(shape):
         raise ValueError(

@@ -53,7 +53,7 @@ def look_at_output(output: str, *, resume: bool, overwrite: bool, append: bool |
         append: whether to require a complete dataset, with any other files; None for a job that cannot append.
 
     Raises:
-        OutputError: the folder holds something else; the message says what, and what to do.
+        OutputError: the path is a file, or the folder holds something else; the message says what, and what to do.
     """
     storage = storage_for(output)
     folder = storage.stat(output)

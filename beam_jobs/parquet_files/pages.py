@@ -21,7 +21,7 @@ _MAX_HEADER_BYTES = 1 << 24
 # Kinds of pages, and physical types.
 _DATA, _DICTIONARY, _DATA_V2 = 0, 2, 3
 _BYTE_ARRAY, _FIXED = 6, 7
-# Fields of a page's header, of a data page's header in it (DataPageHeader, DataPageHeaderV2), and of this.
+# Fields of PageHeader, its fields that hold a DataPageHeader or DataPageHeaderV2, and fields of these two.
 _TYPE, _UNCOMPRESSED_PAGE_SIZE, _COMPRESSED_PAGE_SIZE = 1, 2, 3
 _DATA_PAGE_HEADER, _DATA_PAGE_HEADER_V2 = 5, 8
 _NUM_VALUES, _ENCODING, _ENCODING_V2 = 1, 2, 4

@@ -140,7 +140,7 @@ def make_plan(
         omitted: by split, (number, bytes in the input) of references whose records will be omitted.
 
     Raises:
-        SourceError: there is nothing to convert.
+        SourceError: there is nothing to convert, or no record for a split of `--split`.
         UsageError: the requested number of shards cannot be made.
     """
     if not tally.splits:

@@ -252,7 +252,7 @@ def _make_beam_parser() -> argparse.ArgumentParser:
 
 @contextmanager
 def quiet_beam() -> Iterator[None]:
-    """Mute all logging but CRITICAL, in a process of our own: Beam logs tracebacks of errors that are shown anyway."""
+    """Mute Beam's runners and the root logger below CRITICAL, in a command's process: Beam logs tracebacks of reported errors."""
     # In a program, loggers belong to the program.
     if not owns_process():
         yield

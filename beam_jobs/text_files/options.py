@@ -35,7 +35,7 @@ JSON_ARRAY = "json array"
 SQUAD = "squad"
 # Names of fields that are labels, if they are whole numbers.
 _LABEL_NAMES = ("label", "labels", "class", "classes", "target", "targets")
-# A longer row, and the tables for packing it, would be as large as a shard.
+# Without this limit, a row and the tables for packing it could be as large as a shard.
 MAX_SEQUENCE_TOKENS = 1 << 20
 INPUT_IDS = "input_ids"
 # The feature of a chat that is stored as text.

@@ -153,12 +153,12 @@ def _find_type(schema: Any, name: str) -> Any:
 
 
 def _list_struct_fields(arrow_type: Any) -> Iterable[Any]:
-    """Return the fields of a struct; none for another type or None."""
+    """Return the fields of a struct; empty for another type or None."""
     return arrow_type if arrow_type is not None and types.is_struct(arrow_type) else ()
 
 
 def _read_column(batch: Any, name: str) -> Any:
-    """Return the column, or the field of a struct, whose type `_find_type` returns; a null struct has null fields."""
+    """Return a column by name, or by a dotted name the field of a struct; fields of a null struct are null."""
     if name in batch.schema.names:
         return batch.column(name)
     column, *inner = name.split(".")

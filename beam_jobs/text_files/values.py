@@ -64,6 +64,7 @@ def parse_document(data: bytes, form: Payload, options: TextOptions) -> list[Val
 
     Raises:
         DocumentError: the bytes are not UTF-8 or not such a row, or a field is missing or of another kind.
+        UsageError: a payload of another package returns neither text nor a row.
     """
     if isinstance(form, RowForm):
         if form.kind in (PLAIN, FILE):

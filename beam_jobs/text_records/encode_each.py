@@ -15,11 +15,11 @@ class Encoder(Protocol):
     """Encoder of texts: a tokenizer, or an encoder of chats."""
 
     def encode_batch(self, texts: Sequence[str], /) -> list[Ids]:
-        """Return the ids of each text, int32 [tokens]; a ValueError if one cannot be encoded."""
+        """Return the ids of each text, int32 [tokens]; ValueError if one cannot be encoded."""
 
 
 def encode_each(encoder: Encoder, texts: Sequence[str]) -> list[Ids]:
-    """Return the ids of each text, int32 [tokens]; UsageError if a tokenizer of another package returns something else."""
+    """Return the ids of each text, integers [tokens]; UsageError if a tokenizer of another package returns something else."""
     encoded: Any = encoder.encode_batch(texts)
     method_name = f"{type(encoder).__qualname__}.encode_batch"
     if not isinstance(encoded, (Sequence, np.ndarray)):

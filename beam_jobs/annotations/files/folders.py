@@ -34,7 +34,7 @@ def list_paths_below(folder: str, suffixes: Sequence[str]) -> Iterator[tuple[str
 
 
 def list_first_entries(folder: str) -> list[Entry]:
-    """Return the first 10,000 entries of a folder, by name, without those that are hidden or left by operating systems."""
+    """Return those of the first 10,000 entries of a folder, by name, that are neither hidden nor left by operating systems."""
     entries = itertools.islice(lazy_entries(folder, checked=False), MAX_ENTRIES)
     return [entry for entry in entries if not is_left_behind(entry.name)]
 
@@ -72,7 +72,7 @@ def read_start(path: str) -> bytes:
 
 
 def find_parent(path: str) -> str:
-    """Return the folder that a path is in; an empty string for a bare name and for a bucket."""
+    """Return the folder that a path is in; an empty string for a bare name, a bucket and a path in the root folder."""
     above = path.rstrip("/").rpartition("/")[0]
     # What is above a bucket, gs://bucket, is only "gs:/".
     return "" if above.endswith(":/") else above

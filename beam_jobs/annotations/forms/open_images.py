@@ -53,7 +53,7 @@ class OpenImagesForm(AnnotationForm):
 
     @classmethod
     def detect_folder(cls, path: str, entries: Sequence[Entry]) -> OpenImagesForm | None:
-        """Return the form of a folder with CSVs of boxes or of classes, only of those with boxes if it has both; else None."""
+        """Return the form of a folder's CSVs of boxes, or without such CSVs of its CSVs of classes; None if it has neither."""
         del path
         heads = {entry.path: read_start(entry.path) for entry in entries if entry.name.endswith(".csv")}
         files = [file for file, head in heads.items() if _is_open_images(head)]
@@ -108,7 +108,11 @@ def _parse_class(row: TableRow, class_names: dict[str, str]) -> ImageAnnotation:
 
 
 def _find_class_name(row: TableRow, class_names: dict[str, str]) -> str:
-    """Return the class of a row; its LabelName itself without class descriptions. ValueError if they lack it."""
+    """Return the name of a row's class in the class descriptions, or without descriptions the LabelName itself.
+
+    Raises:
+        ValueError: the descriptions lack the LabelName.
+    """
     label = row.cells["LabelName"]
     if class_names and label not in class_names:
         raise ValueError(f"LabelName {label!r} is not in the class descriptions")
@@ -124,14 +128,21 @@ def _has_boxes(head: bytes) -> bool:
 
 
 def _find_descriptions(entries: Iterable[Entry], *, has_boxes: bool) -> str:
-    """Return the path of a class-description file, preferably one for boxes or for whole pictures; an empty string without any."""
+    """Return the path of a class-description file; an empty string if there is none.
+
+    Preferred is the one for boxes with `has_boxes`, and the one for whole pictures without it.
+    """
     files = [entry for entry in entries if _DESCRIPTIONS in entry.name and entry.name.endswith(".csv")]
     preferred = [entry for entry in files if (_BOXABLE in entry.name) == has_boxes]
     return next((entry.path for entry in [*preferred, *files]), "")
 
 
 def _read_class_names(path: str) -> dict[str, str]:
-    """Return {LabelName: class name}, in the order of the file; a label whose name another label has keeps itself as name."""
+    """Return {LabelName: class name}, in the order of the file. Labels that share a name are named by the LabelName itself.
+
+    Raises:
+        SourceError: a row is not a label and a name, or a label has two names.
+    """
     names: dict[str, str] = {}
     for place, cells in read_table_cells(path):
         if cells[0] == "LabelName":

@@ -133,7 +133,7 @@ class View(NamedTuple):
         return _POINT_TURNS[self.orientation](_clip(x_fraction), _clip(y_fraction))
 
     def convert_pixels(self, pixels: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Return a map or a mask, [height, width], turned and resized to the record's picture by its nearest pixels."""
+        """Return a map or a mask, [height, width], resized to the record's picture by nearest pixels, and turned upright."""
         sides = (self.stored_height, self.stored_width)
         # Resized first, so these are the sides before the turn.
         height, width = sides[::-1] if self.orientation in _SIDEWAYS else sides

@@ -27,7 +27,7 @@ class CheckDuplicates(beam.PTransform):  # type: ignore[misc]
     """Raises SourceError if two references in packs have the same key; the result has no elements."""
 
     def expand(self, packs: beam.PCollection[bytes]) -> beam.PCollection[InputCounts]:
-        """Compare the keys of groups of references, whose keys have equal hashes."""
+        """Group references by a hash of their keys, and compare the keys of each group."""
         return packs | "ByKey" >> beam.ParDo(_ByKey()) | "Group" >> beam.GroupByKey() | beam.FlatMap(_check)
 
 

@@ -139,7 +139,7 @@ class ListReferences(LimitedStep):
     @contextlib.contextmanager
     def _open_unit(self, unit: Any, counts: list[InputCounts]) -> Iterator[_ListingSink]:
         """Yield the sink of a unit's listing; after the listing, write its rejects, and add its InputCounts to `counts`."""
-        # The same for each attempt, which so replaces the files of the one before.
+        # The same name in each attempt, so that a retry replaces the files.
         name = hashlib.blake2b(repr(unit).encode("utf-8", "surrogateescape"), digest_size=16).hexdigest()
         rejects = Rejects(f"listing-{name}")
 

@@ -67,7 +67,7 @@ def gather_spans(spans: Iterable[Span]) -> Iterator[SpanBlock]:
 def line_blocks(
     chunks: Iterable[bytes], offset: int, limit: int, stop: int | None = None, *, inside: bool = False
 ) -> Iterator[SpanBlock]:
-    """Yield the lines that are not blank, without line end and byte order mark, a block for each chunk.
+    """Yield the lines that are not blank, without line end and byte order mark, in blocks about as large as the chunks.
 
     Args:
         chunks: bytes of a file.

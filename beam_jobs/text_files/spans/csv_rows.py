@@ -168,7 +168,7 @@ def cells(row: str, delimiter: str, *, is_raw: bool = False) -> list[str]:
 
 
 def _find_closing(row: str, position: int) -> int:
-    """Return the position of the quote that closes a cell whose content begins at a position."""
+    """Return the position of the quote that closes a cell whose content begins at `position`; ValueError if there is none."""
     while True:
         end = row.find('"', position)
         if end < 0:
