@@ -73,7 +73,7 @@ class WriteTFRecordShards(beam.PTransform):  # type: ignore[misc]
     the job; only references to them are grouped and sorted. Messages name arguments as the flags of `tpudata convert`.
 
     Args:
-        output: folder of the dataset; new or empty.
+        output: folder of the dataset; new or empty, unless `resume` or `overwrite` is True.
         key: function from an example to its key (str, bytes or int), instead of pairs.
         features: the schema. By default it is inferred: a feature's kind and rank are the same in every record, and a dimension
             that varies becomes None.
@@ -97,7 +97,7 @@ class WriteTFRecordShards(beam.PTransform):  # type: ignore[misc]
 
     The pipeline, when it is built or run, raises:
         UsageError: the PCollection is unbounded, or there are too few examples for the requested shards.
-        OutputError: the output folder is not empty.
+        OutputError: the output folder holds files that neither `resume` nor `overwrite` accepts.
         SourceError: there are no examples, an element is not one, a key is repeated, or a label is unknown (BadRecordError).
         FeatureError: a value is of an unsupported kind, does not fit `features`, or two records do not fit each other; the
             message names the feature.

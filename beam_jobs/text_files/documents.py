@@ -77,7 +77,7 @@ def document_blocks(
             are yielded: documents before the damage may be wrong, too.
 
     Raises:
-        SourceError: the documents cannot be told apart, as with a JSON array without an end or a row of CSV that is too long; the
+        SourceError: the documents cannot be separated, as in a JSON array without an end or a row of CSV that is too long; the
             targets are missing or have another number of lines; or, unless `skips`, a column of Parquet has an unsupported type.
         CorruptionError: a compressed file or a Parquet file is damaged, unless `skips`.
         UsageError: the options do not fit the file.
@@ -107,8 +107,8 @@ def document_blocks(
         _note_columns(form.columns, options, note)
     for index, spans in enumerate(_read_blocks(part, form, targets, options, reject, note, skips)):
         if not index and text_format.row == JSON_ROW and form.kind != PARQUET:
-            # Only the first row's columns are noted: reading the keys of each row would take as long as converting it. The columns of
-            # Parquet are in its footer, see `_read_rows`.
+            # Only the first row's columns are noted: reading the keys of each row would take as long as converting it. The columns
+            # of Parquet are in its footer, see `_read_rows`.
             _note_columns(_read_first_keys(spans), options, note)
         block = _reject_large(DocumentBlock(file, row_form, spans, is_read_in_place), form, options, reject)
         if len(block.spans.sizes):

@@ -207,7 +207,7 @@ class Handler(BaseHTTPRequestHandler):
         return Answer(response.status, data, headers)
 
     def _transform(self, answer: Answer, request: Request, fault_kind: str) -> Answer:
-        """Return an answer as the client gets it: compressed if it requests that, and with the effect of a fault."""
+        """Return an answer as the client gets it: JSON compressed if the client requests that, and with the effect of a fault."""
         headers, body = answer.headers, answer.body
         if self._store.hides_hashes or fault_kind == "unhashed":
             headers = {name: value for name, value in headers.items() if name != "X-Goog-Hash"}

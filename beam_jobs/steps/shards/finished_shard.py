@@ -80,9 +80,7 @@ def find_finished(
     return FinishedShard(index, tuple(files))
 
 
-def write_or_remove_dali_index(
-    output: str, name: str, shard_index: ShardIndex | None, *, has_dali_index: bool
-) -> None:
+def write_or_remove_dali_index(output: str, name: str, shard_index: ShardIndex | None, *, has_dali_index: bool) -> None:
     """Write a kept shard's index for NVIDIA DALI if shards get one; remove an index that a killed run left if they do not.
 
     Args:

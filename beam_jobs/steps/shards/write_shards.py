@@ -26,8 +26,8 @@ from beam_jobs.steps.shards.finished_shard import (
     RECORDS,
     REJECTED,
     find_finished,
-    write_or_remove_dali_index,
     remove_shard,
+    write_or_remove_dali_index,
 )
 from beam_jobs.steps.shards.group_by_shard import ShardKey
 from beam_jobs.steps.shards.shard_conversion import ShardConversion
