@@ -136,7 +136,10 @@ def _convert_datasets(
     reshard_options: ReshardOptions,
     keeps_compression: bool,
 ) -> Conversion:
-    """Return the conversion of datasets into one; raise UsageError if an option does not fit them."""
+    """Return the conversion of datasets into one; raise UsageError if an option does not fit them.
+
+    The arguments are those of `reshard_conversion`; `input_parts` are the datasets at the inputs.
+    """
     _reject_foreign_options(reshard_options, input_parts.datasets[0].path)
     merged = MergedDatasets.merge(input_parts.datasets, reshard_options)
     options = dataclasses.replace(
@@ -221,6 +224,8 @@ def _convert_files(
 ) -> Conversion:
     """Return the conversion of other programs' TFRecords, whose schema is inferred or declared.
 
+    The arguments are those of `reshard_conversion`; `input_parts` are the files at the inputs.
+
     Raises:
         UsageError: an option does not fit the records.
     """
@@ -274,7 +279,10 @@ def _make_conversion(
     deciding_options: dict[str, object],
     files: tuple[str, ...],
 ) -> Conversion:
-    """Return the conversion of stored records; an append is not possible, so keys are not stored."""
+    """Return the conversion of stored records; an append is not possible, so keys are not stored.
+
+    The arguments are attributes of `Conversion`.
+    """
     return Conversion(
         options=options,
         source=source,

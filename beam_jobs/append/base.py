@@ -224,7 +224,10 @@ class AppendResult:
 
 
 def plan_append(tally: Tally, ratios: Mapping[str, float], options: ConvertOptions, overhead: int) -> Plan:
-    """Return the plan of the new shards. Unlike in `make_plan`, there may be no inputs at all, or no inputs for a split."""
+    """Return the plan of the new shards. Unlike in `make_plan`, there may be no inputs at all, or no inputs for a split.
+
+    The arguments are those of `make_plan`.
+    """
     if not tally.splits:
         return Plan(splits={}, files=0, bytes=0, fingerprint=tally.fingerprint)
     # With shares, `make_plan` would require a record in each of their splits.

@@ -220,7 +220,14 @@ def _print(
     text: Callable[[], str],
     summary: Callable[[], dict[str, Any]],
 ) -> None:
-    """Print a result as text or JSON; with --quiet only the warnings, on stderr."""
+    """Print a result as JSON with --json, only its warnings on stderr with --quiet, otherwise as text.
+
+    Args:
+        printing: the parts to print.
+        warnings: the warnings by kind.
+        text: returns the text.
+        summary: returns the JSON object.
+    """
     if printing.json:
         print(json.dumps(summary(), indent=1))
     elif printing.quiet:

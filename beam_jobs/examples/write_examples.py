@@ -147,9 +147,9 @@ class WriteTFRecordShards(beam.PTransform):  # type: ignore[misc]
         for name, function in (("key", key), ("split", split_of)):
             if function is not None and not callable(function):
                 raise UsageError(f"{name}: not a function of an example (got {function!r})")
-        classes = None if labels is None else _check_classes(labels)
+        classes = None if labels is None else _parse_classes(labels)
         schema = None if features is None else _complete_schema(features, label, classes)
-        self._rules = ExampleRules(key, split_of, schema, label, classes, _check_defaults_argument(defaults or {}))
+        self._rules = ExampleRules(key, split_of, schema, label, classes, _parse_defaults(defaults or {}))
         self._rules.check_defaults()
 
     def expand(self, examples: beam.PCollection) -> beam.PCollection:
@@ -223,6 +223,14 @@ def _make_plan(
 
     Checks the examples first, so that their errors come before the removal. A runner may repeat this step: then the old dataset is
     gone, and shards of the plan may exist.
+
+    Args:
+        tally: tally of all examples.
+        parts: summaries of the bundles.
+        options: options of the conversion.
+        converter: converter of the examples.
+        labels: the classes.
+        claim: claim of the run on the output.
     """
     try:
         check_claim(options.output, claim)
@@ -269,7 +277,7 @@ def _parse_shares(split: str) -> SplitShares:
     return SplitShares.parse(split if "=" in split else f"{split}=1")
 
 
-def _check_classes(labels: Sequence[str]) -> tuple[str, ...]:
+def _parse_classes(labels: Sequence[str]) -> tuple[str, ...]:
     """Return class names as a tuple; UsageError if there are none, or one is invalid or repeated."""
     is_sequence = isinstance(labels, Iterable) and not isinstance(labels, str)
     # labels.txt has one name in each line, so a name must be exactly one line.
@@ -282,7 +290,7 @@ def _check_classes(labels: Sequence[str]) -> tuple[str, ...]:
     return tuple(labels)
 
 
-def _check_defaults_argument(defaults: Mapping[str, Any]) -> dict[str, Any]:
+def _parse_defaults(defaults: Mapping[str, Any]) -> dict[str, Any]:
     """Return the defaults by full name of the feature; UsageError if they are not a dict of values by feature."""
     if not isinstance(defaults, Mapping):
         raise UsageError(f"defaults: not a dict of values by feature (got {defaults!r})")

@@ -296,6 +296,12 @@ def _flatten(feature: Feature, value: Sequence[Any]) -> tuple[list[Any], tuple[i
 def _convert_to_kind(feature: Feature, value: Any, dtype: Any, kinds: str) -> np.ndarray[Any, Any]:
     """Return a value as an array of `dtype`, which may round fractions.
 
+    Args:
+        feature: the feature, for messages.
+        value: anything that numpy makes an array of.
+        dtype: dtype of the result.
+        kinds: letters of the numpy kinds that the value may have, such as "biuf".
+
     Raises:
         FeatureError: the value's numpy kind is not in `kinds`, an integer would change, or a number would become infinite.
     """

@@ -174,7 +174,14 @@ def _read_first_keys(spans: SpanBlock) -> Iterable[str]:
 
 
 def _reject_large(block: DocumentBlock, form: TextForm, options: TextOptions, reject: Reject) -> DocumentBlock:
-    """Reject the documents that are too large, and return the others."""
+    """Reject the documents that are too large, and return the others.
+
+    Args:
+        block: documents of one file.
+        form: form of the file.
+        options: limit of a document.
+        reject: called with the error of a document that is too large.
+    """
     path, is_allowed = block.file.path, block.spans.sizes <= options.document_bytes
     if is_allowed.all():
         return block
@@ -241,7 +248,11 @@ def _read_whole(file: TextFile, form: TextForm, limit: int) -> Iterator[Span]:
 
 
 def _read_rows(part: TextPart, options: TextOptions, reject: Reject, note: Note, skips: bool) -> Iterator[Span]:
-    """Yield the rows of a part of a Parquet file; reject damaged row groups if `skips`."""
+    """Yield the rows of a part of a Parquet file; arguments as for `document_blocks`.
+
+    Raises:
+        SourceError, CorruptionError: a row group, or the whole file, cannot be read; it is rejected instead if `skips`.
+    """
     file = part.file
     reject_row = functools.partial(_reject_row, file, reject)
     try:

@@ -106,7 +106,10 @@ def read_group_rows(
 
 
 def check_group(path: str, size: int, group: int, options: TextOptions) -> None:
-    """Read a row group without making its values; errors as from `read_group_rows` if its columns are damaged."""
+    """Read a row group without making its values, only for the errors of damaged columns.
+
+    Arguments and errors are those of `read_group_rows`.
+    """
     with open_parquet(path, size) as file:
         file.check(group, [field.name for field in options.columns], _BATCH_ROWS)
 

@@ -31,10 +31,10 @@ def encode_each(encoder: Encoder, texts: Sequence[str]) -> list[Ids]:
             f"{method_name}: wrong number of results (got {len(encoded)}, expected {len(texts)}, one for each text). Change its"
             " package."
         )
-    return [_check_ids(ids, method_name) for ids in encoded]
+    return [_convert_ids(ids, method_name) for ids in encoded]
 
 
-def _check_ids(ids: Any, method_name: str) -> Ids:
+def _convert_ids(ids: Any, method_name: str) -> Ids:
     """Return the ids of a text as an array; UsageError if they are not integers [tokens]."""
     array: Ids = np.asarray(ids)
     if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):

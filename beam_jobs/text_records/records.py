@@ -256,7 +256,7 @@ class TextRecords:
     def _tokenize(
         self, blocks: Iterable[Block], tokenizer: Tokenizer, summary: TextSummary, reject: RejectInput
     ) -> Iterator[_Batch]:
-        """Yield a batch for each block that has readable documents, and count unknown tokens."""
+        """Yield a batch for each block that has readable documents, and count unknown tokens; arguments as for `records`."""
         for block in blocks:
             batch = self._encode_utf8_batch(block, tokenizer) or self._encode_batch(block, tokenizer, summary, reject)
             if batch is None:
@@ -283,7 +283,7 @@ class TextRecords:
     def _encode_batch(
         self, block: Block, tokenizer: Tokenizer, summary: TextSummary, reject: RejectInput
     ) -> _Batch | None:
-        """Return a block's readable documents with their tokens; None if none is readable."""
+        """Return a block's readable documents with their tokens; None if no document is readable. Arguments as for `records`."""
         pack, _ = block
         rows, columns = self._parse_documents(block, summary, reject)
         if not rows:

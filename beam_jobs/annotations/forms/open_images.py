@@ -99,7 +99,7 @@ def _parse_box(row: TableRow, class_names: dict[str, str]) -> ImageAnnotation:
 
 
 def _parse_class(row: TableRow, class_names: dict[str, str]) -> ImageAnnotation:
-    """Return the annotation of a row of classes: one class, or none if people verified that the picture does not show it."""
+    """Return the annotation of a row of classes: one class, or no class if people verified that the picture does not show it."""
     # A confidence of 0 stands for a class that was looked for and is absent.
     is_present = "Confidence" not in row.cells or row.read_number("Confidence") > 0
     return ImageAnnotation(
@@ -130,7 +130,7 @@ def _has_boxes(head: bytes) -> bool:
 def _find_descriptions(entries: Iterable[Entry], *, has_boxes: bool) -> str:
     """Return the path of a class-description file; an empty string if there is none.
 
-    Preferred is the one for boxes with `has_boxes`, and the one for whole pictures without it.
+    With `has_boxes`, a file for boxes is preferred; without it, a file for whole pictures.
     """
     files = [entry for entry in entries if _DESCRIPTIONS in entry.name and entry.name.endswith(".csv")]
     preferred = [entry for entry in files if (_BOXABLE in entry.name) == has_boxes]

@@ -78,7 +78,17 @@ def list_annotation_values(
 def _list_object_values(
     schema: AnnotationSchema, annotation: ImageAnnotation, view: View, segments: Segments | None
 ) -> dict[str, Any]:
-    """Return the lists of a picture's objects, by feature; ValueError, naming the object, if one does not fit the picture."""
+    """Return the lists of a picture's objects, by feature.
+
+    Args:
+        schema: features of the annotations of the dataset.
+        annotation: annotation of the picture.
+        view: the picture as it was annotated, and in its record.
+        segments: ids of the picture's segments, int [height, width]; None without a PNG of segments.
+
+    Raises:
+        ValueError: an object does not fit the picture; the message names the object.
+    """
     lists: dict[str, list[Any]] = {feature.name: [] for feature in schema.object_features}
     for number, annotated_object in enumerate(annotation.objects, 1):
         try:
@@ -99,7 +109,7 @@ def _yield_object_values(
     segments: Segments | None,
     is_normalised: bool,
 ) -> Iterator[tuple[str, list[Any]]]:
-    """Yield (name of a feature, values that one object adds to its list)."""
+    """Yield (name of a feature, values that one object adds to its list); arguments and errors as for `_list_object_values`."""
     box = view.convert_box(annotated_object.box, is_normalised=is_normalised)
     for edge, value in zip(("ymin", "xmin", "ymax", "xmax"), box, strict=True):
         yield f"image/object/bbox/{edge}", [value]

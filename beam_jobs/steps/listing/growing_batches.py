@@ -10,7 +10,10 @@ _EQUAL_BATCHES, _MAX_ITEMS = 128, 64
 
 
 def batch_growing(items: Iterable[Any], size: int) -> Iterator[list[Any]]:
-    """Yield items in lists: 128 lists of `size` items, then lists of twice as many, and so on; the last list has what remains."""
+    """Yield items in lists: 128 lists of `size` items, then 128 of twice as many, and so on; the last list has what remains.
+
+    The number of items doubles only while it is below 64.
+    """
     batch, batches = list[Any](), 0
     for item in items:
         batch.append(item)

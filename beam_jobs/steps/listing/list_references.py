@@ -112,7 +112,14 @@ class ListReferences(LimitedStep):
     def _list_packs(
         self, source: PackSource, unit_index: int, units: Sequence[Any], counts: list[InputCounts]
     ) -> Iterator[tuple[Pack, Digests]]:
-        """Yield the packs that a source makes itself, with the digests of their keys; bytes that they hold go to the spool."""
+        """Yield the packs that a source makes itself, with the digests of their keys; bytes that they hold go to the spool.
+
+        Args:
+            source: the source.
+            unit_index: index of the unit, or 0 in a shuffle.
+            units: the units to list.
+            counts: extended with the InputCounts of each unit.
+        """
         order, first_index = self._options.order, 0
         for unit in units:
             with self._open_unit(unit, counts) as listing:
