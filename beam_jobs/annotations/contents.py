@@ -187,7 +187,7 @@ def _find_value_type(value: Any) -> ValueType:
 
 
 def _merge_kinds(kinds: set[str]) -> str:
-    """Return the kind that holds values of all these: fractions hold integers, other mixtures cannot be stored."""
+    """Return the kind that holds values of all `kinds`: a float holds an int too, other mixtures cannot be stored."""
     if kinds == {_INT, _FLOAT}:
         return _FLOAT
     return kinds.pop() if len(kinds) == 1 else _OTHER

@@ -54,7 +54,7 @@ class AnnotationForm(abc.ABC):
 
         Args:
             path: the folder.
-            entries: the first 10,000 entries of the folder, by name.
+            entries: first entries of the folder, from `list_first_entries`.
 
         Raises:
             SourceError: the folder has this form, but a file that the form needs is missing, damaged or ambiguous.

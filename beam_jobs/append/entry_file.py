@@ -234,7 +234,7 @@ class EntryFile:
         for_each(self._path, self._fetch_group, [group for group in groups if group not in self._fetched_groups])
 
     def _fetch_group(self, group: int) -> None:
-        """Fetch a group of buckets into the local copy, at the same offset as in the file, unless another thread has."""
+        """Fetch a group of buckets into the local copy, at the same offset as in the file, unless another thread has done so."""
         # The last group may have fewer buckets; `_firsts` ends with the number of all entries.
         begin, end = group * self._fetched_buckets, (group + 1) * self._fetched_buckets
         first, stop = int(self._firsts[begin]), int(self._firsts[min(end, len(self._firsts) - 1)])

@@ -125,7 +125,7 @@ class NewInputs(Source):
         yield from self._select_references(batch, reject)
 
     def _select_references(self, inputs: Sequence[Reference | BadRecordError], reject: Reject) -> Iterator[Reference]:
-        """Yield new references, reject new errors, and count inputs that have a record; SourceError if one of these has changed."""
+        """Yield new references, reject new errors, and count inputs that have a record; SourceError if an input has changed."""
         stored_count = 0
         for listed_input, standing in zip(inputs, open_entry_file(self.path).find_standings(inputs), strict=True):
             if standing is Standing.NEW and isinstance(listed_input, BadRecordError):
@@ -174,7 +174,7 @@ class NewPacks(NewInputs, PackSource):
         return PackSource.references(self, unit, ignored, reject)
 
     def _select_packs(self, inputs: Sequence[ListedPack | BadRecordError], reject: Reject) -> Iterator[ListedPack]:
-        """Yield packs of the new inputs among some, in their order; reject the rejected ones that are new.
+        """Yield packs of the new inputs, in the order of `inputs`, and reject new errors.
 
         Raises:
             SourceError: an input has changed since the dataset was written.

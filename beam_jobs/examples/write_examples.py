@@ -161,7 +161,7 @@ class WriteTFRecordShards(beam.PTransform):  # type: ignore[misc]
         pipeline = examples.pipeline
         options = _limit_options(self._options, local=is_in_process(type(pipeline.runner).__name__))
         check_places(pipeline.options, {"output": options.output}, type(pipeline.runner).__name__)
-        # Checked when the pipeline is built, before it spends hours; nothing is changed before the plan is made.
+        # Checked when the pipeline is built, before it spends hours; existing files stay as they are until the plan is made.
         check_unclaimed(options.output)
         look_at_output(options.output, resume=options.resume, overwrite=options.overwrite)
         claim = Claim.new(PIPELINE if is_in_process(type(pipeline.runner).__name__) else JOB)

@@ -73,8 +73,8 @@ def document_blocks(
         reject: called with the error of a document that is too large or not valid, or of a file of an unsupported format. If it
             returns, the listing continues.
         note: called with the columns that no field names, and if the form is `auto`, with whether the file has rows or lines.
-        skips: whether damaged files and row groups of Parquet are rejected. They are then read once more, before their documents
-            are yielded: documents before the damage may be wrong, too.
+        skips: whether damaged compressed files and row groups of Parquet are rejected. Each is then read to its end before its
+            documents are yielded, since documents before the damage may be wrong, too.
 
     Raises:
         SourceError: the documents cannot be separated, as in a JSON array without an end or a row of CSV that is too long; the
