@@ -138,7 +138,7 @@ def _resolve_tokenizer(text: TextOptions, beam_options: PipelineOptions) -> Text
 
 
 def _resolve_targets(text: TextOptions, beam_options: PipelineOptions) -> TextOptions:
-    """Make the path of the targets absolute; raise UsageError if it is not valid on the workers."""
+    """Return the options with an absolute path of the targets; UsageError if the workers cannot open it."""
     if text.targets_file is None:
         return text
     check_places(beam_options, {"--targets-file": text.targets_file})

@@ -188,7 +188,7 @@ def _format_times(column: Any) -> list[Any]:
 def _format_time(text: str) -> str | UnreadableValue:
     """Return a time that pyarrow has formatted in ISO 8601, or an UnreadableValue if it lies beyond the years of dates.
 
-    For these pyarrow writes `<value out of range: ...>`.
+    In place of such a time, pyarrow writes `<value out of range: ...>`.
     """
     if text.startswith("<"):
         return UnreadableValue("a time cannot be read", f"{text.strip('<>')}. Store it as a string or number")

@@ -44,7 +44,7 @@ class Documents(NamedTuple):
 
     @classmethod
     def of(cls, documents: Sequence[Ids]) -> Documents:
-        """Concatenate the tokens of documents, int32 [tokens] of each."""
+        """Concatenate the tokens of documents, each int32 [tokens]."""
         tokens = np.concatenate(documents) if documents else np.zeros(0, np.int32)
         return cls(tokens, np.fromiter(map(len, documents), np.int64, len(documents)))
 

@@ -98,10 +98,10 @@ class View(NamedTuple):
 
         Args:
             box: ymin, xmin, ymax and xmax.
-            is_normalised: whether these are fractions of the sides, instead of pixels.
+            is_normalised: whether the coordinates are fractions of the sides, instead of pixels.
 
         Raises:
-            ValueError: it has no area, or is outside of the picture by more than a pixel.
+            ValueError: the box has no area, or is outside of the picture by more than a pixel.
         """
         scale_x, scale_y = (1, 1) if is_normalised else (self.width, self.height)
         ymin, xmin, ymax, xmax = box

@@ -99,7 +99,7 @@ class ValueStatistics:
         """Return the feature called `name` of a dataset with `total` records."""
         # A record without the feature has no values.
         low = self.low if self.records == total else 0
-        # A list of one size, or of a varying one; a feature with one value in every record is a scalar.
+        # A list, with a fixed size if all records have the same number of values; one value in every record makes a scalar.
         shape: tuple[int | None, ...] = (low if low == self.high else None,)
         if shape == (1,):
             shape = ()
