@@ -26,7 +26,7 @@ def read_objects(value: Any, names: Sequence[str] | None = None) -> tuple[Object
         names: names of the classes that numbers stand for; None if numbers are names themselves, such as "3".
 
     Raises:
-        ValueError: it has another form, a value is not a number, or a class is unknown.
+        ValueError: the value has another form, or has a box or an area that is not of numbers, or an unknown class.
     """
     columns = value
     if isinstance(value, list) and all(isinstance(object_fields, Mapping) for object_fields in value):

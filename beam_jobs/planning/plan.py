@@ -186,7 +186,7 @@ def _estimate_sizes(
 
 
 def _choose_shard_count(size: int, options: ConvertOptions) -> int:
-    """Return the number of shards for `size` bytes: size over target, rounded to a multiple of `shards_multiple_of`, but not to 0."""
+    """Return the number of shards for `size` bytes: size over target, rounded to a multiple of `shards_multiple_of`, never 0."""
     multiple = options.shards_multiple_of
     return max(1, round(size / options.shard_bytes / multiple)) * multiple
 

@@ -240,7 +240,7 @@ class TextOptions:
         self._check_sequences()
 
     def _check_fields(self) -> None:
-        """Raise UsageError if a field is repeated, or the fields do not fit the form or the tokenizer."""
+        """Raise UsageError if a field is repeated, none is text where text is needed, or documents of the form have no fields."""
         names = [field.name for field in self.fields]
         if len(set(names)) < len(names):
             raise UsageError(f"--field: one of {', '.join(names)} appears twice. Remove one")

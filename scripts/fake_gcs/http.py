@@ -76,7 +76,7 @@ class Handler(BaseHTTPRequestHandler):
         return is_expected
 
     def finish(self) -> None:
-        """Close the connection, also that by TLS, which the server does not know."""
+        """Close the connection, and the TLS connection that may have replaced it, which the server does not know."""
         # ValueError: the file of the answer is closed already.
         with contextlib.suppress(OSError, ValueError):
             super().finish()

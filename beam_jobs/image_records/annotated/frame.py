@@ -151,8 +151,8 @@ def make_frame(data: bytes, stored_width: int, stored_height: int) -> Frame:
 
     Args:
         data: bytes of the file: an image of any supported format.
-        stored_width: pixels of the record's picture.
-        stored_height: the same.
+        stored_width: width of the record's picture in pixels.
+        stored_height: height of the record's picture in pixels.
 
     Raises:
         ValueError: the bytes are not an image that can be read; the message completes `rejected: `.
