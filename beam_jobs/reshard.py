@@ -306,7 +306,7 @@ def _count_no_text_bytes(pack: Pack) -> npt.NDArray[np.int64]:
 
 
 def _resolve_places(inputs: Sequence[str], output: str, beam_options: PipelineOptions) -> tuple[list[str], str]:
-    """Make paths absolute; raise UsageError if one is not valid on the workers."""
+    """Return the absolute paths of the inputs and of the output; UsageError if one is not valid on the workers."""
     check_places(beam_options, {**{f"DIR {n}": path for n, path in enumerate(inputs, 1)}, "--output": output})
     return [absolute_path(path, beam_options) for path in inputs], absolute_path(output, beam_options)
 

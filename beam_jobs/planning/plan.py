@@ -218,7 +218,7 @@ def _divide_buckets(
 
 
 def _check_count(split: str, records: int, count: int, options: ConvertOptions) -> None:
-    """Raise UsageError if `count`, the most shards that a split can fill, is not the requested number or multiple."""
+    """Raise UsageError if `count`, the most shards that a split can fill, is below the requested number or no multiple."""
     requested, multiple = options.num_shards, options.shards_multiple_of
     if requested and count < requested:
         raise UsageError(

@@ -207,7 +207,11 @@ def _add_nested(values: dict[str, Any], options: TextOptions) -> dict[str, Any]:
 
 
 def _parse_sentence(text: str, form: RowForm, options: TextOptions) -> dict[str, Any]:
-    """Return the columns of a sentence: a list of words for a field that is a list, otherwise the words joined by blanks."""
+    """Return the columns of a sentence: a list of words for a field that is a list, otherwise the words joined by blanks.
+
+    Raises:
+        DocumentError: a word has another number of columns than the first one, or there is no word.
+    """
     try:
         columns = split_sentence(text, is_conllu=form.kind == CONLLU_ROW)
     except ValueError as error:

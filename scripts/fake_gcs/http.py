@@ -171,7 +171,7 @@ class Handler(BaseHTTPRequestHandler):
         return Request(self.command, url.path, base, dict(parse_qsl(url.query, True)), headers)
 
     def _read_body(self, request: Request) -> bytes:
-        """Read the body of a request, half of it if it is cut."""
+        """Read the body of a request; half of it if it is cut, unless it comes in chunks."""
         if "chunked" in request.headers.get("transfer-encoding", "").lower():
             return b"".join(iter(self._read_chunk, b""))
         size = int(request.headers.get("content-length") or 0)

@@ -133,7 +133,7 @@ def _compute_area(annotated_object: ObjectAnnotation, view: View, is_normalised:
     """Return the area of an object in pixels of the stored picture; the area of its box if the annotation has no area.
 
     Raises:
-        ValueError: the area is negative, or not a number that float32 holds.
+        ValueError: the area is negative, or not a number that float32 holds; or there is no area, and the box is invalid.
     """
     if annotated_object.area is None:
         ymin, xmin, ymax, xmax = view.convert_box(annotated_object.box, is_normalised=is_normalised)
