@@ -129,7 +129,7 @@ def _add_template(text: TextOptions, path: str | None) -> TextOptions:
 
 
 def _resolve_tokenizer(text: TextOptions, beam_options: PipelineOptions) -> TextOptions:
-    """Make the tokenizer's path absolute; raise UsageError if it is not valid on the workers."""
+    """Return the options with an absolute path of the tokenizer; UsageError if the workers cannot open it."""
     if text.tokenizer is None:
         return text
     check_places(beam_options, {"--tokenizer": text.tokenizer.path})
