@@ -64,6 +64,7 @@ def decode_lines(path: str) -> Iterator[str]:
 
     Raises:
         SourceError: the file is UTF-16, or a line is not UTF-8 or is longer than 64 MiB; the message names the line.
+        CorruptionError: the file is compressed, and truncated or damaged.
     """
     with open_annotations(path) as file:
         number = 0

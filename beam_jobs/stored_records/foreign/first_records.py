@@ -86,7 +86,7 @@ class FirstRecords(NamedTuple):
         )
 
     def check_feature(self, flag: str, name: str | None) -> None:
-        """Raise UsageError if no record has the feature that a flag names."""
+        """Raise UsageError if none of the first records has the feature that a flag names."""
         if name is not None and name not in self.names:
             raise UsageError(
                 f"{flag}: {self.path} has no feature {name!r} (got {', '.join(sorted(self.names))})."
