@@ -272,7 +272,8 @@ def _find_run_starts(
 ) -> npt.NDArray[np.bool_]:
     """Return whether a run begins at each of n inputs, which are sorted by file and offset: bool [n].
 
-    A run begins at a whole file, and at a range that is in another file than its predecessor, not its neighbour, or used before it.
+    A run goes on at a range whose predecessor is a range of the same file that ends at most `_GAP_BYTES` before it, and is used
+    before it; a run begins at each other input.
 
     Args:
         order: position of each input in the order of use, [n].
