@@ -107,7 +107,7 @@ class Conversion:
         return dataclasses.replace(self, base=base, source=make_new_inputs(self.source, base, entry_file))
 
     def check_base(self) -> None:
-        """Raise OutputError if the dataset to append to has other features than the new records."""
+        """Raise OutputError if the dataset to append to has other features than new records, or no numbers for their classes."""
         # The features of a source that is not scanned yet are unknown; `replace_source` checks them.
         if self.base is not None and not isinstance(self.source, ScannedSource):
             self.base.check_features(self.features())

@@ -62,6 +62,7 @@ def plan_conversion(conversion: Conversion, draws_bar: bool = False) -> Plan:
 
     Raises:
         BadRecordError: as in a run that does not skip bad records.
+        SourceError, UsageError: as in `Conversion.scan_here`.
         OutputError: the output has other files, or the dataset there does not fit the conversion.
     """
     options = conversion.options

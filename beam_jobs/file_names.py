@@ -16,7 +16,7 @@ def is_path_left_behind(path: str) -> bool:
 
 
 def resolve_member_path(name: str) -> str | None:
-    """Return the path of a member in its archive, without `.` and `..`; None if it leads outside or names the root."""
+    """Return the path of a member in its archive, without `.` and `..`; None if it leads outside; None or empty for the root."""
     name = name.removeprefix("./")
     parts = name.split("/")
     if not {".", ".."} & {*parts}:

@@ -95,7 +95,7 @@ def prepare(flags: argparse.Namespace, beam_options: PipelineOptions) -> Iterato
 
 
 def _resolve_annotations(options: SourceOptions, beam_options: PipelineOptions, *, dry_run: bool) -> SourceOptions:
-    """Make the paths of annotations, masks and targets absolute; raise UsageError if a path is not valid on the workers.
+    """Return the options with absolute paths of annotations, masks and targets; UsageError if the workers cannot open one.
 
     A dry run makes the plan on this machine, so any path is valid.
     """

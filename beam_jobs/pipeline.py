@@ -62,14 +62,14 @@ def build_pipeline(conversion: Conversion, pipeline: beam.Pipeline, progress: Pr
             *_make_side_inputs(units.source),
         ).with_outputs(TALLY, NAMES, SAMPLE, COUNTS, main="packs")
     )
-    # One worker adds the last sums, which takes minutes for 10,000 parts.
+    # Without a fanout, one worker would add the sums of all parts, which takes minutes for 10,000 parts.
     fanout = None if is_local(pipeline.options) else FANOUT
     tally = listed[TALLY] | "Tally" >> beam.CombineGlobally(SumTallies()).with_fanout(fanout).without_defaults()
     sample = listed[SAMPLE] | "Sample" >> beam.CombineGlobally(MergeSamples()).with_fanout(fanout).without_defaults()
     ratios = sample | "Estimate" >> beam.Map(apply_limits(limits, estimate_splits), conversion.estimate)
-    read = _read_first(conversion, listed.packs)
+    early = _add_early_steps(conversion, listed.packs)
     counts = (
-        (units.counts, listed[COUNTS], *read.omitted)
+        (units.counts, listed[COUNTS], *early.omitted)
         | beam.Flatten()
         | "Count" >> beam.CombineGlobally(SumInputCounts()).without_defaults()
     )
@@ -91,8 +91,8 @@ def build_pipeline(conversion: Conversion, pipeline: beam.Pipeline, progress: Pr
         context = units.source | "Context" >> beam.Map(_make_context, conversion.base)
     else:
         labels = _collect_labels(conversion, begin, listed[NAMES])
-        context = labels | "Context" >> beam.Map(ShardContext, *_make_side_inputs(read.characters))
-    return read.packs | WriteDataset(conversion.spec(), plan, context, counts, progress)
+        context = labels | "Context" >> beam.Map(ShardContext, *_make_side_inputs(early.characters))
+    return early.packs | WriteDataset(conversion.spec(), plan, context, counts, progress)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -111,8 +111,8 @@ class _ListedUnits:
 
 
 @dataclasses.dataclass(frozen=True)
-class _ReadResults:
-    """Results of the steps that read documents before any shard is written.
+class _EarlyResults:
+    """Results of the steps that end before the plan is made.
 
     Attributes:
         packs: packs of the inputs that are not omitted.
@@ -140,8 +140,11 @@ def _list_units(conversion: Conversion, pipeline: beam.Pipeline) -> _ListedUnits
     return _ListedUnits(units, scanned.checked, source)
 
 
-def _read_first(conversion: Conversion, packs: PCollection[bytes]) -> _ReadResults:
-    """Apply the steps that must end before the plan: the check for repeated keys, the vocabulary, and omission of duplicates."""
+def _add_early_steps(conversion: Conversion, packs: PCollection[bytes]) -> _EarlyResults:
+    """Add the steps that must end before the plan is made, if the conversion needs them.
+
+    These are the check for repeated keys, the vocabulary, and the omission of duplicates.
+    """
     limits, omitted = conversion.options.request_limits, list[PCollection[InputCounts]]()
     # In a shuffle, records with the same key meet in one shard, which finds them.
     if not (conversion.options.shuffle or conversion.has_unique_keys):
@@ -156,7 +159,7 @@ def _read_first(conversion: Conversion, packs: PCollection[bytes]) -> _ReadResul
             omitted_and_kept = ready | "Omit" >> conversion.omit_duplicates(limits)
             packs = omitted_and_kept[KEPT]
             omitted.append(omitted_and_kept[OMITTED])
-    return _ReadResults(packs, characters, omitted)
+    return _EarlyResults(packs, characters, omitted)
 
 
 def _collect_labels(
@@ -166,7 +169,7 @@ def _collect_labels(
     source, base = conversion.source, conversion.base
     if source.labels is not None:
         return begin | "Labels" >> beam.Map(_return_labels, source.labels)
-    labels = names | "Labels" >> beam.CombineGlobally(CollectLabels(source.integer_labels, are_all=base is None))
+    labels = names | "Labels" >> beam.CombineGlobally(CollectLabels(source.integer_labels, is_complete=base is None))
     return labels if base is None else labels | "Extend" >> beam.Map(base.extend_labels, source.integer_labels)
 
 

@@ -136,7 +136,10 @@ def _convert_datasets(
     reshard_options: ReshardOptions,
     keeps_compression: bool,
 ) -> Conversion:
-    """Return the conversion of datasets into one; raise UsageError if an option does not fit them."""
+    """Return the conversion of datasets into one; raise UsageError if an option does not fit them.
+
+    The arguments are those of `reshard_conversion`; `input_parts` are the datasets at the inputs.
+    """
     _reject_foreign_options(reshard_options, input_parts.datasets[0].path)
     merged = MergedDatasets.merge(input_parts.datasets, reshard_options)
     options = dataclasses.replace(
@@ -219,7 +222,13 @@ def _reject_hashed_splits(datasets: Sequence[Dataset]) -> None:
 def _convert_files(
     options: ConvertOptions, inputs: Sequence[str], input_parts: StoredInputs, reshard_options: ReshardOptions
 ) -> Conversion:
-    """Return the conversion of other programs' TFRecords, whose schema is inferred or declared; UsageError if an option misfits."""
+    """Return the conversion of other programs' TFRecords, whose schema is inferred or declared.
+
+    The arguments are those of `reshard_conversion`; `input_parts` are the files at the inputs.
+
+    Raises:
+        UsageError: an option does not fit the records.
+    """
     if reshard_options.merge_labels:
         raise UsageError("--merge-labels is for datasets, whose classes have names. Omit it.")
     reshard_options = add_tfds_facts(reshard_options, inputs)
@@ -270,7 +279,10 @@ def _make_conversion(
     deciding_options: dict[str, object],
     files: tuple[str, ...],
 ) -> Conversion:
-    """Return the conversion of stored records; an append is not possible, so keys are not stored."""
+    """Return the conversion of stored records; an append is not possible, so keys are not stored.
+
+    The arguments are attributes of `Conversion`.
+    """
     return Conversion(
         options=options,
         source=source,
@@ -294,7 +306,7 @@ def _count_no_text_bytes(pack: Pack) -> npt.NDArray[np.int64]:
 
 
 def _resolve_places(inputs: Sequence[str], output: str, beam_options: PipelineOptions) -> tuple[list[str], str]:
-    """Make paths absolute; raise UsageError if one is not valid on the workers."""
+    """Return the absolute paths of the inputs and of the output; UsageError if one is not valid on the workers."""
     check_places(beam_options, {**{f"DIR {n}": path for n, path in enumerate(inputs, 1)}, "--output": output})
     return [absolute_path(path, beam_options) for path in inputs], absolute_path(output, beam_options)
 

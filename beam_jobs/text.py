@@ -111,7 +111,11 @@ def prepare(flags: argparse.Namespace, beam_options: PipelineOptions) -> Iterato
 
 
 def _add_template(text: TextOptions, path: str | None) -> TextOptions:
-    """Return the options with the chat template of a file or the tokenizer; unchanged unless chats become tokens."""
+    """Return the options with the chat template of a file or the tokenizer; unchanged unless chats become tokens.
+
+    Raises:
+        UsageError: the flags of chats do not fit each other, or there is no template.
+    """
     if path is not None and not text.chat:
         raise UsageError("--chat-template requires --chat. Pass it, or omit the flag")
     if not text.chat or text.tokenizer is None:
@@ -125,7 +129,7 @@ def _add_template(text: TextOptions, path: str | None) -> TextOptions:
 
 
 def _resolve_tokenizer(text: TextOptions, beam_options: PipelineOptions) -> TextOptions:
-    """Make the tokenizer's path absolute; raise UsageError if it is not valid on the workers."""
+    """Return the options with an absolute path of the tokenizer; UsageError if the workers cannot open it."""
     if text.tokenizer is None:
         return text
     check_places(beam_options, {"--tokenizer": text.tokenizer.path})
@@ -134,7 +138,7 @@ def _resolve_tokenizer(text: TextOptions, beam_options: PipelineOptions) -> Text
 
 
 def _resolve_targets(text: TextOptions, beam_options: PipelineOptions) -> TextOptions:
-    """Make the path of the targets absolute; raise UsageError if it is not valid on the workers."""
+    """Return the options with an absolute path of the targets; UsageError if the workers cannot open it."""
     if text.targets_file is None:
         return text
     check_places(beam_options, {"--targets-file": text.targets_file})

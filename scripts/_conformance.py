@@ -80,7 +80,7 @@ OBJECT_PARTS = ("bbox/ymin", "bbox/ymax", "bbox/xmin", "bbox/xmax", "area", "cla
 
 
 def main() -> int:
-    """Convert generated pictures and text, read them with every reader and print a table; return 1 if any record differs."""
+    """Convert generated pictures and text, read them with readers, print a table; return 1 if records differ or a reader fails."""
     parser = argparse.ArgumentParser(prog="scripts/conformance", description=main.__doc__)
     parser.add_argument(
         "readers", nargs="*", metavar="READER", help=f"some of {', '.join(ENVIRONMENTS)} (default: all)"

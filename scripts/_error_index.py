@@ -69,7 +69,7 @@ CHECKS = {
     "require_positive_int": Check("{0}({1}=...) must be a positive int, got {2}", "TypeError"),
     "require_flag": Check("{0}({1}=...) must be a bool, got {2}", "TypeError"),
 }
-# Classes of Python, whose texts are messages in the rooms that raise what the original TPUEstimator raised.
+# Classes of Python, whose texts are messages in the rooms that raise the same classes as TensorFlow's TPUEstimator.
 PLAIN = ("ValueError", "TypeError")
 # Folders of each section of the page; a file is in the first section that has it.
 SECTIONS = {

@@ -122,7 +122,9 @@ class ImageAnnotation(NamedTuple):
     source_id: str = ""
 
     def join(self, parts: Iterable[ImageAnnotation]) -> ImageAnnotation:
-        """Return this annotation merged with later parts: lists are concatenated, of other values the first one set is kept."""
+        """Return this annotation merged with later parts: lists are concatenated, and a value that this one lacks comes from the
+        first part that has it. `picture`, `place` and `is_normalised` stay those of this annotation.
+        """
         all_parts = [self, *parts]
         return self._replace(
             width=next((part.width for part in all_parts if part.width), 0),

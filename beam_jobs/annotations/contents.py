@@ -163,7 +163,8 @@ class Contents:
 
 
 def _order_names(names: Iterable[str]) -> tuple[str, ...]:
-    """Return class names in sorted order. If all are whole numbers, these are labels, and all up to the largest are classes.
+    """Return class names in sorted order. If all are whole numbers of at most 18 digits, these are labels, and all up to the
+    largest are classes.
 
     Raises:
         SourceError: the largest number is so large that almost all classes would be empty.
@@ -187,7 +188,7 @@ def _find_value_type(value: Any) -> ValueType:
 
 
 def _merge_kinds(kinds: set[str]) -> str:
-    """Return the kind that holds values of all these: fractions hold integers, other mixtures cannot be stored."""
+    """Return the kind that holds values of all `kinds`: a float holds an int too, other mixtures cannot be stored."""
     if kinds == {_INT, _FLOAT}:
         return _FLOAT
     return kinds.pop() if len(kinds) == 1 else _OTHER

@@ -41,8 +41,8 @@ def find_form(path: str) -> AnnotationForm:
     """Return the form of an annotation file, or of a folder of them.
 
     Raises:
-        SourceError: the path does not exist, its form is unknown, the folder has several annotation files and none is named, or
-            the lists of splits are damaged.
+        SourceError: the path does not exist, its form is unknown, the folder has several annotation files that could be meant, or
+            a file that the form needs, such as a list of splits, is missing or damaged.
     """
     entry = storage_for(path).stat(path)
     if entry is None:
@@ -69,7 +69,11 @@ def _find_form_of_file(path: str) -> AnnotationForm | None:
 
 
 def _find_form_of_folder(path: str, entries: list[Entry]) -> AnnotationForm | None:
-    """Return the form of a folder, or of its only annotation file; None without either, SourceError if it has several files."""
+    """Return the form of a folder, or of its only annotation file; None without either.
+
+    Raises:
+        SourceError: the folder has several annotation files, or as in `AnnotationForm.detect_folder`.
+    """
     form = next(filter(None, (form_class.detect_folder(path, entries) for form_class in FORMS)), None)
     if form is not None:
         return form

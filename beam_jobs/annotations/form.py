@@ -29,7 +29,7 @@ class ListedNames:
 
 class AnnotationForm(abc.ABC):
     """Annotation files of one form. Subclasses are frozen dataclasses, pickled to the workers; `detect_file` and `detect_folder`
-    make them from a few bytes of the files.
+    make them from the first bytes of the files and the entries of the folder.
 
     Attributes:
         title: name of the form in messages.
@@ -54,7 +54,10 @@ class AnnotationForm(abc.ABC):
 
         Args:
             path: the folder.
-            entries: the first 10,000 entries of the folder, by name.
+            entries: first entries of the folder, from `list_first_entries`.
+
+        Raises:
+            SourceError: the folder has this form, but a file that the form needs is missing, damaged or ambiguous.
         """
         del path, entries
         return None
@@ -63,7 +66,7 @@ class AnnotationForm(abc.ABC):
         """Return the form with what the dataset's folder adds, such as the lists of its splits.
 
         Args:
-            entries: first entries of the folder that the user passed, which may be above that of the annotations.
+            entries: first entries of the folder that the user passed, which may be above the folder of the annotations.
         """
         del entries
         return self

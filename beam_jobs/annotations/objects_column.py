@@ -26,7 +26,7 @@ def read_objects(value: Any, names: Sequence[str] | None = None) -> tuple[Object
         names: names of the classes that numbers stand for; None if numbers are names themselves, such as "3".
 
     Raises:
-        ValueError: it has another form; the message has the value and the expected form.
+        ValueError: the value has another form, or has a box or an area that is not of numbers, or an unknown class.
     """
     columns = value
     if isinstance(value, list) and all(isinstance(object_fields, Mapping) for object_fields in value):
@@ -53,7 +53,7 @@ def find_class_name(value: Any, names: Sequence[str] | None = None) -> str:
     """Return the name of a class: the text itself, or for a whole number its name in `names`; its digits if `names` is None.
 
     Raises:
-        ValueError: the value is neither, or the number has no name.
+        ValueError: the value is neither or is empty, or the number has no name.
     """
     if not isinstance(value, str | int) or isinstance(value, bool) or value == "":
         raise ValueError(f"a class is neither a text nor a whole number: {abbreviate_json(value)}")

@@ -22,8 +22,8 @@ def make_match_key(path: str) -> str:
 def is_same_picture(name: str, path: str) -> bool:
     """Return whether a name in an annotation file stands for the picture of a path.
 
-    One of them must be the end of the other, from the name of some folder on. Extensions are compared, ignoring case, if both have
-    one.
+    One of them must be the end of the other, from the name of a folder or of the file on. Extensions are compared, ignoring case,
+    if both have one.
 
     Args:
         name: name or path of the picture in the annotation file.
@@ -51,7 +51,7 @@ def drop_extension(path: str) -> str:
 
 
 def _normalise(path: str) -> str:
-    """Return a path with slashes for Windows' backslashes and with composed accents, which macOS decomposes, without `./`."""
+    """Return a path with slashes for Windows' backslashes, composed accents, which macOS decomposes, and no `./` at the start."""
     text = path if path.isascii() else unicodedata.normalize("NFC", path)
     text = text.replace("\\", "/")
     return text[2:] if text.startswith("./") else text

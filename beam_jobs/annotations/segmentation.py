@@ -34,7 +34,7 @@ class Segmentation(Protocol):
     """The pixels that an object covers."""
 
     def draw_mask(self, height: int, width: int, segments: Segments | None) -> Mask:
-        """Return the pixels as booleans.
+        """Return the pixels as booleans, [height, width].
 
         Args:
             height: pixels of the picture as annotated.
@@ -139,7 +139,7 @@ def load_pycocotools() -> Any:
 
 
 def pack_polygon(numbers: Iterable[float]) -> bytes:
-    """Return x and y of each point of a polygon as bytes; ValueError if it has fewer than 3 points."""
+    """Return x and y of each point of a polygon as bytes; ValueError for fewer than 3 points or an odd number of coordinates."""
     packed = array.array("d", numbers)
     if len(packed) < _MIN_NUMBERS or len(packed) % 2:
         raise ValueError(f"a polygon of {len(packed)} numbers (expected x and y of 3 points or more)")

@@ -57,7 +57,8 @@ class Base:
             layout: the feature layout that new records would have.
 
         Raises:
-            OutputError: it has another layout, was made with other options, or by a job that keeps no keys; the message says which.
+            OutputError: it has another layout, was made with other options or by a job that keeps no keys, or the fingerprint of
+                its source is damaged.
         """
         dataset = open_dataset(output)
         manifest = dataset.manifest
@@ -223,7 +224,10 @@ class AppendResult:
 
 
 def plan_append(tally: Tally, ratios: Mapping[str, float], options: ConvertOptions, overhead: int) -> Plan:
-    """Return the plan of the new shards. Unlike in `make_plan`, there may be no inputs, and none for some of the splits."""
+    """Return the plan of the new shards. Unlike in `make_plan`, there may be no inputs at all, or no inputs for a split.
+
+    The arguments are those of `make_plan`.
+    """
     if not tally.splits:
         return Plan(splits={}, files=0, bytes=0, fingerprint=tally.fingerprint)
     # With shares, `make_plan` would require a record in each of their splits.
@@ -268,7 +272,11 @@ def _describe_kind(feature: Feature) -> str:
 
 
 def _merge_features(old: Feature, new: Feature) -> Feature:
-    """Return the feature that describes the values of both: sizes that differ become None. FeatureError for raw images."""
+    """Return the feature that describes the values of both: sizes that differ become None, channels the larger number.
+
+    Raises:
+        FeatureError: raw values differ in shape.
+    """
     if old.encoding == "raw" and old.shape != new.shape:
         raise FeatureError(
             f"Feature {old.name!r}: existing records have shape {old.shape}, new ones {new.shape}. Layout raw needs images of one"

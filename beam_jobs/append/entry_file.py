@@ -92,14 +92,15 @@ def write_entries(
 ) -> None:
     """Write entries in any order into one sorted file.
 
-    Memory holds 16 MB of entries and one of the parts; temporary files of this machine hold the rest, 16 bytes an entry.
+    Memory holds one of the parts, and about `sorted_entries` entries of 16 bytes while they are sorted; temporary files of this
+    machine hold the rest. Above 256 * `sorted_entries` entries the sorted groups grow, since there are at most 256 files.
 
     Args:
         parts: the entries, S16 [n] each.
         expected: approximate number of all entries.
         path: path of the file.
         bucket_entries: entries of a bucket, at most on average.
-        sorted_entries: entries that are sorted at a time.
+        sorted_entries: entries that are sorted at a time, on average.
 
     Raises:
         StorageError: the file could not be written.
@@ -233,7 +234,7 @@ class EntryFile:
         for_each(self._path, self._fetch_group, [group for group in groups if group not in self._fetched_groups])
 
     def _fetch_group(self, group: int) -> None:
-        """Fetch a group of buckets into the local copy, at the same offset as in the file, unless another thread has."""
+        """Fetch a group of buckets into the local copy, at the same offset as in the file, unless another thread has done so."""
         # The last group may have fewer buckets; `_firsts` ends with the number of all entries.
         begin, end = group * self._fetched_buckets, (group + 1) * self._fetched_buckets
         first, stop = int(self._firsts[begin]), int(self._firsts[min(end, len(self._firsts) - 1)])

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 # Beam counter: inputs that have a record in the dataset.
 _STORED_COUNTER = "known"
-# Most inputs that are looked up together, and most bytes of their documents.
+# Inputs are looked up together once there are so many, or their documents have so many bytes.
 _HELD_INPUTS, _HELD_BYTES = 1 << 15, 1 << 24
 
 
@@ -62,7 +62,7 @@ class NewInputs(Source):
 
     @property
     def labels(self) -> Labels | None:
-        """The classes of the dataset, then those that the source adds, if it knows them before listing."""
+        """The classes of the dataset, then those that the source adds; None if the source knows none before listing."""
         if self.source.labels is None:
             return None
         return self.base.extend_labels(self.source.labels, self.source.integer_labels)
@@ -91,7 +91,9 @@ class NewInputs(Source):
         return list_parts(self.source)
 
     def units(self, part: Any, ignored: list[str]) -> Iterator[Any]:
-        """Yield (number of the append, unit) for the units of the source, so that the names of rejects differ from earlier runs'.
+        """Yield (number of the append, unit) for each unit of the source.
+
+        The files of rejects are named after units: the number gives them other names than in earlier runs.
 
         Args:
             part: one of `parts()`.
@@ -123,7 +125,7 @@ class NewInputs(Source):
         yield from self._select_references(batch, reject)
 
     def _select_references(self, inputs: Sequence[Reference | BadRecordError], reject: Reject) -> Iterator[Reference]:
-        """Yield new references, reject new errors, and count inputs that have a record; SourceError if one of these has changed."""
+        """Yield new references, reject new errors, and count inputs that have a record; SourceError if an input has changed."""
         stored_count = 0
         for listed_input, standing in zip(inputs, open_entry_file(self.path).find_standings(inputs), strict=True):
             if standing is Standing.NEW and isinstance(listed_input, BadRecordError):
@@ -172,12 +174,12 @@ class NewPacks(NewInputs, PackSource):
         return PackSource.references(self, unit, ignored, reject)
 
     def _select_packs(self, inputs: Sequence[ListedPack | BadRecordError], reject: Reject) -> Iterator[ListedPack]:
-        """Yield packs of the new inputs among some, in their order; reject the rejected ones that are new.
+        """Yield packs of the new inputs, in the order of `inputs`, and reject new errors.
 
         Raises:
             SourceError: an input has changed since the dataset was written.
         """
-        # Of each pack or rejected input, the entries to look up, as uint64 [rows, 2].
+        # For each pack or rejected input, the entries to look up, as uint64 [rows, 2].
         words = [
             make_lookup_words([listed_input])
             if isinstance(listed_input, BadRecordError)
@@ -244,5 +246,5 @@ def count_stored_inputs(result: PipelineResult) -> int | None:
     counters = result.metrics().query(MetricsFilter().with_name(_STORED_COUNTER))[MetricResults.COUNTERS]
     counts = [counter_value(counter) for counter in counters]
     numbers = [count for count in counts if count is not None]
-    # Some engines list a counter without its value, so that the sum is unknown.
+    # Some runners list a counter without its value, so that the sum is unknown.
     return sum(numbers) if counts and len(numbers) == len(counts) else None

@@ -44,21 +44,22 @@ def convert_images(
 ) -> Outcome:
     """Convert images into a dataset, as `tpudata convert images` does; return its manifest.
 
-    The dataset has the same bytes as that of the command. Nothing is printed, and the process is not changed: signals, loggers,
-    warnings and standard error stay as they are. Noteworthy facts about the input are in `manifest.warnings`, and are
-    logged as warnings of the logger `tpudata`. The conversion is a Beam pipeline that has ended when the call returns; it uses the
-    runner and the options of `pipeline`, if that is passed, and adds no steps to it.
+    The dataset has the same bytes as that of the command. Nothing is printed but the bar of `progress`, and the process is not
+    changed: signals, loggers, warnings and standard error stay as they are. Noteworthy facts about the input are in
+    `manifest.warnings`, and are logged as warnings of the logger `tpudata`. The conversion is a Beam pipeline that has ended when
+    the call returns, unless `detach` is True; it uses the runner and the options of `pipeline`, if that is passed, and adds no
+    steps to it.
 
     Args:
         input: what to convert, local or gs://: a folder of classes, a list, tars, zips, Parquet, IDX pairs or a pattern.
-        output: folder of the dataset, local or gs://; new or empty.
+        output: folder of the dataset, local or gs://; new or empty, unless `append`, `resume` or `overwrite` is passed.
         dry_run: whether to return a plan, and write nothing.
         detach: whether to return None when the job is submitted, for runners whose jobs outlive this process.
         **options: `pipeline`, `runner`, `beam_options`, `progress`, and the flags of the command, with underscores:
             `tpudata convert images --help` describes them, and `beam_jobs.calls.ImageKeywords` has their names and types.
 
     Returns:
-        The manifest of the complete dataset.
+        The manifest of the complete dataset; the plan with `dry_run`, None with `detach`.
 
     Raises:
         TpudataError: as the command raises: UsageError, SourceError, BadRecordError, OutputError and others. The message names the
@@ -93,14 +94,14 @@ def convert_text(
 
     Args:
         input: what to convert, local or gs://: a file of text, a folder of such files, or a pattern.
-        output: folder of the dataset, local or gs://; new or empty.
+        output: folder of the dataset, local or gs://; new or empty, unless `append`, `resume` or `overwrite` is passed.
         dry_run: whether to return a plan, and write nothing.
         detach: whether to return None when the job is submitted, for runners whose jobs outlive this process.
         **options: `pipeline`, `runner`, `beam_options`, `progress`, and the flags of the command, with underscores:
             `tpudata convert text --help` describes them, and `beam_jobs.calls.TextKeywords` has their names and types.
 
     Returns:
-        The manifest of the complete dataset.
+        The manifest of the complete dataset; the plan with `dry_run`, None with `detach`.
 
     Raises:
         TpudataError: as the command raises. The message names the keyword.
@@ -149,14 +150,14 @@ def reshard(
 
     Args:
         input: a dataset, a TFRecord file, or a folder or pattern of TFRecord files; a sequence of these is merged.
-        output: folder of the dataset, local or gs://; new or empty.
+        output: folder of the dataset, local or gs://; new or empty, unless `resume` or `overwrite` is passed.
         dry_run: whether to return a plan, and write nothing.
         detach: whether to return None when the job is submitted, for runners whose jobs outlive this process.
         **options: `pipeline`, `runner`, `beam_options`, `progress`, and the flags of the command, with underscores:
             `tpudata reshard --help` describes them, and `beam_jobs.calls.ReshardKeywords` has their names and types.
 
     Returns:
-        The manifest of the complete dataset.
+        The manifest of the complete dataset; the plan with `dry_run`, None with `detach`.
 
     Raises:
         TpudataError: as the command raises. The message names the keyword.

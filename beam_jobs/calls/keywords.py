@@ -20,7 +20,7 @@ class ConversionKeywords(TypedDict, total=False):
 
     Attributes:
         pipeline: a Beam pipeline whose runner and options are used, instead of `runner` and `beam_options`. The conversion is a
-            separate pipeline, which has ended when the call returns; this one gets no steps and is not run.
+            separate pipeline; this one gets no steps and is not run.
         runner: name of Beam's runner, such as `"PrismRunner"`; by default the local one, in this process.
         beam_options: Beam's `PipelineOptions`, a dict of its options, or a list of its flags.
         progress: whether a bar on standard error shows the progress.

@@ -13,7 +13,7 @@ from tpudata.tokenizers.open_tokenizer import TokenizerSpec
 
 _CONFIG, _TEMPLATE = "tokenizer_config.json", "chat_template.jinja"
 _TOKEN_NAMES = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
-# Far more than any template or config: another file would be read to memory whole.
+# Far more than any template or config has. Without this limit, another file would be read to memory whole.
 _MAX_BYTES = 1 << 24
 # Name of the template that is used if a config has several.
 _DEFAULT = "default"
@@ -28,7 +28,7 @@ def find_chat_template(path: str | None, tokenizer: TokenizerSpec) -> ChatTempla
 
     Raises:
         SourceError: a file is missing or damaged.
-        UsageError: there is no template.
+        UsageError: there is no template, or it is not Jinja.
         MissingExtraError: the package jinja2 is not installed.
     """
     config = _read_config(_join_sibling(tokenizer.path, _CONFIG))
@@ -39,11 +39,11 @@ def find_chat_template(path: str | None, tokenizer: TokenizerSpec) -> ChatTempla
         # A Jinja source may begin with {% or {{, but not like a JSON object.
         if text.lstrip().startswith('{"') or path.endswith(".json"):
             config = _parse_config(path, text)
-            source = _find_source(config)
+            source = _find_template_source(config)
         else:
             source = text
     else:
-        source = _read_text(_join_sibling(tokenizer.path, _TEMPLATE)) or _find_source(config)
+        source = _read_text(_join_sibling(tokenizer.path, _TEMPLATE)) or _find_template_source(config)
     if not source:
         searched_place = path or f"next to --tokenizer {tokenizer.text}"
         raise UsageError(f"--chat: no chat template (got nothing in {searched_place}). Pass --chat-template FILE")
@@ -88,8 +88,8 @@ def _parse_config(path: str, text: str) -> dict[str, Any]:
     return config
 
 
-def _find_source(config: dict[str, Any]) -> str:
-    """Return the template in a tokenizer_config.json, the default one of several; an empty string without any."""
+def _find_template_source(config: dict[str, Any]) -> str:
+    """Return the template in a tokenizer_config.json, the default one of several; an empty string if there is none."""
     template = config.get("chat_template")
     if isinstance(template, list):
         templates_by_name = {entry.get("name"): entry.get("template") for entry in template if isinstance(entry, dict)}

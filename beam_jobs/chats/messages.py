@@ -32,7 +32,7 @@ def encode_chat(row: Mapping[str, Any], columns: Sequence[str]) -> str:
         columns: the column of messages; or the columns of a question, followed by the column of the assistant's answer.
 
     Raises:
-        ValueError: there are no messages, or one is invalid; the message names it.
+        ValueError: there are no messages, none of them is the assistant's, or one is invalid.
     """
     messages = _parse_messages(row, columns[0]) if len(columns) == 1 else _join_question_and_answer(row, columns)
     text = _JSON.encode(messages)
@@ -79,7 +79,11 @@ def _parse_message(index: int, message: Any) -> dict[str, Any]:
 
 
 def _join_question_and_answer(row: Mapping[str, Any], columns: Sequence[str]) -> list[dict[str, Any]]:
-    """Return the two messages of a row with a question, in one or more columns, and an answer; ValueError if one is blank."""
+    """Return the two messages of a row with a question, in one or more columns, and an answer.
+
+    Raises:
+        ValueError: the question or the answer is blank, or a cell is no text.
+    """
     # A missing or null cell counts as blank.
     texts = [row.get(column) or "" for column in columns]
     for column, text in zip(columns, texts, strict=True):

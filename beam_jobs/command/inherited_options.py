@@ -61,9 +61,12 @@ def _read_flag_value(option: Option, entries: Mapping[str, Any]) -> Any:
 
 
 def _order_splits(entries: Mapping[str, Any]) -> Any:
-    """Return the shares of splits in the order of `split_order`, since JSON objects are unordered; ValueError for other names.
+    """Return the shares of splits in the order of `split_order`, since JSON objects are unordered.
 
-    Without `split_order` the names are in order already. Anything but an object is returned too: their parser rejects them.
+    Without `split_order` the names are in order already. Anything but an object is returned unchanged: its parser rejects it.
+
+    Raises:
+        ValueError: `split_order` is not a list of the names of the splits.
     """
     shares, order = entries.get("split"), entries.get("split_order")
     if not isinstance(shares, Mapping) or order is None:

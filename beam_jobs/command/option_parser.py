@@ -26,7 +26,7 @@ class OptionParser(FlagParser):
         prog: the command as the user types it.
         description: one line on what it does.
         closing: a paragraph on the forms of SRC, which `--help` prints below the flags.
-        kinds: the dataclasses.
+        option_classes: the dataclasses.
         without: names of options that have no flag here.
         helps: help texts that replace those of the fields, by name of the option.
         topics: pages of `tpudata help` about the command.
@@ -37,7 +37,7 @@ class OptionParser(FlagParser):
         prog: str,
         description: str,
         closing: str,
-        kinds: Sequence[type],
+        option_classes: Sequence[type],
         without: Collection[str] = (),
         helps: Mapping[str, str] = MappingProxyType({}),
         topics: Sequence[str] = (),
@@ -45,8 +45,8 @@ class OptionParser(FlagParser):
         super().__init__(prog, description, (closing, _BEAM), topics)
         options = [
             dataclasses.replace(option, help=helps.get(option.name, option.help))
-            for kind in kinds
-            for option in list_options(kind).values()
+            for option_class in option_classes
+            for option in list_options(option_class).values()
             if option.name not in without
         ]
         self.options = {option.name: option for option in options}
@@ -59,15 +59,15 @@ class OptionParser(FlagParser):
                         add_option(self, option, is_required=option.is_required)
 
 
-def read_options(kind: type[_T], flags: argparse.Namespace, **defaults: Any) -> _T:
+def read_options(option_class: type[_T], flags: argparse.Namespace, **defaults: Any) -> _T:
     """Return an instance of a dataclass of options, made from parsed flags.
 
     Args:
-        kind: the dataclass.
+        option_class: the dataclass.
         flags: flags from an OptionParser.
         **defaults: values of fields without a flag, and of options that were not passed, in place of the fields' defaults.
 
     Raises:
         UsageError: a value is invalid, or options do not fit each other.
     """
-    return kind(**{**defaults, **passed_options(kind, flags)})
+    return option_class(**{**defaults, **passed_options(option_class, flags)})

@@ -53,7 +53,7 @@ def parse_flags(parser: OptionParser, argv: Sequence[str]) -> tuple[argparse.Nam
         The parser's flags, and Beam's.
 
     Raises:
-        UsageError: a flag is unknown to both, or a value is invalid.
+        UsageError: a flag is unknown to both, a value is invalid, or --detach does not fit the runner.
         DatasetError: the manifest of the dataset to append to is damaged.
     """
     flags, unparsed = parse_own_flags(parser, argv, beam_flag_names())
@@ -220,7 +220,14 @@ def _print(
     text: Callable[[], str],
     summary: Callable[[], dict[str, Any]],
 ) -> None:
-    """Print a result as text or JSON; with --quiet only the warnings, on stderr."""
+    """Print a result as JSON with --json, only its warnings on stderr with --quiet, otherwise as text.
+
+    Args:
+        printing: the parts to print.
+        warnings: the warnings by kind.
+        text: returns the text.
+        summary: returns the JSON object.
+    """
     if printing.json:
         print(json.dumps(summary(), indent=1))
     elif printing.quiet:

@@ -98,7 +98,15 @@ def _format_classes(labels: int | None) -> str:
 def _format_counts(
     output: str, rejected: Mapping[str, int], ignored: int, converted: Mapping[str, int], why_ignored: str = ""
 ) -> list[str]:
-    """Return the lines for rejected, ignored and re-encoded inputs, if there are any."""
+    """Return the lines for rejected, ignored and re-encoded inputs, if there are any.
+
+    Args:
+        output: folder of the dataset.
+        rejected: number of rejected inputs by reason.
+        ignored: number of ignored files.
+        converted: number of re-encoded inputs by reason.
+        why_ignored: as for `format_result`.
+    """
     lines = []
     if rejected:
         lines.append(f"rejected    {_format_reasons(rejected)}; listed in {output}/{REJECTS_FOLDER}/")

@@ -20,7 +20,8 @@ from beam_jobs.file_kinds import BZIP2, GZIP, XZ
 
 # Largest piece of output. 2 kB of bzip2 unpack to 3 GB.
 PIECE_BYTES = 1 << 20
-# zstandard's decompressor cannot stop within its input, where a block of 4 bytes may unpack to 128 kB: 256 bytes to 8 MB at most.
+# zstandard's decompressor cannot stop within its input, where a block of 4 bytes may unpack to 128 kB: 256 bytes unpack to 8 MB
+# at most.
 _ZSTD_STEP = 1 << 8
 # xz -9 takes 65 MiB; a header may ask for 4 GiB. zstandard itself has such a limit, 128 MiB.
 MAX_DICTIONARY_BYTES = 1 << 28
@@ -43,7 +44,11 @@ class Decompressor(Protocol):
     unused: bytes
 
     def unpack(self, data: bytes) -> Iterator[bytes]:
-        """Yield the output for more input in pieces; once the iterator is exhausted, all of the input has been taken."""
+        """Yield the output for more input in pieces; exhaust the iterator before the next call and before reading the attributes.
+
+        Args:
+            data: input that follows the earlier input; the part after the end of the stream becomes `unused`.
+        """
 
 
 class _Zlib:
@@ -120,7 +125,7 @@ def decompress(chunks: Iterable[bytes], compression: str) -> Iterator[bytes]:
         compression: `"gzip"`, `"bzip2"`, `"zstd"` or `"xz"`.
 
     Raises:
-        DECOMPRESSION_ERRORS: the file is truncated or damaged, or needs more than 256 MiB to be unpacked.
+        DECOMPRESSION_ERRORS: the file is truncated or damaged, or needs more than 256 MiB (zstd: 128 MiB) to be unpacked.
     """
     stream: Decompressor | None = None
     for chunk in chunks:
@@ -185,7 +190,7 @@ def _open_stream(compression: str) -> Decompressor:
 
 
 def _open_member(data: bytes, method: int) -> tuple[Decompressor, bytes]:
-    """Return the stream of a zip member, and its first bytes without the header that LZMA has.
+    """Return the stream of a zip member, and its first bytes without the header that LZMA has; raise as `decompress_member`.
 
     Args:
         data: first chunk of the member.

@@ -60,7 +60,7 @@ def open_decompressed(path: str, compression: str) -> Iterator[BinaryIO]:
 
 
 def decompress_file(path: str, compression: str) -> Iterator[bytes]:
-    """Yield the content of a compressed file, which may consist of several streams, in chunks of about 4 MiB.
+    """Yield the content of a compressed file, which may consist of several streams, in chunks of 4 to 12 MiB; the last may be less.
 
     Args:
         path: path of the file.
@@ -131,7 +131,7 @@ class _DecompressedFile(io.RawIOBase):
         return len(data)
 
     def _take(self, length: int) -> bytes:
-        """Return the next bytes, at least one and at most `length`; none at the end."""
+        """Return the next bytes, at least one and at most `length`; an empty string at the end."""
         while self._position == len(self._chunk):
             chunk = next(self._chunks, None)
             if chunk is None:

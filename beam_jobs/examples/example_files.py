@@ -104,7 +104,11 @@ class SpoolExamples(LimitedStep):
             yield TaggedOutput(TALLY, TallyPart.from_pack(pack, digests, shuffled=True))
 
     def _spool_example(self, element: Any) -> Reference:
-        """Encode an example, write it to this worker's spool file, and return its reference; errors as `ExampleRules.encode`."""
+        """Encode an example, write it to the bundle's spool file, and return its reference.
+
+        Raises:
+            TpudataError: as `ExampleRules.encode` and `_split_element` raise, or the split has an invalid name.
+        """
         key, example = self._split_element(element)
         source = repr(key) if key else _shorten(example)
         try:
@@ -134,7 +138,12 @@ class SpoolExamples(LimitedStep):
         )
 
     def _split_element(self, element: Any) -> tuple[str, Mapping[str, Any]]:
-        """Return the key of an element, empty if it has none, and its example."""
+        """Return the key of an element, empty if it has none, and its example.
+
+        Raises:
+            UsageError: the element is a pair, and the rules have a function for the key.
+            SourceError: the element is neither an example nor a pair with one, or its key is invalid.
+        """
         key, example = None, element
         if isinstance(element, tuple) and len(element) == 2:
             key, example = element

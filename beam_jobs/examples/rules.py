@@ -69,7 +69,7 @@ class ExampleRules:
 
         Raises:
             BadRecordError: its class is missing or unknown.
-            FeatureError: a value is of an unsupported kind, or does not fit the schema.
+            FeatureError: a value is of an unsupported kind, the features do not fit the schema, or there are none.
         """
         values = flatten_features(example)
         for name, default in self.defaults.items():
@@ -120,7 +120,11 @@ class ExampleRules:
                 raise UsageError(f"defaults: {error}") from None
 
     def _resolve_label(self, values: dict[str, Any], source: str) -> int:
-        """Return the number of an example's class, which has its name or number; BadRecordError if it is missing or unknown."""
+        """Return the number of an example's class from the feature `label`, which holds the class's name or number.
+
+        Raises:
+            BadRecordError: the feature is missing, or the class is unknown.
+        """
         classes = self.classes or ()
         if self.label not in values:
             raise BadRecordError(source, f"no feature {self.label!r} with the class")
@@ -129,7 +133,7 @@ class ExampleRules:
             label = label.decode("utf-8", "surrogateescape")
         if isinstance(label, str):
             try:
-                return Labels(classes).number(label)
+                return Labels(classes).find_number(label)
             except ValueError as error:
                 raise BadRecordError(source, str(error)) from None
         try:

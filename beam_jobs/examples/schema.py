@@ -37,8 +37,8 @@ class ExampleSummary:
     """The merged schema of some records. Summaries can be merged in any order.
 
     Attributes:
-        decoded_bytes: size of all records as tensors; a record with values of unknown size, such as strings, counts with its bytes
-            for these.
+        decoded_bytes: size of all records as tensors. For values of unknown size, such as strings, a record counts its stored
+            bytes.
         features: by name, the merged feature and the key of a record that has it.
     """
 
@@ -152,7 +152,8 @@ class ExampleConverter(InputConverter):
             labels: the classes; not used, since the features have their number already.
 
         Raises:
-            FeatureError: the schema is inferred, and a feature is empty in all records or varies in several dimensions.
+            FeatureError: the schema is inferred, and a feature varies in several dimensions, or is empty and of unknown kind in all
+                records.
         """
         del labels
         if self.schema is not None:

@@ -73,7 +73,7 @@ class WriteTFRecordShards(beam.PTransform):  # type: ignore[misc]
     the job; only references to them are grouped and sorted. Messages name arguments as the flags of `tpudata convert`.
 
     Args:
-        output: folder of the dataset; new or empty.
+        output: folder of the dataset; new or empty, unless `resume` or `overwrite` is True.
         key: function from an example to its key (str, bytes or int), instead of pairs.
         features: the schema. By default it is inferred: a feature's kind and rank are the same in every record, and a dimension
             that varies becomes None.
@@ -97,7 +97,7 @@ class WriteTFRecordShards(beam.PTransform):  # type: ignore[misc]
 
     The pipeline, when it is built or run, raises:
         UsageError: the PCollection is unbounded, or there are too few examples for the requested shards.
-        OutputError: the output folder is not empty.
+        OutputError: the output folder holds files that neither `resume` nor `overwrite` accepts.
         SourceError: there are no examples, an element is not one, a key is repeated, or a label is unknown (BadRecordError).
         FeatureError: a value is of an unsupported kind, does not fit `features`, or two records do not fit each other; the
             message names the feature.
@@ -147,9 +147,9 @@ class WriteTFRecordShards(beam.PTransform):  # type: ignore[misc]
         for name, function in (("key", key), ("split", split_of)):
             if function is not None and not callable(function):
                 raise UsageError(f"{name}: not a function of an example (got {function!r})")
-        classes = None if labels is None else _check_classes(labels)
+        classes = None if labels is None else _parse_classes(labels)
         schema = None if features is None else _complete_schema(features, label, classes)
-        self._rules = ExampleRules(key, split_of, schema, label, classes, _check_defaults_argument(defaults or {}))
+        self._rules = ExampleRules(key, split_of, schema, label, classes, _parse_defaults(defaults or {}))
         self._rules.check_defaults()
 
     def expand(self, examples: beam.PCollection) -> beam.PCollection:
@@ -161,7 +161,7 @@ class WriteTFRecordShards(beam.PTransform):  # type: ignore[misc]
         pipeline = examples.pipeline
         options = _limit_options(self._options, local=is_in_process(type(pipeline.runner).__name__))
         check_places(pipeline.options, {"output": options.output}, type(pipeline.runner).__name__)
-        # Checked when the pipeline is built, before it spends hours; nothing is changed before the plan is made.
+        # Checked when the pipeline is built, before it spends hours; existing files stay as they are until the plan is made.
         check_unclaimed(options.output)
         look_at_output(options.output, resume=options.resume, overwrite=options.overwrite)
         claim = Claim.new(PIPELINE if is_in_process(type(pipeline.runner).__name__) else JOB)
@@ -223,6 +223,14 @@ def _make_plan(
 
     Checks the examples first, so that their errors come before the removal. A runner may repeat this step: then the old dataset is
     gone, and shards of the plan may exist.
+
+    Args:
+        tally: tally of all examples.
+        parts: summaries of the bundles.
+        options: options of the conversion.
+        converter: converter of the examples.
+        labels: the classes.
+        claim: claim of the run on the output.
     """
     try:
         check_claim(options.output, claim)
@@ -269,7 +277,7 @@ def _parse_shares(split: str) -> SplitShares:
     return SplitShares.parse(split if "=" in split else f"{split}=1")
 
 
-def _check_classes(labels: Sequence[str]) -> tuple[str, ...]:
+def _parse_classes(labels: Sequence[str]) -> tuple[str, ...]:
     """Return class names as a tuple; UsageError if there are none, or one is invalid or repeated."""
     is_sequence = isinstance(labels, Iterable) and not isinstance(labels, str)
     # labels.txt has one name in each line, so a name must be exactly one line.
@@ -282,7 +290,7 @@ def _check_classes(labels: Sequence[str]) -> tuple[str, ...]:
     return tuple(labels)
 
 
-def _check_defaults_argument(defaults: Mapping[str, Any]) -> dict[str, Any]:
+def _parse_defaults(defaults: Mapping[str, Any]) -> dict[str, Any]:
     """Return the defaults by full name of the feature; UsageError if they are not a dict of values by feature."""
     if not isinstance(defaults, Mapping):
         raise UsageError(f"defaults: not a dict of values by feature (got {defaults!r})")
@@ -293,7 +301,7 @@ def _check_defaults_argument(defaults: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _complete_schema(features: Iterable[Feature], label: str, classes: tuple[str, ...] | None) -> tuple[Feature, ...]:
-    """Return the schema that was passed, with the label's number of classes; UsageError if it is invalid."""
+    """Check the schema that was passed, and return it with the label's number of classes; UsageError if it is invalid."""
     schema = {}
     if not isinstance(features, Iterable):
         raise UsageError(f"features: not a sequence of tpudata.format.Feature (got {features!r})")

@@ -50,7 +50,7 @@ def infer(name: str, value: Any) -> tuple[Feature, Any]:
     """Return the feature of a value without a schema, and the value for `encode_example`.
 
     Raises:
-        FeatureError: the value is of an unsupported type.
+        FeatureError: the value is None, masked, or of an unsupported type, or float32 would change a large number in it.
     """
     value = _unwrap(name, value)
     # Scalars of numpy.bytes_ and numpy.str_ are bytes and str as well, and are taken as these.
@@ -216,7 +216,7 @@ def _infer_feature(name: str, value_type: type, shape: tuple[int, ...]) -> Featu
 
 
 def _find_common_type(types: set[type]) -> type:
-    """Return int or float for elements that are all integers or all floats; else bytes, for which `encode_example` rejects them."""
+    """Return int or float if all elements are integers or floats, else bytes; `encode_example` rejects elements of other types."""
     for python_type, *numpy_types in ((int, np.integer, np.bool_), (float, np.floating)):
         if types and all(issubclass(element_type, (python_type, *numpy_types)) for element_type in types):
             return python_type
@@ -260,7 +260,11 @@ def _fit_image(feature: Feature, value: Any) -> bytes:
 
 
 def _encode_image(feature: Feature, value: np.ndarray[Any, Any]) -> bytes:
-    """Return the PNG of pixels: integers from 0 to 255, [height, width, channels], or [height, width] for one channel."""
+    """Return the PNG of pixels: integers from 0 to 255, [height, width, channels], or [height, width] for one channel.
+
+    Raises:
+        FeatureError: the array has another form, does not fit the feature's shape, or has no pixels.
+    """
     array = value[:, :, None] if value.ndim == 2 else value
     _check_shape(feature, array.shape)
     pixels = _convert_to_kind(feature, array, np.uint8, "biu")
@@ -274,7 +278,7 @@ def _encode_image(feature: Feature, value: np.ndarray[Any, Any]) -> bytes:
 
 
 def _flatten(feature: Feature, value: Sequence[Any]) -> tuple[list[Any], tuple[int, ...]]:
-    """Return the elements of nested lists in C order, and the shape of the lists."""
+    """Return the elements of nested lists in C order, and the shape of the lists; FeatureError if they have no common shape."""
     elements, shape = list(value), [len(value)]
     for size in feature.shape[1:]:
         # -1 stands for an element that is not a list. Below an empty list the feature's size counts, or 0 if it varies.
@@ -290,7 +294,17 @@ def _flatten(feature: Feature, value: Sequence[Any]) -> tuple[list[Any], tuple[i
 
 
 def _convert_to_kind(feature: Feature, value: Any, dtype: Any, kinds: str) -> np.ndarray[Any, Any]:
-    """Return a value as an array of `dtype`; FeatureError if its numpy kind is not in `kinds`, or integers would change."""
+    """Return a value as an array of `dtype`, which may round fractions.
+
+    Args:
+        feature: the feature, for messages.
+        value: anything that numpy makes an array of.
+        dtype: dtype of the result.
+        kinds: letters of the numpy kinds that the value may have, such as "biuf".
+
+    Raises:
+        FeatureError: the value's numpy kind is not in `kinds`, an integer would change, or a number would become infinite.
+    """
     array = np.asarray(value)
     if array.size == 0:
         return array.astype(dtype)

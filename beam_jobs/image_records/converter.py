@@ -41,7 +41,7 @@ class ImageConverter(InputConverter):
             Part of the digests of inputs, by which a resumed run recognises its shards: do not rename this field.
 
     Raises:
-        UsageError: an extra feature has another shape, or a name that the layout uses.
+        UsageError: an extra feature has another shape, or a name that is used already.
     """
 
     label_offset: int = 0
@@ -173,12 +173,12 @@ class ImageConverter(InputConverter):
         if not labels.names and not reference.labels:
             return None
         if self.several_labels:
-            return tuple(labels.number(name) + self.label_offset for name in reference.labels)
+            return tuple(labels.find_number(name) + self.label_offset for name in reference.labels)
         if len(reference.labels) != 1:
             raise ValueError(
                 f"not exactly one label: {count_text(len(reference.labels), 'label')} {list(reference.labels)}"
             )
-        return labels.number(reference.labels[0]) + self.label_offset
+        return labels.find_number(reference.labels[0]) + self.label_offset
 
     def _convert_extra(self, reference: Reference) -> dict[str, Any]:
         """Return the extra features of a record, except for label maps in separate files; ValueError if one is invalid."""

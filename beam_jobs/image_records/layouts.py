@@ -69,6 +69,13 @@ class ImageLayout(abc.ABC):
     ) -> dict[str, Any]:
         """Return the values of a record by feature, and count the image in `summary`.
 
+        Args:
+            reference: reference to the image.
+            label: label or labels of the record; None in a dataset without classes.
+            data: bytes of the image.
+            options: rules for checking and storing images.
+            summary: counter of images; changed in place.
+
         Raises:
             ValueError: the image is rejected.
             SourceError: the layout does not allow the image together with earlier ones.
@@ -80,7 +87,7 @@ class ImageLayout(abc.ABC):
 
         Args:
             summary: summary of all images.
-            classes: features of classes; none in a dataset without them.
+            classes: features of classes; empty in a dataset without classes.
 
         Raises:
             SourceError: the layout does not allow these images together.
@@ -108,7 +115,7 @@ class ImagenetLayout(ImageLayout):
     has_texts = True
 
     def measure_content(self, data: bytes, payload: Payload, options: ImageOptions) -> int:
-        """Return the bytes of the encoded image."""
+        """Return the bytes of the encoded image, or of both halves if one of them is a target."""
         if options.target_half is not None:
             return sum(len(half.data) for half in make_stored_halves(data, payload, options))
         return len(make_stored_image(data, payload, options).data)

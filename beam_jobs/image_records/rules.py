@@ -110,7 +110,14 @@ def make_stored_halves(data: bytes, payload: Payload, options: ImageOptions) -> 
 
 
 def _encode(decoded: DecodedImage, options: ImageOptions, reason: str, *, is_lossless: bool) -> StoredImage:
-    """Return a decoded image as PNG if its source was lossless and no option asks for JPEG, otherwise as JPEG."""
+    """Return a decoded image as PNG if its source was lossless and no option asks for JPEG, otherwise as JPEG.
+
+    Args:
+        decoded: the image.
+        options: rules for storing images.
+        reason: reason for re-encoding, as in `StoredImage`.
+        is_lossless: whether the source was lossless.
+    """
     stays_lossless = is_lossless and options.quality is None and not options.jpeg_only
     format_name = PNG if stays_lossless else JPEG
     encoded, image = encode_image(decoded, format_name, options.quality or DEFAULT_QUALITY), decoded.image
@@ -168,7 +175,11 @@ def _decode(data: bytes, format_name: str, header: ImageHeader | None, options: 
 
 
 def _decode_bare(data: bytes, payload: Pixels, options: ImageOptions) -> Image.Image:
-    """Return the image of bare pixels, resized; ValueError if they are not as many as their shape has."""
+    """Return the image of bare pixels, shrunk as the options say.
+
+    Raises:
+        ValueError: the shape is not that of an image, or there are more or fewer bytes than it has values.
+    """
     height, width, channels = shape = payload.image_shape()
     if len(data) != math.prod(shape):
         raise ValueError(

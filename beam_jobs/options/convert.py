@@ -51,7 +51,7 @@ class ConvertOptions:
     """Options of every conversion.
 
     Raises:
-        UsageError: values that do not fit each other.
+        UsageError: a value is invalid, or two do not fit each other.
     """
 
     input: str = option(REQUIRED, FlagGroup.INPUT, "path of the input, local or gs://", Value("SRC"))

@@ -34,7 +34,7 @@ def labels_file_option(*, is_optional: bool = False) -> str | None:
 
 @dataclasses.dataclass(frozen=True)
 class TextLabelOptions:
-    """Options of the classes of documents, which have none without `label_field`, `label_from` and `are_from_source`.
+    """Options of the classes of documents. There are none unless `label_field`, `label_from` or `are_from_source` is set.
 
     `are_from_source` is not a flag: it is True if the source of an installed package gives the classes.
 

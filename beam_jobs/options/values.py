@@ -17,7 +17,7 @@ from tpudata.errors import UsageError
 
 _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)")
-# Bounded: 1e999999999 would become a number with a billion digits.
+# Without bounds, 1e999999999 would become a number with a billion digits.
 _NUMBER = re.compile(r"(\d{1,30}(\.\d{0,30})?|\.\d{1,30})(e[+-]?\d{1,3})?|\d{1,30}/\d{1,30}", re.ASCII | re.IGNORECASE)
 _SPLIT_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 
@@ -51,7 +51,7 @@ class SplitShares:
         """Parse `train=0.9,validation=0.1`.
 
         Raises:
-            UsageError: not of that form, or the shares do not add up to 1.
+            UsageError: not of that form, a name is invalid or repeated, or the shares do not add up to 1.
         """
         shares: dict[str, Fraction] = {}
         for part in text.split(","):

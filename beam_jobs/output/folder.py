@@ -53,7 +53,7 @@ def look_at_output(output: str, *, resume: bool, overwrite: bool, append: bool |
         append: whether to require a complete dataset, with any other files; None for a job that cannot append.
 
     Raises:
-        OutputError: the folder holds something else; the message says what, and what to do.
+        OutputError: the path is a file, or the folder holds something else; the message says what, and what to do.
     """
     storage = storage_for(output)
     folder = storage.stat(output)
@@ -115,7 +115,14 @@ def _is_compressed_shard(entry: Entry) -> bool:
 def reject_another_dataset(
     output: str, options: Mapping[str, Any], fingerprint: str, *, can_append: bool = False
 ) -> None:
-    """Raise OutputError if the complete dataset in a folder was made with other options or from another input."""
+    """Raise OutputError if the complete dataset in a folder was made with other options or from another input.
+
+    Args:
+        output: the folder.
+        options: the options of this run that decide the content of the shards.
+        fingerprint: fingerprint of this run's input.
+        can_append: whether the message offers --append.
+    """
     manifest = read_manifest(output)
     reject_other_options(output, manifest.options, options, "--resume")
     if manifest.source.fingerprint != fingerprint:
@@ -135,7 +142,14 @@ def check_has_dali_index(options: ConvertOptions) -> None:
 
 
 def reject_other_options(output: str, before: Mapping[str, Any], now: Mapping[str, Any], flag: str) -> None:
-    """Raise OutputError, naming each difference, if the dataset in a folder was made with other options than the present ones."""
+    """Raise OutputError, naming each difference, if the dataset in a folder was made with other options than those of this run.
+
+    Args:
+        output: the folder.
+        before: options of the dataset, from its manifest.
+        now: options of this run.
+        flag: flag that begins the message.
+    """
     changed_names = [name for name in sorted({*before, *now}) if before.get(name) != now.get(name)]
     if changed_names:
         differences = "; ".join(

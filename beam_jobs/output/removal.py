@@ -49,7 +49,7 @@ def remove_temporary_files(output: str) -> None:
 
 
 def remove_dataset(output: str) -> None:
-    """Remove exactly what the manifest in a folder lists, the manifest first."""
+    """Remove the files of the dataset that a folder's manifest describes, the manifest first, and no other files."""
     storage = storage_for(output)
     manifest = read_manifest(output)
     # The manifest is removed first: without it, the folder does not count as complete.

@@ -178,9 +178,9 @@ def _decode_name(path: Any) -> str:
     return name.decode("utf-8", "surrogateescape")
 
 
-def _get_field(fields: Any, number: int, kind: type) -> Any:
+def _get_field(fields: Any, number: int, field_type: type) -> Any:
     """Return a field of a struct by its number; ThriftError if it is missing or of another type."""
     value = fields.get(number) if isinstance(fields, dict) else None
-    if not isinstance(value, kind):
+    if not isinstance(value, field_type):
         raise ThriftError(f"its field {number} is missing")
     return value

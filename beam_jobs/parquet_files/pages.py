@@ -21,7 +21,7 @@ _MAX_HEADER_BYTES = 1 << 24
 # Kinds of pages, and physical types.
 _DATA, _DICTIONARY, _DATA_V2 = 0, 2, 3
 _BYTE_ARRAY, _FIXED = 6, 7
-# Fields of a page's header, of a data page's header in it (DataPageHeader, DataPageHeaderV2), and of this.
+# Fields of PageHeader, its fields that hold a DataPageHeader or DataPageHeaderV2, and fields of these two.
 _TYPE, _UNCOMPRESSED_PAGE_SIZE, _COMPRESSED_PAGE_SIZE = 1, 2, 3
 _DATA_PAGE_HEADER, _DATA_PAGE_HEADER_V2 = 5, 8
 _NUM_VALUES, _ENCODING, _ENCODING_V2 = 1, 2, 4
@@ -83,7 +83,14 @@ def _find_fixed_bytes(chunk: ColumnChunk) -> int:
 
 
 def _estimate_bytes(size: int, values: int, encoding: Any, dictionary_bytes: int) -> int:
-    """Return the bytes of a value of varying length in a data page of `size` bytes: the average, or else a bound."""
+    """Return the bytes of a value of varying length in a data page: the average, or else a bound.
+
+    Args:
+        size: unpacked bytes of the page.
+        values: number of its values.
+        encoding: number of its encoding.
+        dictionary_bytes: unpacked bytes of the column's dictionary; 0 without one.
+    """
     if encoding in _DICTIONARY_ENCODINGS:
         # All values may be the longest of the dictionary.
         return dictionary_bytes

@@ -55,10 +55,14 @@ class _ThriftReader:
         self.position = position
 
     def read_struct(self, depth: int) -> Struct:
-        """Return the fields of a struct by number; IndexError if the bytes end at the header of a field.
+        """Return the fields of a struct by number.
 
         A field's header has the difference of its number from the one before, or 0 if the number follows, and the type of its
         value; a boolean is its type. A header of 0 ends the struct.
+
+        Raises:
+            IndexError, CutError: the bytes end inside the struct.
+            ThriftError: the bytes are not a struct, or it is nested too deep.
         """
         if depth > _MAX_DEPTH:
             raise ThriftError("it is nested too deep")

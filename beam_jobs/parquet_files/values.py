@@ -41,29 +41,29 @@ class UnreadableValue(NamedTuple):
     detail: str
 
 
-def is_supported_type(kind: Any) -> bool:
+def is_supported_type(arrow_type: Any) -> bool:
     """Return whether a pyarrow type is one of single values that can be converted.
 
     These are text, bytes, numbers, booleans, times and nulls. For lists, see `is_list`.
     """
-    kind = _find_inner_type(kind)
+    arrow_type = _find_inner_type(arrow_type)
     # pyarrow counts intervals among the temporal types, but they have no single value.
     return bool(
-        _is_text(kind)
-        or types.is_integer(kind)
-        or types.is_floating(kind)
-        or types.is_boolean(kind)
-        or types.is_temporal(kind)
-        or types.is_decimal(kind)
-        or types.is_null(kind)
-    ) and not types.is_interval(kind)
+        _is_text(arrow_type)
+        or types.is_integer(arrow_type)
+        or types.is_floating(arrow_type)
+        or types.is_boolean(arrow_type)
+        or types.is_temporal(arrow_type)
+        or types.is_decimal(arrow_type)
+        or types.is_null(arrow_type)
+    ) and not types.is_interval(arrow_type)
 
 
-def is_list(kind: Any) -> bool:
+def is_list(arrow_type: Any) -> bool:
     """Return whether values of a pyarrow type are lists of text or numbers."""
-    if not (types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)):
+    if not (types.is_list(arrow_type) or types.is_large_list(arrow_type) or types.is_fixed_size_list(arrow_type)):
         return False
-    element_type = kind.value_type
+    element_type = arrow_type.value_type
     is_text = types.is_string(element_type) or types.is_large_string(element_type)
     return bool(is_text or types.is_integer(element_type) or types.is_floating(element_type))
 
@@ -78,18 +78,18 @@ def convert_column(column: Any, *, as_text: bool = True, replace_invalid: bool =
     """
     while types.is_dictionary(column.type) or isinstance(column.type, pyarrow.BaseExtensionType):
         column = column.dictionary_decode() if types.is_dictionary(column.type) else column.storage
-    kind = column.type
-    if types.is_nested(kind):
+    arrow_type = column.type
+    if types.is_nested(arrow_type):
         return _convert_nested(column, "replace" if replace_invalid else "strict")
-    if _is_text(kind):
+    if _is_text(arrow_type):
         return _decode_texts(column, replace_invalid)
-    if types.is_decimal(kind):
+    if types.is_decimal(arrow_type):
         return [_convert_decimal(value, as_text) for value in column.to_pylist()]
-    if types.is_duration(kind):
+    if types.is_duration(arrow_type):
         return list(column.cast(pyarrow.int64()).to_pylist())
-    if types.is_temporal(kind):
+    if types.is_temporal(arrow_type):
         return _format_times(column) if as_text else _count_times(column)
-    if types.is_float16(kind):
+    if types.is_float16(arrow_type):
         # pyarrow's float16 scalars become numpy's.
         column = pyarrow.array(np.asarray(column.to_pylist(), np.float64), mask=np.asarray(column.is_null()))
     return list(column.to_pylist())
@@ -123,27 +123,27 @@ def _decode_nested(value: Any, errors: str) -> Any:
     return [_decode_nested(element, errors) for element in value] if isinstance(value, list) else value
 
 
-def _find_inner_type(kind: Any) -> Any:
+def _find_inner_type(arrow_type: Any) -> Any:
     """Return the type of the values of a dictionary or an extension type; other types unchanged."""
     while True:
-        if types.is_dictionary(kind):
-            kind = kind.value_type
-        elif isinstance(kind, pyarrow.BaseExtensionType):
-            kind = kind.storage_type
+        if types.is_dictionary(arrow_type):
+            arrow_type = arrow_type.value_type
+        elif isinstance(arrow_type, pyarrow.BaseExtensionType):
+            arrow_type = arrow_type.storage_type
         else:
-            return kind
+            return arrow_type
 
 
-def _is_text(kind: Any) -> bool:
+def _is_text(arrow_type: Any) -> bool:
     """Return whether a type is text or bytes, of varying or fixed length."""
     return bool(
-        types.is_string(kind)
-        or types.is_large_string(kind)
-        or types.is_string_view(kind)
-        or types.is_binary(kind)
-        or types.is_large_binary(kind)
-        or types.is_binary_view(kind)
-        or types.is_fixed_size_binary(kind)
+        types.is_string(arrow_type)
+        or types.is_large_string(arrow_type)
+        or types.is_string_view(arrow_type)
+        or types.is_binary(arrow_type)
+        or types.is_large_binary(arrow_type)
+        or types.is_binary_view(arrow_type)
+        or types.is_fixed_size_binary(arrow_type)
     )
 
 
@@ -188,7 +188,7 @@ def _format_times(column: Any) -> list[Any]:
 def _format_time(text: str) -> str | UnreadableValue:
     """Return a time that pyarrow has formatted in ISO 8601, or an UnreadableValue if it lies beyond the years of dates.
 
-    For these pyarrow writes `<value out of range: ...>`.
+    In place of such a time, pyarrow writes `<value out of range: ...>`.
     """
     if text.startswith("<"):
         return UnreadableValue("a time cannot be read", f"{text.strip('<>')}. Store it as a string or number")

@@ -140,7 +140,7 @@ def make_plan(
         omitted: by split, (number, bytes in the input) of references whose records will be omitted.
 
     Raises:
-        SourceError: there is nothing to convert.
+        SourceError: there is nothing to convert, or no record for a split of `--split`.
         UsageError: the requested number of shards cannot be made.
     """
     if not tally.splits:
@@ -186,7 +186,7 @@ def _estimate_sizes(
 
 
 def _choose_shard_count(size: int, options: ConvertOptions) -> int:
-    """Return the number of shards whose sizes are nearest to the target; a multiple of `shards_multiple_of`."""
+    """Return the number of shards for `size` bytes: size over target, rounded to a multiple of `shards_multiple_of`, never 0."""
     multiple = options.shards_multiple_of
     return max(1, round(size / options.shard_bytes / multiple)) * multiple
 
@@ -218,7 +218,7 @@ def _divide_buckets(
 
 
 def _check_count(split: str, records: int, count: int, options: ConvertOptions) -> None:
-    """Raise UsageError if `count`, the most shards that a split can fill, is not the requested number or multiple."""
+    """Raise UsageError if `count`, the most shards that a split can fill, is below the requested number or no multiple."""
     requested, multiple = options.num_shards, options.shards_multiple_of
     if requested and count < requested:
         raise UsageError(

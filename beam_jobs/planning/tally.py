@@ -195,7 +195,7 @@ def _make_equal_buckets(positions: Positions, sizes: npt.NDArray[np.int64], text
 
 
 def _make_run_buckets(positions: Positions, sizes: npt.NDArray[np.int64], texts: npt.NDArray[np.int64]) -> Buckets:
-    """Return a bucket for each run of neighbouring records: 16 or fewer, and about 1 MB; each record is one if there are few."""
+    """Return a bucket for each run of up to 16 neighbouring records, about 1 MB at most; of under 256 records, for each record."""
     run_records = 1 if len(sizes) < _FEW_RECORDS else _RUN_RECORDS
     runs, megabytes = np.arange(len(sizes)) // run_records, np.cumsum(sizes) >> _RUN_BYTES_SHIFT
     # A bucket begins where the number of the run or of the megabyte changes; -1 before the first number begins the first bucket.

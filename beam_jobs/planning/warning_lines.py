@@ -85,8 +85,8 @@ def list_warnings(
         facts: facts about the input.
         counts: counts of the listing.
         records: number of records by split.
-        known_names: classes of the dataset that an append adds to, which has other records of the splits and classes; None without
-            one.
+        known_names: classes of the dataset that an append adds to, whose records may be of other splits and classes; None if this
+            is not an append.
     """
     lines = _describe_notes(counts.notes)
     lines |= _warn_of_captions(counts, sum(records.values()))
@@ -170,7 +170,7 @@ def _warn_of_similar_names(names: Collection[str], known_names: Set[str]) -> dic
     # Numbers are never alike, and a dataset may have a million labels that are numbers.
     for name in sorted(name for name in {*names, *known_names} if not name.isdecimal()):
         names_by_form[" ".join(unicodedata.normalize("NFC", name).casefold().split())].append(name)
-    # Names that were all in the dataset before are not this run's.
+    # A group whose names were all in the dataset before is not due to this run.
     groups = [group for group in names_by_form.values() if len(group) > 1 and not known_names >= {*group}]
     if not groups:
         return {}

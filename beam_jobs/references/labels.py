@@ -12,7 +12,7 @@ import apache_beam as beam
 from tpudata.console.tables import count_text
 from tpudata.errors import SourceError
 
-# From this many classes on, at least one of `_CLASSES_PER_LABEL` must occur; the largest known sets have 21,841 classes.
+# Above this many classes, more than one in `_CLASSES_PER_LABEL` must occur; the largest known sets have 21,841 classes.
 _MANY_CLASSES = 10_000
 _CLASSES_PER_LABEL = 100
 # A label of this many digits is out of range, and int() rejects texts of over 4,300.
@@ -46,7 +46,7 @@ class Labels:
     def _numbers(self) -> dict[str, int]:
         return {name: label for label, name in enumerate(self.names)}
 
-    def number(self, name: str) -> int:
+    def find_number(self, name: str) -> int:
         """Return the label of a class, counted from 0; ValueError for an unknown class."""
         number = self._numbers.get(name)
         if number is None:
@@ -60,9 +60,9 @@ class Labels:
             ValueError: the class is unknown.
         """
         if name_or_label in self._numbers or not is_integer_label(name_or_label):
-            return self.number(name_or_label)
+            return self.find_number(name_or_label)
         is_label = len(name_or_label) < _TOO_MANY_DIGITS and int(name_or_label) < len(self.names)
-        return int(name_or_label) if is_label else self.number(name_or_label)
+        return int(name_or_label) if is_label else self.find_number(name_or_label)
 
 
 NO_LABELS = Labels(())
@@ -79,7 +79,7 @@ def is_integer_label(text: str) -> bool:
 
 
 def check_classes(largest: int, occurring: int, origin: str, fix: str = _FIX) -> None:
-    """Raise SourceError if integer labels make at least 10,000 classes, nearly all of them empty, as years or ids would.
+    """Raise SourceError if integer labels make more than 10,000 classes, 99 % of them empty, as years or ids would.
 
     Args:
         largest: the largest label.
@@ -100,7 +100,7 @@ def is_class_name(name: str) -> bool:
 
 
 def is_utf8(name: str) -> bool:
-    """Return whether UTF-8 can encode a text: it has no surrogate escapes."""
+    """Return whether UTF-8 can encode a text: it has no lone surrogates."""
     try:
         name.encode()
     except UnicodeEncodeError:
@@ -112,14 +112,14 @@ class CollectLabels(beam.CombineFn):  # type: ignore[misc]
     """Combination of sets of class names into Labels, in sorted order.
 
     Args:
-        integers: whether the names are whole numbers that are the labels themselves, so that the classes are 0 to the largest.
-        are_all: whether these are all labels of the dataset; only then is the largest checked with `check_classes`.
+        are_integers: whether the names are whole numbers that are the labels themselves, so that the classes are 0 to the largest.
+        is_complete: whether these are all labels of the dataset; only then is the largest checked with `check_classes`.
     """
 
-    def __init__(self, integers: bool, *, are_all: bool = True) -> None:
+    def __init__(self, are_integers: bool, *, is_complete: bool = True) -> None:
         super().__init__()
-        self._integers = integers
-        self._are_all = are_all
+        self._are_integers = are_integers
+        self._is_complete = is_complete
 
     def create_accumulator(self) -> set[str]:
         """Return an empty set of names."""
@@ -136,8 +136,8 @@ class CollectLabels(beam.CombineFn):  # type: ignore[misc]
 
     def extract_output(self, names: set[str]) -> Labels:
         """Return the labels of the names; SourceError as in `check_classes`."""
-        if self._integers and names:
-            if self._are_all:
+        if self._are_integers and names:
+            if self._is_complete:
                 check_classes(max(map(int, names)), len(names), "the input")
             return make_integer_labels(names)
         return Labels(tuple(sorted(names)))

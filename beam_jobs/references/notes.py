@@ -66,7 +66,7 @@ class Notes:
             self._add(kind, notes)
 
     def examples(self, kind: str) -> tuple[str, ...]:
-        """Return the examples of a kind; none if it was never noted."""
+        """Return the examples of a kind; an empty tuple if it was never noted."""
         return self.kinds[kind].examples if kind in self.kinds else ()
 
     def count(self, kind: str) -> int:

@@ -25,7 +25,7 @@ def read_ahead(
         items: items, taken as they are needed.
         read: function that reads the content of an item.
         size_of: function that returns the bytes of an item's content.
-        threads: number of threads, and of the items that are read ahead.
+        threads: number of threads; also the most items that are read ahead.
         ahead_bytes: most bytes that are read ahead, except for a single item that is larger.
     """
     pending: collections.deque[tuple[_Item, Future[_Content]]] = collections.deque()

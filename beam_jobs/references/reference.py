@@ -24,9 +24,10 @@ class Reference(NamedTuple):
     """One input record: its address, and the facts that its record in the output needs.
 
     Attributes:
-        key: the record's stable name, unique in the input: the path below the input, with `/`.
+        key: the record's stable name, for a file its path below the input with `/`; unique in the input, unless
+            `payload.may_repeat`.
         split: name of the split.
-        labels: names of its classes; one for most inputs, none without classes.
+        labels: names of its classes; one for most inputs, empty without classes.
         path: path of the file that contains it.
         offset: byte offset in the file, or WHOLE_FILE.
         size: size of the record in the file, in bytes.
@@ -35,7 +36,7 @@ class Reference(NamedTuple):
         features: extra features of its record, by name: numbers, strings, bytes, lists of these, or numpy arrays.
         data: the bytes themselves if the file has no addressable members (a compressed stream); otherwise empty. Only sources set
             it; the listing step spools the bytes.
-        spool: the file they were spooled to, to which offset and size then refer; empty if the bytes were not spooled.
+        spool: the file that the bytes were spooled to, to which offset and size then refer; empty if they were not spooled.
     """
 
     key: str

@@ -87,6 +87,7 @@ def _find_reason(text: str) -> str:
     """
     final = _FINAL_STATE.fullmatch(text)
     if final is not None:
+        # Without a cause, the runner prints Python's None.
         cause = _find_reason(final["cause"]) if final["cause"] != "None" else ""
         return f"ended as {final['state']}{f': {cause}' if cause else ''}"
     lines = [line.strip() for line in text.splitlines() if line.strip()]

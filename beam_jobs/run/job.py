@@ -3,7 +3,7 @@
 Its identity is a flat mapping of texts, which the claim on its output holds:
 
     runner, id      the class of its runner, and the engine's name for it
-    where           a page of the engine, or the address of its job server
+    where           a page of the engine, or the address of its job server, or the runner
     endpoint        address of the engine
     project, region of Dataflow's
 """
@@ -107,7 +107,7 @@ def counter_value(counter: MetricResult) -> int | None:
 
 
 def read_job_counts(pipeline_result: PipelineResult) -> Counter[str]:
-    """Return the counters of a job's steps so far: records, bytes_read, rejected, shards_written, shards_kept."""
+    """Return the counters of a job's steps so far, such as records, bytes_read, rejected, shards_written and shards_kept."""
     # A portable result caches the first answer, so a copy of it asks the engine again.
     metrics = copy.copy(pipeline_result).metrics().query(MetricsFilter().with_namespace(_NAMESPACE))
     counts: Counter[str] = Counter()
@@ -125,7 +125,9 @@ def is_over(result: PipelineResult) -> bool:
 
 
 def job_has_ended(identity: Mapping[str, str], options: PipelineOptions) -> bool | None:
-    """Return whether the job of another run has ended; None if this run has another runner, or the engine does not answer.
+    """Return whether the job of another run has ended; None if that is unknown.
+
+    It is unknown if this run has another runner, or if the job's engine has no known address or does not answer.
 
     Args:
         identity: identity of the job.
@@ -133,7 +135,7 @@ def job_has_ended(identity: Mapping[str, str], options: PipelineOptions) -> bool
     """
     if runner_name(options) != identity.get("runner"):
         return None
-    # Whatever fails on the way to the engine, it does not answer.
+    # Any failure on the way to the engine counts as no answer.
     with contextlib.suppress(Exception):
         if identity["runner"] == _DATAFLOW:
             return _dataflow_job_has_ended(identity, anonymous=bool(options.view_as(GoogleCloudOptions).no_auth))

@@ -33,9 +33,10 @@ class Launch:
     """Settings for starting and watching a job.
 
     Attributes:
-        report: called with lines about a job that may outlive this process: its name, and whether it goes on or was cancelled.
+        report: called with lines about the job: warnings, and for a job that may outlive this process its name, and whether it goes
+            on or was cancelled.
         draws_bar: whether a bar on stderr shows the job's progress.
-        reports_counters: whether `report` is called with the counters of such a job, too, if there is no bar.
+        reports_counters: whether `report` is also called with the counters of a job that may outlive this process, without a bar.
         detach: whether to leave the job once it is submitted.
         runner: runner of a program's pipeline; None makes the one that the options name.
         every_seconds: seconds between two readings of the counters; None for 2 with a bar, and 60 for lines.
@@ -59,7 +60,7 @@ class JobRun:
 
     Attributes:
         launch: settings for starting and watching it.
-        goes_on: whether the job was submitted and is not known to have ended.
+        goes_on: whether a job that may outlive this process was submitted, and is not known to have ended.
     """
 
     def __init__(

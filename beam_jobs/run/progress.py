@@ -32,7 +32,7 @@ from tpudata.console.tables import bytes_text, count_text
 _COUNTS = struct.Struct("<qq")
 _TOTAL, _LISTED = "total", "listed"
 _EVERY_SECONDS = 0.2
-# Intervals at which an engine is asked for its counters: for a bar, and for lines of a log.
+# Intervals at which a runner is asked for its counters: for a bar, and for lines of a log.
 _BAR_SECONDS, _LINE_SECONDS = 2.0, 60.0
 
 
@@ -170,15 +170,16 @@ def job_progress(
         yield
     finally:
         stop.set()
-        # Wait, so that nothing is drawn after the caller's next output; at most 1 s, since the engine may not answer.
+        # Wait, so that nothing is drawn after the caller's next output; at most 1 s, since the runner may not answer.
         thread.join(1)
 
 
 def _draw_job_bar(result: PipelineResult, stop: threading.Event, every_seconds: float) -> None:
     """Draw a bar of a job's counters until `stop` is set."""
+    # This loop sets the pace, so tqdm draws at every call.
     with tqdm(total=None, unit="B", unit_scale=True, desc="converting", leave=False, mininterval=0, miniters=0) as bar:
         while not stop.wait(every_seconds):
-            # An engine that does not answer leaves the bar as it is.
+            # A runner that does not answer leaves the bar as it is.
             with contextlib.suppress(Exception):
                 counts = read_job_counts(result)
                 bar.set_postfix_str(_format_counts(counts["records"], counts["shards_written"]), refresh=False)
@@ -191,7 +192,7 @@ def _report_job_lines(
     """Report a line of a job's counters whenever they change, until `stop` is set."""
     last_line = ""
     while not stop.wait(every_seconds):
-        # An engine that does not answer gives no line.
+        # A runner that does not answer gives no line.
         with contextlib.suppress(Exception):
             counts = read_job_counts(result)
             line = f"{_format_counts(counts['records'], counts['shards_written'])}, {bytes_text(counts['bytes_read'])} read"

@@ -78,7 +78,8 @@ def read_program_options(
         workers: processes of the local runner.
 
     Raises:
-        UsageError: Beam has no such option, both name a runner, or several workers are requested of a runner that is not local.
+        UsageError: Beam has no such option, `program_options` are of another type, both arguments name a runner, or several workers
+            are requested of a runner that is not local.
     """
     if isinstance(program_options, PipelineOptions):
         options = copy.deepcopy(program_options)
@@ -252,7 +253,7 @@ def _make_beam_parser() -> argparse.ArgumentParser:
 
 @contextmanager
 def quiet_beam() -> Iterator[None]:
-    """Mute all logging but CRITICAL, in a process of our own: Beam logs tracebacks of errors that are shown anyway."""
+    """Mute Beam's runners and the root logger below CRITICAL, in a command's process: Beam logs tracebacks of reported errors."""
     # In a program, loggers belong to the program.
     if not owns_process():
         yield

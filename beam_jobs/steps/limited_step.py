@@ -29,7 +29,8 @@ class LimitedStep(beam.DoFn):  # type: ignore[misc]
 def holds_limits(method: Generator) -> Generator:
     """Decorate a generator method of a LimitedStep, such as `process`, so that its limits are held in the worker while it runs.
 
-    They are not held from setup to teardown: an engine whose worker runs in the program's own process may never tear a step down.
+    The limits are not held from setup to teardown: an engine whose worker runs in the program's own process may never tear a step
+    down.
     """
 
     @functools.wraps(method)

@@ -140,6 +140,8 @@ def _make_plan(
 ) -> Plan:
     """Return the plan of a conversion or an append, with the suffix of its shards and its warnings.
 
+    The arguments are those of `plan_tally`.
+
     Raises:
         SourceError: there is nothing to convert, or the source needs classes and no record has one.
         UsageError: the requested number of shards cannot be made.

@@ -145,6 +145,13 @@ class WriteMetadata(LimitedStep):
     ) -> Manifest:
         """Write the converter's files, the metadata and the manifest, and return the manifest as it was written.
 
+        Args:
+            manifest: manifest of the whole dataset, without the fields that `write_metadata` sets.
+            class_names: names for labels.txt; None without classes.
+            shard_files: the shards and their other files, as they were written.
+            converter: converter of the records.
+            context: facts about all inputs, as the converter got them.
+
         Raises:
             OutputError: another run has claimed the folder or written to it.
         """

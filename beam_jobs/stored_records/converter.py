@@ -88,7 +88,7 @@ class DatasetConverter(FrameConverter):
         label: name of the feature that holds the label; empty without one.
         label_offset: label of the first class.
         decoded: by `StoredRecord.origin`, (decoded bytes, records) of the split in the input.
-        carried: counts of the manifest besides records, if every record is carried over.
+        carried: counts for the manifest besides records; the counts in `_WHOLE_COUNTS` hold only if every record is carried over.
         converted_before: inputs that the datasets' conversions stored in another encoding, by reason.
         tokenizer: (name, path) of each of the tokenizer's files.
         list_maxima: the most entries of each feature of lists, except features for which a dataset does not state them.
@@ -164,7 +164,7 @@ class DatasetConverter(FrameConverter):
         return {name: storage_for(path).read(path) for name, path in self.tokenizer}
 
     def _renumber(self, reference: Reference, record: bytes, new_labels: Sequence[int]) -> bytes:
-        """Return a record with its labels replaced by their new numbers; BadRecordError if a label has no class."""
+        """Return a record with its labels replaced by their new numbers; BadRecordError if a label is no number or has no class."""
         example: dict[str, Value] = _decode(reference, record)
         values = example.get(self.label, [])
         try:

@@ -66,6 +66,12 @@ def read_packed_frames(path: str, index: ShardIndex, first: int, stop: int) -> I
 
     If a block is damaged, the error stands for each of its records from the damage on.
 
+    Args:
+        path: path of the shard.
+        index: index of the shard.
+        first: index of the first record.
+        stop: index of the record after the last one.
+
     Raises:
         StorageError: the file cannot be read.
     """

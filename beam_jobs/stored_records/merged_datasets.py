@@ -202,8 +202,9 @@ def _merge_labels(
     """Return the merged class names, None without classes, and `MergedDatasets.label_numbers`.
 
     Raises:
-        DatasetError: only some datasets have classes, or only some have whole numbers as class names.
-        UsageError: class names differ, and `--merge-labels` was not passed.
+        DatasetError: only some datasets have classes, or labels would change and only some datasets have whole numbers as class
+            names.
+        UsageError: a dataset's class names do not continue the merged ones or begin them, and `--merge-labels` was not passed.
     """
     all_names = [dataset.labels() for dataset in datasets]
     names_of_datasets = [names for names in all_names if names is not None]

@@ -69,7 +69,7 @@ class RawFeature:
 
 
 def _parse_key_list(text: str) -> tuple[str, str]:
-    """Parse `SPLIT=FILE`; UsageError if the text has another form."""
+    """Parse `SPLIT=FILE`; UsageError if the text has another form, or no split can have the name."""
     name, equals, path = text.partition("=")
     if not equals or not path:
         raise UsageError(f"{text!r} is not NAME=FILE, such as validation=validation-keys.txt")
@@ -101,7 +101,12 @@ def _read_keys(path: str) -> frozenset[str]:
 
 
 def _collect_keys(files: Iterable[tuple[str, str]]) -> dict[str, frozenset[str]]:
-    """Return the keys of each split from pairs (split, path); UsageError if a split or a key is repeated."""
+    """Return the keys of each split from pairs (split, path).
+
+    Raises:
+        UsageError: a split is repeated, or a key is in the lists of two splits.
+        SourceError: a file is missing, not UTF-8 or empty.
+    """
     keys_by_split: dict[str, frozenset[str]] = {}
     for split, path in files:
         if split in keys_by_split:

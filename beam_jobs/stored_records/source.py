@@ -84,7 +84,7 @@ class StoredRecordSource(PackSource):
         ignored_names = (
             file.name
             for file in itertools.islice(candidates, _MAX_EXAMINED)
-            if detect_record_file(file.path, file.size) is None
+            if detect_compression(file.path, file.size) is None
         )
         names = list(itertools.islice(ignored_names, _MAX_NAMES + 1))
         ellipsis = ", ..." if len(names) > _MAX_NAMES else ""
@@ -115,8 +115,8 @@ class StoredRecordSource(PackSource):
         if unit.shard is not None:
             yield from self._list_shard(unit, unit.shard, reject)
             return
-        kind = detect_record_file(unit.path, unit.size)
-        if kind is None:
+        compression = detect_compression(unit.path, unit.size)
+        if compression is None:
             # A folder may also hold other files, whose names and content are not those of TFRecords. An empty file has no records,
             # so it is never rejected.
             may_be_other = self.skips_foreign and not has_record_name(unit.name)
@@ -124,7 +124,7 @@ class StoredRecordSource(PackSource):
                 ignored.append(unit.path)
             else:
                 reject(_make_file_error(unit))
-        elif kind == GZIP:
+        elif compression == GZIP:
             yield from self._list_compressed(unit, _unpack_frames(unit.path, reject), reject)
         else:
             offsets = _find_offsets(unit, reject)
@@ -206,7 +206,7 @@ class StoredRecordSource(PackSource):
 
         Args:
             unit: the file.
-            frames: of each record, its index in the file, and its frame or the error of reading it.
+            frames: (index in the file, frame or error of reading it) of each record.
             reject: called with a record that cannot be read or has no key. If it returns, the record is omitted.
         """
         frames_by_record: dict[int, bytes] = {}
@@ -268,10 +268,11 @@ class StoredRecordSource(PackSource):
         return ListedPack(pack, digests, [], np.zeros(len(records), np.intp), starts)
 
 
-def detect_record_file(path: str, size: int) -> str | None:
-    """Return "" for an uncompressed TFRecord file, "gzip" for a compressed one, by its first bytes; None for other files.
+def detect_compression(path: str, size: int) -> str | None:
+    """Return the compression of a TFRecord file by its first bytes, "gzip" or an empty string; None for other files.
 
-    A file that begins like gzip and cannot be unpacked is "gzip", so that reading its records reports the damage.
+    Compare the result with None: an empty string is an uncompressed TFRecord file. A file that begins like gzip and cannot be
+    unpacked is "gzip", so that reading its records reports the damage.
     """
     if size < HEADER_BYTES:
         return None

@@ -111,12 +111,18 @@ def _hash_metadata(dataset: Dataset) -> str:
     return hashlib.blake2b(data, digest_size=16).hexdigest()
 
 
-def _list_shards(index: int, dataset: Dataset, take: Sequence[str] | None) -> list[StoredFile]:
-    """Return the shards of a dataset, except those whose records are all in quarantine."""
+def _list_shards(dataset_index: int, dataset: Dataset, take: Sequence[str] | None) -> list[StoredFile]:
+    """Return the shards of a dataset, except those whose records are all in quarantine.
+
+    Args:
+        dataset_index: index of the dataset among the inputs.
+        dataset: the dataset.
+        take: the splits that are read, or None for all.
+    """
     return [
-        StoredFile(dataset.shard_path(shard), shard.bytes, shard.name, name, index, shard)
-        for name, split in dataset.manifest.splits.items()
-        if take is None or name in take
+        StoredFile(dataset.shard_path(shard), shard.bytes, shard.name, split_name, dataset_index, shard)
+        for split_name, split in dataset.manifest.splits.items()
+        if take is None or split_name in take
         for shard in split.shards
         if dataset.quarantine.for_shard(shard).count < shard.records
     ]
@@ -151,7 +157,7 @@ def _list_foreign(path: str) -> list[StoredFile]:
 
 
 def _list_below(folder: str, prefix: str) -> Iterator[tuple[Entry, str]]:
-    """Yield the files below a folder, each with the prefix and its path below the folder."""
+    """Yield (file, its path below the folder, with `prefix` before it) for each file below a folder."""
     for entry in storage_for(folder).list(folder):
         if entry.is_folder:
             yield from _list_below(entry.path, f"{prefix}{entry.name}/")

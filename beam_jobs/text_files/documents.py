@@ -72,12 +72,13 @@ def document_blocks(
         options: options of the form.
         reject: called with the error of a document that is too large or not valid, or of a file of an unsupported format. If it
             returns, the listing continues.
-        note: called with the columns that no field names, and with `--form auto` with whether files have rows or lines.
-        skips: whether damaged files and row groups of Parquet are rejected. They are then read once more, before their documents
-            are yielded: documents before the damage may be wrong, too.
+        note: called with the columns that no field names, and if the form is `auto`, with whether the file has rows or lines.
+        skips: whether damaged compressed files and row groups of Parquet are rejected. Each is then read to its end before its
+            documents are yielded, since documents before the damage may be wrong, too.
 
     Raises:
-        SourceError: a row of CSV is too long; or, unless `skips`, a column of Parquet has an unsupported type.
+        SourceError: the documents cannot be separated, as in a JSON array without an end or a row of CSV that is too long; the
+            targets are missing or have another number of lines; or, unless `skips`, a column of Parquet has an unsupported type.
         CorruptionError: a compressed file or a Parquet file is damaged, unless `skips`.
         UsageError: the options do not fit the file.
     """
@@ -106,8 +107,8 @@ def document_blocks(
         _note_columns(form.columns, options, note)
     for index, spans in enumerate(_read_blocks(part, form, targets, options, reject, note, skips)):
         if not index and text_format.row == JSON_ROW and form.kind != PARQUET:
-            # Only of the first row: reading the keys of each row would take as long as converting it. The columns of Parquet are in
-            # its footer, see `_read_rows`.
+            # Only the first row's columns are noted: reading the keys of each row would take as long as converting it. The columns
+            # of Parquet are in its footer, see `_read_rows`.
             _note_columns(_read_first_keys(spans), options, note)
         block = _reject_large(DocumentBlock(file, row_form, spans, is_read_in_place), form, options, reject)
         if len(block.spans.sizes):
@@ -163,7 +164,7 @@ def _note_columns(names: Iterable[str], options: TextOptions, note: Note) -> Non
 
 
 def _read_first_keys(spans: SpanBlock) -> Iterable[str]:
-    """Return the keys of the first row; none if it is not a JSON object, and so will be rejected when it is read."""
+    """Return the keys of the first row; empty if it is not a JSON object, and so will be rejected when it is read."""
     start, size = int(spans.starts[0]), int(spans.sizes[0])
     try:
         row = parse_input_json(spans.data[start : start + size].decode())
@@ -173,7 +174,14 @@ def _read_first_keys(spans: SpanBlock) -> Iterable[str]:
 
 
 def _reject_large(block: DocumentBlock, form: TextForm, options: TextOptions, reject: Reject) -> DocumentBlock:
-    """Reject the documents that are too large, and return the others."""
+    """Reject the documents that are too large, and return the others.
+
+    Args:
+        block: documents of one file.
+        form: form of the file.
+        options: limit of a document.
+        reject: called with the error of a document that is too large.
+    """
     path, is_allowed = block.file.path, block.spans.sizes <= options.document_bytes
     if is_allowed.all():
         return block
@@ -218,7 +226,7 @@ def _find_spans(part: TextPart, form: TextForm, limit: int) -> Iterator[SpanBloc
 
 
 def _read_whole(file: TextFile, form: TextForm, limit: int) -> Iterator[Span]:
-    """Yield the span of a file that is one document, none if the file is empty.
+    """Yield the span of a file that is one document; nothing if the file is empty or only a byte order mark.
 
     The span has the content of a compressed file, unless it is larger than `limit`.
     """
@@ -240,7 +248,11 @@ def _read_whole(file: TextFile, form: TextForm, limit: int) -> Iterator[Span]:
 
 
 def _read_rows(part: TextPart, options: TextOptions, reject: Reject, note: Note, skips: bool) -> Iterator[Span]:
-    """Yield the rows of a part of a Parquet file; reject damaged row groups if `skips`."""
+    """Yield the rows of a part of a Parquet file; arguments as for `document_blocks`.
+
+    Raises:
+        SourceError, CorruptionError: a row group, or the whole file, cannot be read; it is rejected instead if `skips`.
+    """
     file = part.file
     reject_row = functools.partial(_reject_row, file, reject)
     try:
@@ -270,7 +282,7 @@ def _reject_row(file: TextFile, reject: Reject, row: int, reason: str) -> None:
 
 
 def _cut_runs(sizes: tuple[int, ...], target_size: int) -> Iterator[tuple[int, int]]:
-    """Yield (start, stop) of runs of neighbouring row groups, of `target_size` bytes or a little more; the last may be smaller."""
+    """Yield (start, stop) of the shortest runs of row groups that have `target_size` bytes or more; the last may have less."""
     start = run_size = 0
     for stop, size in enumerate(sizes, 1):
         run_size += size

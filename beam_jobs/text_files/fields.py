@@ -45,7 +45,11 @@ class TextField:
 
     @classmethod
     def parse(cls, text: str) -> TextField:
-        """Parse `NAME`, `NAME:KIND` or `NAME:KIND=VALUE`; a colon before anything but a kind belongs to the name."""
+        """Parse `NAME`, `NAME:KIND` or `NAME:KIND=VALUE`; a colon before anything but a kind belongs to the name.
+
+        Raises:
+            UsageError: the name is empty or not UTF-8, or VALUE does not fit the kind.
+        """
         match = _KIND.fullmatch(text)
         if not match:
             return cls(text)

@@ -56,7 +56,7 @@ class TextFormat(NamedTuple):
         has_fields: whether documents have named fields.
         suffixes: suffixes of the names of such files.
         in_range: finds the documents of a range of bytes; None if a file can only be read from its start.
-        in_stream: finds the documents of a whole file; None if the format has a separate reader.
+        in_stream: finds the documents of a whole file; None for lines, and for formats that have a separate reader.
         is_lines: whether documents are lines, which are found in blocks, not by these two functions.
         has_bytes: whether a document is a run of bytes of its file; otherwise the reader makes its bytes.
     """

@@ -109,7 +109,7 @@ def _read_head(path: str) -> tuple[bytes, str]:
 
 
 def _check_text(path: str, head: bytes) -> None:
-    """Raise SourceError if the first bytes of a file are not UTF-8 text."""
+    """Raise SourceError if the first bytes of a file are UTF-16 or UTF-32, or one of them is zero, as in binary files."""
     file_kind = file_kinds.detect_file_kind(head)
     if file_kind in (file_kinds.UTF_16, file_kinds.UTF_32):
         raise SourceError(f"{path} is {file_kind}. Save it as UTF-8: iconv -f {file_kind} -t UTF-8 {path} > NEW")
@@ -131,7 +131,14 @@ def _describe_needed_fields(options: TextOptions) -> tuple[str, str]:
 
 
 def _find_kind(path: str, head: bytes, compression: str, options: TextOptions) -> str:
-    """Return the format of a file, by flags, by its content, or by its name; SourceError or UsageError if these disagree."""
+    """Return the format of a file, by flags, by its content, or by its name; SourceError or UsageError if these disagree.
+
+    Args:
+        path: path of the file.
+        head: first bytes of the file, unpacked.
+        compression: compression of the file, as in `TextForm`.
+        options: options of the form.
+    """
     is_parquet = file_kinds.detect_file_kind(head) == file_kinds.PARQUET
     if options.targets_file is not None:
         if is_parquet:
@@ -160,7 +167,18 @@ def _find_kind_by_name(path: str) -> str:
 
 
 def _make_column_form(path: str, kind: str, compression: str, head: bytes, options: TextOptions) -> TextForm:
-    """Return the form of a file of CSV or TSV with its delimiter and columns; SourceError if a column of a field is missing."""
+    """Return the form of a file of CSV or TSV with its delimiter and columns.
+
+    Args:
+        path: path of the file.
+        kind: CSV, TSV or RAW_TSV.
+        compression: compression of the file, as in `TextForm`.
+        head: first bytes of the file, unpacked.
+        options: options with the fields.
+
+    Raises:
+        SourceError: the first row cannot be read, lacks a column of a field, or has a column twice.
+    """
     names = [field.name for field in options.columns]
     delimiter, columns = find_columns(
         ("\t",) if kind in (TSV, RAW_TSV) else (",", ";", "\t"),
@@ -185,7 +203,14 @@ def _name_columns(first_row: tuple[str, ...], options: TextOptions) -> tuple[str
 
 
 def _read_first_row(path: str, kind: str, head: bytes, delimiter: str) -> tuple[str, ...]:
-    """Return the cells of the first row of CSV or TSV, stripped; none for an empty file, SourceError if it cannot be read."""
+    """Return the cells of the first row of CSV or TSV, stripped; empty for an empty file, SourceError if it cannot be read.
+
+    Args:
+        path: path of the file, for messages.
+        kind: CSV, TSV or RAW_TSV.
+        head: first bytes of the file, unpacked.
+        delimiter: delimiter of cells.
+    """
     spans = line_spans([head], offset=0, limit=_HEAD_BYTES)
     rows = drop_blank_lines(spans) if kind == RAW_TSV else row_spans(spans, delimiter, _HEAD_BYTES, path)
     row = next(rows, None)

@@ -35,7 +35,7 @@ JSON_ARRAY = "json array"
 SQUAD = "squad"
 # Names of fields that are labels, if they are whole numbers.
 _LABEL_NAMES = ("label", "labels", "class", "classes", "target", "targets")
-# A longer row, and the tables for packing it, would be as large as a shard.
+# Without this limit, a row and the tables for packing it could be as large as a shard.
 MAX_SEQUENCE_TOKENS = 1 << 20
 INPUT_IDS = "input_ids"
 # The feature of a chat that is stored as text.
@@ -240,7 +240,7 @@ class TextOptions:
         self._check_sequences()
 
     def _check_fields(self) -> None:
-        """Raise UsageError if a field is repeated, or the fields do not fit the form or the tokenizer."""
+        """Raise UsageError if a field is repeated, none is text where text is needed, or documents of the form have no fields."""
         names = [field.name for field in self.fields]
         if len(set(names)) < len(names):
             raise UsageError(f"--field: one of {', '.join(names)} appears twice. Remove one")

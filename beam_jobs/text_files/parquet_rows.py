@@ -106,7 +106,10 @@ def read_group_rows(
 
 
 def check_group(path: str, size: int, group: int, options: TextOptions) -> None:
-    """Read a row group without making its values; errors as from `read_group_rows` if its columns are damaged."""
+    """Read a row group without making its values, only for the errors of damaged columns.
+
+    Arguments and errors are those of `read_group_rows`.
+    """
     with open_parquet(path, size) as file:
         file.check(group, [field.name for field in options.columns], _BATCH_ROWS)
 
@@ -153,12 +156,12 @@ def _find_type(schema: Any, name: str) -> Any:
 
 
 def _list_struct_fields(arrow_type: Any) -> Iterable[Any]:
-    """Return the fields of a struct; none for another type or None."""
+    """Return the fields of a struct; empty for another type or None."""
     return arrow_type if arrow_type is not None and types.is_struct(arrow_type) else ()
 
 
 def _read_column(batch: Any, name: str) -> Any:
-    """Return the column, or the field of a struct, whose type `_find_type` returns; a null struct has null fields."""
+    """Return a column by name, or by a dotted name the field of a struct; fields of a null struct are null."""
     if name in batch.schema.names:
         return batch.column(name)
     column, *inner = name.split(".")

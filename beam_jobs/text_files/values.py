@@ -64,6 +64,7 @@ def parse_document(data: bytes, form: Payload, options: TextOptions) -> list[Val
 
     Raises:
         DocumentError: the bytes are not UTF-8 or not such a row, or a field is missing or of another kind.
+        UsageError: a payload of another package returns neither text nor a row.
     """
     if isinstance(form, RowForm):
         if form.kind in (PLAIN, FILE):
@@ -206,7 +207,11 @@ def _add_nested(values: dict[str, Any], options: TextOptions) -> dict[str, Any]:
 
 
 def _parse_sentence(text: str, form: RowForm, options: TextOptions) -> dict[str, Any]:
-    """Return the columns of a sentence: a list of words for a field that is a list, otherwise the words joined by blanks."""
+    """Return the columns of a sentence: a list of words for a field that is a list, otherwise the words joined by blanks.
+
+    Raises:
+        DocumentError: a word has another number of columns than the first one, or there is no word.
+    """
     try:
         columns = split_sentence(text, is_conllu=form.kind == CONLLU_ROW)
     except ValueError as error:

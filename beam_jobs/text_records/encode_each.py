@@ -15,11 +15,11 @@ class Encoder(Protocol):
     """Encoder of texts: a tokenizer, or an encoder of chats."""
 
     def encode_batch(self, texts: Sequence[str], /) -> list[Ids]:
-        """Return the ids of each text, int32 [tokens]; a ValueError if one cannot be encoded."""
+        """Return the ids of each text, int32 [tokens]; ValueError if one cannot be encoded."""
 
 
 def encode_each(encoder: Encoder, texts: Sequence[str]) -> list[Ids]:
-    """Return the ids of each text, int32 [tokens]; UsageError if a tokenizer of another package returns something else."""
+    """Return the ids of each text, integers [tokens]; UsageError if a tokenizer of another package returns something else."""
     encoded: Any = encoder.encode_batch(texts)
     method_name = f"{type(encoder).__qualname__}.encode_batch"
     if not isinstance(encoded, (Sequence, np.ndarray)):
@@ -31,10 +31,10 @@ def encode_each(encoder: Encoder, texts: Sequence[str]) -> list[Ids]:
             f"{method_name}: wrong number of results (got {len(encoded)}, expected {len(texts)}, one for each text). Change its"
             " package."
         )
-    return [_check_ids(ids, method_name) for ids in encoded]
+    return [_convert_ids(ids, method_name) for ids in encoded]
 
 
-def _check_ids(ids: Any, method_name: str) -> Ids:
+def _convert_ids(ids: Any, method_name: str) -> Ids:
     """Return the ids of a text as an array; UsageError if they are not integers [tokens]."""
     array: Ids = np.asarray(ids)
     if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):

@@ -147,7 +147,12 @@ def _encode_example(entries: bytes) -> bytes:
 
 @functools.lru_cache(maxsize=8192)
 def _encode_head(name: str, size: int) -> bytes:
-    """Return the map entry of a feature up to its varints; cached, because sizes recur from record to record."""
+    """Return the map entry of a feature up to its varints; cached, because sizes recur from record to record.
+
+    Args:
+        name: name of the feature.
+        size: bytes of the varints that follow.
+    """
     key = encode_key(name)
     if not size:
         # An empty list: a feature with an int64 list of no bytes.

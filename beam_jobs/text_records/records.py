@@ -59,7 +59,7 @@ class _Batch(NamedTuple):
 
     Attributes:
         document_count: number of documents.
-        columns: for each of `options.record_fields`, and then each extra feature, its values in the documents.
+        columns: lists of a value for each document: a list for each of `options.record_fields`, then for each extra feature.
         tokens: tokens of each text field.
         added: labels and keys, which are not fields, by feature.
     """
@@ -246,7 +246,7 @@ class TextRecords:
         values_by_name: dict[str, list[Any]] = {}
         if self.options.labels.are_stored:
             # A single value is shared by all documents of the pack.
-            labels = list(spread([tuple(map(self.labels.number, names)) for names in pack.labels], len(pack.keys)))
+            labels = list(spread([tuple(map(self.labels.find_number, names)) for names in pack.labels], len(pack.keys)))
             row_labels = [labels[row] for row in rows]
             values_by_name[LABEL] = row_labels if self.several_labels else [label for (label,) in row_labels]
         if self.options.keep_key:
@@ -256,7 +256,7 @@ class TextRecords:
     def _tokenize(
         self, blocks: Iterable[Block], tokenizer: Tokenizer, summary: TextSummary, reject: RejectInput
     ) -> Iterator[_Batch]:
-        """Yield a batch for each block that has readable documents, and count unknown tokens."""
+        """Yield a batch for each block that has readable documents, and count unknown tokens; arguments as for `records`."""
         for block in blocks:
             batch = self._encode_utf8_batch(block, tokenizer) or self._encode_batch(block, tokenizer, summary, reject)
             if batch is None:
@@ -283,7 +283,7 @@ class TextRecords:
     def _encode_batch(
         self, block: Block, tokenizer: Tokenizer, summary: TextSummary, reject: RejectInput
     ) -> _Batch | None:
-        """Return a block's readable documents with their tokens; None if none is readable."""
+        """Return a block's readable documents with their tokens; None if no document is readable. Arguments as for `records`."""
         pack, _ = block
         rows, columns = self._parse_documents(block, summary, reject)
         if not rows:
@@ -466,7 +466,7 @@ def _make_rejection(reference: Reference, reason: str, offset: int | None = None
     Args:
         reference: reference to the document.
         reason: reason of the rejection.
-        offset: byte of the problem in the document; None stands for the document.
+        offset: byte of the problem in the document; None for the document's start.
     """
     if reference.spool or reference.payload.is_fetched:
         return BadRecordError(

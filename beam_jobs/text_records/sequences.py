@@ -44,7 +44,7 @@ class Documents(NamedTuple):
 
     @classmethod
     def of(cls, documents: Sequence[Ids]) -> Documents:
-        """Concatenate the tokens of documents, int32 [tokens] of each."""
+        """Concatenate the tokens of documents, each int32 [tokens]."""
         tokens = np.concatenate(documents) if documents else np.zeros(0, np.int32)
         return cls(tokens, np.fromiter(map(len, documents), np.int64, len(documents)))
 
@@ -129,7 +129,7 @@ def pack_rows(
 
 
 def split_windows(
-    batches: Iterable[Documents], most_documents: int = WINDOW_DOCUMENTS, most_tokens: int = WINDOW_TOKENS
+    batches: Iterable[Documents], max_documents: int = WINDOW_DOCUMENTS, max_tokens: int = WINDOW_TOKENS
 ) -> Iterator[Documents]:
     """Yield documents in order, in windows that end with the document that reaches a number of documents or of tokens.
 
@@ -142,14 +142,14 @@ def split_windows(
         first = begin = 0
         while first < len(ends):
             # The document that reaches the number of tokens is the last of the window.
-            full_stop = int(np.searchsorted(ends, begin + most_tokens - window_tokens)) + 1
-            stop = min(full_stop, first + most_documents - window_documents, len(ends))
+            token_stop = int(np.searchsorted(ends, begin + max_tokens - window_tokens)) + 1
+            stop = min(token_stop, first + max_documents - window_documents, len(ends))
             end = int(ends[stop - 1])
             window.append(Documents(batch.tokens[begin:end], batch.sizes[first:stop]))
             window_documents += stop - first
             window_tokens += end - begin
             first, begin = stop, end
-            if window_documents >= most_documents or window_tokens >= most_tokens:
+            if window_documents >= max_documents or window_tokens >= max_tokens:
                 yield Documents.join(window)
                 window, window_documents, window_tokens = [], 0, 0
     if window:

@@ -44,7 +44,7 @@ class TextSummary:
 
     @property
     def real_share(self) -> float:
-        """Share of the tokens that are not padding; 1 without tokens."""
+        """Share of the places for tokens that are not padding; 1 without places."""
         token_slots = self.tokens + self.padding
         return self.tokens / token_slots if token_slots else 1.0
 

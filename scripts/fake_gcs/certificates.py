@@ -73,7 +73,7 @@ def _begin_certificate(name: x509.Name, issuer: x509.Name, key: ec.EllipticCurve
 
 
 def _make_usage(*, signs: bool) -> x509.KeyUsage:
-    """Return the use of a key: signatures and, if it `signs` certificates, those and lists of revoked ones."""
+    """Return the uses of a key: digital signatures, and with `signs` also certificates and lists of revoked certificates."""
     return x509.KeyUsage(
         digital_signature=True,
         content_commitment=False,

@@ -16,7 +16,7 @@ _TENSORFLOW = {
     # Only the value `true` keeps the client from asking Google's metadata server first.
     "NO_GCE_CHECK": "true",
     "GCE_METADATA_HOST": "127.0.0.1:9",
-    # Otherwise the client caches the size of a file for 5 seconds, in which another client may replace it.
+    # Without it, the client caches the size of a file for 5 seconds, in which another client may replace the file.
     "GCS_STAT_CACHE_MAX_AGE": "0",
     "GCS_RETRY_CONFIG_INIT_DELAY_TIME_US": "100000",
     "GCS_RETRY_CONFIG_MAX_DELAY_TIME_US": "1000000",
@@ -24,7 +24,7 @@ _TENSORFLOW = {
 
 
 def environment(store: FakeGcs, folder: Path) -> dict[str, str]:
-    """Return the variables for all three clients: google-cloud-storage and Beam's GcsIO use the store itself, TensorFlow as proxy.
+    """Return the variables for all three clients: google-cloud-storage and Beam's GcsIO use the store itself, TensorFlow its proxy.
 
     Args:
         store: the store.

@@ -76,7 +76,7 @@ class Handler(BaseHTTPRequestHandler):
         return is_expected
 
     def finish(self) -> None:
-        """Close the connection, also that by TLS, which the server does not know."""
+        """Close the connection, and the TLS connection that may have replaced it, which the server does not know."""
         # ValueError: the file of the answer is closed already.
         with contextlib.suppress(OSError, ValueError):
             super().finish()
@@ -171,7 +171,7 @@ class Handler(BaseHTTPRequestHandler):
         return Request(self.command, url.path, base, dict(parse_qsl(url.query, True)), headers)
 
     def _read_body(self, request: Request) -> bytes:
-        """Read the body of a request, half of it if it is cut."""
+        """Read the body of a request; half of it if it is cut, unless it comes in chunks."""
         if "chunked" in request.headers.get("transfer-encoding", "").lower():
             return b"".join(iter(self._read_chunk, b""))
         size = int(request.headers.get("content-length") or 0)
@@ -207,7 +207,7 @@ class Handler(BaseHTTPRequestHandler):
         return Answer(response.status, data, headers)
 
     def _transform(self, answer: Answer, request: Request, fault_kind: str) -> Answer:
-        """Return an answer as the client gets it: compressed if it requests that, and with the effect of a fault."""
+        """Return an answer as the client gets it: JSON compressed if the client requests that, and with the effect of a fault."""
         headers, body = answer.headers, answer.body
         if self._store.hides_hashes or fault_kind == "unhashed":
             headers = {name: value for name, value in headers.items() if name != "X-Goog-Hash"}

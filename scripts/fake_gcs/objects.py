@@ -164,7 +164,16 @@ class Objects:
         kind: str = "application/octet-stream",
         query: Mapping[str, str] | None = None,
     ) -> Object:
-        """Store an object as a new generation, if the preconditions of `query` hold; return it."""
+        """Store an object as a new generation, if the preconditions of `query` hold; return it.
+
+        Args:
+            bucket: the bucket.
+            name: name of the object.
+            data: the object's bytes.
+            encoding: its Content-Encoding, or None.
+            kind: its Content-Type.
+            query: query of the request; None without preconditions.
+        """
         with self.lock:
             objects = self.find_bucket(bucket)
             check_preconditions(objects.get(name), query or {})

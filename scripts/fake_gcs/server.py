@@ -139,7 +139,7 @@ class FakeGcs(Objects):
 
     @contextlib.contextmanager
     def count_request(self) -> Iterator[bool]:
-        """Count the body as a request in flight; yield whether there are more of them than the store's capacity."""
+        """Count a request in flight while the context lasts; yield whether more are in flight than the store's capacity."""
         with self.lock:
             self.in_flight += 1
             self.most_in_flight = max(self.most_in_flight, self.in_flight)

@@ -97,7 +97,14 @@ def abandon(store: Objects, request: Request) -> Answer:
 
 
 def _add_part(upload: Upload, request: Request, first: int, *, is_last: bool) -> None:
-    """Add a request's body to an upload, at the offset `first`; bytes that are there already are skipped."""
+    """Add a request's body to an upload; bytes that are there already are skipped.
+
+    Args:
+        upload: the upload.
+        request: the request.
+        first: offset of the body in the object.
+        is_last: whether the request sends the last part, which may have any size.
+    """
     if first > len(upload.data):
         raise RejectedError(503, f"byte {len(upload.data)} is the next, not {first}")
     if not is_last and len(request.body) % PART_BYTES and not request.is_cut:

@@ -1,6 +1,6 @@
 """Parts of annotations, grouped by picture: a file of millions of rows in any order takes little memory.
 
-The parts wait in a temporary file; memory holds the keys of the pictures, and 20 bytes for each part.
+The parts wait in a temporary file; memory holds the keys of the pictures, and about 30 bytes for each part while they are grouped.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class PictureParts:
     def __init__(self) -> None:
         self._file = tempfile.TemporaryFile()  # noqa: SIM115
         self._indices: dict[Hashable, int] = {}
-        # Of each part, the index of its picture, and where its pickle ends in the file; part n begins at `_ends[n]`.
+        # The index of each part's picture, and the offsets in the file: the pickle of part n spans `_ends[n]` to `_ends[n + 1]`.
         self._pictures = array.array("i")
         self._ends = array.array("q", [0])
 
@@ -32,7 +32,7 @@ class PictureParts:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self, error_type: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._file.close()
 

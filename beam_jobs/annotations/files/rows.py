@@ -14,7 +14,7 @@ from tpudata.console.tables import count_text
 from tpudata.errors import BadRecordError, SourceError
 from tpudata.storage import storage_for
 
-# A file of other line ends, or without any, would be read to memory as one line.
+# Without this limit, a file of other line ends, or without any, would be read to memory as one line.
 MAX_LINE_BYTES = 1 << 26
 _BOM = "\ufeff"
 
@@ -63,7 +63,8 @@ def decode_lines(path: str) -> Iterator[str]:
     """Yield the lines of a file with their ends, without byte order mark.
 
     Raises:
-        SourceError: a line is not UTF-8, or longer than 64 MiB; the message names it.
+        SourceError: the file is UTF-16, or a line is not UTF-8 or is longer than 64 MiB; the message names the line.
+        CorruptionError: the file is compressed, and truncated or damaged.
     """
     with open_annotations(path) as file:
         number = 0
@@ -101,7 +102,7 @@ def read_table_cells(path: str, delimiter: str = ",", *, has_quotes: bool = True
         has_quotes: whether cells may be quoted as in CSV; otherwise quotes are ordinary characters.
 
     Raises:
-        SourceError: the file cannot be read as a table; the message names the line.
+        SourceError: a line cannot be read, as in `decode_lines`, or is not CSV.
     """
     lines = decode_lines(path)
     if has_quotes:
@@ -118,7 +119,7 @@ def read_table_cells(path: str, delimiter: str = ",", *, has_quotes: bool = True
 
 
 def read_table_rows(path: str, delimiter: str = ",", *, has_quotes: bool = True) -> Iterator[TableRow | BadRecordError]:
-    """Yield each row of a table whose first row names its columns, or its error if it has more or fewer cells than these.
+    """Yield each row of a table whose first row names the columns, or an error for a row with more or fewer cells than columns.
 
     Args:
         path: the file.
@@ -126,7 +127,7 @@ def read_table_rows(path: str, delimiter: str = ",", *, has_quotes: bool = True)
         has_quotes: whether cells may be quoted as in CSV; otherwise quotes are ordinary characters.
 
     Raises:
-        SourceError: the file cannot be read as a table; the message names the line.
+        SourceError: a line cannot be read, as in `decode_lines`, or is not CSV, or two columns have the same name.
     """
     columns: list[str] | None = None
     for place, cells in read_table_cells(path, delimiter, has_quotes=has_quotes):
@@ -144,7 +145,7 @@ def read_table_rows(path: str, delimiter: str = ",", *, has_quotes: bool = True)
 
 
 def parse_table_columns(head: bytes, delimiter: str = ",") -> tuple[str, ...]:
-    """Return the names of a table's columns from its first bytes; none if its first line is not a row."""
+    """Return the names of a table's columns from its first bytes; an empty tuple if its first line is not CSV."""
     text = head.decode("utf-8", "replace").removeprefix(_BOM).lstrip()
     first_line = text.partition("\n")[0]
     try:
@@ -154,7 +155,7 @@ def parse_table_columns(head: bytes, delimiter: str = ",") -> tuple[str, ...]:
 
 
 def parse_number(text: str, name: str) -> float:
-    """Parse a number; ValueError with its name if the text is not a number."""
+    """Return the number that a text is; ValueError with `name` in its message if the text is not a number."""
     try:
         return float(text)
     except ValueError:

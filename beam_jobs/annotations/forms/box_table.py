@@ -71,10 +71,10 @@ class BoxTableForm(AnnotationForm):
                 yield picture, row.place.make_error(str(error), picture)
 
     def _parse_part(self, row: TableRow) -> ImageAnnotation:
-        """Return the annotation of a row; ValueError if it is invalid."""
+        """Return the annotation of a row; ValueError if it is invalid, OverflowError if a side is infinite."""
         width, height = (int(row.read_number(side)) if row.cells.get(side) else 0 for side in ("width", "height"))
         annotation = ImageAnnotation(row.cells[self.picture_column], row.place, width, height)
-        # A row with only a picture lists one without objects.
+        # A row without class and edges is a picture without objects.
         if not any(row.cells[column] for column in (self.class_column, *_EDGES)):
             return annotation
         if not row.cells[self.class_column]:

@@ -64,10 +64,10 @@ class CelebaForm(AnnotationForm):
     def detect_folder(cls, path: str, entries: Sequence[Entry]) -> CelebaForm | None:
         """Return the form of a folder with lists; None if it has none.
 
-        The lists are those of aligned pictures if the folder has their landmarks, otherwise those of the original pictures.
+        If the folder has the landmarks of aligned pictures, boxes and other landmarks are ignored.
 
         Raises:
-            SourceError: several lists are of one kind.
+            SourceError: several lists are of one kind, or the list of partitions is damaged.
         """
         kinds, aligned = {}, set()
         for entry in entries:
@@ -105,7 +105,7 @@ class CelebaForm(AnnotationForm):
         return self.paths[:1]
 
     def read(self, part: str, names: ListedNames) -> Iterator[Annotated]:
-        """Yield the annotation of each picture, in the order of the first list."""
+        """Yield the annotation of each picture, in the order of first appearance in the lists."""
         # The part is the first list, which stands for all of them.
         del part
         for path in self.paths:

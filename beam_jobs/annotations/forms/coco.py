@@ -59,7 +59,9 @@ class CocoForm(AnnotationForm):
 
     @classmethod
     def detect_file(cls, path: str, head: bytes) -> CocoForm | None:
-        """Return the form of a JSON object with an array of images, annotations or categories; None for another file."""
+        """Return the form of a JSON object that has an array of images, annotations or categories, or begins with `info` or
+        `licenses`; None for another file.
+        """
         return cls(path) if _HEAD.match(head.removeprefix(_BOM)) else None
 
     def list_parts(self) -> Iterable[str]:
@@ -102,7 +104,7 @@ class _Categories:
         self.keypoints: tuple[str, ...] = ()
 
     def add(self, row: Any, place: Place) -> None:
-        """Add a row; SourceError if it is damaged, since the classes of any picture may depend on it."""
+        """Add a row; SourceError if it is damaged or gives an earlier id another name: any picture's classes may depend on it."""
         category_id, name = (row.get("id"), row.get("name")) if isinstance(row, dict) else (None, None)
         if not isinstance(category_id, int | str) or isinstance(category_id, bool) or not isinstance(name, str):
             raise SourceError(
@@ -115,7 +117,7 @@ class _Categories:
                 f" {name!r}. Give each its own."
             )
         self._names_by_key[format_category_key(category_id)] = name
-        # The first category with keypoints names those of all: records have as many for every object.
+        # The first category with keypoints names them for all objects, since all objects of a record have the same number.
         points = row.get("keypoints")
         if isinstance(points, list) and points:
             self.keypoints = self.keypoints or tuple(map(str, points))
@@ -163,7 +165,9 @@ class _AnnotationIds:
 
 
 def _join_picture(parts: list[Annotated], categories: _Categories, repeated_offsets: frozenset[int]) -> Annotated:
-    """Return the annotation of a picture from its row of "images" and its annotations; an error if one is damaged."""
+    """Return the annotation of a picture from its row of "images" and its annotations; an error if one is damaged or repeats an
+    id, or if "images" does not list the picture.
+    """
     annotations = [part for part in parts if isinstance(part, ImageAnnotation)]
     # Only rows of "images" name a picture.
     images = [part for part in annotations if part.picture]

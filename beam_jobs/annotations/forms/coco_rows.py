@@ -123,7 +123,12 @@ def parse_annotation_row(row: Any, place: Place, segments: SegmentFolder) -> Ann
 
 
 def _parse_object(row: Any, segmentation: Segmentation | None) -> ObjectAnnotation:
-    """Return the object of a row with the key of its category as its class; ValueError if it is invalid."""
+    """Return the object of a row with the key of its category as its class; ValueError if it is invalid.
+
+    Args:
+        row: a row of "annotations", or of "segments_info" in a panoptic file.
+        segmentation: pixels of the object; polygons stand in for a missing "bbox".
+    """
     if not isinstance(row, dict) or "category_id" not in row:
         raise ValueError(f"no object with a 'category_id': {abbreviate_json(row)}")
     numbers = row.get("bbox")
@@ -151,7 +156,11 @@ def _parse_object(row: Any, segmentation: Segmentation | None) -> ObjectAnnotati
 
 
 def _parse_segmentation(value: Any) -> Segmentation | None:
-    """Return the segmentation of an object; None if it is missing or empty."""
+    """Return the segmentation of an object; None if it is missing or empty.
+
+    Raises:
+        ValueError, TypeError, OverflowError: the value is damaged.
+    """
     if not value:
         return None
     if isinstance(value, list):

@@ -100,7 +100,7 @@ def _read_csv_rows(path: str) -> Iterator[tuple[Place, Mapping[str, Any] | BadRe
 
 
 def _find_column_kinds(path: str) -> dict[str, str]:
-    """Return the kind of each column of a CSV, by the rules of `beam_jobs.sources.lists.columns`."""
+    """Return the kind of each column of values of a CSV, by name: the narrowest kind that changes none of its cells."""
     kinds: dict[str, set[str]] = {}
     for row in read_table_rows(path):
         if isinstance(row, TableRow):

@@ -54,7 +54,7 @@ class OpenImagesForm(AnnotationForm):
 
     @classmethod
     def detect_folder(cls, path: str, entries: Sequence[Entry]) -> OpenImagesForm | None:
-        """Return the form of a folder with CSVs of boxes or of classes, only of those with boxes if it has both; else None."""
+        """Return the form of a folder's CSVs of boxes, or without such CSVs of its CSVs of classes; None if it has neither."""
         del path
         heads = {entry.path: read_start(entry.path) for entry in entries if _is_csv(entry)}
         files = [file for file, head in heads.items() if _is_open_images(head)]
@@ -100,7 +100,7 @@ def _parse_box(row: TableRow, class_names: dict[str, str]) -> ImageAnnotation:
 
 
 def _parse_class(row: TableRow, class_names: dict[str, str]) -> ImageAnnotation:
-    """Return the annotation of a row of classes: one class, or none if people verified that the picture does not show it."""
+    """Return the annotation of a row of classes: one class, or no class if people verified that the picture does not show it."""
     # A confidence of 0 stands for a class that was looked for and is absent.
     is_present = "Confidence" not in row.cells or row.read_number("Confidence") > 0
     return ImageAnnotation(
@@ -109,7 +109,11 @@ def _parse_class(row: TableRow, class_names: dict[str, str]) -> ImageAnnotation:
 
 
 def _find_class_name(row: TableRow, class_names: dict[str, str]) -> str:
-    """Return the class of a row; its LabelName itself without class descriptions. ValueError if they lack it."""
+    """Return the name of a row's class in the class descriptions, or without descriptions the LabelName itself.
+
+    Raises:
+        ValueError: the descriptions lack the LabelName.
+    """
     label = row.cells["LabelName"]
     if class_names and label not in class_names:
         raise ValueError(f"LabelName {label!r} is not in the class descriptions")
@@ -129,14 +133,21 @@ def _has_boxes(head: bytes) -> bool:
 
 
 def _find_descriptions(entries: Iterable[Entry], *, has_boxes: bool) -> str:
-    """Return the path of a class-description file, preferably one for boxes or for whole pictures; an empty string without any."""
+    """Return the path of a class-description file; an empty string if there is none.
+
+    With `has_boxes`, a file for boxes is preferred; without it, a file for whole pictures.
+    """
     files = [entry for entry in entries if _DESCRIPTIONS in entry.name and _is_csv(entry)]
     preferred = [entry for entry in files if (_BOXABLE in entry.name) == has_boxes]
     return next((entry.path for entry in [*preferred, *files]), "")
 
 
 def _read_class_names(path: str) -> dict[str, str]:
-    """Return {LabelName: class name}, in the order of the file; a label whose name another label has keeps itself as name."""
+    """Return {LabelName: class name}, in the order of the file. Labels that share a name are named by the LabelName itself.
+
+    Raises:
+        SourceError: a row is not a label and a name, or a label has two names.
+    """
     names: dict[str, str] = {}
     for place, cells in read_table_cells(path):
         if cells[0] == "LabelName":

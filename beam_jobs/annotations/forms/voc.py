@@ -1,4 +1,4 @@
-"""Pascal VOC: an XML file a picture, in a folder `Annotations` or any other.
+"""Pascal VOC: an XML file for each picture, in a folder `Annotations` or any other.
 
     <annotation>
       <filename>2008_000002.jpg</filename>
@@ -42,7 +42,7 @@ from tpudata.storage import Entry, storage_for
 
 _SUFFIXES = (".xml",)
 _HEAD = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:<\?xml.*?\?>\s*)?(?:<!.*>\s*)*<annotation[\s>]", re.DOTALL)
-# An annotation of a picture has a few KB; a far larger file would be read to memory whole.
+# An annotation of a picture has a few KB. Without this limit, a far larger file would be read to memory whole.
 _MAX_BYTES = 1 << 24
 # Splits by the file in ImageSets/Main.
 _LISTS = {"train.txt": "train", "val.txt": "validation", "test.txt": "test"}

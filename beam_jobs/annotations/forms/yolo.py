@@ -1,4 +1,4 @@
-"""YOLO: a text file a picture, with a line for each object.
+"""YOLO: a text file for each picture, with a line for each object.
 
     0 0.481719 0.634028 0.690625 0.713278            class number, centre x and y, width, height
     0 0.681 0.485 0.670 0.487 0.676 0.487            class number, x and y of each point of a polygon
@@ -44,7 +44,7 @@ from tpudata.storage import Entry, storage_for
 
 _SUFFIXES = (".txt",)
 _NAME_FILES = ("classes.txt", "obj.names", "_darknet.labels")
-# Lists of pictures and names that lie among the files of pictures.
+# Other text files that lie among the annotations: lists of pictures, names of classes, and readme files.
 _OTHER_FILES = (
     "classes.txt",
     "train.txt",
@@ -90,10 +90,10 @@ class YoloForm(AnnotationForm):
 
     @classmethod
     def detect_folder(cls, path: str, entries: Sequence[Entry]) -> YoloForm | None:
-        """Return the form of a folder that has such files, at any depth, or in a folder `labels`; None if it has none.
+        """Return the form of a folder if the first text file in it, or in its folder `labels`, is of YOLO; None otherwise.
 
         Raises:
-            SourceError: no file has the names of the classes.
+            SourceError: no file has the names of the classes, or data.yaml is damaged.
         """
         folder = pick_folder(entries, "labels") or path
         first = find_first_file(folder, _SUFFIXES, _OTHER_FILES)
@@ -159,7 +159,11 @@ def _parse_object(cells: list[str], names: _Names) -> ObjectAnnotation:
 
 
 def _find_names(folder: str) -> _Names:
-    """Return the names in a folder, or in the nearest of the two above it; SourceError if none of them has names."""
+    """Return the names in a folder, or in the nearest of the two above it.
+
+    Raises:
+        SourceError: none of them has names, or a YAML file is damaged.
+    """
     searched_folder = folder
     for level in range(_LEVELS):
         for entry in list_first_entries(searched_folder):
@@ -181,7 +185,7 @@ def _find_names(folder: str) -> _Names:
 
 
 def _read_yaml_names(path: str) -> _Names | None:
-    """Return the names in a YAML file, None if it has no `names`; SourceError if it is not YAML, or they are invalid."""
+    """Return the names in a YAML file, None if it has no `names`; SourceError if it is not YAML, or its values are invalid."""
     try:
         content = yaml.safe_load(storage_for(path).read(path))
     except yaml.YAMLError as error:

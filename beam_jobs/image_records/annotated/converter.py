@@ -97,7 +97,7 @@ class AnnotatedConverter(ImageConverter):
         if self.schema is None:
             # Before the scan, neither classes nor features of annotations are known.
             return super().features(summary, Labels(()))
-        schema = self._set_labels(labels).schema
+        schema = self._replace_labels(labels).schema
         assert schema is not None
         return (*self._layout.features(summary, schema.class_features), *schema.features)
 
@@ -106,7 +106,7 @@ class AnnotatedConverter(ImageConverter):
     ) -> Iterator[Record]:
         """Yield a record for each input that is not rejected."""
         # Classes are numbered once for the shard, by a converter that has the labels in its schema.
-        converter = self._set_labels(context.labels)
+        converter = self._replace_labels(context.labels)
         # Not `converter.records`, which is this method again.
         return super(AnnotatedConverter, converter).records(inputs, context, summary, reject)
 
@@ -114,7 +114,8 @@ class AnnotatedConverter(ImageConverter):
         """Return the record of one picture, as ImageConverter does.
 
         Raises:
-            BadRecordError: the bytes are not a supported image, or the annotation does not fit them; the message names the file.
+            BadRecordError: the bytes are not a supported image, the annotation does not fit them, or the label map or the target
+                cannot be read.
         """
         del labels
         assert self.schema is not None
@@ -137,7 +138,11 @@ class AnnotatedConverter(ImageConverter):
         return encode_example_parts(values)
 
     def measure_content(self, reference: Reference, data: bytes) -> int:
-        """Return the bytes of the picture, its maps and its target in its record; BadRecordError if it is rejected."""
+        """Return the approximate bytes of the picture, its maps, its masks and its target in its record.
+
+        Raises:
+            BadRecordError: the picture is rejected, or its map or its target cannot be read.
+        """
         annotation = _unwrap_annotation(reference)
         masks = sum(annotated_object.segmentation is not None for annotated_object in annotation.objects)
         map_bytes = len(_read_map(annotation) or b"") + _MASK_BYTES * masks
@@ -172,11 +177,11 @@ class AnnotatedConverter(ImageConverter):
         del reference, labels
         return None
 
-    def _set_labels(self, labels: Labels) -> AnnotatedConverter:
+    def _replace_labels(self, labels: Labels) -> AnnotatedConverter:
         """Return the converter that numbers classes as in `labels`; this one if there are none."""
         if self.schema is None or not labels.names:
             return self
-        return dataclasses.replace(self, schema=self.schema.set_labels(labels))
+        return dataclasses.replace(self, schema=self.schema.replace_labels(labels))
 
 
 def _unwrap_annotation(reference: Reference) -> ImageAnnotation:
@@ -191,7 +196,17 @@ def _read_map(annotation: ImageAnnotation) -> bytes | None:
 
 
 def _read_file(path: str, annotation: ImageAnnotation, kind: str) -> bytes:
-    """Return a file that belongs to a picture; BadRecordError if it cannot be read, StorageUnavailableError in an outage."""
+    """Return the bytes of a file that belongs to a picture.
+
+    Args:
+        path: the file.
+        annotation: annotation of the picture, for messages.
+        kind: what the file is, for messages.
+
+    Raises:
+        BadRecordError: the file cannot be read.
+        StorageUnavailableError: an outage of the storage.
+    """
     try:
         return storage_for(path).read(path)
     except StorageUnavailableError:

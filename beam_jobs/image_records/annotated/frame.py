@@ -98,10 +98,10 @@ class View(NamedTuple):
 
         Args:
             box: ymin, xmin, ymax and xmax.
-            is_normalised: whether these are fractions of the sides, instead of pixels.
+            is_normalised: whether the coordinates are fractions of the sides, instead of pixels.
 
         Raises:
-            ValueError: it has no area, or is outside of the picture by more than a pixel.
+            ValueError: the box has no area, or is outside of the picture by more than a pixel.
         """
         scale_x, scale_y = (1, 1) if is_normalised else (self.width, self.height)
         ymin, xmin, ymax, xmax = box
@@ -133,7 +133,7 @@ class View(NamedTuple):
         return _POINT_TURNS[self.orientation](_clip(x_fraction), _clip(y_fraction))
 
     def convert_pixels(self, pixels: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Return a map or a mask, [height, width], turned and resized to the record's picture by its nearest pixels."""
+        """Return a map or a mask, [height, width], resized to the record's picture by nearest pixels, and turned upright."""
         sides = (self.stored_height, self.stored_width)
         # Resized first, so these are the sides before the turn.
         height, width = sides[::-1] if self.orientation in _SIDEWAYS else sides
@@ -151,8 +151,8 @@ def make_frame(data: bytes, stored_width: int, stored_height: int) -> Frame:
 
     Args:
         data: bytes of the file: an image of any supported format.
-        stored_width: pixels of the record's picture.
-        stored_height: the same.
+        stored_width: width of the record's picture in pixels.
+        stored_height: height of the record's picture in pixels.
 
     Raises:
         ValueError: the bytes are not an image that can be read; the message completes `rejected: `.

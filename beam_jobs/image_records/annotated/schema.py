@@ -108,7 +108,7 @@ class AnnotationSchema:
         """Whether objects have classes that labels.txt does not list, since it lists those of pictures."""
         return bool(self.class_labels.names) and kinds.OBJECT_CLASSES in self.kinds
 
-    def set_labels(self, labels: Labels) -> AnnotationSchema:
+    def replace_labels(self, labels: Labels) -> AnnotationSchema:
         """Return the schema with other classes: of pictures, or of objects if pictures have none."""
         if self.class_labels.names:
             return dataclasses.replace(self, class_labels=labels)
@@ -116,7 +116,7 @@ class AnnotationSchema:
 
     @property
     def object_features(self) -> tuple[Feature, ...]:
-        """Features of objects; none without objects."""
+        """Features of objects; empty without objects."""
         if kinds.OBJECTS not in self.kinds:
             return ()
         features = [_make_floats(f"image/object/bbox/{edge}") for edge in ("ymin", "xmin", "ymax", "xmax")]
@@ -140,7 +140,7 @@ class AnnotationSchema:
 
     @property
     def class_features(self) -> tuple[Feature, ...]:
-        """Features of the classes of pictures; none without classes."""
+        """Features of the classes of pictures; empty without classes."""
         if not self.class_labels.names:
             return ()
         shape: tuple[int | None, ...] = (None,) if self.several_classes else ()

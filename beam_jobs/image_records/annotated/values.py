@@ -78,7 +78,17 @@ def list_annotation_values(
 def _list_object_values(
     schema: AnnotationSchema, annotation: ImageAnnotation, view: View, segments: Segments | None
 ) -> dict[str, Any]:
-    """Return the lists of a picture's objects, by feature."""
+    """Return the lists of a picture's objects, by feature.
+
+    Args:
+        schema: features of the annotations of the dataset.
+        annotation: annotation of the picture.
+        view: the picture as it was annotated, and in its record.
+        segments: ids of the picture's segments, int [height, width]; None without a PNG of segments.
+
+    Raises:
+        ValueError: an object does not fit the picture; the message names the object.
+    """
     lists: dict[str, list[Any]] = {feature.name: [] for feature in schema.object_features}
     for number, annotated_object in enumerate(annotation.objects, 1):
         try:
@@ -99,7 +109,7 @@ def _yield_object_values(
     segments: Segments | None,
     is_normalised: bool,
 ) -> Iterator[tuple[str, list[Any]]]:
-    """Yield (name of a feature, values that one object adds to its list)."""
+    """Yield (name of a feature, values that one object adds to its list); arguments and errors as for `_list_object_values`."""
     box = view.convert_box(annotated_object.box, is_normalised=is_normalised)
     for edge, value in zip(("ymin", "xmin", "ymax", "xmax"), box, strict=True):
         yield f"image/object/bbox/{edge}", [value]
@@ -120,7 +130,11 @@ def _yield_object_values(
 
 
 def _compute_area(annotated_object: ObjectAnnotation, view: View, is_normalised: bool) -> float:
-    """Return the area of an object in pixels of the stored picture; the area of its box if the annotation has no area."""
+    """Return the area of an object in pixels of the stored picture; the area of its box if the annotation has no area.
+
+    Raises:
+        ValueError: the area is negative, or not a number that float32 holds; or there is no area, and the box is invalid.
+    """
     if annotated_object.area is None:
         ymin, xmin, ymax, xmax = view.convert_box(annotated_object.box, is_normalised=is_normalised)
         return (ymax - ymin) * (xmax - xmin) * view.stored_width * view.stored_height
@@ -186,7 +200,11 @@ def _read_segments(data: bytes, view: View) -> Segments:
 
 
 def _draw_class_map(schema: AnnotationSchema, annotation: ImageAnnotation, view: View, segments: Segments) -> Segments:
-    """Return the label of each pixel's segment, [height, width]; the largest number of the map's dtype for other pixels."""
+    """Return the label of each pixel's segment, [height, width]; the largest number of the map's dtype for other pixels.
+
+    Raises:
+        ValueError: a label does not fit the map's dtype, or a segment has no pixel.
+    """
     no_label = np.iinfo(schema.map_dtype).max
     classes = np.full(segments.shape, no_label, np.uint32)
     for annotated_object in annotation.objects:

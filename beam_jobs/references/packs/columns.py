@@ -14,14 +14,14 @@ _NARROW = tuple((dtype, int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)) for 
 
 
 def collapse(column: list[Any]) -> list[Any]:
-    """Shorten a column, of at least one value, to that value if all are equal."""
+    """Return a column of one value if all values of a column, at least one, are equal; otherwise the column itself."""
     # Comparing the ends is enough for most other columns, and saves counting.
     are_equal = column[0] == column[-1] and column.count(column[0]) == len(column)
     return column[:1] if are_equal else column
 
 
 def collapse_features(column: list[Any]) -> list[Any]:
-    """Shorten a column of values of any type to one value if all are equal and of one comparable type."""
+    """Return a column of one value if all values of a column are equal and of one comparable type; otherwise the column itself."""
     return collapse(column) if _are_comparable(column) else column
 
 
@@ -36,7 +36,12 @@ def spread(column: list[Any], count: int) -> Iterable[Any]:
 
 
 def join_columns(columns: Sequence[list[Any]], lengths: Sequence[int]) -> list[Any]:
-    """Concatenate columns of these numbers of rows; the result is one value if that value is every column's only one."""
+    """Concatenate columns; the result has one value if each column has only that value.
+
+    Args:
+        columns: the columns, each with a value for every row or one for all rows.
+        lengths: number of rows of each column.
+    """
     first_column = columns[0]
     if all(len(column) == 1 and column[0] == first_column[0] for column in columns):
         return first_column

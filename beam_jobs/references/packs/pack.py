@@ -80,7 +80,7 @@ class Pack(PackColumns):
         sizes: integers [n]: sizes in bytes.
         offsets: integers [n], or [1] if all are equal.
         keys: keys of the references.
-        root: text before the key in every path, which `paths` then omit; empty if paths do not all begin with one such text.
+        root: text before the key in every path, with which `paths` is [""]; empty if paths are not one text and their key.
     """
 
     positions: Positions
@@ -288,7 +288,7 @@ class Pack(PackColumns):
 
 
 def _find_root(paths: Sequence[str], keys: Sequence[str]) -> str:
-    """Return the text ROOT for which the path of every reference is ROOT and its key; empty if no text is."""
+    """Return the text ROOT for which the path of every reference is ROOT and its key; an empty string if there is none."""
     # Unchanged if the path does not end with the key.
     root = paths[0].removesuffix(keys[0])
     is_shared = root not in ("", paths[0]) and all(path == root + key for path, key in zip(paths, keys, strict=True))

@@ -272,7 +272,8 @@ def _find_run_starts(
 ) -> npt.NDArray[np.bool_]:
     """Return whether a run begins at each of n inputs, which are sorted by file and offset: bool [n].
 
-    A run begins at an input in another file, one that is not a neighbour, and one that is used before its predecessor.
+    A run goes on at a range whose predecessor is a range of the same file that ends at most `_GAP_BYTES` before it, and is used
+    before it; a run begins at each other input.
 
     Args:
         order: position of each input in the order of use, [n].
@@ -308,7 +309,7 @@ def _read_remote(
     pieces: Sequence[_Piece], read_piece: Callable[[_Piece], bytes | _MissingPiece], ahead_bytes: int
 ) -> Iterator[bytes | _MissingPiece]:
     """Yield the contents of pieces of objects, in order, reading ahead."""
-    # Each range of an object is read twice at the same time and compared, so each piece takes two of the threads.
+    # Unless a checksum proves it, a range of an object is read twice at the same time, so each piece may take two threads.
     threads = max(1, request_limits().read_threads // 2)
     return (data for _, data in read_ahead(pieces, read_piece, operator.attrgetter("size"), threads, ahead_bytes))
 

@@ -27,7 +27,7 @@ class CheckDuplicates(beam.PTransform):  # type: ignore[misc]
     """Raises SourceError if two references in packs have the same key; the result has no elements."""
 
     def expand(self, packs: beam.PCollection[bytes]) -> beam.PCollection[InputCounts]:
-        """Compare the keys of groups of references, whose keys have equal hashes."""
+        """Group references by a hash of their keys, and compare the keys of each group."""
         return packs | "ByKey" >> beam.ParDo(_ByKey()) | "Group" >> beam.GroupByKey() | beam.FlatMap(_check)
 
 
@@ -67,7 +67,7 @@ class _ByKey(beam.DoFn):  # type: ignore[misc]
 def _check(group: tuple[int, Iterable[bytes]]) -> Iterator[InputCounts]:
     """Raise SourceError if two references of a group have the same key; otherwise yield nothing.
 
-    The plan takes the outputs of all steps that count inputs, and this one among them, so that it waits for this check.
+    The plan takes the outputs of all steps that count inputs. This step is one of them, so that the plan waits for this check.
     """
     _, packs = group
     first_references: dict[str, Reference] = {}

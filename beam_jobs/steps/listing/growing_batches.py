@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-# The size doubles after this many batches, up to the second number of items.
+# The size doubles after this many batches, while it is below this many items.
 _EQUAL_BATCHES, _MAX_ITEMS = 128, 64
 
 
 def batch_growing(items: Iterable[Any], size: int) -> Iterator[list[Any]]:
-    """Yield items in lists: the first ones of `size` items, later ones of more, and the last of those that remain."""
+    """Yield items in lists: 128 lists of `size` items, then 128 of twice as many, and so on; the last list has what remains.
+
+    The number of items doubles only while it is below 64.
+    """
     batch, batches = list[Any](), 0
     for item in items:
         batch.append(item)

@@ -112,7 +112,14 @@ class ListReferences(LimitedStep):
     def _list_packs(
         self, source: PackSource, unit_index: int, units: Sequence[Any], counts: list[InputCounts]
     ) -> Iterator[tuple[Pack, Digests]]:
-        """Yield the packs that a source makes itself, with the digests of their keys; bytes that they hold go to the spool."""
+        """Yield the packs that a source makes itself, with the digests of their keys; bytes that they hold go to the spool.
+
+        Args:
+            source: the source.
+            unit_index: index of the unit, or 0 in a shuffle.
+            units: the units to list.
+            counts: extended with the InputCounts of each unit.
+        """
         order, first_index = self._options.order, 0
         for unit in units:
             with self._open_unit(unit, counts) as listing:
@@ -139,7 +146,7 @@ class ListReferences(LimitedStep):
     @contextlib.contextmanager
     def _open_unit(self, unit: Any, counts: list[InputCounts]) -> Iterator[_ListingSink]:
         """Yield the sink of a unit's listing; after the listing, write its rejects, and add its InputCounts to `counts`."""
-        # The same for each attempt, which so replaces the files of the one before.
+        # The same name in each attempt, so that a retry replaces the files.
         name = hashlib.blake2b(repr(unit).encode("utf-8", "surrogateescape"), digest_size=16).hexdigest()
         rejects = Rejects(f"listing-{name}")
 

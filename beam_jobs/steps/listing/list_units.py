@@ -92,7 +92,7 @@ class _SplitParts(LimitedStep):
 
     @holds_limits
     def process(self, parts: Sequence[Any] | bytes) -> Iterator[Any]:
-        """Yield batches of units, and to SKIPPED the counts of ignored files and of notes."""
+        """Yield batches of units, and to SKIPPED the ignored files and the notes, if there are any."""
         counts, ignored = InputCounts(), list[str]()
         source = self._source.noting(counts.notes.add)
         if isinstance(parts, bytes):

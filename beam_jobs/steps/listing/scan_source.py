@@ -118,7 +118,7 @@ class _Scan(LimitedStep):
             yield parts
             yield from side_outputs
             side_outputs.clear()
-        # Those of parts that end after the last batch.
+        # The side outputs of parts that end after the last batch.
         yield from side_outputs
 
     def _scan_parts(

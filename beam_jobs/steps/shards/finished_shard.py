@@ -80,13 +80,13 @@ def find_finished(
     return FinishedShard(index, tuple(files))
 
 
-def match_dali_index(output: str, name: str, shard_index: ShardIndex | None, *, has_dali_index: bool) -> None:
+def write_or_remove_dali_index(output: str, name: str, shard_index: ShardIndex | None, *, has_dali_index: bool) -> None:
     """Write a kept shard's index for NVIDIA DALI if shards get one; remove an index that a killed run left if they do not.
 
     Args:
         output: folder of the dataset.
         name: the shard's file name.
-        shard_index: its index if the shard is kept.
+        shard_index: the shard's index if the shard is kept; None writes nothing, since the shard is written again.
         has_dali_index: whether shards get an index for DALI.
     """
     storage = storage_for(output)

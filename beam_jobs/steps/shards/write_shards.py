@@ -26,8 +26,8 @@ from beam_jobs.steps.shards.finished_shard import (
     RECORDS,
     REJECTED,
     find_finished,
-    match_dali_index,
     remove_shard,
+    write_or_remove_dali_index,
 )
 from beam_jobs.steps.shards.group_by_shard import ShardKey
 from beam_jobs.steps.shards.shard_conversion import ShardConversion
@@ -147,7 +147,7 @@ class WriteShards(LimitedStep):
             finished = None
         index = None if finished is None else finished.index
         # Also if the shard is written again: a killed run may have left an index for DALI that this run does not write.
-        match_dali_index(self._output, name, index, has_dali_index=spec.has_dali_index)
+        write_or_remove_dali_index(self._output, name, index, has_dali_index=spec.has_dali_index)
         if finished is None:
             return None
         self._shards_kept.inc()

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from beam_jobs.stored_records.foreign.inferred_features import holds_image
 from beam_jobs.stored_records.foreign.unread_records import describe_unread_records
-from beam_jobs.stored_records.source import detect_record_file
+from beam_jobs.stored_records.source import detect_compression
 from beam_jobs.stored_records.stored_files import StoredFile
 from tpudata.console.nearest import did_you_mean
 from tpudata.errors import CorruptionError, SourceError, UsageError
@@ -50,7 +50,7 @@ class FirstRecords(NamedTuple):
         """
         damage: list[CorruptionError] = []
         for file in files:
-            compression = detect_record_file(file.path, file.size)
+            compression = detect_compression(file.path, file.size)
             if compression is None and (problem := describe_unread_records(file.path, file.size)):
                 damage.append(CorruptionError(file.path, offset=0, reason=problem))
             examples = [] if compression is None else list(_read_examples(file.path, compression, damage))
@@ -86,7 +86,7 @@ class FirstRecords(NamedTuple):
         )
 
     def check_feature(self, flag: str, name: str | None) -> None:
-        """Raise UsageError if no record has the feature that a flag names."""
+        """Raise UsageError if none of the first records has the feature that a flag names."""
         if name is not None and name not in self.names:
             raise UsageError(
                 f"{flag}: {self.path} has no feature {name!r} (got {', '.join(sorted(self.names))})."

@@ -39,7 +39,7 @@ class ValueStatistics:
 
     Attributes:
         kind: IMAGE, LABEL_MAP, TEXT, BYTES, "int64", "float", or "" without a value.
-        key: key of the first record that has the feature, for messages.
+        key: key of a record that has the feature, for messages.
         records: number of records that have the feature.
         low: fewest values in a record that has it.
         high: most values in a record.
@@ -60,7 +60,7 @@ class ValueStatistics:
     dtype: str = ""
 
     def merge(self, name: str, other: ValueStatistics) -> None:
-        """Add the statistics of other records; FeatureError if their values have a different kind.
+        """Add the statistics of other records; FeatureError if their values have a different kind, or label maps another dtype.
 
         Args:
             name: name of the feature.
@@ -99,7 +99,7 @@ class ValueStatistics:
         """Return the feature called `name` of a dataset with `total` records."""
         # A record without the feature has no values.
         low = self.low if self.records == total else 0
-        # A list of one size, or of a varying one; a feature with one value in every record is a scalar.
+        # A list, with a fixed size if all records have the same number of values; one value in every record makes a scalar.
         shape: tuple[int | None, ...] = (low if low == self.high else None,)
         if shape == (1,):
             shape = ()
@@ -196,7 +196,11 @@ def holds_image(values: Value) -> bool:
 
 
 def _measure_image(name: str, values: Value, key: str) -> tuple[ValueStatistics, int]:
-    """Return the statistics of an image in one record, and its bytes as a tensor; ValueError if the values are not one image."""
+    """Return the statistics of an image in one record, and its bytes as a tensor, 0 if there are no values.
+
+    Raises:
+        ValueError: there are several values, or the value is neither JPEG nor PNG.
+    """
     if not values:
         return ValueStatistics(key=key, records=1), 0
     data = values[0]
@@ -225,7 +229,11 @@ def _measure_image(name: str, values: Value, key: str) -> tuple[ValueStatistics,
 
 
 def _measure_label_map(name: str, values: Value, key: str) -> tuple[ValueStatistics, int]:
-    """Return the statistics of a label map in one record, and its bytes as a tensor; ValueError if the values are not one map."""
+    """Return the statistics of a label map in one record, and its bytes as a tensor, 0 if there are no values.
+
+    Raises:
+        ValueError: there are several values, or the value is not a grey PNG of 8 or 16 bits.
+    """
     statistics, _ = _measure_image(name, values, key)
     kind = png_kind(values[0]) if values and isinstance(values[0], bytes) else None
     dtype = next((dtype for dtype, bits in MAP_BITS.items() if kind == (bits, GREY)), None)

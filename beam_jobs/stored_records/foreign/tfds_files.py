@@ -88,7 +88,7 @@ def read_tfds(folder: str) -> TfdsFacts | None:
 
 
 def _read_object(folder: str, name: str) -> Mapping[str, Any] | None:
-    """Return the JSON object in a metadata file of a folder; None without one, SourceError if the file is not JSON."""
+    """Return the JSON object in a metadata file of a folder; None without the file or an object, SourceError if it is not JSON."""
     storage = storage_for(folder)
     entry = storage.stat(folder)
     path = storage.join(folder, name)

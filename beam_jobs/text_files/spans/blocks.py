@@ -67,7 +67,7 @@ def gather_spans(spans: Iterable[Span]) -> Iterator[SpanBlock]:
 def line_blocks(
     chunks: Iterable[bytes], offset: int, limit: int, stop: int | None = None, *, inside: bool = False
 ) -> Iterator[SpanBlock]:
-    """Yield the lines that are not blank, without line end and byte order mark, a block for each chunk.
+    """Yield the lines that are not blank, without line end and byte order mark, in blocks about as large as the chunks.
 
     Args:
         chunks: bytes of a file.
@@ -120,7 +120,15 @@ def line_blocks(
 def line_blocks_in_range(
     path: str, start: int, stop: int, limit: int, sizes: ReadSizes = READ_SIZES
 ) -> Iterator[SpanBlock]:
-    """Yield the lines of a file that begin in the range from byte `start` to before `stop`, as `line_blocks` does."""
+    """Yield the lines of a file that begin in the range from byte `start` to before `stop`, as `line_blocks` does.
+
+    Args:
+        path: path of the file.
+        start: first byte of the range.
+        stop: byte after the range.
+        limit: bytes of the longest line; longer ones have no data.
+        sizes: sizes of reads.
+    """
     if start <= 0:
         return line_blocks(read_plain_chunks(path, 0, stop, sizes), offset=0, limit=limit, stop=stop)
     # One byte earlier, so that a line that begins at `start` follows an LF.

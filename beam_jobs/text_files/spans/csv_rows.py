@@ -168,7 +168,7 @@ def cells(row: str, delimiter: str, *, is_raw: bool = False) -> list[str]:
 
 
 def _find_closing(row: str, position: int) -> int:
-    """Return the position of the quote that closes a cell whose content begins at a position."""
+    """Return the position of the quote that closes a cell whose content begins at `position`; ValueError if there is none."""
     while True:
         end = row.find('"', position)
         if end < 0:
@@ -188,7 +188,7 @@ def _ends_open(line: bytes, delimiter: bytes, is_open: bool) -> bool:
             if line.startswith(b'"', position):
                 position += 1
             else:
-                # The start of the next cell; 0 if the cell, which has no quotes, is the last one.
+                # The start of the next cell; 0 if this cell, which is not quoted, is the last one.
                 position = line.find(delimiter, position) + 1
                 if not position:
                     return False

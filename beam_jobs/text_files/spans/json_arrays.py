@@ -33,8 +33,8 @@ def array_spans(chunks: Iterable[bytes], limit: int, path: str) -> Iterator[Span
         path: path of the file, for messages.
 
     Raises:
-        SourceError: the array has no end, has something after its end, or lacks an element next to a comma; the message
-            names the byte.
+        SourceError: the array has no end, something after its end, a bracket that closes no other, or no element next to a comma;
+            the message names the byte.
     """
     element = _Element(limit, path)
     offset = depth = 0

@@ -57,15 +57,20 @@ def split_documents(
 
 
 def split_documents_in_range(path: str, start: int, stop: int, separator: str, limit: int) -> Iterator[Span]:
-    """Yield the documents of a file that begin in the range from byte `start` to before `stop`."""
+    """Yield the documents of a file that begin in the range from byte `start` to before `stop`; see `split_documents`."""
     first = max(0, start - len(separator.encode()))
     return split_documents(read_plain_chunks(path, first, stop), separator, limit, offset=first, start=start, stop=stop)
 
 
 def _cut_document(buffer: bytes, buffer_start: int, begin: int, end: int, limit: int) -> Iterator[Span]:
-    """Yield the document from byte `begin` to `end` of the file; `buffer` is the file from `buffer_start` on.
+    """Yield the document from byte `begin` to before `end` of the file; nothing if it is blank.
 
-    A document that is too long has no data; nothing is yielded for a blank one.
+    Args:
+        buffer: bytes of the file.
+        buffer_start: offset of the buffer in the file.
+        begin: offset of the document in the file.
+        end: offset of the separator after the document, or of the end of the file.
+        limit: bytes of the longest document; longer ones have no data.
     """
     # The start of a document is dropped from the buffer only if the document is too long.
     if end - begin > limit or begin < buffer_start:
