@@ -36,7 +36,7 @@ def check(
     """Check an argument or an attribute.
 
     Args:
-        where: its name.
+        where: name of the argument or attribute.
         value: its value.
         is_valid: whether the value is allowed.
         expected: description of the allowed values.
@@ -62,7 +62,7 @@ def check_integer(
     """Check that an argument is an integer from `least` to `most`, or None if `or_none`; UsageError if not.
 
     Args:
-        where: its name.
+        where: name of the argument.
         value: its value.
         least: smallest integer that is allowed.
         most: largest integer that is allowed; None without a limit.
@@ -132,7 +132,7 @@ def require_one_of(where: str, value: Any, choices: Collection[str], error: type
 
 
 def require_positive_int(owner: str, name: str, value: Any, *, or_none: bool = False) -> None:
-    """Check a positive int.
+    """Check that an argument is a positive int, or None if `or_none`.
 
     Raises:
         TypeError: the value is not an int.
@@ -172,6 +172,6 @@ def require_flag(owner: str, name: str, value: Any) -> None:
 
 
 def format_bound(number: int) -> str:
-    """Return a bound as text: the largest integers of 31 bits and more as `2**63 - 1`, others in digits."""
+    """Return a bound as text: 2^n - 1 from 31 bits on as a power, such as `2**63 - 1`, other numbers in digits."""
     is_power_less_one = number & (number + 1) == 0
     return f"2**{number.bit_length()} - 1" if number >= 2**31 - 1 and is_power_less_one else str(number)

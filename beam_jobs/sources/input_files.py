@@ -25,7 +25,8 @@ class InputFiles:
     skips_markdown: bool = False
 
     def __iter__(self) -> Iterator[tuple[str, str]]:
-        """Yield (path, relative path) of each file, in order; skip hidden files and those that operating systems create.
+        """Yield (path, relative path) of each file, in order; skip hidden files, those that operating systems create, and
+        with `skips_markdown` Markdown files.
 
         Raises:
             SourceError: no file matches, or the path does not exist.

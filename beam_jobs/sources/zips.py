@@ -137,6 +137,7 @@ class Zips(ClassifiedSource):
 
         Raises:
             CorruptionError: the archive is truncated or damaged.
+            SourceError: a member is in no folder of its class, or its folder and its archive are of different splits.
         """
         with open_zip(unit.path) as (file, archive):
             for member in archive.infolist():
@@ -223,7 +224,7 @@ def find_content(file: BinaryIO, member: zipfile.ZipInfo, path: str) -> int:
 
 
 def _unpack(file: BinaryIO, offset: int, member: zipfile.ZipInfo, origin: str) -> bytes:
-    """Return the content of a compressed member; BadRecordError if it is damaged.
+    """Return the content of a compressed member; BadRecordError if it is damaged, or packed by a method that is not read.
 
     zipfile would unpack all of it before comparing its size with the one that the archive lists.
     """

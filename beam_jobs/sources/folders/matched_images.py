@@ -184,7 +184,7 @@ class MatchedImages(ClassifiedSource):
             if folder != last_folder:
                 self._reject_splits([key])
                 if self.folder_classes:
-                    # A file in no matched folder lies in the pattern's fixed one.
+                    # A file in no matched folder lies in the pattern's fixed folder.
                     folders = key.split("/")[:-1] or [self.fixed.rpartition("/")[2]]
                     try:
                         labels = (self.classes.resolve(find_class_and_split(folders, entry.path)[0], entry.path),)

@@ -88,7 +88,7 @@ def _split_cells(pieces: Iterable[bytes], form: CsvForm, offset: int, line: int)
             yield from _locate_bulk_rows(rows, lines, start, lines_before)
             lines_before += lines.count(b"\n")
             continue
-        # Until a row ends with a piece; the pieces after it are split in bulk again.
+        # Split row by row until a row ends where a piece does; the pieces after it are split in bulk again.
         remaining_pieces = itertools.chain((lines,), aligned_pieces)
         for cells, row_line, end in _split_one_by_one(remaining_pieces, form, start, lines_before):
             # The end of a last line without a line end is counted one too high.
@@ -101,8 +101,8 @@ def _split_cells(pieces: Iterable[bytes], form: CsvForm, offset: int, line: int)
 def _split_in_bulk(data: bytes, form: CsvForm, start: int) -> list[list[str]] | None:
     """Return the cells of each row, also of blank ones; None if the lines must be split row by row.
 
-    That is so if the lines have an error, which splitting row by row reports, if they end inside quotes or without a line end, and
-    if they begin with a byte order mark.
+    They must be if they have an error, which splitting row by row reports, if they end inside quotes or without a line end, if they
+    exceed `MAX_ROW_BYTES`, and if they begin with a byte order mark.
 
     Args:
         data: whole lines, or a part of a long line.

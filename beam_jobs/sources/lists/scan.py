@@ -52,7 +52,7 @@ class ListScan:
         separator: str | None,
         block_bytes: int = BLOCK_BYTES,
     ) -> None:
-        self.facts = ListFacts(columns=reader.facts, several=separator is not None)
+        self.facts = ListFacts(columns=reader.facts, has_several_labels=separator is not None)
         self._file = file
         self._list_index = list_index
         self._roles = roles
@@ -116,7 +116,7 @@ class ListScan:
             names, several = parse_labels(row, self._roles, self._separator, origin)
             for name in filter(is_class_name, names):
                 self.facts.names.setdefault(name, place)
-            self.facts.several |= several
+            self.facts.has_several_labels |= several
 
 
 def parse_path(row: ListRow, roles: Roles, origin: str) -> str:

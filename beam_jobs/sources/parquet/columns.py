@@ -67,7 +67,7 @@ def find_columns(schema: Any, options: SourceOptions, path: str) -> ParquetColum
     """Return the columns of images, labels and extra features: those that options name, or else those of usual types or names.
 
     Raises:
-        SourceError: there are no images or labels, or an extra column is missing or of another type.
+        SourceError: a column is missing, appears twice, or is of a type that does not fit.
     """
     descriptions = describe_columns(schema)
     types = {field.name: field.type for field in schema}

@@ -106,7 +106,7 @@ class ParquetImages(Source):
 
     @classmethod
     def find(cls, options: ConvertOptions, source_options: SourceOptions, files: InputFiles) -> ParquetImages:
-        """Read the footer of the first file, and look at the names of the others.
+        """Read the footer of the first file, and look at the first names of files.
 
         Args:
             options: options of the conversion.
@@ -161,7 +161,7 @@ class ParquetImages(Source):
         )
 
     def _pick_file_labels(self, *, for_pictures: bool) -> Labels | None:
-        """Return the classes of `--labels FILE` if the file is for pictures, or with False for objects; None otherwise.
+        """Return the classes of `--labels FILE` if they are those of pictures (`for_pictures`) or of objects; None otherwise.
 
         The file is for pictures if there is a column of labels, and for objects otherwise.
         """
@@ -181,7 +181,7 @@ class ParquetImages(Source):
 
     @property
     def labels(self) -> Labels | None:
-        """The classes of `--labels FILE`, or of the schema's metadata; None without either."""
+        """The classes of annotations if there are objects, else of `--labels FILE` or the schema's metadata; None without those."""
         if self.annotations is not None:
             return self.annotations.labels
         return self.classes.labels or (None if self.columns.names is None else Labels(self.columns.names))
@@ -238,7 +238,7 @@ class ParquetImages(Source):
     def references(
         self, unit: ParquetUnit, ignored: list[str], reject: Reject = raise_rejection
     ) -> Iterator[Reference]:
-        """Yield a reference, with its bytes, to the image of each row of a row group.
+        """Yield a reference to the image of each row of a row group, with the image's bytes.
 
         If bad records are skipped, the row group is read once before, so that no row of a damaged one is listed.
         """

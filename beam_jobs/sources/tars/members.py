@@ -94,8 +94,8 @@ def list_tar_members(file: BinaryIO, path: str, start: int = 0, end: int | None 
 
     Raises:
         CorruptionError: a header is damaged, or the tar is truncated; the message names file and offset.
-        SourceError: the tar has members of a type that is not read (parts of files, GNU sparse files); the message names the
-            first of them.
+        SourceError: the tar has members that are not read (parts of files, GNU sparse files, links with data); the message names
+            the first of them.
     """
     offset = start
     long_name = long_link = ""
@@ -245,7 +245,11 @@ def _decode_text(field: bytes) -> str:
 
 
 def _parse_pax(body: bytes, path: str, offset: int) -> dict[str, str]:
-    """Return the records of a pax header, each `LENGTH KEY=VALUE\\n` where LENGTH counts the whole record (POSIX.1-2001)."""
+    """Return the records of a pax header, each `LENGTH KEY=VALUE\\n` where LENGTH counts the whole record (POSIX.1-2001).
+
+    Raises:
+        CorruptionError: the header is damaged.
+    """
     records: dict[str, str] = {}
     position = 0
     try:

@@ -92,7 +92,7 @@ def _write_and_read(folder: str) -> DoctorLine:
 
 
 def check_files(dataset: Dataset) -> DoctorLine:
-    """Compare names and sizes of all shards and indexes with the manifest, and read the first bytes of one."""
+    """Compare names of all shards and indexes, and sizes of shards, with the manifest; read one index, and a byte of its shard."""
     storage = storage_for(dataset.path)
     try:
         shards = {entry.name: entry for entry in storage.list(dataset.path)}

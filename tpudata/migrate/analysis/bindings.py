@@ -63,7 +63,7 @@ def find_module_path(name: str) -> Path | None:
 
 
 def find_bindings(tree: ast.AST) -> dict[str, Binding]:
-    """Return the names that a program binds to TensorFlow or to a renamed part of it."""
+    """Return the names that a program imports for TensorFlow or a part of it, or assigns a part that is renamed or gone."""
     imports: dict[str, Binding] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -117,9 +117,9 @@ def find_raw_path(node: ast.AST, bindings: Mapping[str, Binding]) -> Path | None
 
 
 def find_paths(tree: ast.AST, bindings: Mapping[str, Binding]) -> Iterator[tuple[ast.Attribute | ast.Name, Path]]:
-    """Yield the node and the path of each dotted name below TensorFlow; of `tf.a.b`, only the whole name, not `tf.a`.
+    """Yield the node and the path of each name of TensorFlow that is read; of `tf.a.b`, only the whole name, not `tf.a`.
 
-    Paths are those of `find_raw_path`, which keep a leading `compat.v1`.
+    The path of `tf` alone is empty. Paths are those of `find_raw_path`, which keep a leading `compat.v1`.
     """
     # Nodes inside of a longer name. `ast.walk` visits the longer name first.
     inner_ids: set[int] = set()

@@ -139,7 +139,7 @@ class _GraphUseReader:
         self._read_scopes(tree)
 
     def _read_scopes(self, tree: ast.Module) -> None:
-        """Fill the scopes with the calls of the file."""
+        """Fill the scopes with the calls of the file, except those in lambdas or inside a `with` of a graph."""
         # A list, not a recursion: expressions may be nested deeper than Python's stack.
         top = _Position(self.module, has_graph=False, parent=tree)
         pending: list[tuple[ast.AST, _Position]] = [(node, top) for node in tree.body]
