@@ -108,7 +108,7 @@ def require(
 def require_type(
     where: str, value: Any, is_valid: bool, allowed: str, error: type[Exception] = TypeError, fix: str = ""
 ) -> None:
-    """Check the type of a value; unlike that of `require`, the message shows only the type.
+    """Check the type of a value; unlike the message of `require`, this one shows only the type.
 
     Args:
         where: name of the value.

@@ -122,7 +122,7 @@ def find_split_in_path(name: str) -> str:
 
 
 def _find_only_split(name: str) -> str:
-    """Return the split among the words of a name; an empty string if none or several are."""
+    """Return the split among the words of a name; an empty string if there is no split or several."""
     splits = {split for word in _BETWEEN_WORDS.split(name) if (split := find_folder_split(word))}
     return splits.pop() if len(splits) == 1 else ""
 

@@ -121,7 +121,7 @@ class Source(abc.ABC):
 
 
 class PackSource(Source):
-    """A source that lists references by column: for records so small that a Python object for each would cost more than they."""
+    """A source that lists references by column: for records so small that a Python object for each would cost more than it."""
 
     @property
     def has_own_packs(self) -> bool:

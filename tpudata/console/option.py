@@ -102,7 +102,7 @@ class Stored:
         write: function from the option's value to JSON; not called for None.
         read: function from JSON to the option's value, or to the list that `collect` takes; not called for null.
         is_optional: whether an empty value is omitted, as in datasets of versions without the option.
-        name: name of the entry; empty for that of the option.
+        name: name of the entry; empty for the option's name.
     """
 
     schema: Schema | None = None
@@ -329,7 +329,7 @@ def check_uses(values: DataclassInstance, mode: str = "") -> None:
 def drop_unset_options(values: DataclassInstance, fields: Mapping[str, Any]) -> dict[str, Any]:
     """Return fields without empty options that are optional in the manifest.
 
-    The digest that is computed from the fields thus stays that of shards from versions without these options.
+    So the digest of the fields stays the one that versions without these options have computed for their shards.
 
     Args:
         values: an object of a dataclass of options.

@@ -36,7 +36,7 @@ def run_command(function: Callable[[Sequence[str]], int], argv: Sequence[str] | 
 
     A TpudataError is printed on stderr as `tpudata: error: ...`. Any other exception is a fault in a program, ours or the
     user's, and keeps its traceback. If stdout is closed or fails (a full disk), one line on stderr reports it;
-    if its reader has ended, such as `head`, the exit code is 141, without a line.
+    if the reader of a pipe, such as `head`, has ended, no line does, and the exit code is 141.
 
     Args:
         function: the command, which takes the arguments and returns its exit code.

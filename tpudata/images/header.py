@@ -181,7 +181,7 @@ def _read_jpeg(data: bytes) -> ImageHeader:
     # and may be empty in one that is cut.
     frame, orientation, adobe_transform, is_regular = None, 0, None, True
     if end > position and data[position] != 0xFF:
-        # TensorFlow and Pillow take it for no JPEG.
+        # TensorFlow and Pillow do not recognise it as a JPEG.
         raise ValueError("JPEG without a marker after its start (at byte 2)")
     unpack_segment = _SEGMENT.unpack_from
     while position + 4 <= end:

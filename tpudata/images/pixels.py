@@ -144,7 +144,7 @@ def encode_image(decoded: DecodedImage, image_format: str, quality: int) -> byte
     """Return the bytes of an encoded image. Equal images give equal bytes with one build of Pillow.
 
     A JPEG keeps the source's sampling of colours if it is 4:2:0 or 4:2:2. Others become the nearest of 4:2:0, 4:2:2 and 4:4:4 that
-    has as many samples or more, so none is lost.
+    has as many samples or more in each direction, which loses nothing.
 
     Args:
         decoded: image from `decode_image`.
@@ -216,7 +216,7 @@ def find_exif_turn(image: Image.Image, image_format: str) -> int:
 
 
 def _find_chroma_step(data: bytes, image_format: str, header: ImageHeader | None) -> tuple[int, int]:
-    """Return the chroma subsampling of a stored image, (across, down) in pixels; (1, 1) for formats that are not read for it."""
+    """Return the chroma subsampling of a stored image, (across, down) in pixels; (1, 1) unless JPEG, AVIF, HEIC or lossy WebP."""
     if header is not None:
         return header.chroma_step
     if image_format in (AVIF, HEIC):
@@ -226,7 +226,7 @@ def _find_chroma_step(data: bytes, image_format: str, header: ImageHeader | None
 
 
 def _shrink_size(size: tuple[int, int], shorter: int | None) -> tuple[int, int]:
-    """Return a size shrunk to a shorter side of `shorter` pixels; unchanged if its side is not longer, or `shorter` is None."""
+    """Return a size shrunk to a shorter side of `shorter` pixels; unchanged if its own has no more, or `shorter` is None."""
     if shorter is None or min(size) <= shorter:
         return size
     scale = shorter / min(size)

@@ -155,7 +155,7 @@ def dataset_tokenizer(folder: str) -> Tokenizer:
     Raises:
         DatasetError: there is no complete dataset, or it has no tokenizer.
         MissingExtraError: the tokenizer needs an extra that is not installed.
-        UsageError: the installed package that has the tokenizer is missing.
+        UsageError: the package that brings the tokenizer is not installed.
         SourceError: the file is missing, or not the one that made the dataset.
     """
     options = open_dataset(folder).manifest.options

@@ -292,6 +292,6 @@ class AnnotatedImages(ScannedSource):
 
 
 def _find_outer_split(folders: Sequence[str]) -> str:
-    """Return the split that the outermost folder, or the one below `images`, is named after; an empty string if it is none."""
+    """Return the split that the outermost folder, or the one below `images`, is named after; an empty string without a split."""
     split_folders = folders[1:2] if folders[:1] == ["images"] else folders[:1]
     return find_folder_split(split_folders[0]) if split_folders else ""

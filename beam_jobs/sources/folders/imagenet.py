@@ -126,7 +126,7 @@ class ImageNet(Source):
             parts.extend(_list_synset_parts(options, VALIDATION, sorted_validation))
         classes = Classes.open(source_options)
         if classes.labels is None:
-            # Those of training images; without any, those of validation folders, or of the file of synsets.
+            # The synsets of training images; without training images, of validation folders, or of the file of synsets.
             names = (
                 {part.synset for part in parts if part.split == TRAIN}
                 or {part.synset for part in parts} - {""}

@@ -173,7 +173,7 @@ class MatchedImages(ClassifiedSource):
             ignored: is extended with the path of each file that is skipped by its name.
             reject: called with the error of a file whose folder is not a known class, or whose path is rejected.
         """
-        # Split and labels are those of the last folder.
+        # The split and the labels of the last folder.
         last_folder: str | None = None
         split, labels = "", tuple[str, ...]()
         for entry, key in self._match_files(unit):

@@ -197,7 +197,7 @@ class _PickleReader:
             raise TypeError(f"a call of {function!r}")
 
     def _build(self) -> None:
-        """Pop a state, and set it in the array below; the state of a dtype is ignored, as its name says all."""
+        """Pop a state, and set it in the array below; the state of a dtype is ignored, as the dtype's name says all."""
         (state,) = self._pop(1)
         target = self._stack[-1]
         if isinstance(target, PickledArray):

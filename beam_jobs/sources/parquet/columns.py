@@ -64,7 +64,7 @@ class ParquetColumns(NamedTuple):
 
 
 def find_columns(schema: Any, options: SourceOptions, path: str) -> ParquetColumns:
-    """Return the columns of images, labels and extra features: those that options name, or else those of usual types or names.
+    """Return the columns of images, labels and extra features: those that options name, or else columns of usual types or names.
 
     Raises:
         SourceError: a column is missing, appears twice, or is of a type that does not fit.
@@ -94,7 +94,7 @@ def find_columns(schema: Any, options: SourceOptions, path: str) -> ParquetColum
         return unlabelled
     label = options.label_column or find_column("ClassLabel")
     label = label or next((name for name in _LABELS if name in types), None)
-    # The classes may be those of objects.
+    # Only the objects may have classes.
     if label is None and objects is not None:
         return unlabelled
     if label is None or label not in types:

@@ -80,7 +80,7 @@ class ParquetUnit(NamedTuple):
 class ParquetImages(Source):
     """Rows of Parquet files: a Source whose parts are files and whose units are row groups.
 
-    The command reads the footer of the first file; workers read those of the others when they list them.
+    The command reads the footer of the first file; workers read the footers of the other files when they list them.
 
     Attributes:
         options: options with the splits and the seed of the order.
@@ -106,7 +106,7 @@ class ParquetImages(Source):
 
     @classmethod
     def find(cls, options: ConvertOptions, source_options: SourceOptions, files: InputFiles) -> ParquetImages:
-        """Read the footer of the first file, and look at the first names of files.
+        """Read the footer of the first file, and look at the first names.
 
         Args:
             options: options of the conversion.
@@ -161,7 +161,7 @@ class ParquetImages(Source):
         )
 
     def _pick_file_labels(self, *, for_pictures: bool) -> Labels | None:
-        """Return the classes of `--labels FILE` if they are those of pictures (`for_pictures`) or of objects; None otherwise.
+        """Return the classes of `--labels FILE` if they are for pictures (`for_pictures`) or for objects; None otherwise.
 
         The file is for pictures if there is a column of labels, and for objects otherwise.
         """
@@ -181,7 +181,7 @@ class ParquetImages(Source):
 
     @property
     def labels(self) -> Labels | None:
-        """The classes of annotations if there are objects, else of `--labels FILE` or the schema's metadata; None without those."""
+        """With objects, the classes of the annotations; else of `--labels FILE` or the schema's metadata, None without either."""
         if self.annotations is not None:
             return self.annotations.labels
         return self.classes.labels or (None if self.columns.names is None else Labels(self.columns.names))
@@ -342,7 +342,7 @@ def _check_objects(columns: ParquetColumns, classes: Classes, path: str) -> None
             f"{path}: it has objects, and the column {columns.label!r} of labels without names in the file's metadata. Pass"
             " --unlabelled to store the objects alone."
         )
-    # With labels of pictures, the names in --labels FILE are theirs.
+    # If pictures have labels, the names in --labels FILE are for the pictures.
     if columns.objects.has_classes and columns.objects.names is None and (columns.label or classes.labels is None):
         raise SourceError(
             f"{path}: the classes of its objects have no names in the file's metadata. Pass them with --labels FILE, a line each."

@@ -198,7 +198,7 @@ class TextSource(PackSource):
     def _list_run(self, run: Sequence[_SplitBlock]) -> ListedPack:
         """Return the documents of a run as a pack of references.
 
-        The bytes of documents that are not in a file as they are, and with a shuffle those of small ones, are held.
+        It holds the bytes of documents that a file does not have as they are, and with a shuffle the bytes of small ones.
         """
         named_splits, blocks = zip(*run, strict=True)
         counts = [len(block.spans.sizes) for block in blocks]

@@ -166,7 +166,7 @@ class SourceDocuments(PackSource):
             yield from divide_run(self._list_run(run), self.options)
 
     def _list_run(self, run: Sequence[Reference]) -> ListedPack:
-        """Return documents as a pack of references; bytes that these carry are held, with a shuffle also those of small ones."""
+        """Return documents as a pack of references; it holds the bytes that these carry and, with a shuffle, small documents."""
         # Positions in the order are computed from the digests later.
         pack = Pack.of(run, np.zeros(len(run), np.uint64))
         buffers = [reference.data for reference in run]

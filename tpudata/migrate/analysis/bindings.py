@@ -63,7 +63,7 @@ def find_module_path(name: str) -> Path | None:
 
 
 def find_bindings(tree: ast.AST) -> dict[str, Binding]:
-    """Return the names that a program imports for TensorFlow or a part of it, or assigns a part that is renamed or gone."""
+    """Return the names that a program binds, by imports to TensorFlow or a part of it, by assignments to a renamed or gone part."""
     imports: dict[str, Binding] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):

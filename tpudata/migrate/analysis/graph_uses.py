@@ -222,7 +222,7 @@ class _GraphUseReader:
 
 
 def _passes_graph(node: ast.Call) -> bool:
-    """Return whether a call has the argument `graph=`, as that of a session may."""
+    """Return whether a call has the argument `graph=`, as the call of a session may."""
     return any(keyword.arg == "graph" for keyword in node.keywords)
 
 

@@ -66,7 +66,7 @@ def _catches_missing_name(handlers: Collection[ast.ExceptHandler]) -> bool:
 
 
 def _list_caught_errors(node: ast.expr | None) -> Iterator[str]:
-    """Yield the names of the classes that an `except` catches, without names with dots.
+    """Yield the names of the classes that an `except` catches, except dotted names.
 
     Args:
         node: the expression after `except`; None without one.
