@@ -1,7 +1,7 @@
 """Checks of arguments. They raise an error of one line that says where, what was got, what is expected, and the fix.
 
-`check` and `check_...` raise UsageError; `require` and `require_...` raise what the original estimator raises. Integers and numbers
-may be Python's or numpy's; a bool is neither.
+`check` and `check_...` raise UsageError; `require` and `require_...` raise what TensorFlow's TPUEstimator raises. Integers and
+numbers may be Python's or numpy's; a bool is neither.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def check_one_of(where: str, value: Any, choices: Collection[str]) -> None:
 def require(
     owner: str, name: str, value: Any, is_valid: bool, allowed: str, error: type[Exception] = TypeError
 ) -> None:
-    """Check an argument of a class or function that raises what the original estimator raises.
+    """Check an argument of a class or function that raises what TensorFlow's TPUEstimator raises.
 
     Args:
         owner: name of the class or function.

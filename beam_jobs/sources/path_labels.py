@@ -66,7 +66,7 @@ class PathLabels:
             paths: paths of the pictures in which the expression is searched for.
 
         Raises:
-            UsageError: no path matches, or a declared column is not a group.
+            UsageError: no path matches, or a declared column is not a group or is of lists.
         """
         if options.label_from is None:
             return None

@@ -159,7 +159,15 @@ class Zips(ClassifiedSource):
     def _make_member_reference(
         self, unit: ZipUnit, member: zipfile.ZipInfo, name: str, key: str, file: BinaryIO
     ) -> Reference:
-        """Return the reference to a member, with its content if it is compressed; BadRecordError if it cannot be a record."""
+        """Return the reference to a member, with its content if it is compressed; BadRecordError if it cannot be a record.
+
+        Args:
+            unit: the archive.
+            member: the member.
+            name: its path in the archive, without `.` and `..`.
+            key: key of the record.
+            file: the archive, opened.
+        """
         origin = f"{unit.path}/{member.filename}"
         if member.flag_bits & _ENCRYPTED:
             raise BadRecordError(origin, "encrypted; pack the archive again without a password")

@@ -37,7 +37,7 @@ def translate_pillow_errors(image_format: str) -> Iterator[None]:
         # The error's text contains a memory address, which would make rejects differ between runs.
         except UnidentifiedImageError as error:
             raise ValueError(f"{image_format} that cannot be decoded: {_DAMAGED_HEADER}") from error
-        # Their texts describe Pillow's code, not the image.
+        # The texts of these errors describe Pillow's code, not the image.
         except _FAULTS as error:
             raise ValueError(f"{image_format} that cannot be decoded: {_DAMAGED_HEADER}") from error
         # Pillow promises no list of exceptions: OSError, SyntaxError, EOFError, ValueError and others have been seen.

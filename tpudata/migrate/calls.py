@@ -69,7 +69,7 @@ class CallRewriter(Rewriter):
             )
 
     def _note_unsure_call(self, node: ast.Call, name: str) -> None:
-        """Note a call whose arguments mean something else in each API, if the program does not show its API."""
+        """Note a call whose positional arguments mean something else in each API, if the program does not show its API."""
         most_positional, text = UNSURE[name]
         is_undecided = self.plan.version in (Version.UNDECIDED, Version.MAYBE_V1, Version.MAYBE_V2)
         if len(node.args) > most_positional and is_undecided:

@@ -78,7 +78,14 @@ def read_csv_rows(
 
 
 def _split_cells(pieces: Iterable[bytes], form: CsvForm, offset: int, line: int) -> Iterator[_LocatedCells]:
-    """Split pieces into the cells of rows: with one call of the csv module for each piece if possible, else row by row."""
+    """Split pieces into the cells of rows: with one call of the csv module for each piece if possible, else row by row.
+
+    Args:
+        pieces: bytes that begin after the end of a row, in pieces of any size.
+        form: rules for reading the rows.
+        offset: offset of the first piece in the file.
+        line: number of lines before the first piece.
+    """
     aligned_pieces = _LineAlignedPieces(pieces, offset)
     lines_before = line
     for lines in aligned_pieces:
@@ -145,7 +152,7 @@ def _locate_bulk_rows(rows: list[list[str]], data: bytes, start: int, line: int)
 
 
 def _split_one_by_one(pieces: Iterable[bytes], form: CsvForm, offset: int, line: int) -> Iterator[_LocatedCells]:
-    """Split pieces row by row; SourceError for an invalid row, with its line."""
+    """Split pieces row by row; SourceError for an invalid row, with its line. The arguments are those of `_split_cells`."""
     spans = line_spans(pieces, offset, MAX_ROW_BYTES)
     rows = locate_rows(spans, form.delimiter, MAX_ROW_BYTES, form.path, is_raw=form.is_raw, fix="Check its line ends.")
     for span, last_line, end in rows:

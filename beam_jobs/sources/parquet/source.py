@@ -296,7 +296,14 @@ class ParquetImages(Source):
     def _make_annotation(
         self, row_objects: Any, classes: tuple[str, ...], extra: Mapping[str, Any], origin: str
     ) -> CarriedAnnotation:
-        """Return the annotation of a row with objects; BadRecordError if they are invalid."""
+        """Return the annotation of a row with objects; BadRecordError if they are invalid.
+
+        Args:
+            row_objects: value of the column of objects; None for no objects.
+            classes: class names of the picture.
+            extra: values of the extra columns, by name.
+            origin: file and row, for messages.
+        """
         assert self.columns.objects is not None
         place = Place(origin)
         try:

@@ -197,7 +197,10 @@ def _read(file: BinaryIO, path: str, offset: int, size: int, end: int | None, wh
 
 
 def _check_only_zeros(file: BinaryIO, path: str, offset: int, end: int | None) -> None:
-    """Raise CorruptionError if anything but zeros follows the end mark: a second tar, which other readers skip in silence."""
+    """Raise CorruptionError if anything but zeros follows the end mark: a second tar, which other readers skip in silence.
+
+    `offset` is the byte after the end mark, `end` the byte at which the tar ends, or None if that is unknown.
+    """
     file.seek(offset)
     while data := file.read(_CHUNK if end is None else max(0, min(_CHUNK, end - offset))):
         if data.strip(b"\0"):

@@ -163,7 +163,7 @@ class TextSource(PackSource):
             yield TextUnit(tuple(group))
 
     def _note_folder(self, name: str, split: str) -> None:
-        """Note the folder of a file that is one document, which may be its class; unless classes are stored."""
+        """Unless classes are stored, note the folder of a file that is one document: it may be the document's class."""
         if self.text.form != FILES or self.text.labels.are_stored:
             return
         folders = name.split("/")[:-1]

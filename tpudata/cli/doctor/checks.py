@@ -92,7 +92,10 @@ def _write_and_read(folder: str) -> DoctorLine:
 
 
 def check_files(dataset: Dataset) -> DoctorLine:
-    """Compare names of all shards and indexes, and sizes of shards, with the manifest; read one index, and a byte of its shard."""
+    """Compare the files of a dataset with the manifest: names of shards and indexes, and sizes and reported checksums of shards.
+
+    If they match, read one index, and a byte of its shard.
+    """
     storage = storage_for(dataset.path)
     try:
         shards = {entry.name: entry for entry in storage.list(dataset.path)}
@@ -134,7 +137,7 @@ def _find_file_problems(dataset: Dataset, shards: Mapping[str, Entry], indexes: 
     """
     for split in dataset.manifest.splits.values():
         for shard in split.shards:
-            # A shard in quarantine has the size that it had then, 0 if it was missing, and a checksum that is not recorded.
+            # A shard in quarantine must have the size with which it was put there, 0 if it was missing. Its checksum is not recorded.
             quarantined = dataset.quarantine.for_shard(shard)
             expected_bytes = quarantined.bytes
             stored = shards.get(shard.name)

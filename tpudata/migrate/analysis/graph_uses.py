@@ -37,7 +37,7 @@ class GraphUse:
 
     Attributes:
         line: its line.
-        name: the function or class, such as `tf.Session`.
+        name: the function or class below TensorFlow, such as `Session`.
     """
 
     line: int
