@@ -104,7 +104,7 @@ class _PickleReader:
         self.offset = 0
 
     def run(self) -> Any:
-        """Run all operations, and return the value that they leave."""
+        """Run all operations, and return the value that they leave; ValueError for an unknown operation."""
         while True:
             self.offset = self._file.tell()
             code = self._take(1)

@@ -255,7 +255,11 @@ class Lists(ScannedSource):
         return (part,)
 
     def references(self, unit: ListBlock, ignored: list[str], reject: Reject = raise_rejection) -> Iterator[Reference]:
-        """Yield a reference to the file of each row of a block; reject rows that are invalid or whose file cannot be read."""
+        """Yield a reference to the file of each row of a block; reject rows that are invalid or whose file cannot be read.
+
+        Raises:
+            SourceError: the list was cut during the run.
+        """
         del ignored
         path = unit.file.path
         kinds = dict(self.schema.kinds)

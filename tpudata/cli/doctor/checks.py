@@ -137,7 +137,7 @@ def _find_file_problems(dataset: Dataset, shards: Mapping[str, Entry], indexes: 
     """
     for split in dataset.manifest.splits.values():
         for shard in split.shards:
-            # A shard in quarantine must have the size with which it was put there, 0 if it was missing. Its checksum is not recorded.
+            # A shard in quarantine must have the size with which it was put there, 0 if it was missing; no checksum is recorded.
             quarantined = dataset.quarantine.for_shard(shard)
             expected_bytes = quarantined.bytes
             stored = shards.get(shard.name)

@@ -55,7 +55,7 @@ def describe_tpu() -> str:
 
 
 def describe_credentials() -> str:
-    """Return a line on the credentials that google-auth finds."""
+    """Return a line on the credentials that google-auth finds; DefaultCredentialsError without valid ones."""
     from google.auth.exceptions import DefaultCredentialsError
 
     from tpudata.storage.gcs.credentials import (
