@@ -229,7 +229,7 @@ class NamedSplits:
             name: path of the file below the input.
 
         Raises:
-            SourceError: the name was not among the first, and contradicts the decision that these led to.
+            SourceError: the name was not among the first names, and contradicts the decision that they led to.
         """
         if not self.are_splits and self.are_all:
             return ""

@@ -343,7 +343,7 @@ def make_slicer(data: str) -> Callable[[tf.Tensor], Any]:
 
 
 def parse_batch(records: tf.Tensor) -> Any:
-    """Parse whole batches to normalised images and labels."""
+    """Parse a batch of records into images, float32 from 0 to 1, and labels, int32."""
     features = tf.io.parse_example(records, SPEC)
     images = tf.reshape(tf.io.decode_raw(features["image_raw"], tf.uint8), (-1, 28, 28, 1))
     return tf.cast(images, tf.float32) / 255.0, tf.cast(features["label"], tf.int32)

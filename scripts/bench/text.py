@@ -136,7 +136,7 @@ def make_package_encoder(spec: TokenizerSpec, batch: list[str]) -> Callable[[], 
 
 
 def report(runs: dict[str, Callable[[], int]], rounds: int) -> None:
-    """Run functions in turn; print for each its tokens per CPU second in its best round, divided by the first function's too.
+    """Run functions in turn; print for each the tokens per CPU second of its best round, and the same relative to the first.
 
     Args:
         runs: functions that return the number of their tokens, by name.

@@ -110,7 +110,7 @@ def check_png_checksums(data: bytes) -> None:
     Pillow does not check the CRCs of pixels; libpng, and so TensorFlow, rejects a file with a wrong one.
 
     Raises:
-        ValueError: one is wrong; the message completes `rejected: `.
+        ValueError: a CRC is wrong; the message completes `rejected: `.
     """
     view, position, kind = memoryview(data), 8, b""
     while kind != b"IEND":

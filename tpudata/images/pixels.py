@@ -216,7 +216,10 @@ def find_exif_turn(image: Image.Image, image_format: str) -> int:
 
 
 def _find_chroma_step(data: bytes, image_format: str, header: ImageHeader | None) -> tuple[int, int]:
-    """Return the chroma subsampling of a stored image, (across, down) in pixels; (1, 1) unless JPEG, AVIF, HEIC or lossy WebP."""
+    """Return the chroma subsampling of a stored image, (across, down) in pixels.
+
+    It is (1, 1) for all formats but JPEG, AVIF, HEIC and lossy WebP.
+    """
     if header is not None:
         return header.chroma_step
     if image_format in (AVIF, HEIC):
@@ -226,7 +229,7 @@ def _find_chroma_step(data: bytes, image_format: str, header: ImageHeader | None
 
 
 def _shrink_size(size: tuple[int, int], shorter: int | None) -> tuple[int, int]:
-    """Return a size shrunk to a shorter side of `shorter` pixels; unchanged if its own has no more, or `shorter` is None."""
+    """Return a size shrunk to a shorter side of `shorter` pixels; unchanged if that would enlarge it, or `shorter` is None."""
     if shorter is None or min(size) <= shorter:
         return size
     scale = shorter / min(size)

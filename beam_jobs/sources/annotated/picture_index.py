@@ -67,7 +67,7 @@ class PictureIndex:
 
 @functools.lru_cache(maxsize=1)
 def load_index(folder: str, omitted: tuple[str, ...], run: str) -> PictureIndex:
-    """Return the index of a folder, made once a run in a process: the cache's key includes `run`."""
+    """Return the index of a folder. A process makes it once in each run: the cache's key includes `run`."""
     del run
     return PictureIndex(folder, omitted)
 

@@ -118,7 +118,7 @@ def open_mat_file(path: str) -> MatFile:
     """Return the images of a MATLAB file.
 
     Raises:
-        SourceError: the file has other variables than SVHN's.
+        SourceError: the file has other variables or shapes than SVHN's.
         CorruptionError: the file is truncated or damaged.
     """
     variables = {variable.name: variable for variable in _list_variables(path)}

@@ -112,7 +112,7 @@ class NpzSet(ImageSet):
         """Yield the labels of each image: its number or, if images have several labels, the indices of the columns that are 1.
 
         Raises:
-            SourceError: a column of several labels is neither 0 nor 1.
+            SourceError: images have several labels, and a mark of a class is neither 0 nor 1.
         """
         width = math.prod(self.labels.shape[1:])
         numbers = read_numbers(reader, self.labels.form, self.labels.shape[0] * width)

@@ -82,7 +82,7 @@ def list_references(
 
     Raises:
         UsageError: an object is not a reference, or a reference has classes or features that the source's attributes do not
-            declare, which its record would silently lack.
+            declare, which its record would silently lack; or `reject` is called with another error than BadRecordError.
     """
     method_name = f"{_name_source(source)}.references"
 

@@ -213,7 +213,7 @@ class _LineAlignedPieces:
         return self._join_held()
 
     def _join_held(self, lines: bytes = b"", next_line: bytes = b"") -> bytes:
-        """Return the held bytes joined with `lines`, and hold `next_line`, the beginning of the next one."""
+        """Return the held bytes joined with `lines`, and hold `next_line`, the beginning of the next line."""
         whole_lines = b"".join((*self._held, lines))
         self._held, self._held_bytes = [next_line], len(next_line)
         self.end += len(whole_lines)

@@ -225,7 +225,7 @@ class Lists(ScannedSource):
         )
 
     def describe_repeat(self, repeat: Repeat, facts: ListFacts) -> SourceError:
-        """Return the error of two rows with one path, which is read again; its message has '' if the list has changed since."""
+        """Return the error of two rows with one path, which is read again; the message has '' if the list has changed since."""
         path, _ = facts.lists[repeat.list_index]
         first_path, _ = facts.lists[repeat.first_list_index]
         # Rows of a JSON array may share a line, so the digest is compared, too.

@@ -259,7 +259,7 @@ class ParquetImages(Source):
             reject(make_file_rejection(unit.path, error, suffix))
 
     def _list_rows(self, file: ParquetReader, unit: ParquetUnit, reject: Reject) -> Iterator[Reference]:
-        """Yield a reference with its image for each row of a row group; none for the unit of a damaged file."""
+        """Yield a reference with its image for each row of a row group; no reference for the unit of a damaged file."""
         row, columns = unit.first, self.columns
         for batch in () if unit.group is None else file.read_batches(unit.group, columns.all_names, _BATCH_ROWS):
             images = list(_iterate_images(batch.column(columns.image)))

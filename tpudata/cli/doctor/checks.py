@@ -54,7 +54,7 @@ def check_model_dir(folder: str) -> DoctorLine:
 
 
 def _list_missing_folders(folder: str) -> list[Path]:
-    """Return the folders that writing into a folder creates, the innermost first; none on an object store."""
+    """Return the folders that writing into a folder creates, the innermost first; an empty list on an object store."""
     if is_remote(folder):
         return []
     path = Path(folder)
