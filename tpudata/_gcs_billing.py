@@ -12,6 +12,9 @@ _HEADER, _PROJECT = "GCS_ADDITIONAL_REQUEST_HEADER", "TPUDATA_GCS_BILLING_PROJEC
 
 
 def set_billing_header() -> None:
-    """Set TensorFlow's variable for this process, unless the user has set it. Commands call this before they load TensorFlow."""
+    """Set TensorFlow's variable for this process to the user's project, if there is one, unless the user has set the variable.
+
+    Commands call this before they load TensorFlow.
+    """
     if project := os.environ.get(_PROJECT, "").strip():
         os.environ.setdefault(_HEADER, f"x-goog-user-project: {project}")

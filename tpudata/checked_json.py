@@ -74,7 +74,7 @@ class Plain:
     words: str = ""
 
     def check(self, where: str, value: Any) -> None:
-        """Raise ValueError if a value is of another type, out of range, or another string."""
+        """Raise ValueError if a value is of another type, out of range, or a string that the pattern does not match."""
         if type(value) not in self.types:
             names = " or ".join(_NAMES[kind] for kind in self.types)
             raise ValueError(f"{where} is {abbreviate_value(value)}, not {names}")

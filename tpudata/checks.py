@@ -1,7 +1,7 @@
 """Checks of arguments. They raise an error of one line that says where, what was got, what is expected, and the fix.
 
-`check` and `check_...` raise UsageError; `require` and `require_...` raise what the original estimator raises. Integers and numbers
-may be Python's or numpy's; a bool is neither.
+`check` and `check_...` raise UsageError; `require` and `require_...` raise what TensorFlow's TPUEstimator raises. Integers and
+numbers may be Python's or numpy's; a bool is neither.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def check(
     """Check an argument or an attribute.
 
     Args:
-        where: its name.
+        where: name of the argument or attribute.
         value: its value.
         is_valid: whether the value is allowed.
         expected: description of the allowed values.
@@ -62,7 +62,7 @@ def check_integer(
     """Check that an argument is an integer from `least` to `most`, or None if `or_none`; UsageError if not.
 
     Args:
-        where: its name.
+        where: name of the argument.
         value: its value.
         least: smallest integer that is allowed.
         most: largest integer that is allowed; None without a limit.
@@ -88,7 +88,7 @@ def check_one_of(where: str, value: Any, choices: Collection[str]) -> None:
 def require(
     owner: str, name: str, value: Any, is_valid: bool, allowed: str, error: type[Exception] = TypeError
 ) -> None:
-    """Check an argument of a class or function that raises what the original estimator raises.
+    """Check an argument of a class or function that raises what TensorFlow's TPUEstimator raises.
 
     Args:
         owner: name of the class or function.
@@ -108,7 +108,7 @@ def require(
 def require_type(
     where: str, value: Any, is_valid: bool, allowed: str, error: type[Exception] = TypeError, fix: str = ""
 ) -> None:
-    """Check the type of a value; unlike that of `require`, the message shows only the type.
+    """Check the type of a value; unlike the message of `require`, this one shows only the type.
 
     Args:
         where: name of the value.
@@ -132,7 +132,7 @@ def require_one_of(where: str, value: Any, choices: Collection[str], error: type
 
 
 def require_positive_int(owner: str, name: str, value: Any, *, or_none: bool = False) -> None:
-    """Check a positive int.
+    """Check that an argument is a positive int, or None if `or_none`.
 
     Raises:
         TypeError: the value is not an int.
@@ -172,6 +172,6 @@ def require_flag(owner: str, name: str, value: Any) -> None:
 
 
 def format_bound(number: int) -> str:
-    """Return a bound as text: the largest integers of 31 bits and more as `2**63 - 1`, others in digits."""
+    """Return a bound as text: 2^n - 1 from 31 bits on as a power, such as `2**63 - 1`, other numbers in digits."""
     is_power_less_one = number & (number + 1) == 0
     return f"2**{number.bit_length()} - 1" if number >= 2**31 - 1 and is_power_less_one else str(number)

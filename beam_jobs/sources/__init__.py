@@ -1,7 +1,7 @@
 """Sources of records: each lists references to inputs, and reads as few bytes as possible.
 
 This package exports what a source of another package needs. The sources of this package are imported where they are opened: a
-conversion of text needs none of those of images.
+conversion of text needs no source of images.
 """
 
 from beam_jobs.references.payload import Payload

@@ -165,7 +165,7 @@ def read_labels(path: str) -> Labels:
     """Return the class names in a file, a line each.
 
     Raises:
-        SourceError: the file does not exist or is not UTF-8, or a line of it is empty or repeated.
+        SourceError: the file does not exist, is a folder or not UTF-8, or a line of it is empty or repeated.
     """
 
     def reject(reason: str) -> NoReturn:

@@ -25,7 +25,10 @@ class InputFiles:
     skips_markdown: bool = False
 
     def __iter__(self) -> Iterator[tuple[str, str]]:
-        """Yield (path, relative path) of each file, in order; skip hidden files and those that operating systems create.
+        """Yield (path, relative path) of each file, in order.
+
+        Hidden files, files that operating systems create, and with `skips_markdown` Markdown files are skipped, except for an input
+        that is one file.
 
         Raises:
             SourceError: no file matches, or the path does not exist.

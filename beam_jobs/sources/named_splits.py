@@ -52,7 +52,7 @@ def find_splits(names: Sequence[str], origin: str) -> dict[str, str]:
     One class may be called `train` by chance, so a single name of a split among others is a class.
 
     Raises:
-        SourceError: two folders stand for one split, or some names are splits and some are not.
+        SourceError: two folders stand for one split, or several names are splits and others are not.
     """
     splits = {name: find_folder_split(name) for name in names}
     split_names = [name for name in names if splits[name]]
@@ -122,7 +122,7 @@ def find_split_in_path(name: str) -> str:
 
 
 def _find_only_split(name: str) -> str:
-    """Return the split among the words of a name; an empty string if none or several are."""
+    """Return the split among the words of a name; an empty string if there is no split or several."""
     splits = {split for word in _BETWEEN_WORDS.split(name) if (split := find_folder_split(word))}
     return splits.pop() if len(splits) == 1 else ""
 
@@ -170,7 +170,7 @@ class NamedSplits:
             accidental: whether a single name may be that of a split by accident.
 
         Raises:
-            SourceError: some names stand for splits, and some do not.
+            SourceError: names stand for splits by the rules of the class, and one of them has no split.
             UsageError: the options assign splits, but the names stand for splits.
         """
         splits = {name: split_of(name) for name in names}
@@ -229,7 +229,7 @@ class NamedSplits:
             name: path of the file below the input.
 
         Raises:
-            SourceError: the name was not among the first, and contradicts the decision that these led to.
+            SourceError: the name was not among the first names, and contradicts the decision that they led to.
         """
         if not self.are_splits and self.are_all:
             return ""

@@ -159,7 +159,7 @@ def _reject_other_files(folder: str, files: Sequence[Entry]) -> None:
 def _open_parquet_or_zips(
     options: ConvertOptions, source_options: SourceOptions, entries: Sequence[Entry]
 ) -> Source | None:
-    """Return the source of a folder that has only Parquet files or zips, and perhaps Markdown files; None for other folders."""
+    """Return the source of a folder that has only Parquet files or only zips, Markdown files aside; None for other folders."""
     data_entries = [entry for entry in entries if not _is_markdown(entry.name)]
     if not data_entries or any(entry.is_folder for entry in data_entries):
         return None
@@ -178,7 +178,7 @@ def _open_pattern(options: ConvertOptions, source_options: SourceOptions) -> Sou
     """Open the source of the files that a pattern matches, by their names and the content of the first.
 
     Raises:
-        SourceError: no file matches, or files of several forms.
+        SourceError: the folder before the wildcards does not exist, no file matches, or the files that match are of several forms.
     """
     folder, _ = split_pattern(options.input)
     if storage_for(folder).stat(folder) is None:
@@ -196,7 +196,11 @@ def _match_files(pattern: str) -> Iterator[Entry]:
 
 
 def _find_form(pattern: str) -> str:
-    """Return the form of the files that a pattern matches, by the names of the first `_MAX_NAMES`; SourceError if they differ."""
+    """Return the form of the files that a pattern matches, by the names of the first `_MAX_NAMES`.
+
+    Raises:
+        SourceError: no file matches, or the forms differ.
+    """
     name_pattern = split_pattern(pattern)[1][-1]
     # All matches of `*.jpg` have one form, so the first decides.
     fixes_ending = find_form_of_ending(_WILDCARD_END.split(name_pattern)[-1]) is not None

@@ -42,7 +42,7 @@ def _parse_argument(text: str) -> tuple[str, str]:
 
 
 def _parse_types(text: str) -> dict[str, str]:
-    """Parse a text such as `age=int,score=float` into types by column; UsageError if a column is empty or repeated."""
+    """Parse a text such as `age=int,score=float` into types by column; UsageError if a column's name is empty or repeated."""
     types: dict[str, str] = {}
     for part in text.split(","):
         match = _TYPED_COLUMN.fullmatch(part.strip())

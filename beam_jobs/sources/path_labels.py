@@ -66,11 +66,11 @@ class PathLabels:
             paths: paths of the pictures in which the expression is searched for.
 
         Raises:
-            UsageError: no path matches, or a declared column is not a group.
+            UsageError: no path matches, or a declared column is not a group or is of lists.
         """
         if options.label_from is None:
             return None
-        options.reject_list_types("a path has none")
+        options.reject_list_types(reason="a path has none")
         pattern = re.compile(options.label_from)
         columns = [name for name in pattern.groupindex if name != _LABEL]
         unknown_column = next((name for name in options.column_kinds if name not in columns), None)
@@ -118,7 +118,7 @@ class PathLabels:
             origin: the picture, for messages.
 
         Raises:
-            BadRecordError: the path does not match, or a value is not of its kind.
+            BadRecordError: the path does not match, its class is invalid, or a value is not of its kind.
         """
         match = self.pattern.search(path)
         if match is None:

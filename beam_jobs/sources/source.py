@@ -105,7 +105,7 @@ class Source(abc.ABC):
 
         Args:
             part: one of `parts()`.
-            ignored: is extended with the path of each file that this method skips by its name.
+            ignored: is extended with the path of each file or folder that this method skips by its name.
         """
 
     @abc.abstractmethod
@@ -114,14 +114,14 @@ class Source(abc.ABC):
 
         Args:
             unit: one of `units`.
-            ignored: is extended with the path of each file that this method skips by its name.
+            ignored: is extended with the path of each file or member that this method skips without an error, mostly by its name.
             reject: called with the error of a record that gets no reference (a listed file that is missing, an unknown label, an
                 image without its label). It may raise; if it returns, the listing goes on without the record.
         """
 
 
 class PackSource(Source):
-    """A source that lists references by column: for records so small that a Python object for each would cost more than they."""
+    """A source that lists references by column: for records so small that a Python object for each would cost more than it."""
 
     @property
     def has_own_packs(self) -> bool:

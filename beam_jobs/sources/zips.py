@@ -137,6 +137,7 @@ class Zips(ClassifiedSource):
 
         Raises:
             CorruptionError: the archive is truncated or damaged.
+            SourceError: a member is in no folder of its class, or its folder and its archive are of different splits.
         """
         with open_zip(unit.path) as (file, archive):
             for member in archive.infolist():
@@ -158,7 +159,15 @@ class Zips(ClassifiedSource):
     def _make_member_reference(
         self, unit: ZipUnit, member: zipfile.ZipInfo, name: str, key: str, file: BinaryIO
     ) -> Reference:
-        """Return the reference to a member, with its content if it is compressed; BadRecordError if it cannot be a record."""
+        """Return the reference to a member, with its content if it is compressed; BadRecordError if it cannot be a record.
+
+        Args:
+            unit: the archive.
+            member: the member.
+            name: its path in the archive, without `.` and `..`.
+            key: key of the record.
+            file: the archive, opened.
+        """
         origin = f"{unit.path}/{member.filename}"
         if member.flag_bits & _ENCRYPTED:
             raise BadRecordError(origin, "encrypted; pack the archive again without a password")
@@ -223,7 +232,7 @@ def find_content(file: BinaryIO, member: zipfile.ZipInfo, path: str) -> int:
 
 
 def _unpack(file: BinaryIO, offset: int, member: zipfile.ZipInfo, origin: str) -> bytes:
-    """Return the content of a compressed member; BadRecordError if it is damaged.
+    """Return the content of a compressed member; BadRecordError if it is damaged, or packed by a method that is not read.
 
     zipfile would unpack all of it before comparing its size with the one that the archive lists.
     """

@@ -44,7 +44,7 @@ class ChatEncoder:
         """Return the tokens of a chat: with loss weight 1 in the assistant's spans, otherwise with weight 0."""
         if not isinstance(self.tokenizer, PlacingTokenizer):
             return self._encode_parts(chat)
-        ids, token_spans = self.tokenizer.encode_with_places(chat.text)
+        ids, token_spans = self.tokenizer.encode_with_offsets(chat.text)
         has_loss = np.zeros(len(ids), np.bool_)
         for begin, end in chat.spans:
             token_rows = np.flatnonzero((token_spans[:, 0] < end) & (token_spans[:, 1] > begin))

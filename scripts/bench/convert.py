@@ -189,7 +189,7 @@ def measure(command: Sequence[str], source: Path, output: Path) -> Cost:
 
 
 def draw_pictures(folder: Path, count: int = 200) -> Path:
-    """Draw noisy JPEGs of 500 x 400 pixels and about 110 kB, and return their folder."""
+    """Draw noisy JPEGs of 500 x 400 pixels and about 117 kB, and return their folder."""
     folder.mkdir()
     random = np.random.default_rng(0)
     for number in range(count):

@@ -104,7 +104,7 @@ def convert(folder: Path, flags: argparse.Namespace) -> None:
         process = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
         process_rate = len(paths) / (time.perf_counter() - begin)
         cpu = read_child_cpu() - cpu
-        # The job's last line has its time, without the start of the process.
+        # The first line of the job's result has its time, without the start of the process.
         job_seconds = re.search(r"in ([\d.]+) s", process.stdout)
         job_rate = len(paths) / float(job_seconds[1]) if job_seconds else process_rate
     print(f"convert: {len(paths):,} objects of {flags.kilobytes} kB, {flags.latency:g} ms a request; objects a second")

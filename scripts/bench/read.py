@@ -104,7 +104,8 @@ def fixed(folder: Path, rounds: int) -> None:
                 # Its batches take so long that 20 are enough.
                 sides[title] = Side(partial(build, data), batches=20)
             elif title.startswith(("tpudata, training", "least, shuffled")):
-                # A window of 117 batches is filled several times in a round; the warm-up takes as many records as the dataset has.
+                # A window of 117 batches is filled several times in a round. The warm-up passes over the dataset: 5 times over the
+                # small one, once over the large one.
                 sides[title] = Side(partial(build, data), batches=1600, warm_up=batches)
             else:
                 sides[title] = Side(partial(build, data), batches=batches)
@@ -148,8 +149,8 @@ def shuffle(folder: Path, rounds: int) -> None:  # noqa: ARG001
         order = TrainingOrder.make(Chunks.cut([records // 8] * 8, chunk), BATCH, window, 1)
         permutations = {name: _list_order(order, steps)}
         if (pieces_window := max(2048, PIECES_WINDOW // size)) < records:
-            # As from an object store: shards of 100 MB, read in at most 32 lanes. Each lane fetches about 2.9 MB twice, which may
-            # cost 3 % of the bytes in all.
+            # As from an object store: shards of 100 MB, read in at most 32 lanes. At each of the `lanes - 1` cuts between
+            # lanes, about 2.9 MB are fetched twice, which may cost 3 % of the bytes in all.
             lanes = find_largest_divisor(BATCH, min(32, 1 + round(0.03 * records * size / 2.9e6)))
             pieces = Chunks.cut([records], 10**8 // size)
             streams = StreamOrder.make_lanes(pieces, BATCH, pieces_window, 1, lanes=lanes, max_run=10**6 // size)
@@ -248,7 +249,7 @@ def read_slowly(data: str) -> tf.data.Dataset:
 
 
 def read_least(data: str) -> tf.data.Dataset:
-    """Return a dataset with the least work that makes tensors in order: it knows the positions of values, and checks nothing."""
+    """Return a dataset with the least work that makes tensors in order: it knows the positions of values, and parses no Example."""
     return (
         tf.data.TFRecordDataset(_list_shards(data))
         .batch(BATCH)
@@ -267,7 +268,7 @@ def read_least_shuffled(data: str) -> tf.data.Dataset:
     (shard_runs,) = {shard.records // BATCH for shard in shards}
     runs = shard_runs * len(shards)
 
-    # The columns of a run's records, drawn by the number of the draw.
+    # The columns of the records of a random run; the number of the draw is its seed.
     def read_run(draw: tf.Tensor) -> Any:
         # Seeds of runs begin with 0, those of windows with 1.
         run = tf.random.stateless_uniform([], tf.stack([0, draw]), 0, runs, tf.int64)
@@ -342,7 +343,7 @@ def make_slicer(data: str) -> Callable[[tf.Tensor], Any]:
 
 
 def parse_batch(records: tf.Tensor) -> Any:
-    """Parse whole batches to normalised images and labels."""
+    """Parse a batch of records into images, float32 from 0 to 1, and labels, int32."""
     features = tf.io.parse_example(records, SPEC)
     images = tf.reshape(tf.io.decode_raw(features["image_raw"], tf.uint8), (-1, 28, 28, 1))
     return tf.cast(images, tf.float32) / 255.0, tf.cast(features["label"], tf.int32)

@@ -140,7 +140,7 @@ def make_package_encoder(spec: TokenizerSpec, batch: list[str]) -> Callable[[], 
 
 
 def report(runs: dict[str, Callable[[], int]], rounds: int) -> None:
-    """Run functions in turn; print for each the tokens per CPU second of its best round, and their ratio to the first one's.
+    """Run functions in turn; print for each the tokens per CPU second of its best round, and the same relative to the first.
 
     Args:
         runs: functions that return the number of their tokens, by name.

@@ -94,7 +94,7 @@ def initialised_iterator(folder):
 
 def sparse_features(folder):
     """Train a wide and deep model: sparse ids, dense features."""
-    # None, one or two of 12 ids in each row.
+    # Zero, one or two of 12 ids in each row.
     ids_of_rows = [[row % 7, row % 5 + 7][: row % 3] for row in range(ROWS)]
     spec = {"ids": tf.io.VarLenFeature(tf.int64), "flat": tf.io.FixedLenFeature([16], tf.float32)}
 

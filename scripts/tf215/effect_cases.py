@@ -337,7 +337,7 @@ def metric_unused(m):
 
 
 def metric_in_train_op(m):
-    """Update a metric, which is local variables, in the train_op, and assign it to a variable of the checkpoint."""
+    """Update a metric, whose state is local variables, in the train_op, and assign it to a variable of the checkpoint."""
     _, update = tf.metrics.mean(m.features["x"])
     return m.spec(after=m.counter().assign(update))
 
@@ -454,7 +454,7 @@ CASES = {
 }
 # Cases with operations that XLA does not compile, so that several replicas reject them.
 REJECTED = ("python_function_in_train_op", "static_table", "mutable_table", "mutable_table_unused")
-# Cases whose values depend on the rows of a replica: all replicas take those of the first.
+# Cases whose values depend on the rows of a replica: all replicas take the values of the first.
 OF_FIRST_REPLICA = ("batch_norm_in_train_op", "keras_batch_norm_in_train_op", "metric_in_train_op")
 # Cases that are not compared on several replicas, where assertions are compiled away.
 ONE_REPLICA = (*REJECTED, *OF_FIRST_REPLICA, "assertion_before_loss")

@@ -123,7 +123,7 @@ def make_model_fn(logits_fn=dense, optimizer=lambda: tf.train.AdamOptimizer(0.01
 def make_estimator(
     folder, model_fn, warm_start_from=None, iterations=1, num_replicas=None, size=BATCH, params=None, **config
 ):
-    """Return an estimator of this side, by default with checkpoints every 5 steps and summaries in each.
+    """Return an estimator of this side, by default with checkpoints every 5 steps and summaries in every step.
 
     `iterations` are the steps of a loop, `size` is the batch size of each mode, `config` has further arguments of RunConfig; only
     ours has the argument `num_replicas`.
@@ -182,7 +182,7 @@ def list_checkpoint_steps(folder):
 
 
 def read_events(folder):
-    """Return the steps at which summaries were written by tag, and the losses by step."""
+    """Return, by tag, the steps at which summaries were written, and the losses by step."""
     steps, losses = {}, {}
     for path in sorted(folder.glob("*tfevents*")):
         for event in tf.train.summary_iterator(str(path)):

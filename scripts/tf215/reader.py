@@ -30,7 +30,7 @@ def main() -> int:
                 env={**os.environ, "PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "2"},
                 stderr=file,
             )
-        # Only then, since TensorFlow writes many warnings.
+        # The log is shown only after a failure, since TensorFlow writes many warnings.
         if process.returncode:
             print(log.read_text(), file=sys.stderr)
     return int(process.returncode != 0)

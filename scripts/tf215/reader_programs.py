@@ -125,7 +125,7 @@ def run_with_contexts(folder: str, labels: Any) -> Iterator[Row]:
             num_hosts=hosts,
             num_of_replicas_per_host=2,
         )
-        # Labels of all calls without those of padding, and the calls' numbers of batches.
+        # Labels of all calls without padding, and the different numbers of batches of the calls.
         read_labels, batch_counts = [], set()
         for call in range(calls):
             context = TPUContext(internal, input_device="/cpu:0", invocation_index=call, host_id=call)

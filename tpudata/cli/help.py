@@ -111,7 +111,10 @@ def _list_mentions(word: str, pages: list[Page], names: dict[str, str]) -> str:
 
 
 def _make_unknown_name_error(name: str, names: dict[str, str]) -> UsageError:
-    """Return the error for a name that nothing has; its message suggests the nearest command, page or source."""
+    """Return the error for a name that nothing has; its message suggests the nearest command, page or source.
+
+    Without Beam, return the error that Beam is not installed.
+    """
     try:
         from beam_jobs.sources.installed.installed_sources import DOCUMENTS, list_installed_names
         from beam_jobs.sources.source_table import list_source_names

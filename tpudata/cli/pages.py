@@ -74,7 +74,7 @@ def list_pages() -> list[Page]:
 
 
 def find_short_names(pages: list[Page]) -> dict[str, str]:
-    """Return the short name of each page by its full name: the file's name, or the full name if a page or a command shares that."""
+    """Return the short name of each page by its full name: the file's name, unless another page or a command has it."""
     from tpudata.cli import COMMANDS
 
     used_names = [page.file.stem for page in pages] + [*COMMANDS]

@@ -24,7 +24,10 @@ _DEFECTS_REMAIN = 1
 
 
 def run(argv: Sequence[str]) -> int:
-    """Run the command with its flags and return its exit code: 1 if there is any defect that readers meet."""
+    """Run the command with its flags and return its exit code.
+
+    It is 1 if there is a defect, with `--quarantine` only if one still keeps readers from the dataset.
+    """
     flags = new_parser().parse(argv)
     check = find_decoded_image_problems if flags.decode else find_image_problems
     # `verify` stops its worker processes itself when an interrupt ends it, and there are no temporary files.

@@ -126,7 +126,7 @@ class FlagParser(argparse.ArgumentParser):
         return super().parse_known_args([*words, *argv[end:]])
 
     def reject_unknown(self, unparsed: Sequence[str], also_known: Iterable[str] = ()) -> None:
-        """Raise a UsageError for the first unknown word that suggests the nearest flag; do nothing without such words.
+        """Raise a UsageError that names the first unknown word and suggests the nearest flag; do nothing if there are none.
 
         Args:
             unparsed: the unknown words, which no parser took.
@@ -136,8 +136,8 @@ class FlagParser(argparse.ArgumentParser):
             return
         word = unparsed[0]
         if not word.startswith("-"):
-            is_boolean = self._switches and word.lower() in (*_TRUE, *_FALSE)
-            hint = f"; pass the value of a boolean with =, --FLAG={word}" if is_boolean else ""
+            is_boolean_value = self._switches and word.lower() in (*_TRUE, *_FALSE)
+            hint = f"; pass the value of a boolean with =, --FLAG={word}" if is_boolean_value else ""
             self.error(f"unexpected argument {word!r}{hint}")
         name = word.split("=", 1)[0]
         self.error(f"unknown flag {name}{suggestion(name.replace('_', '-'), [*self.list_flag_names(), *also_known])}")
@@ -239,7 +239,7 @@ def positive_int(text: str) -> int:
 
 
 def positive_float(text: str) -> float:
-    """Parse a number above 0, as an argparse `type`."""
+    """Parse a finite number above 0, as an argparse `type`."""
     try:
         value = float(text)
     except ValueError:

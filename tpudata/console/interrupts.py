@@ -35,7 +35,7 @@ def set_owned(*, is_owned: bool) -> None:
 
 
 def end_on_interrupt() -> None:
-    """Let Ctrl-C end this process at once, from now on: for the first line of a command."""
+    """Let Ctrl-C end this process at once from now on, unless the program handles it. Commands call this first."""
     if is_default_or_ours(signal.getsignal(signal.SIGINT)):
         signal.signal(signal.SIGINT, _end)
 
@@ -112,6 +112,6 @@ def _end(signal_number: int = signal.SIGINT, frame: FrameType | None = None) -> 
 
 
 def _end_silently(signal_number: int, frame: FrameType | None) -> None:
-    """Handle a second Ctrl-C: the first one is reported already."""
+    """Handle a second Ctrl-C: end the process at once without a message, since the first one is being handled."""
     del signal_number, frame
     os._exit(INTERRUPTED)

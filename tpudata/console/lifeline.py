@@ -21,8 +21,8 @@ class Lifeline:
 
     def __init__(self) -> None:
         self.reader, self._writer = os.pipe()
-        # The right to close the writing end. Popping is atomic, so one caller gets it: closed again, the descriptor's number may
-        # belong to another file.
+        # The right to close the writing end. Popping is atomic, so only one caller gets it: once the descriptor is closed, its
+        # number may belong to another file.
         self._right_to_close = [None]
 
     def cut(self) -> None:

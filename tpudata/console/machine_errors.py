@@ -42,7 +42,7 @@ def describe_machine_error(error: BaseException) -> str:
 
 
 def describe_machine_error_text(text: str) -> str:
-    """Return the message for an error that the machine causes by the text of its traceback; empty for other errors."""
+    """Return the message for an error that the machine causes, given the text of its traceback; empty for other errors."""
     traceback = _BEAM_STEP.sub("", text)
     if match := _NO_MEMORY.search(traceback):
         return _describe_memory_error(match[0])

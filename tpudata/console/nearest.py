@@ -14,10 +14,10 @@ _SHORTEST_PART = 3
 
 
 def find_nearest_name(got: str, names: Iterable[str]) -> str | None:
-    """Return the known name that `got` most likely stands for, or None if all are too far.
+    """Return the known name that `got` most likely stands for, or None if all are too far or `got` is empty.
 
-    A name is near if it differs by at most one edit for every three characters, four in all (a letter added, omitted, changed, or
-    two swapped), or if one of the two is a part of the other: its beginning, or some of its words.
+    A name is near if it differs by at most one edit for every three characters of `got`, one at least and four at most (a letter
+    added, omitted, changed, or two swapped), or if one of the two is a part of the other: its beginning, or some of its words.
     """
     word = got.lower().strip("-")
     if not word:

@@ -102,7 +102,7 @@ class Stored:
         write: function from the option's value to JSON; not called for None.
         read: function from JSON to the option's value, or to the list that `collect` takes; not called for null.
         is_optional: whether an empty value is omitted, as in datasets of versions without the option.
-        name: name of the entry; empty for that of the option.
+        name: name of the entry; empty for the option's name.
     """
 
     schema: Schema | None = None
@@ -164,7 +164,7 @@ class Option:
         return isinstance(self.default, bool) and (self.inverts or not self.is_switch)
 
     def check(self, value: Any) -> None:
-        """Raise UsageError if a value is not allowed by itself."""
+        """Raise UsageError if a value is invalid whatever the other options are."""
         if value is None and self.default is None:
             return
         if self.choices and value not in self.choices.values():
@@ -299,7 +299,7 @@ def passed_options(kind: type, flags: argparse.Namespace) -> dict[str, Any]:
 
 
 def check_options(values: DataclassInstance) -> None:
-    """Raise UsageError if an option of a dataclass has a value that is not allowed by itself."""
+    """Raise UsageError if an option of a dataclass has a value that is invalid whatever the other options are."""
     for name, option in list_options(type(values)).items():
         option.check(getattr(values, name))
 
@@ -329,7 +329,7 @@ def check_uses(values: DataclassInstance, mode: str = "") -> None:
 def drop_unset_options(values: DataclassInstance, fields: Mapping[str, Any]) -> dict[str, Any]:
     """Return fields without empty options that are optional in the manifest.
 
-    Shards of versions without these options keep the digest that is computed from the fields.
+    So the digest of the fields stays the one that versions without these options have computed for their shards.
 
     Args:
         values: an object of a dataclass of options.

@@ -32,10 +32,11 @@ _log = logging.getLogger("tpudata")
 
 
 def run_command(function: Callable[[Sequence[str]], int], argv: Sequence[str] | None = None) -> int:
-    """Run a command and return its exit code: 0 done, 1 the data or the run failed, 2 wrong usage.
+    """Run a command and return its exit code: 0 done, 1 the data or the run failed, 2 wrong usage, or that of an interrupt.
 
     A TpudataError is printed on stderr as `tpudata: error: ...`. Any other exception is a fault in a program, ours or the
-    user's, and keeps its traceback. If stdout is closed or fails (a full disk), one line on stderr reports it.
+    user's, and keeps its traceback. If stdout is closed or fails (a full disk), one line on stderr reports it;
+    if the reader of a pipe, such as `head`, has ended, no line does, and the exit code is 141.
 
     Args:
         function: the command, which takes the arguments and returns its exit code.
@@ -89,7 +90,7 @@ def run_module(name: str, prog: str) -> int:
 
 
 def _run_and_report(function: Callable[[Sequence[str]], int], argv: Sequence[str]) -> int:
-    """Run a command and return its exit code; report errors and interrupts in one line."""
+    """Run a command and return its exit code; report interrupts and errors of tpudata and the machine in one line."""
     # A program that calls the command keeps its handlers, and only the main thread may set any.
     handles_interrupts = owns_process() and threading.current_thread() is threading.main_thread()
     try:

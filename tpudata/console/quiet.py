@@ -26,7 +26,7 @@ def quiet_loading() -> Iterator[None]:
     """Drop informational lines that are written to stderr inside; write everything else when the context ends.
 
     TensorFlow 2.21 writes them in spite of TF_CPP_MIN_LOG_LEVEL (tensorflow/tensorflow#100442). If the user has set that variable,
-    nothing is dropped; otherwise it is set, for later lines.
+    or there is no stderr, nothing is dropped; otherwise the variable is set, for later lines.
     """
     if _LEVEL in os.environ or sys.stderr is None:
         yield
@@ -54,8 +54,8 @@ def quiet_loading() -> Iterator[None]:
 def quiet_beam_loading() -> Iterator[None]:
     """Drop warnings inside: two of Beam's about its missing [gcp] extra, and Google's about an old version of Python.
 
-    A runner or storage that needs the extra names it. Only tpudata's commands use this, since loggers and warnings belong to the
-    whole process.
+    A runner or storage that needs the extra raises an error that names it. Only tpudata's commands use this, since
+    loggers and warnings belong to the whole process.
     """
 
     def is_wanted(record: logging.LogRecord) -> bool:

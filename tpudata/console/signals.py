@@ -79,8 +79,8 @@ def interruptible(stop: Callable[[], None], tidy: Callable[[], None]) -> Iterato
 def defer_signals() -> Iterator[None]:
     """Handle SIGINT and SIGTERM after the body, which starts processes: a half-started one would end with a traceback.
 
-    Signals are also blocked, which the processes inherit. Blocking alone is not enough: another thread receives a signal that the
-    main thread blocks, and the main thread handles it.
+    Signals are also blocked, which the processes inherit; outside the main thread, they are only blocked. Blocking alone is not
+    enough: another thread receives a signal that the main thread blocks, and the main thread handles it.
     """
     numbers = [signal.SIGINT, signal.SIGTERM]
     outer_mask = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
@@ -145,7 +145,7 @@ class _Interrupts:
         self._thread.start()
 
     def receive(self, signal_number: int, frame: FrameType | None) -> None:
-        """Handle a signal: raise the first one in the main thread; ignore later ones in a process of a command."""
+        """Handle a signal: raise the first one in the main thread; ignore later ones in a process of a command, else raise them."""
         del frame
         if self.received is None:
             self.received = Terminated() if signal_number == signal.SIGTERM else KeyboardInterrupt()

@@ -52,7 +52,7 @@ def bytes_text(size: int) -> str:
 
 
 def memory_text(size: float) -> str:
-    """Return a number of bytes in binary units, as memory of devices is specified: 15.8 GiB, 37.5 MiB, 0.5 KiB."""
+    """Return a number of bytes in binary units, as memory of devices is specified: 15.75 GiB, 37.5 MiB, 0.5 KiB."""
     if size >= 2**30:
         return f"{size / 2**30:.2f} GiB"
     return f"{size / 2**20:.1f} MiB" if size >= 2**20 else f"{size / 2**10:.1f} KiB"

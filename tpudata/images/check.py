@@ -39,10 +39,10 @@ def check_fits(feature: Feature, data: bytes) -> None:
 def find_image_problems(manifest: Manifest, example: Mapping[str, Value]) -> Iterator[str | Problem]:
     """Yield the problems of a record's encoded images, in words.
 
-    The header of every image feature of the manifest must be complete, and match the height, width, channels and format in the
-    features next to it (`image/height` and so on for `image/encoded`), and the manifest's height and width if all images share
-    them. A label map must have a format whose values readers do not change. Masks of objects are PNGs, and they
-    and label maps have the size of their picture. No pixel is decoded.
+    Every image feature of the manifest must hold an image of a known format, which the feature next to it names (`image/format`
+    for `image/encoded`). The header of a JPEG or PNG must be complete, and match the height, width and channels in the features
+    next to it, and the manifest's height and width if all images share them. A label map must have a format whose values readers
+    do not change. Masks of objects are PNGs, and they and label maps have the size of their picture. No pixel is decoded.
 
     Args:
         manifest: manifest of the dataset.
@@ -56,7 +56,7 @@ def find_image_problems(manifest: Manifest, example: Mapping[str, Value]) -> Ite
 def find_decoded_image_problems(manifest: Manifest, example: Mapping[str, Value]) -> Iterator[str | Problem]:
     """Yield the problems of `find_image_problems`, and images and label maps with a complete header whose pixels do not decode.
 
-    For JPEG and PNG, the formats that a conversion writes, the rules are those of a conversion with `--check decode`; images of
+    For JPEG and PNG, the formats that a conversion writes, the rules of a conversion with `--check decode` apply; images of
     other formats, which datasets of users may contain, are problems if they are broken or unknown to TensorFlow.
 
     Args:

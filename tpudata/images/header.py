@@ -81,8 +81,8 @@ class ImageHeader(NamedTuple):
 def read_header(data: bytes, image_format: str) -> ImageHeader:
     """Read the header of a JPEG or PNG, and check that the file has its end.
 
-    This checks the signature, sizes, the markers of a JPEG up to its pixels and the end marker, and every chunk of a PNG. Damage
-    inside the compressed pixels is not found.
+    This checks sizes, the markers of a JPEG up to its pixels and the end marker, and the length of every chunk of a PNG, but not
+    the signature, which `detect_format` has found. Damage inside the compressed pixels is not found.
 
     Args:
         data: the whole encoded image.
@@ -110,7 +110,7 @@ def check_png_checksums(data: bytes) -> None:
     Pillow does not check the CRCs of pixels; libpng, and so TensorFlow, rejects a file with a wrong one.
 
     Raises:
-        ValueError: one is wrong; the message completes `rejected: `.
+        ValueError: a CRC is wrong; the message completes `rejected: `.
     """
     view, position, kind = memoryview(data), 8, b""
     while kind != b"IEND":
@@ -142,7 +142,7 @@ def parse_exif_orientation(exif: bytes) -> int:
 
 
 def _read_png(data: bytes) -> ImageHeader:
-    """Return the header of a PNG; ValueError if its header or the order or length of its chunks is wrong."""
+    """Return the header of a PNG; ValueError if its header is wrong, a chunk is cut, or a chunk that it needs is missing."""
     position, size, seen_chunks = 8, len(data), set()
     orientation = UPRIGHT
     # A chunk is its length, its kind, the content and a CRC: 12 bytes and the content.
@@ -181,7 +181,7 @@ def _read_jpeg(data: bytes) -> ImageHeader:
     # and may be empty in one that is cut.
     frame, orientation, adobe_transform, is_regular = None, 0, None, True
     if end > position and data[position] != 0xFF:
-        # TensorFlow and Pillow take it for no JPEG.
+        # TensorFlow and Pillow do not recognise it as a JPEG.
         raise ValueError("JPEG without a marker after its start (at byte 2)")
     unpack_segment = _SEGMENT.unpack_from
     while position + 4 <= end:
@@ -257,7 +257,8 @@ def _read_frame(data: bytes, position: int) -> tuple[int, int, int, bytes]:
         raise ValueError(f"JPEG of {precision} bits per sample; 8 are read")
     if components not in (1, 3, 4):
         raise ValueError(f"JPEG of {components} components; 1, 3 and 4 are known")
-    # Each component has an id, its sampling and a table, a byte each. Only three components are a brightness and two colours.
+    # Each component has an id, its sampling and a table, a byte each. Only a frame of three components has a brightness and two
+    # colours, which may be sampled more coarsely.
     sampling = data[start : start + 9] if components == 3 else b""
     return height, width, components, sampling
 

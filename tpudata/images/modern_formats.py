@@ -118,7 +118,7 @@ def _iterate_boxes(data: bytes) -> Iterator[tuple[bytes, bytes]]:
 
 
 def _find_codestream(data: bytes) -> int:
-    """Return the offset of a JPEG 2000's codestream: 0 without a container, else after the head of its box (ITU-T T.800, I.4).
+    """Return the offset of a JPEG 2000's codestream: after the head of its box (ITU-T T.800, I.4), 0 without such a box.
 
     Decoders ignore the size of that box, so it is not checked.
     """
@@ -135,7 +135,7 @@ def _find_codestream(data: bytes) -> int:
 
 
 def _parse_box_head(data: bytes, position: int) -> tuple[bytes, int, int]:
-    """Return the kind of a box, its size, and the size of its head; a size of 0 extends to the end."""
+    """Return the kind of a box, its size, and the size of its head; a box of size 0 extends to the end of the file."""
     size, kind = int.from_bytes(data[position : position + 4], "big"), data[position + 4 : position + 8]
     if size == 1:
         # The size is in the 8 bytes after the kind.

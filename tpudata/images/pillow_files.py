@@ -37,7 +37,7 @@ def translate_pillow_errors(image_format: str) -> Iterator[None]:
         # The error's text contains a memory address, which would make rejects differ between runs.
         except UnidentifiedImageError as error:
             raise ValueError(f"{image_format} that cannot be decoded: {_DAMAGED_HEADER}") from error
-        # Their texts describe Pillow's code, not the image.
+        # The texts of these errors describe Pillow's code, not the image.
         except _FAULTS as error:
             raise ValueError(f"{image_format} that cannot be decoded: {_DAMAGED_HEADER}") from error
         # Pillow promises no list of exceptions: OSError, SyntaxError, EOFError, ValueError and others have been seen.
@@ -48,7 +48,7 @@ def translate_pillow_errors(image_format: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _suppress_warnings() -> Iterator[None]:
-    """Suppress warnings of odd metadata and of large images if tpudata owns the process, to which filters of warnings belong."""
+    """Suppress warnings of odd metadata and large images if tpudata owns the process, since their filters are process-wide."""
     if not owns_process():
         yield
         return
@@ -58,7 +58,7 @@ def _suppress_warnings() -> Iterator[None]:
 
 
 def open_image(data: bytes, image_format: str) -> Image.Image:
-    """Open an image without decoding it; ValueError if its header is broken."""
+    """Open an image without decoding it; ValueError if its header is broken, UsageError if this installation lacks the format."""
     with translate_pillow_errors(image_format):
         opened = open_modern(data, image_format)
         return opened if opened is not None else Image.open(io.BytesIO(data), formats=(_PLUGINS[image_format],))

@@ -143,7 +143,8 @@ def check_decodes(data: bytes, image_format: str, header: ImageHeader | None = N
 def encode_image(decoded: DecodedImage, image_format: str, quality: int) -> bytes:
     """Return the bytes of an encoded image. Equal images give equal bytes with one build of Pillow.
 
-    A JPEG keeps the source's sampling of colours if Pillow can write it: 4:2:0 and 4:2:2. Others become 4:4:4, which loses nothing.
+    A JPEG keeps the source's sampling of colours if it is 4:2:0 or 4:2:2. Others become the nearest of 4:2:0, 4:2:2 and 4:4:4 that
+    has as many samples or more in each direction, which loses nothing.
 
     Args:
         decoded: image from `decode_image`.
@@ -170,7 +171,7 @@ def encode_image(decoded: DecodedImage, image_format: str, quality: int) -> byte
 
 
 def _choose_subsampling(across: int, down: int) -> str:
-    """Return Pillow's name of the chroma subsampling for a sample of colour every `across` x `down` pixels."""
+    """Return Pillow's name of the coarsest chroma subsampling that keeps a sample of colour every `across` x `down` pixels."""
     if across < 2:
         return "4:4:4"
     return "4:2:2" if down < 2 else "4:2:0"
@@ -198,7 +199,7 @@ def is_lossless(data: bytes, image_format: str) -> bool:
 
 
 def is_animated(data: bytes, image_format: str) -> bool:
-    """Return whether an image, which must decode, has more frames or pages than one; only the first is kept."""
+    """Return whether an image, which must decode, has more than one frame or page; only the first is kept."""
     if image_format not in (GIF, WEBP, AVIF, TIFF):
         return False
     image = open_image(data, image_format)
@@ -207,7 +208,7 @@ def is_animated(data: bytes, image_format: str) -> bool:
 
 
 def find_exif_turn(image: Image.Image, image_format: str) -> int:
-    """Return the Exif orientation that is still to be applied to an opened image, neither JPEG nor PNG."""
+    """Return the Exif orientation that is still to be applied to an opened image that is neither JPEG nor PNG."""
     # Pillow turns a TIFF, and libheif a HEIC; GIF, BMP, PPM and JPEG 2000 have no orientation.
     if image_format not in (WEBP, AVIF):
         return UPRIGHT
@@ -215,7 +216,10 @@ def find_exif_turn(image: Image.Image, image_format: str) -> int:
 
 
 def _find_chroma_step(data: bytes, image_format: str, header: ImageHeader | None) -> tuple[int, int]:
-    """Return the chroma subsampling of a stored image, (across, down) in pixels; (1, 1) if its format does not state it."""
+    """Return the chroma subsampling of a stored image, (across, down) in pixels.
+
+    It is (1, 1) for all formats but JPEG, AVIF, HEIC and lossy WebP.
+    """
     if header is not None:
         return header.chroma_step
     if image_format in (AVIF, HEIC):
@@ -225,7 +229,7 @@ def _find_chroma_step(data: bytes, image_format: str, header: ImageHeader | None
 
 
 def _shrink_size(size: tuple[int, int], shorter: int | None) -> tuple[int, int]:
-    """Return a size shrunk to a shorter side of `shorter` pixels; unchanged if smaller, or if None."""
+    """Return a size shrunk to a shorter side of `shorter` pixels; unchanged if that would enlarge it, or `shorter` is None."""
     if shorter is None or min(size) <= shorter:
         return size
     scale = shorter / min(size)

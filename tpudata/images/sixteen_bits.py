@@ -83,8 +83,8 @@ def is_deep_color(image: Image.Image) -> bool:
 def make_eight_bit_tiff(data: bytes, image: Image.Image) -> Image.Image:
     """Return a TIFF with colours of 16 bits a sample as an image of 8 bits.
 
-    Pillow keeps only the higher byte of each sample. The image is therefore decoded twice: told the other byte order, Pillow keeps
-    the lower byte.
+    Pillow keeps only the higher byte of each sample. The image is therefore decoded twice, the second time with the other
+    byte order, so that Pillow keeps the lower byte.
 
     Args:
         data: the encoded image.

@@ -48,7 +48,7 @@ class CallRewriter(Rewriter):
         elif name in UNSURE:
             self._note_unsure_call(node, name)
         elif isinstance(node.func, ast.Attribute) and node.func.attr == "apply" and len(node.args) == 1:
-            self._rewrite_batch(node, node.func)
+            self._rewrite_batch_and_drop_remainder(node, node.func)
 
     def _rewrite_recording_interval(self, node: ast.Call) -> None:
         """Rewrite `record_summaries_every_n_global_steps(n)` to a `record_if` that is true in each n-th step."""
@@ -69,13 +69,13 @@ class CallRewriter(Rewriter):
             )
 
     def _note_unsure_call(self, node: ast.Call, name: str) -> None:
-        """Note a call whose arguments mean something else in each API, if the program does not show its API."""
+        """Note a call whose positional arguments mean something else in each API, if the program does not show its API."""
         most_positional, text = UNSURE[name]
         is_undecided = self.plan.version in (Version.UNDECIDED, Version.MAYBE_V1, Version.MAYBE_V2)
         if len(node.args) > most_positional and is_undecided:
             self.note(node, text)
 
-    def _rewrite_batch(self, node: ast.Call, function: ast.Attribute) -> None:
+    def _rewrite_batch_and_drop_remainder(self, node: ast.Call, function: ast.Attribute) -> None:
         """Rewrite `.apply(tf.contrib.data.batch_and_drop_remainder(n))` to `.batch(n, drop_remainder=True)`."""
         inner = node.args[0]
         if isinstance(inner, ast.Call) and self.find_path(inner.func) == (

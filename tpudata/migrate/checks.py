@@ -96,7 +96,7 @@ def _is_same(name: str, plan: FilePlan, other_plan: FilePlan) -> bool:
 
 
 def find_reused_names(tree: ast.AST, imported_names: Container[str]) -> Notes:
-    """Yield the line and a note for each import of TensorFlow that the program also assigns to."""
+    """Yield the line and a note for each assignment or parameter whose name is also that of an import of TensorFlow."""
     for node in ast.walk(tree):
         if isinstance(node, ast.arg):
             name = node.arg

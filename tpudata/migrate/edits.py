@@ -54,7 +54,7 @@ class EditedText:
         self._edits.append(_Edit(begin, end, text.replace("\r\n", "\n").replace("\n", self._newline)))
 
     def ends_line(self, node: ast.AST) -> bool:
-        """Return whether a node is the last one of its line."""
+        """Return whether the line ends directly after a node."""
         end = self.end(node)
         return self._text.startswith(self._newline.encode(), end)
 

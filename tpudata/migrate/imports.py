@@ -24,7 +24,8 @@ def rewrite_imports(program: Rewriter) -> None:
     ]
     statements.sort(key=lambda statement: statement.lineno)
     root_statements = [binding.statement for binding in program.plan.bindings.values() if not binding.path]
-    # The call follows the import of TensorFlow itself; without one, the first import, which gets one.
+    # The call of disable_v2_behavior follows the import of TensorFlow itself. If there is none, `_list_new_imports` adds one after
+    # the first import, so the call goes there.
     behaviour_statement = next(iter([*root_statements, *statements]), None)
     # New imports follow the first one of the module, or each one if all are in functions or blocks.
     extended_statements = [statement for statement in statements if not statement.col_offset][:1] or statements
@@ -53,6 +54,7 @@ def _rewrite_statement(program: Rewriter, statement: _Import, new_lines: list[st
     """Replace an import by what it becomes and by new lines after it; remove it if nothing is left."""
     # In one normal form, so that an import that stays the same is recognised.
     old_text = ast.unparse(statement)
+    # Code that tests TensorFlow's release stays as it is.
     is_guarded = statement in program.plan.guarded
     text = "\n".join([*([old_text] if is_guarded else _format_imports(program, statement)), *new_lines])
     if text == old_text:

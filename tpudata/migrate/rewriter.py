@@ -209,6 +209,6 @@ def find_target(path: Path, *, is_whole: bool) -> str | None:
         if path[: len(prefix)] == prefix:
             return ".".join(("{slim}", *path[len(prefix) :]))
     if path == ("estimator",):
-        # Its names are in tpudata.estimator; for others, the longer path is noted.
+        # The module itself becomes tpudata.estimator. RENAMED has the names in it that tpudata.estimator has; others are noted.
         return "{est}" if is_whole else None
     return RENAMED.get(".".join(path))

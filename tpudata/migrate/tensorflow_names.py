@@ -65,7 +65,7 @@ class TensorflowNames:
 
 
 def _find_unlisted_api(path: Path) -> Api:
-    """Return the API of a class or function that is not in the file."""
+    """Return the API of a class or function that v1_names.txt does not list."""
     if path[-1].startswith("_"):
         return Api.UNLISTED
     return Api.V2 if path[0] in _KERAS_PARTS else Api.UNKNOWN

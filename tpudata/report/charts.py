@@ -40,7 +40,7 @@ def draw_histogram(values: Sequence[int], unit: str, bins: int = 32) -> str:
     Args:
         values: the values, at least one.
         unit: unit of the values, such as `"pixels"`.
-        bins: number of ranges, at most; fewer if there are fewer whole numbers between the values.
+        bins: number of ranges, at most; fewer if there are fewer whole numbers from the smallest value to the largest.
     """
     low, high = min(values), max(values)
     # Whole numbers: the range of each bin excludes its end, so the last one ends after `high`.

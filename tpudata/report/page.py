@@ -193,7 +193,7 @@ def _format_texts(sample: SplitSample, decode: Decode) -> Iterator[str]:
 
 
 def _format_tokens(sample: SplitSample, decode: Decode) -> Iterator[str]:
-    """Yield the HTML of the number of tokens and ids, and of the most frequent ones."""
+    """Yield the HTML of the number of tokens and of different ids, and of the most frequent ids."""
     total = sample.tokens.total()
     rare_ids = sum(count == 1 for count in sample.tokens.values())
     yield (

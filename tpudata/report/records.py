@@ -161,7 +161,7 @@ class SampleReader:
             return None
 
     def _has_room(self, classes: Sequence[str]) -> bool:
-        """Return whether a further picture of these classes is shown."""
+        """Return whether a further picture of a record with these classes is shown; it counts for the first class."""
         most_pictures = _ANNOTATED_PICTURES if self._is_annotated else _PICTURES
         most_of_class = _PICTURES_WITHOUT_CLASSES
         if classes:
@@ -234,7 +234,7 @@ class SampleReader:
         texts = self._sample.texts
         name = classes[0] if classes else ""
         most_of_class = _TEXTS_A_CLASS if classes else _TEXTS
-        # With many classes, one text each shows more than three of a few.
+        # A class that is shown already gets up to three texts; no further class is shown once there are `_TEXTS`.
         if len(texts.get(name, [])) < most_of_class and (name in texts or len(texts) < _TEXTS):
             texts.setdefault(name, []).append(ClassedText(text, tuple(classes)))
 

@@ -21,7 +21,7 @@ def sample_dataset(dataset: Dataset, samples: int = DEFAULT_SAMPLES) -> dict[str
         samples: number of records of a split, at most.
 
     Raises:
-        CorruptionError: one of them is damaged.
+        CorruptionError: a record that is read is damaged.
         StorageError: a shard or its index cannot be read.
     """
     # By the digest of a record's content, the first split that has it: finds records that several splits share.

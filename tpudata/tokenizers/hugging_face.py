@@ -68,8 +68,8 @@ class HuggingFaceTokenizer:
         encodings = _encode(self._tokenizer.encode_batch_fast, texts)
         return [np.array(encoding.ids, np.int32) for encoding in encodings]
 
-    def encode_with_places(self, text: str) -> tuple[Ids, npt.NDArray[np.int64]]:
-        """Return the ids of a text, int32 [tokens], and the begin and end of each in characters, int64 [tokens, 2].
+    def encode_with_offsets(self, text: str) -> tuple[Ids, npt.NDArray[np.int64]]:
+        """Return the ids of a text, int32 [tokens], and the start and end of each in characters, int64 [tokens, 2].
 
         Raises:
             ValueError: as in `encode_batch`.
@@ -103,7 +103,7 @@ class HuggingFaceTokenizer:
     def _find_eos_id(self, eos: str | None, path: str) -> int | None:
         """Return the id of the token that ends a document: `eos`, or the only usual one that the vocabulary has.
 
-        None if `eos` is None and the vocabulary has none or several of the usual ones.
+        None if `eos` is None and the vocabulary has none or several of the usual ones; UsageError if it lacks `eos`.
         """
         if eos is not None:
             eos_ids = self._list_ids([eos])

@@ -93,7 +93,7 @@ class TokenizerSpec:
     def parse(
         cls, text: str, eos: str | None = None, *, replace_unknown: bool = False, special_tokens: str | None = None
     ) -> TokenizerSpec:
-        """Parse `bytes`, `chars`, `chars:FILE`, `sentencepiece:FILE` or `hf:FILE`; UsageError for other values."""
+        """Parse NAME or NAME:FILE of a tokenizer, one of tpudata's or an installed package's; UsageError for other values."""
         kind, _, path = text.partition(":")
         return cls(kind, path, eos, replace_unknown=replace_unknown, special_tokens=special_tokens)
 
@@ -123,7 +123,7 @@ def open_tokenizer(spec: TokenizerSpec, characters: str = "", sha256: str = "") 
     Raises:
         MissingExtraError: its package is not installed.
         SourceError: the file is missing, not such a tokenizer, or differs from `sha256`.
-        UsageError: it has no such end of document, or its package gives it another name.
+        UsageError: it has no such end of document, or its package returns an object or names that do not fit the spec.
     """
     tokenizer = _open(spec, characters)
     _check_members(spec, tokenizer)
@@ -154,7 +154,8 @@ def dataset_tokenizer(folder: str) -> Tokenizer:
 
     Raises:
         DatasetError: there is no complete dataset, or it has no tokenizer.
-        MissingExtraError: the tokenizer's package is not installed.
+        MissingExtraError: the tokenizer needs an extra that is not installed.
+        UsageError: the package that brings the tokenizer is not installed.
         SourceError: the file is missing, or not the one that made the dataset.
     """
     options = open_dataset(folder).manifest.options
@@ -197,6 +198,7 @@ def _open(spec: TokenizerSpec, characters: str) -> Tokenizer:
 
     Raises:
         SourceError: its file does not exist, is too large, or is not of this kind.
+        UsageError: no package has the kind, or the tokenizer has no such end of document.
     """
     kind = _find_kind(spec.kind)
     if not spec.path:
@@ -218,7 +220,11 @@ def _open_bytes(spec: TokenizerSpec, _data: bytes, _characters: str) -> Tokenize
 
 
 def _open_chars(spec: TokenizerSpec, data: bytes, characters: str) -> Tokenizer:
-    """Open a tokenizer of characters: from the content of its vocabulary file if it has one, otherwise from the characters."""
+    """Open a tokenizer of characters: from the content of its vocabulary file if it has one, otherwise from the characters.
+
+    Raises:
+        SourceError: the content is not a vocabulary, or there are no characters.
+    """
     if spec.path:
         return chars.CharTokenizer.from_bytes(data, spec.path, spec.eos, replace_unknown=spec.replace_unknown)
     if not characters:

@@ -77,7 +77,7 @@ class SentencePieceTokenizer:
         return np.concatenate(list(interleaved))
 
     def _encode(self, texts: Sequence[str]) -> list[Ids]:
-        """Return the ids of each text, in which names of control pieces are plain text."""
+        """Return the ids of each text, in which names of control pieces are plain text; ValueError as in `encode_batch`."""
         # One thread: several worker processes share the machine.
         try:
             encoded: list[Ids] = self._processor.encode(list(texts), out_type="numpy", num_threads=1)

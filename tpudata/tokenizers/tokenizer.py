@@ -93,8 +93,8 @@ class Utf8Tokenizer(Tokenizer, Protocol):
 class PlacingTokenizer(Tokenizer, Protocol):
     """A tokenizer that reports the characters of each token."""
 
-    def encode_with_places(self, text: str) -> tuple[Ids, npt.NDArray[np.int64]]:
-        """Return the ids, int32 [tokens], and the begin and end of each in characters, int64 [tokens, 2]."""
+    def encode_with_offsets(self, text: str) -> tuple[Ids, npt.NDArray[np.int64]]:
+        """Return the ids, int32 [tokens], and the start and end of each in characters, int64 [tokens, 2]."""
 
 
 def sha256(data: bytes) -> str:

@@ -67,13 +67,18 @@ class PictureIndex:
 
 @functools.lru_cache(maxsize=1)
 def load_index(folder: str, omitted: tuple[str, ...], run: str) -> PictureIndex:
-    """Return the index of a folder, made once a run in a process: the cache's key includes `run`."""
+    """Return the index of a folder. A process makes it once in each run: the cache's key includes `run`."""
     del run
     return PictureIndex(folder, omitted)
 
 
 def list_pictures(files: Range, omitted: tuple[str, ...]) -> Iterator[Picture]:
-    """Yield the files of a range of `folder_ranges` whose names have the extension of a picture, in order."""
+    """Yield the pictures of a range of `folder_ranges` in order, by the extensions of their names, but none below omitted folders.
+
+    Args:
+        files: the range.
+        omitted: paths of folders below the input that end with `/`.
+    """
     for entry, key in files_below(files, is_left_behind):
         is_picture = not entry.is_folder and is_picture_name(key) and not is_left_behind(entry.name)
         if is_picture and not key.startswith(omitted):

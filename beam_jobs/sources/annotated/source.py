@@ -79,7 +79,7 @@ class AnnotatedImages(ScannedSource):
 
         Raises:
             SourceError: the input is not a folder, or the annotations have no known form.
-            UsageError: the options assign splits, but the annotations have lists of splits.
+            UsageError: the options assign splits, but the annotations have lists of splits; or a flag is for lists.
         """
         entry = storage_for(options.input).stat(options.input)
         if entry is None or not entry.is_folder:
@@ -144,7 +144,7 @@ class AnnotatedImages(ScannedSource):
         """Return the source with the features of its annotations.
 
         Raises:
-            SourceError: there are no annotations.
+            SourceError: no annotation has a picture in the input, or the file of `--labels` is invalid.
             MissingExtraError: the package that draws polygons is not installed.
         """
         annotated = facts.sort_digests()
@@ -196,8 +196,8 @@ class AnnotatedImages(ScannedSource):
             unit: one of `units`.
             ignored: is extended with the path of each picture that is skipped: one that no list of a split has, and with
                 `--unannotated=skip` one without annotation.
-            reject: called with the error of an annotation without picture and, unless `--unannotated` is `skip` or `empty`, of a
-                picture without annotation.
+            reject: called with the error of an annotation that is invalid or has not exactly one picture and, unless
+                `--unannotated` is `skip` or `empty`, of a picture without annotation.
         """
         for name in self.ignored_values:
             self.note(ANNOTATION_VALUES, name)
@@ -213,7 +213,7 @@ class AnnotatedImages(ScannedSource):
                 yield self._make_annotated_reference(picture_or_error.picture, picture_or_error.annotation)
 
     def _list_unannotated(self, files: Range, ignored: list[str], reject: Reject) -> Iterator[Reference]:
-        """Yield references to the pictures of a range without annotation, or skip or reject them, see `references`."""
+        """Yield references to those pictures of a range that have no annotation, or skip or reject them, see `references`."""
         for picture in self._find_unannotated(files):
             path, rule = self._join_path(picture), self.source_options.unannotated or FAIL_UNANNOTATED
             if rule == SKIP_UNANNOTATED or self.form.split_lists.find_split(picture.key) is None:
@@ -292,6 +292,6 @@ class AnnotatedImages(ScannedSource):
 
 
 def _find_outer_split(folders: Sequence[str]) -> str:
-    """Return the split that the outermost folder, or the one below `images`, is named after; an empty string if it is none."""
+    """Return the split that the outermost folder, or the one below `images`, is named after; an empty string without a split."""
     split_folders = folders[1:2] if folders[:1] == ["images"] else folders[:1]
     return find_folder_split(split_folders[0]) if split_folders else ""

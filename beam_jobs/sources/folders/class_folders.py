@@ -210,7 +210,7 @@ def _make_no_class_error(entry: Entry, classes: Classes, error: BadRecordError) 
 
 
 def _list_subfolders(folder: str) -> list[Entry]:
-    """Return the folders in a folder, sorted by name: there are as many as classes.
+    """Return the folders in a folder, sorted by name. They fit in memory: each is a class or a split.
 
     Raises:
         SourceError: it has files, or nothing.

@@ -93,7 +93,7 @@ class ImageNet(Source):
         """Find ImageNet's files in the input's folder, by listing folders and headers of tars; None if it has another layout.
 
         Raises:
-            SourceError: validation images without a file of synsets, or synsets that the training images do not have.
+            SourceError: there are validation images without a file of synsets, or this file has synsets that are not classes.
             UsageError: the options assign splits.
         """
         first_entries = list(itertools.islice(lazy_entries(options.input), _MAX_ENTRIES + 1))
@@ -126,7 +126,7 @@ class ImageNet(Source):
             parts.extend(_list_synset_parts(options, VALIDATION, sorted_validation))
         classes = Classes.open(source_options)
         if classes.labels is None:
-            # Those of training images; without any, those of validation folders, or of the file of synsets.
+            # The synsets of training images; without training images, of validation folders, or of the file of synsets.
             names = (
                 {part.synset for part in parts if part.split == TRAIN}
                 or {part.synset for part in parts} - {""}

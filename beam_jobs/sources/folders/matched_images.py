@@ -173,7 +173,7 @@ class MatchedImages(ClassifiedSource):
             ignored: is extended with the path of each file that is skipped by its name.
             reject: called with the error of a file whose folder is not a known class, or whose path is rejected.
         """
-        # Split and labels are those of the last folder.
+        # The split and the labels of the last folder.
         last_folder: str | None = None
         split, labels = "", tuple[str, ...]()
         for entry, key in self._match_files(unit):
@@ -184,7 +184,7 @@ class MatchedImages(ClassifiedSource):
             if folder != last_folder:
                 self._reject_splits([key])
                 if self.folder_classes:
-                    # A file in no matched folder lies in the pattern's fixed one.
+                    # A file in no matched folder lies in the pattern's fixed folder.
                     folders = key.split("/")[:-1] or [self.fixed.rpartition("/")[2]]
                     try:
                         labels = (self.classes.resolve(find_class_and_split(folders, entry.path)[0], entry.path),)

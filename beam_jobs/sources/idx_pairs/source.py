@@ -201,7 +201,7 @@ def _find_pair(path: str) -> _Pair:
 
 
 def _cut_runs(pair: _Pair) -> Iterator[IdxUnit]:
-    """Yield the units of a pair of files: runs of images, or all images of a compressed pair."""
+    """Yield the units of a pair of files: runs of images, or all images of a compressed pair. SourceError if counts differ."""
     images, labels, name, split = pair
     (count, *shape), header = read_header(images, (3, 4))
     (label_count,), _ = read_header(labels, (1,))

@@ -119,7 +119,7 @@ class CifarFile(ImageSet):
         return self._read_binary() if self.name.endswith(".bin") else self._read_pickled()
 
     def _read_pickled(self) -> Iterator[ImageRow]:
-        """Yield the images of a pickle of CIFAR's Python version."""
+        """Yield the images of a pickle of CIFAR's Python version; raise as `ImageSet.rows`."""
         values = _decode_keys(read_pickle(self.path), self.path)
         array = values.get("data")
         labels = values.get("fine_labels" if self.is_cifar100 else "labels")
@@ -147,7 +147,7 @@ class CifarFile(ImageSet):
             yield ImageRow(offset, (str(label),), columns=self._make_columns(coarse_label))
 
     def _read_binary(self) -> Iterator[ImageRow]:
-        """Yield the images of a file of CIFAR's binary version."""
+        """Yield the images of a file of CIFAR's binary version; CorruptionError if it is truncated."""
         label_bytes = 2 if self.is_cifar100 else 1
         record_bytes = label_bytes + _IMAGE_BYTES
         block_bytes = _RECORDS_PER_READ * record_bytes

@@ -118,7 +118,7 @@ def open_mat_file(path: str) -> MatFile:
     """Return the images of a MATLAB file.
 
     Raises:
-        SourceError: the file has other variables than SVHN's.
+        SourceError: the file has other variables or shapes than SVHN's.
         CorruptionError: the file is truncated or damaged.
     """
     variables = {variable.name: variable for variable in _list_variables(path)}
@@ -173,6 +173,9 @@ def _read_variable(path: str, offset: int, size: int, order: str, *, is_compress
         size: size of that content in bytes.
         order: byte order, in the notation of `struct`.
         is_compressed: whether that content is a stream of zlib with the variable's element.
+
+    Raises:
+        CorruptionError: the variable is truncated or damaged.
     """
     pieces = read_pieces(path, offset, size if is_compressed else min(size, _MAX_HEADER_BYTES))
     reader = _ElementReader(PieceReader(decompress_zlib(pieces) if is_compressed else pieces, path, offset), order)

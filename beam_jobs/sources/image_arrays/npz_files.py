@@ -109,7 +109,11 @@ class NpzSet(ImageSet):
                 yield ImageRow(self.images.offset + index * size, row_labels, data)
 
     def _read_labels(self, reader: PieceReader) -> Iterator[tuple[str, ...]]:
-        """Yield the labels of each image: its number or, with several, the indices of the columns that are 1."""
+        """Yield the labels of each image: its number or, if images have several labels, the indices of the columns that are 1.
+
+        Raises:
+            SourceError: images have several labels, and a mark of a class is neither 0 nor 1.
+        """
         width = math.prod(self.labels.shape[1:])
         numbers = read_numbers(reader, self.labels.form, self.labels.shape[0] * width)
         if not self.several_labels:

@@ -72,7 +72,7 @@ _MARK = object()
 
 
 def read_pickle(path: str) -> Any:
-    """Return the pickled value of a file: texts are bytes or str, arrays `PickledArray`, and long bytes `BytesPlace`.
+    """Return the pickled value of a file: texts are bytes or str, arrays `PickledArray`, and long texts and bytes `BytesPlace`.
 
     Raises:
         CorruptionError: the file is truncated or damaged.
@@ -104,7 +104,7 @@ class _PickleReader:
         self.offset = 0
 
     def run(self) -> Any:
-        """Run all operations, and return the value that they leave."""
+        """Run all operations, and return the value that they leave; ValueError for an unknown operation."""
         while True:
             self.offset = self._file.tell()
             code = self._take(1)
@@ -197,7 +197,7 @@ class _PickleReader:
             raise TypeError(f"a call of {function!r}")
 
     def _build(self) -> None:
-        """Pop a state, and set that of the array below it; ignore that of a dtype, whose name says all."""
+        """Pop a state, and set it in the array below; the state of a dtype is ignored, as the dtype's name says all."""
         (state,) = self._pop(1)
         target = self._stack[-1]
         if isinstance(target, PickledArray):

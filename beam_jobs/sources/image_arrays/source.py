@@ -96,7 +96,7 @@ class ImageArrays(ClassifiedSource):
         Args:
             options: options of the conversion.
             source_options: options of labels.
-            paths: the files; those with the names of CIFAR's classes are skipped.
+            paths: the files; those about the data, such as a README or the names of CIFAR's classes, are skipped.
 
         Raises:
             SourceError: a file does not have arrays of images and labels, no file has, or sets differ in their kind of classes.
@@ -189,7 +189,7 @@ def _open_sets(path: str) -> Sequence[ImageSet]:
 
 
 def _open_classes(options: SourceOptions, sets: Sequence[ImageSet]) -> Classes:
-    """Return the classes of `--labels FILE`, of CIFAR's file of names, or else the numbers; SourceError if such files differ."""
+    """Return the classes of `--labels FILE`, of CIFAR's file of names, or else the numbers; SourceError if these files differ."""
     if options.labels_file is None:
         folders = {find_parent(image_set.path) or "." for image_set in sets if isinstance(image_set, CifarFile)}
         names_and_paths = filter(None, map(read_cifar_names, sorted(folders)))

@@ -121,7 +121,14 @@ def _make_default(field: dataclasses.Field[Any]) -> Any:
 
 
 def _parse(name: str, text: str, hint: Any, source: str) -> Any:
-    """Parse an argument's text by its type annotation; UsageError if the type is unsupported, or the text is not of it."""
+    """Parse an argument's text by its type annotation; UsageError if the type is unsupported, or the text is not of it.
+
+    Args:
+        name: name of the argument.
+        text: its text.
+        hint: its type annotation.
+        source: name of the source, for the message.
+    """
     is_union = typing.get_origin(hint) in (typing.Union, types.UnionType)
     allowed_types = [member for member in typing.get_args(hint) if member is not types.NoneType] if is_union else [hint]
     if len(allowed_types) != 1 or allowed_types[0] not in _PARSERS:

@@ -82,7 +82,7 @@ def list_references(
 
     Raises:
         UsageError: an object is not a reference, or a reference has classes or features that the source's attributes do not
-            declare, which its record would silently lack.
+            declare, which its record would silently lack; or `reject` is called with another error than BadRecordError.
     """
     method_name = f"{_name_source(source)}.references"
 
@@ -119,7 +119,8 @@ class _ReferenceCheck:
         has_one_class = source.has_classes and not columns.several_labels and not self._has_annotations
         self._needs_class = stores_classes and has_one_class
         self._names = {feature.name for feature in columns.features}
-        # Of references that `find_reason` accepted: the last payload, and all labels.
+        # Of references that `find_reason` accepted: the last payload, which stays None with annotations, and up to `_MAX_LABELS`
+        # labels, which are then cleared.
         self._payload: Payload | None = None
         self._labels: set[tuple[str, ...]] = set()
 
@@ -174,7 +175,7 @@ def _name_source(source: Source) -> str:
 
 
 def _check_iterable(source: Source, method: str, returned: Any) -> Iterable[Any]:
-    """Return what a method has returned; UsageError if it is not an iterable of objects."""
+    """Return what a method has returned; UsageError if it is not iterable, or is text or bytes."""
     if not isinstance(returned, Iterable) or isinstance(returned, (str, bytes)):
         raise UsageError(
             f"{_name_source(source)}.{method}: no {method} (got {type(returned).__name__}, expected an iterable). {_FIX}"

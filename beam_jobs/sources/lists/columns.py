@@ -184,7 +184,11 @@ class ColumnReader:
         self._roles = (roles.path, roles.label, roles.split)
 
     def add(self, values: Mapping[str, Any], place: RowPlace) -> None:
-        """Update the facts with one row; SourceError if a value has an unsupported type, or does not fit its declared kind."""
+        """Update the facts with one row.
+
+        Raises:
+            SourceError: a column's name is not Unicode, or a value is of an unsupported type or does not fit its declared kind.
+        """
         columns = self.facts.columns
         for name in values.keys() - columns.keys():
             if not is_utf8(name):
@@ -205,7 +209,7 @@ class ColumnReader:
 
 def _infer_kind(name: str, column: Column) -> ColumnKind:
     """Return the kind of a column from its facts; SourceError if no kind stores all of its values unchanged."""
-    # Both are the places of first rows: of one with a list, and of one with a scalar.
+    # `listed` is the place of the first row with a list, `scalar` that of the first row with a scalar.
     if column.listed is not None and column.scalar is not None:
         raise SourceError(
             f"{column.listed}: column {name!r} is a list, and at {column.scalar} it is not. Write lists in all rows, or pass"

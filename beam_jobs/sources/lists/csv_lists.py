@@ -78,7 +78,14 @@ def read_csv_rows(
 
 
 def _split_cells(pieces: Iterable[bytes], form: CsvForm, offset: int, line: int) -> Iterator[_LocatedCells]:
-    """Split pieces into the cells of rows: with one call of the csv module for each piece if possible, else row by row."""
+    """Split pieces into the cells of rows: with one call of the csv module for each piece if possible, else row by row.
+
+    Args:
+        pieces: bytes that begin after the end of a row, in pieces of any size.
+        form: rules for reading the rows.
+        offset: offset of the first piece in the file.
+        line: number of lines before the first piece.
+    """
     aligned_pieces = _LineAlignedPieces(pieces, offset)
     lines_before = line
     for lines in aligned_pieces:
@@ -88,7 +95,7 @@ def _split_cells(pieces: Iterable[bytes], form: CsvForm, offset: int, line: int)
             yield from _locate_bulk_rows(rows, lines, start, lines_before)
             lines_before += lines.count(b"\n")
             continue
-        # Until a row ends with a piece; the pieces after it are split in bulk again.
+        # Split row by row until a row ends where a piece does; the pieces after it are split in bulk again.
         remaining_pieces = itertools.chain((lines,), aligned_pieces)
         for cells, row_line, end in _split_one_by_one(remaining_pieces, form, start, lines_before):
             # The end of a last line without a line end is counted one too high.
@@ -101,8 +108,8 @@ def _split_cells(pieces: Iterable[bytes], form: CsvForm, offset: int, line: int)
 def _split_in_bulk(data: bytes, form: CsvForm, start: int) -> list[list[str]] | None:
     """Return the cells of each row, also of blank ones; None if the lines must be split row by row.
 
-    That is so if the lines have an error, which splitting row by row reports, if they end inside quotes or without a line end, and
-    if they begin with a byte order mark.
+    They must be if they have an error, which splitting row by row reports, if they end inside quotes or without a line end, if they
+    exceed `MAX_ROW_BYTES`, and if they begin with a byte order mark.
 
     Args:
         data: whole lines, or a part of a long line.
@@ -145,7 +152,7 @@ def _locate_bulk_rows(rows: list[list[str]], data: bytes, start: int, line: int)
 
 
 def _split_one_by_one(pieces: Iterable[bytes], form: CsvForm, offset: int, line: int) -> Iterator[_LocatedCells]:
-    """Split pieces row by row; SourceError for an invalid row, with its line."""
+    """Split pieces row by row; SourceError for an invalid row, with its line. The arguments are those of `_split_cells`."""
     spans = line_spans(pieces, offset, MAX_ROW_BYTES)
     rows = locate_rows(spans, form.delimiter, MAX_ROW_BYTES, form.path, is_raw=form.is_raw, fix="Check its line ends.")
     for span, last_line, end in rows:
@@ -206,7 +213,7 @@ class _LineAlignedPieces:
         return self._join_held()
 
     def _join_held(self, lines: bytes = b"", next_line: bytes = b"") -> bytes:
-        """Return the held bytes joined with `lines`, and hold `next_line`, the beginning of the next one."""
+        """Return the held bytes joined with `lines`, and hold `next_line`, the beginning of the next line."""
         whole_lines = b"".join((*self._held, lines))
         self._held, self._held_bytes = [next_line], len(next_line)
         self.end += len(whole_lines)

@@ -22,14 +22,14 @@ class ListFacts:
         lists: by index of the list, its path and its number of blocks.
         columns: facts about the extra columns.
         names: by class name, the first row that has it.
-        several: whether a row may have any number of labels.
+        has_several_labels: whether a row may have any number of labels.
         splits: by name in the column of splits, the first row that has it.
     """
 
     lists: dict[int, tuple[str, int]] = dataclasses.field(default_factory=dict)
     columns: ColumnFacts = dataclasses.field(default_factory=ColumnFacts)
     names: dict[str, RowPlace] = dataclasses.field(default_factory=dict)
-    several: bool = False
+    has_several_labels: bool = False
     splits: dict[str, RowPlace] = dataclasses.field(default_factory=dict)
 
     def merge(self, other: ListFacts) -> None:
@@ -39,7 +39,7 @@ class ListFacts:
         for first_rows, other_rows in ((self.names, other.names), (self.splits, other.splits)):
             for name, place in other_rows.items():
                 first_rows[name] = min(place, first_rows.get(name, place))
-        self.several |= other.several
+        self.has_several_labels |= other.has_several_labels
 
     def first_blocks(self) -> dict[int, int]:
         """Return, by index of a list, the number of blocks of the lists before it."""

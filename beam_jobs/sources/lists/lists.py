@@ -108,7 +108,7 @@ class Lists(ScannedSource):
             SourceError: there is no list, the first one lacks rows or columns, or only some names of lists stand for splits.
             UsageError: the options do not fit the list, or assign splits, but the names of the lists stand for splits.
         """
-        source_options.reject_list_types("values of other lists show that they are lists")
+        source_options.reject_list_types(reason="values of other lists show that they are lists")
         first_files = take_first_names(files)
         first_path, _ = first_files[0]
         file = detect_list(first_path, source_options)
@@ -175,7 +175,8 @@ class Lists(ScannedSource):
             part: its path.
 
         Raises:
-            SourceError: its columns are not those of the first list, it has no rows, or its name is ambiguous about splits.
+            SourceError: its columns or its format are not those of the first list, it has no rows, or its name is ambiguous about
+                splits.
         """
         # Raises if the name of the list is ambiguous.
         self._find_named_split(part)
@@ -206,7 +207,7 @@ class Lists(ScannedSource):
         source_options = self.source_options
         if source_options.labels_file is None:
             integers = facts.infer_integers(source_options.label_type)
-            # The dataset to append to may have others.
+            # The dataset to append to may have other labels.
             are_all_labels = not self.options.append
         else:
             # Labels are not checked here: the listing rejects those that the file does not have.
@@ -219,12 +220,12 @@ class Lists(ScannedSource):
         return dataclasses.replace(
             self,
             classes=dataclasses.replace(self.classes, integers=integers),
-            schema=ListSchema(kinds, labels, integers, facts.several),
+            schema=ListSchema(kinds, labels, integers, facts.has_several_labels),
             blocks=None if blocks is None else tuple(blocks),
         )
 
     def describe_repeat(self, repeat: Repeat, facts: ListFacts) -> SourceError:
-        """Return the error of two rows with one path, which is read again; its message has '' if the list has changed since."""
+        """Return the error of two rows with one path, which is read again; the message has '' if the list has changed since."""
         path, _ = facts.lists[repeat.list_index]
         first_path, _ = facts.lists[repeat.first_list_index]
         # Rows of a JSON array may share a line, so the digest is compared, too.
@@ -254,7 +255,11 @@ class Lists(ScannedSource):
         return (part,)
 
     def references(self, unit: ListBlock, ignored: list[str], reject: Reject = raise_rejection) -> Iterator[Reference]:
-        """Yield a reference to the file of each row of a block; reject rows whose file does not exist."""
+        """Yield a reference to the file of each row of a block; reject rows that are invalid or whose file cannot be read.
+
+        Raises:
+            SourceError: the list was cut during the run.
+        """
         del ignored
         path = unit.file.path
         kinds = dict(self.schema.kinds)

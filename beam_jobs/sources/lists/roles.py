@@ -55,7 +55,15 @@ def is_path_column(name: str, options: SourceOptions) -> bool:
 
 
 def _pick(names: list[str], requested: str | None, usual: tuple[str, ...], flag: str, source: str) -> str:
-    """Return the requested column, or the only one with a usual name; raise as `Roles.find`."""
+    """Return the requested column, or the only one with a usual name; raise as `Roles.find`.
+
+    Args:
+        names: names of the list's columns.
+        requested: the column that an option names, or None.
+        usual: the usual names, in lower case.
+        flag: flag of that option, for messages.
+        source: path of the list, for messages.
+    """
     listing = ", ".join(map(repr, names))
     if requested is not None:
         if requested not in names:

@@ -72,7 +72,14 @@ class _LineDecoder:
 
 
 def read_json_rows(lines: Iterable[bytes], path: str, *, offset: int, line: int) -> Iterator[ListRow]:
-    """Yield the rows of a JSONL list, omitting blank lines; SourceError if a line is not a JSON object."""
+    """Yield the rows of a JSONL list, omitting blank lines; SourceError if a line is not a JSON object.
+
+    Args:
+        lines: lines of the list, with their line ends.
+        path: path of the list, for messages.
+        offset: offset of the first of these lines in the file.
+        line: number of lines before it.
+    """
     reader = _LineDecoder(lines, path, offset, line)
     for text in reader:
         if not text.strip():

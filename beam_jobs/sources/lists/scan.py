@@ -52,7 +52,7 @@ class ListScan:
         separator: str | None,
         block_bytes: int = BLOCK_BYTES,
     ) -> None:
-        self.facts = ListFacts(columns=reader.facts, several=separator is not None)
+        self.facts = ListFacts(columns=reader.facts, has_several_labels=separator is not None)
         self._file = file
         self._list_index = list_index
         self._roles = roles
@@ -97,7 +97,7 @@ class ListScan:
         self.facts.lists[self._list_index] = self._file.path, block_count
 
     def _add_row(self, row: ListRow) -> None:
-        """Add a row to the facts and to those that `take_rows` returns; SourceError if its split or a value is invalid."""
+        """Add a row to the facts and to the rows that `take_rows` returns; SourceError if its split or a value is invalid."""
         place = RowPlace(self._list_index, row.line, self._file.path)
         origin = str(place)
         self._reader.add(row.values, place)
@@ -116,7 +116,7 @@ class ListScan:
             names, several = parse_labels(row, self._roles, self._separator, origin)
             for name in filter(is_class_name, names):
                 self.facts.names.setdefault(name, place)
-            self.facts.several |= several
+            self.facts.has_several_labels |= several
 
 
 def parse_path(row: ListRow, roles: Roles, origin: str) -> str:
@@ -137,7 +137,7 @@ def parse_path(row: ListRow, roles: Roles, origin: str) -> str:
 
 
 def parse_labels(row: ListRow, roles: Roles, separator: str | None, origin: str) -> tuple[tuple[str, ...], bool]:
-    """Return the labels of a row as written, and whether it may have several; none without a column of labels.
+    """Return the labels of a row as written, and whether it may have several; no labels without their column.
 
     Raises:
         BadRecordError: see `parse_json_labels`.

@@ -74,7 +74,7 @@ def _attach_size(
 
 
 def _look_up_size(row: ListedFile) -> int | BadRecordError:
-    """Return the size of a row's file in bytes, or the row's rejection if there is no such file."""
+    """Return the size of a row's file in bytes, or the row's rejection if it cannot be read or is not a file."""
     try:
         entry = storage_for(row.path).stat(row.path)
     except StorageUnavailableError:

@@ -64,10 +64,10 @@ class ParquetColumns(NamedTuple):
 
 
 def find_columns(schema: Any, options: SourceOptions, path: str) -> ParquetColumns:
-    """Return the columns of images, labels and extra features: those that options name, or else those of usual types or names.
+    """Return the columns of images, labels and extra features: those that options name, or else columns of usual types or names.
 
     Raises:
-        SourceError: there are no images or labels, or an extra column is missing or of another type.
+        SourceError: a column is missing, appears twice, or is of a type that does not fit.
     """
     descriptions = describe_columns(schema)
     types = {field.name: field.type for field in schema}
@@ -94,7 +94,7 @@ def find_columns(schema: Any, options: SourceOptions, path: str) -> ParquetColum
         return unlabelled
     label = options.label_column or find_column("ClassLabel")
     label = label or next((name for name in _LABELS if name in types), None)
-    # The classes may be those of objects.
+    # Only the objects may have classes.
     if label is None and objects is not None:
         return unlabelled
     if label is None or label not in types:

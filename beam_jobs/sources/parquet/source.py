@@ -80,7 +80,7 @@ class ParquetUnit(NamedTuple):
 class ParquetImages(Source):
     """Rows of Parquet files: a Source whose parts are files and whose units are row groups.
 
-    The command reads the footer of the first file; workers read those of the others when they list them.
+    The command reads the footer of the first file; workers read the footers of the other files when they list them.
 
     Attributes:
         options: options with the splits and the seed of the order.
@@ -106,7 +106,7 @@ class ParquetImages(Source):
 
     @classmethod
     def find(cls, options: ConvertOptions, source_options: SourceOptions, files: InputFiles) -> ParquetImages:
-        """Read the footer of the first file, and look at the names of the others.
+        """Read the footer of the first file, and look at the first names.
 
         Args:
             options: options of the conversion.
@@ -161,7 +161,7 @@ class ParquetImages(Source):
         )
 
     def _pick_file_labels(self, *, for_pictures: bool) -> Labels | None:
-        """Return the classes of `--labels FILE` if the file is for pictures, or with False for objects; None otherwise.
+        """Return the classes of `--labels FILE` if they are for pictures (`for_pictures`) or for objects; None otherwise.
 
         The file is for pictures if there is a column of labels, and for objects otherwise.
         """
@@ -181,7 +181,7 @@ class ParquetImages(Source):
 
     @property
     def labels(self) -> Labels | None:
-        """The classes of `--labels FILE`, or of the schema's metadata; None without either."""
+        """With objects, the classes of the annotations; else of `--labels FILE` or the schema's metadata, None without either."""
         if self.annotations is not None:
             return self.annotations.labels
         return self.classes.labels or (None if self.columns.names is None else Labels(self.columns.names))
@@ -238,7 +238,7 @@ class ParquetImages(Source):
     def references(
         self, unit: ParquetUnit, ignored: list[str], reject: Reject = raise_rejection
     ) -> Iterator[Reference]:
-        """Yield a reference, with its bytes, to the image of each row of a row group.
+        """Yield a reference to the image of each row of a row group, with the image's bytes.
 
         If bad records are skipped, the row group is read once before, so that no row of a damaged one is listed.
         """
@@ -259,7 +259,7 @@ class ParquetImages(Source):
             reject(make_file_rejection(unit.path, error, suffix))
 
     def _list_rows(self, file: ParquetReader, unit: ParquetUnit, reject: Reject) -> Iterator[Reference]:
-        """Yield a reference with its image for each row of a row group; none for the unit of a damaged file."""
+        """Yield a reference with its image for each row of a row group; no reference for the unit of a damaged file."""
         row, columns = unit.first, self.columns
         for batch in () if unit.group is None else file.read_batches(unit.group, columns.all_names, _BATCH_ROWS):
             images = list(_iterate_images(batch.column(columns.image)))
@@ -296,7 +296,14 @@ class ParquetImages(Source):
     def _make_annotation(
         self, row_objects: Any, classes: tuple[str, ...], extra: Mapping[str, Any], origin: str
     ) -> CarriedAnnotation:
-        """Return the annotation of a row with objects; BadRecordError if they are invalid."""
+        """Return the annotation of a row with objects; BadRecordError if they are invalid.
+
+        Args:
+            row_objects: value of the column of objects; None for no objects.
+            classes: class names of the picture.
+            extra: values of the extra columns, by name.
+            origin: file and row, for messages.
+        """
         assert self.columns.objects is not None
         place = Place(origin)
         try:
@@ -342,7 +349,7 @@ def _check_objects(columns: ParquetColumns, classes: Classes, path: str) -> None
             f"{path}: it has objects, and the column {columns.label!r} of labels without names in the file's metadata. Pass"
             " --unlabelled to store the objects alone."
         )
-    # With labels of pictures, the names in --labels FILE are theirs.
+    # If pictures have labels, the names in --labels FILE are for the pictures.
     if columns.objects.has_classes and columns.objects.names is None and (columns.label or classes.labels is None):
         raise SourceError(
             f"{path}: the classes of its objects have no names in the file's metadata. Pass them with --labels FILE, a line each."

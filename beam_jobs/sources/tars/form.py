@@ -81,6 +81,7 @@ def detect_tar_form(
     Raises:
         SourceError: it is a compressed tar of tars, or a compressed tar whose first members are larger than `most_looked_at`; or
             values of a column differ in kind.
+        CorruptionError: a header is damaged, or the tar is truncated.
         UsageError: there is no column of a declared name.
     """
     compression = read_compression(unit.path)

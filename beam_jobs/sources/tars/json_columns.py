@@ -86,7 +86,7 @@ NO_COLUMNS = JsonColumns()
 
 
 def _is_flat(value: Any) -> bool:
-    """Return whether a value is a scalar or a list of scalars."""
+    """Return whether a value is a scalar or null, or a list of scalars without null."""
     if isinstance(value, list):
         return all(element is not None and _is_scalar(element) for element in value)
     return _is_scalar(value)

@@ -94,8 +94,8 @@ def list_tar_members(file: BinaryIO, path: str, start: int = 0, end: int | None 
 
     Raises:
         CorruptionError: a header is damaged, or the tar is truncated; the message names file and offset.
-        SourceError: the tar has members of a type that is not read (parts of files, GNU sparse files); the message names the
-            first of them.
+        SourceError: the tar has members that are not read (parts of files, GNU sparse files, links with data); the message names
+            the first of them.
     """
     offset = start
     long_name = long_link = ""
@@ -197,7 +197,10 @@ def _read(file: BinaryIO, path: str, offset: int, size: int, end: int | None, wh
 
 
 def _check_only_zeros(file: BinaryIO, path: str, offset: int, end: int | None) -> None:
-    """Raise CorruptionError if anything but zeros follows the end mark: a second tar, which other readers skip in silence."""
+    """Raise CorruptionError if anything but zeros follows the end mark: a second tar, which other readers skip in silence.
+
+    `offset` is the byte after the end mark, `end` the byte at which the tar ends, or None if that is unknown.
+    """
     file.seek(offset)
     while data := file.read(_CHUNK if end is None else max(0, min(_CHUNK, end - offset))):
         if data.strip(b"\0"):
@@ -245,7 +248,11 @@ def _decode_text(field: bytes) -> str:
 
 
 def _parse_pax(body: bytes, path: str, offset: int) -> dict[str, str]:
-    """Return the records of a pax header, each `LENGTH KEY=VALUE\\n` where LENGTH counts the whole record (POSIX.1-2001)."""
+    """Return the records of a pax header, each `LENGTH KEY=VALUE\\n` where LENGTH counts the whole record (POSIX.1-2001).
+
+    Raises:
+        CorruptionError: the header is damaged.
+    """
     records: dict[str, str] = {}
     position = 0
     try:

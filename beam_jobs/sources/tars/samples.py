@@ -49,7 +49,7 @@ def read_samples(
         file: the opened tar.
         path: path of the tar.
         members: members of the tar, in order.
-        reads_images: whether to read the content of images; that of labels is always read, that of other fields never.
+        reads_images: whether to read the content of images; the content of labels is always read, of other fields never.
     """
     sample: dict[str, MemberContent] = {}
     sample_key = ""
@@ -83,7 +83,7 @@ def decode_text(content: MemberContent, path: str) -> str:
 
 
 def parse_field_labels(content: MemberContent, field: str, path: str) -> tuple[tuple[str, ...], bool]:
-    """Return the labels in a field of a sample, and whether they are a list; BadRecordError if there are none."""
+    """Return the labels in a field of a sample, and whether they are a list; BadRecordError if they are missing or invalid."""
     origin = f"{path}/{content.member.name}"
     if field == JSON:
         values = parse_json_object(content, path)

@@ -158,7 +158,7 @@ class Tars(ClassifiedSource):
 
     @property
     def features(self) -> tuple[Feature, ...]:
-        """The columns in paths, or captions, label maps and columns of JSON."""
+        """With `--label-from`, the columns in paths; otherwise captions, label maps and columns of JSON."""
         if self.path_labels is not None:
             return self.path_labels.features
         captions = (CAPTION,) if self.has_captions else ()

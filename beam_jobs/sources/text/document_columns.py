@@ -85,7 +85,7 @@ class DocumentColumns:
         return self.text.labels.are_stored or self.text.key_field is not None
 
     def check_file(self, file: TextFile) -> None:
-        """Raise SourceError if a file's metadata has other class names than that of the first one."""
+        """Raise SourceError if a file's metadata has other class names than the first file's."""
         if self.names is not None and _read_class_names(file, self.text) != self.names:
             raise SourceError(
                 f"{file.path} and the first file of the input have different class names. Convert them one by one, or pass --labels"

@@ -91,7 +91,7 @@ class TextSource(PackSource):
 
         Raises:
             SourceError: there are no files, or their names are ambiguous about splits.
-            UsageError: the options assign splits, but the input has splits itself.
+            UsageError: the options assign splits, but the input has splits itself; or one `--targets-file` is for several inputs.
         """
         names = list_first_names(options.input)
         if text.targets_file is not None and len(names) > 1 and not names_each_file(text.targets_file):
@@ -163,7 +163,7 @@ class TextSource(PackSource):
             yield TextUnit(tuple(group))
 
     def _note_folder(self, name: str, split: str) -> None:
-        """Note the folder of a file that is one document, which may be its class; unless classes are stored."""
+        """Unless classes are stored, note the folder of a file that is one document: it may be the document's class."""
         if self.text.form != FILES or self.text.labels.are_stored:
             return
         folders = name.split("/")[:-1]
@@ -174,7 +174,10 @@ class TextSource(PackSource):
             self.note(TEXT_FOLDERS, folders[-1])
 
     def packs(self, unit: TextUnit, ignored: list[str], reject: Reject = raise_rejection) -> Iterator[ListedPack]:
-        """Yield the documents of a unit by column, see `PackSource`; shuffled, each run sorted by position."""
+        """Yield the documents of a unit by column, see `PackSource`.
+
+        With a shuffle, the documents of each run are sorted by position in the shuffled order.
+        """
         # `units` skips files by their names.
         del ignored
         for run in gather_runs(self._read_blocks(unit, reject), _measure, self.run_documents):
@@ -193,7 +196,10 @@ class TextSource(PackSource):
                         yield split, labelled_block
 
     def _list_run(self, run: Sequence[_SplitBlock]) -> ListedPack:
-        """Return the documents of a run as a pack of references; with a shuffle, small ones are held."""
+        """Return the documents of a run as a pack of references.
+
+        It holds the bytes of documents that a file does not have as they are, and with a shuffle the bytes of small ones.
+        """
         named_splits, blocks = zip(*run, strict=True)
         counts = [len(block.spans.sizes) for block in blocks]
         buffer_indices = np.repeat(np.arange(len(blocks)), counts)

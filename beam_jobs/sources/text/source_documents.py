@@ -156,8 +156,9 @@ class SourceDocuments(PackSource):
         return list_units(self.source, part, ignored)
 
     def packs(self, unit: Any, ignored: list[str], reject: Reject = raise_rejection) -> Iterator[ListedPack]:
-        """Yield the documents of a unit by column, see `PackSource`; shuffled, each run sorted by position.
+        """Yield the documents of a unit by column, see `PackSource`.
 
+        With a shuffle, the documents of each run are sorted by position in the shuffled order.
         Documents that are too large, or whose classes differ from those that the source declares, are rejected.
         """
         documents = self._list_documents(unit, ignored, reject)
@@ -165,7 +166,7 @@ class SourceDocuments(PackSource):
             yield from divide_run(self._list_run(run), self.options)
 
     def _list_run(self, run: Sequence[Reference]) -> ListedPack:
-        """Return documents as a pack of references; with a shuffle, small ones are read and held."""
+        """Return documents as a pack of references; it holds the bytes that these carry and, with a shuffle, small documents."""
         # Positions in the order are computed from the digests later.
         pack = Pack.of(run, np.zeros(len(run), np.uint64))
         buffers = [reference.data for reference in run]

@@ -182,7 +182,7 @@ def split_by_run(folder: Path, records: int) -> dict[str, Output]:
     with ExitStack() as stack:
         files = [stack.enter_context((folder / "runs" / str(number)).open("wb")) for number in range(_FILES)]
 
-        # Numbers of runs spread over the files.
+        # The runs are spread over the files by their numbers.
         def write(run: tuple[str, int], pack: bytes) -> None:
             _, number = run
             output.write(files[number % _FILES], pickle.dumps((run, pack), protocol=5))

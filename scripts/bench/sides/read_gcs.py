@@ -37,7 +37,7 @@ def main() -> None:
     batches = iter(start())
     size = BATCH * _measure_record(next(batches))
     first = time.perf_counter() - begin
-    # One pass is measured from its first batch to its end.
+    # One pass is measured from its start to its end, so its first batch counts.
     done, limit = (size, 1 << 62) if is_one_pass else (0, megabytes * 10**6)
     if not is_one_pass:
         # The clock starts again once the pipeline is in its steady state.
@@ -71,7 +71,7 @@ def prepare_graph(name: str, streams: int, window: int) -> Callable[[], Iterable
 
     Args:
         name: name of the pipeline.
-        streams: number of files that are read at a time.
+        streams: number of files, or of pieces of files, that are read at a time.
         window: records in the window of a shuffle.
     """
     import tensorflow as tf

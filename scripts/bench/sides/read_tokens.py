@@ -47,7 +47,7 @@ def list_sides(folder: Path, batch_size: int) -> Iterator[tuple[str, dict[str, S
             is_raw = kind == "int32 bytes"
             data = write_packed(folder / f"tokens-{kind.split()[0]}-{records}", records, is_raw=is_raw)
             size = sum(path.stat().st_size for path in data.glob("train-*"))
-            # Rounds in which a window of 41,000 rows is filled several times. `_read_least` only reads bytes.
+            # Rounds in which a window of 41,000 rows is filled several times. `_read_least` needs rows that are bytes.
             sides = {
                 name: Side(partial(build, data, batch_size), batches=_MANY // batch_size, warm_up=80)
                 for name, build in _SIDES.items()
@@ -73,7 +73,7 @@ def _read_and_parse(data: Path, batch_size: int) -> tf.data.Dataset:
 
 
 def _read_least(data: Path, batch_size: int) -> tf.data.Dataset:
-    """Return a dataset with the least work that makes tensors of bytes of int32: it knows where values are, and checks nothing."""
+    """Return a dataset with the least work that makes tensors of bytes of int32: it knows where values are, and does not parse."""
     first = next(iter(_read_records(data))).numpy()
     places = find_value_positions(first)
     assert places is not None

@@ -41,7 +41,7 @@ class _Cost(NamedTuple):
 
 
 def print_table(sides: dict[str, Side], batch_size: int, rounds: int) -> None:
-    """Measure sides in turn; print records per CPU second and per second, and the ratio of the first side's CPU time to each."""
+    """Measure sides in turn; print records per CPU second and per second, and the first side's CPU time relative to each side's."""
     context = multiprocessing.get_context("spawn")
     workers: dict[str, tuple[Any, Connection]] = {}
     for name, side in sides.items():

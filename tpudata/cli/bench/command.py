@@ -128,7 +128,7 @@ def measure(dataset: Dataset, flags: argparse.Namespace) -> dict[str, Any]:
 
 
 def _make_input_fns(dataset: Dataset, flags: argparse.Namespace) -> dict[str, InputFn]:
-    """Return the input_fns of the stages after parsing, by name: `decode` if images are changed after it, and `input_fn`."""
+    """Return the input_fns of the stages after parsing, by name: `decode`, if decoded images are changed, and `input_fn`."""
     from tpudata.input import CentreCrop, RandAugment, TrainCrop, make_input_fn
 
     crop = None
@@ -208,11 +208,11 @@ def _compute_shares(stages: Sequence[Stage], *, is_busy: bool) -> dict[str, floa
         stages: measurements of the stages, in order.
         is_busy: whether the cores are busy: the cost is then CPU time, otherwise elapsed time.
     """
-    # Each stage does the work of those before it, too.
+    # Each stage does the work of the stages before it, too.
     added_costs, max_cost = {}, 0.0
     for stage in stages:
         cost = stage.cpu_per_record if is_busy else 1 / stage.rate
-        # A stage that is measured as cheaper than the one before it counts as free.
+        # A stage that is measured as cheaper than an earlier one counts as free.
         added_costs[stage.name] = max(0.0, cost - max_cost)
         max_cost = max(max_cost, cost)
     return {name: cost / max_cost for name, cost in added_costs.items()}

@@ -23,7 +23,7 @@ def parse_bench_flags(argv: Sequence[str]) -> argparse.Namespace:
     """Parse and check the flags of the command; `--tpu` becomes a TPUSlice, and `--seconds` gets its default.
 
     Raises:
-        UsageError: they are wrong.
+        UsageError: the flags are wrong.
     """
     parser = new_parser()
     flags = parser.parse(argv)

@@ -104,7 +104,7 @@ def _measure_latency(path: str) -> float:
     seconds = []
     for _ in range(1 + _REQUESTS):
         begin = time.perf_counter()
-        # `is_checked`, because the storage reads bytes twice that its caller does not check.
+        # Without `is_checked`, the storage would read the byte twice and compare.
         storage.read_range(path, 0, 1, is_checked=True)
         seconds.append(time.perf_counter() - begin)
     # The first request may make a connection and get a token.

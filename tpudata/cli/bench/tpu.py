@@ -20,7 +20,7 @@ def compile_step(flags: argparse.Namespace) -> StepCost:
         RehearsalError: the TPU would reject the step.
         TpudataError: the model does not fit the dataset, or the step was not compiled; the message says why.
     """
-    # The compiler needs no chip, but jax would start those of this machine.
+    # The compiler needs no chip, but jax would start the chips of this machine.
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
     from tpudata.devices.tpu_compiler.compiler import missing_compiler
     from tpudata.estimator import ModeKeys, check_tpu_compatibility
@@ -49,7 +49,7 @@ def _make_train_flags(flags: argparse.Namespace) -> list[str]:
         "model": flags.model,
         "data": flags.folder,
         "train-split": flags.split,
-        # This command's batch is that of one host, a training's that of all hosts.
+        # Here --batch-size is the batch of one host, in `tpudata train` the batch of all hosts.
         "batch-size": flags.batch_size * flags.tpu.hosts,
         "image-size": None if flags.image_size is None else "x".join(map(str, flags.image_size)),
         "crop": flags.crop,

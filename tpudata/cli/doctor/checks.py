@@ -54,7 +54,7 @@ def check_model_dir(folder: str) -> DoctorLine:
 
 
 def _list_missing_folders(folder: str) -> list[Path]:
-    """Return the folders that writing into a folder creates, the innermost first; none on an object store."""
+    """Return the folders that writing into a folder creates, the innermost first; an empty list on an object store."""
     if is_remote(folder):
         return []
     path = Path(folder)
@@ -92,7 +92,10 @@ def _write_and_read(folder: str) -> DoctorLine:
 
 
 def check_files(dataset: Dataset) -> DoctorLine:
-    """Compare names and sizes of all shards and indexes with the manifest, and read the first bytes of one."""
+    """Compare the files of a dataset with the manifest: names of shards and indexes, and sizes and reported checksums of shards.
+
+    If they match, read one index, and a byte of its shard.
+    """
     storage = storage_for(dataset.path)
     try:
         shards = {entry.name: entry for entry in storage.list(dataset.path)}
@@ -134,7 +137,7 @@ def _find_file_problems(dataset: Dataset, shards: Mapping[str, Entry], indexes: 
     """
     for split in dataset.manifest.splits.values():
         for shard in split.shards:
-            # A shard in quarantine has the size that it had then, 0 if it was missing, and a checksum that is not recorded.
+            # A shard in quarantine must have the size with which it was put there, 0 if it was missing; no checksum is recorded.
             quarantined = dataset.quarantine.for_shard(shard)
             expected_bytes = quarantined.bytes
             stored = shards.get(shard.name)

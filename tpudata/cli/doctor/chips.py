@@ -24,8 +24,8 @@ def find_chips() -> str:
     """Return a line on the TPU chips of this machine, with their speed.
 
     Raises:
-        NoTPUError: there are none; the message says what runs replicas instead.
-        TpudataError: they cannot be used; the message says why.
+        NoTPUError: there are no TPU chips; the message says what runs replicas instead.
+        TpudataError: the chips cannot be used, or multiply wrongly; the message says why.
     """
     from tpudata.devices.processes.device_search import find_tpu_devices, import_jax
     from tpudata.devices.processes.tpu_pod import count_chips

@@ -54,14 +54,14 @@ _NO_ANSWER = "no answer"
 
 
 def run(argv: Sequence[str]) -> int:
-    """Print the checks; return 1 if something that a flag names is missing or would end a run.
+    """Print the checks; return 1 if one of them found a problem, which would end a run.
 
     Args:
         argv: the flags.
 
     Raises:
         UsageError: the usage is wrong.
-        TpudataError: the rehearsal failed: see `tpudata train --rehearse`.
+        TpudataError: the rehearsal failed, see `tpudata train --rehearse`; with --json, its error is in the report instead.
     """
     flags = parse_flags(argv)
     limit = flags.time_limit

@@ -55,7 +55,7 @@ def describe_tpu() -> str:
 
 
 def describe_credentials() -> str:
-    """Return a line on the credentials that google-auth finds."""
+    """Return a line on the credentials that google-auth finds; DefaultCredentialsError without valid ones."""
     from google.auth.exceptions import DefaultCredentialsError
 
     from tpudata.storage.gcs.credentials import (
@@ -71,7 +71,7 @@ def describe_credentials() -> str:
         return f"none needed: {EMULATOR} is {os.environ[EMULATOR]}"
     if is_switched_on(ANONYMOUS):
         return f"none used: {ANONYMOUS} is {os.environ[ANONYMOUS]}"
-    # Also finds what loading does not notice: a readable file without a key.
+    # Loading does not notice every fault, such as a readable file without a key.
     if (fault := describe_key_file_fault()) is not None:
         raise DefaultCredentialsError(fault)  # type: ignore[no-untyped-call]
     default, project = load_default_credentials()
@@ -193,6 +193,9 @@ def _measure_speed(tf: Any, kind: str, device: str) -> str:
         tf: the module.
         kind: "CPU", which multiplies float32, or "GPU", which multiplies bfloat16.
         device: name of the device.
+
+    Raises:
+        TpudataError: a product is wrong.
     """
     rows = _ROWS[kind]
     dtype = tf.float32 if kind == "CPU" else tf.bfloat16

@@ -110,7 +110,7 @@ def describe(dataset: Dataset, records: int) -> dict[str, Any]:
 
 
 def _parse_count(text: str) -> int:
-    """Parse an integer of 0 or more."""
+    """Parse an integer of 0 or more; UsageError for other text."""
     if not text.isdecimal():
         raise UsageError(f"{text!r} is not a whole number of 0 or more")
     # itertools.islice takes no larger number.

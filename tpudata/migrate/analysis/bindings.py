@@ -84,7 +84,7 @@ def find_imports(statement: ast.Import | ast.ImportFrom) -> dict[str, Binding]:
 
 
 def find_bindings(tree: ast.AST) -> dict[str, Binding]:
-    """Return the names that a program binds to TensorFlow or to a renamed part of it."""
+    """Return the names that a program binds, by imports to TensorFlow or a part of it, by assignments to a renamed or gone part."""
     statements = [node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)]
     imports = {name: binding for statement in statements for name, binding in find_imports(statement).items()}
     # `import tensorflow.keras` may be there only for what it loads.
@@ -126,9 +126,9 @@ def find_raw_path(node: ast.AST, bindings: Mapping[str, Binding]) -> Path | None
 
 
 def find_paths(tree: ast.AST, bindings: Mapping[str, Binding]) -> Iterator[tuple[ast.Attribute | ast.Name, Path]]:
-    """Yield the node and the path of each dotted name below TensorFlow; of `tf.a.b`, only the whole name, not `tf.a`.
+    """Yield the node and the path of each name of TensorFlow that is read; of `tf.a.b`, only the whole name, not `tf.a`.
 
-    Paths are those of `find_raw_path`, which keep a leading `compat.v1`.
+    The path of `tf` alone is empty. Paths are those of `find_raw_path`, which keep a leading `compat.v1`.
     """
     # Nodes inside of a longer name. `ast.walk` visits the longer name first.
     inner_ids: set[int] = set()

@@ -37,7 +37,7 @@ class GraphUse:
 
     Attributes:
         line: its line.
-        name: the function or class, such as `tf.Session`.
+        name: the function or class below TensorFlow, such as `Session`.
     """
 
     line: int
@@ -139,7 +139,7 @@ class _GraphUseReader:
         self._read_scopes(tree)
 
     def _read_scopes(self, tree: ast.Module) -> None:
-        """Fill the scopes with the calls of the file."""
+        """Fill the scopes with the calls of the file, except those in lambdas or inside a `with` of a graph."""
         # A list, not a recursion: expressions may be nested deeper than Python's stack.
         top = _Position(self.module, has_graph=False, parent=tree)
         pending: list[tuple[ast.AST, _Position]] = [(node, top) for node in tree.body]
@@ -222,7 +222,7 @@ class _GraphUseReader:
 
 
 def _passes_graph(node: ast.Call) -> bool:
-    """Return whether a call has the argument `graph=`, as that of a session may."""
+    """Return whether a call has the argument `graph=`, as the call of a session may."""
     return any(keyword.arg == "graph" for keyword in node.keywords)
 
 

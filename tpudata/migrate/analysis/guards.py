@@ -66,10 +66,10 @@ def _catches_missing_name(handlers: Collection[ast.ExceptHandler]) -> bool:
 
 
 def _list_caught_errors(node: ast.expr | None) -> Iterator[str]:
-    """Yield the names of the classes that an `except` catches.
+    """Yield the names of the classes that an `except` catches, except dotted names.
 
     Args:
-        node: the expression after `except`; None without one. Names with dots are omitted.
+        node: the expression after `except`; None without one.
     """
     for error_class in node.elts if isinstance(node, ast.Tuple) else [node]:
         if isinstance(error_class, ast.Name):

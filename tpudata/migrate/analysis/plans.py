@@ -192,7 +192,7 @@ class _Planner:
 
 
 def _imports_as_v1(bindings: Mapping[str, Binding]) -> bool:
-    """Return whether a file imports TensorFlow, and never as compat.v1 or compat.v2, which few programs for TensorFlow 1 do."""
+    """Return whether a file imports TensorFlow, and nothing from compat.v1 or compat.v2, as most programs for TensorFlow 1 do."""
     imports = [binding for binding in bindings.values() if not isinstance(binding.statement, ast.Assign)]
     return bool(imports) and not any(binding.is_v1 or binding.is_v2 for binding in imports)
 
@@ -219,8 +219,8 @@ def _uses_estimator(tree: ast.Module, bindings: Mapping[str, Binding]) -> bool:
 
 def _calls_any(tree: ast.Module, names: Collection[str]) -> bool:
     """Return whether a file calls a function of one of these names."""
-    chains = (split_dotted_name(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call))
-    return any(chain is not None and chain[-1] in names for chain in chains)
+    called_names = (split_dotted_name(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call))
+    return any(name_parts is not None and name_parts[-1] in names for name_parts in called_names)
 
 
 def _list_imports(tree: ast.Module) -> set[str]:
