@@ -75,12 +75,12 @@ def _read_rows(article: Any) -> Iterator[dict[str, Any] | str]:
         for question in questions:
             try:
                 yield _make_row(article.get("title", ""), paragraph["context"], question)
-            except (KeyError, TypeError, AttributeError) as error:
+            except (LookupError, TypeError, AttributeError, ValueError, OverflowError) as error:
                 yield f"no question of SQuAD: {type(error).__name__} {error}"
 
 
 def _make_row(title: str, context: str, question: dict[str, Any]) -> dict[str, Any]:
-    """Return the row of a question; KeyError, TypeError or AttributeError if its structure is wrong."""
+    """Return the row of a question; an exception that `_read_rows` catches if the question has another structure."""
     answers = question.get("answers", [])
     texts = [answer["text"] for answer in answers]
     return {

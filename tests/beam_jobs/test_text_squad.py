@@ -69,6 +69,14 @@ def test_rejects_damaged_questions(tmp_path: Path) -> None:
     assert sum(open_dataset(str(tmp_path / "out")).manifest.rejected.values()) == 3
 
 
+@pytest.mark.parametrize("answer", ["yes", None, [True]])
+def test_rejects_a_question_whose_is_impossible_is_not_true_or_false(tmp_path: Path, answer: Any) -> None:
+    paragraph = {"context": "It goes", "qas": [ONE, {**TWO, "is_impossible": answer}]}
+    source = write(tmp_path / "a.json", {"version": "v2.0", "data": [{"title": "x", "paragraphs": [paragraph]}]})
+    with pytest.raises(BadRecordError, match=r"a\.json:1 in .*no question of SQuAD: "):
+        convert(source, tmp_path / "out", *FLAGS)
+
+
 def test_names_the_byte_of_a_truncated_file(tmp_path: Path) -> None:
     path = write(tmp_path / "a.json", SQUAD)
     path.write_bytes(path.read_bytes()[:-20])

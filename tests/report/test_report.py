@@ -128,6 +128,17 @@ def test_shows_tokens_as_text(tmp_path: Path) -> None:
     assert re.search(r"\d\d\.\d% of the places for tokens are not padding", page.text)
 
 
+def test_shows_a_dataset_whose_tokenizer_no_package_here_has(tmp_path: Path) -> None:
+    (tmp_path / "in.txt").write_text("To be\nor not to be\n" * 20)
+    flags = ["--tokenizer=bytes", "--sequence-length=16", "--pack"]
+    assert main(["convert", "text", f"--input={tmp_path}/in.txt", f"--output={tmp_path}/d", *flags]) == 0
+    manifest = tmp_path / "d" / "manifest.json"
+    manifest.write_text(manifest.read_text().replace('"name": "bytes"', '"name": "acme"'))
+    page = report(tmp_path / "d")
+    assert "From all 30 records" in page.text
+    assert "or not to be" not in page.text
+
+
 def test_counts_tokens_of_an_unknown_tokenizer(tmp_path: Path) -> None:
     page = report(write_sequences(tmp_path / "d", {"train": 5}))
     assert "From all 5 records" in page.text

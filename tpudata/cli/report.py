@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from tpudata.console.flags import FlagParser, positive_int
 from tpudata.console.tables import bytes_text
-from tpudata.errors import DatasetError, MissingExtraError, SourceError
+from tpudata.errors import DatasetError, MissingExtraError, SourceError, UsageError
 from tpudata.format import Dataset, open_dataset
 from tpudata.report.page import report_page
 from tpudata.report.sample import DEFAULT_SAMPLES, sample_dataset
@@ -61,13 +61,14 @@ def new_parser() -> FlagParser:
 
 
 def _open_decoder(dataset: Dataset) -> Callable[[Sequence[int]], str] | None:
-    """Return the `decode` of the dataset's tokenizer; None without a tokenizer, or if an extra or its file is missing here."""
+    """Return the `decode` of the dataset's tokenizer; None without one, or if its package, extra or file is missing here."""
     if not isinstance(dataset.manifest.options.get("tokenizer"), dict):
         return None
     from tpudata.tokenizers import dataset_tokenizer
 
     try:
         tokenizer = dataset_tokenizer(dataset.path)
-    except (DatasetError, MissingExtraError, SourceError):
+    # A UsageError if no package here has a tokenizer of its name.
+    except (DatasetError, MissingExtraError, SourceError, UsageError):
         return None
     return lambda ids: tokenizer.decode(list(ids))

@@ -76,12 +76,12 @@ def read_tfds(folder: str) -> TfdsFacts | None:
         label = _find_label(features, info)
         count = int(features[label]["classLabel"]["numClasses"]) if label is not None else 0
         raw = tuple(filter(None, (_parse_raw(name, feature) for name, feature in features.items())))
+        maps = tuple(name for name, feature in features.items() if feature["pythonClassName"].endswith(".LabeledImage"))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise SourceError(
             f"{storage_for(folder).join(folder, FEATURES_NAME)}: not as TensorFlow Datasets writes it: {error!r}. Remove it, and"
             " pass --labels and --raw."
         ) from None
-    maps = tuple(name for name, feature in features.items() if feature["pythonClassName"].endswith(".LabeledImage"))
     names = None if label is None or count > _MAX_CLASSES else _read_class_names(folder, label, count)
     # As with flags, a label is of use only with the names of its classes.
     return TfdsFacts(label if names else None, names, raw, maps)
@@ -127,7 +127,7 @@ def _read_class_names(folder: str, label: str, count: int) -> tuple[str, ...]:
     """Return the class names in a dataset's file of labels, or the numbers of the classes if that file does not exist.
 
     Raises:
-        SourceError: the number of names is not `count`.
+        SourceError: the number of names is not `count`, or the file is not UTF-8.
     """
     storage = storage_for(folder)
     # TFDS has dashes between the names of nested features, and dots in place of slashes in a name.
@@ -137,7 +137,12 @@ def _read_class_names(folder: str, label: str, count: int) -> tuple[str, ...]:
     path = next((path for path in paths if storage.stat(path) is not None), None)
     if path is None:
         return tuple(map(str, range(count)))
-    names = tuple(storage.read(path).decode("utf-8-sig").splitlines())
+    try:
+        names = tuple(storage.read(path).decode("utf-8-sig").splitlines())
+    except UnicodeDecodeError as error:
+        raise SourceError(
+            f"{path}: not UTF-8 ({error.reason} at byte {error.start}). Download it again, or pass --labels."
+        ) from None
     if len(names) != count:
         raise SourceError(
             f"{path} has {len(names):,} names of classes (expected {count:,}, as {FEATURES_NAME} says). Download it again, or pass"

@@ -143,6 +143,13 @@ def test_checks_labels_against_the_models_outputs(folder: str, tmp_path: Path) -
         "problem",
         "labels 0 to 3 in 2 records (expected 0 to 2, by the manifest). Convert the data again.",
     )
+    lists = [{"label": [0, 2, 1]}, {"label": [1]}]
+    several = write_dataset(
+        str(tmp_path / "s"), {"train": lists}, [Feature("label", "int64", "int64", (None,))], layout="", shards=1
+    )
+    line = check_labels(open_dataset(several), None, {})
+    assert line is not None
+    assert line.text == "labels 0 to 2 in 2 records; no number of classes in the manifest"
     offset = Feature("label", "int64", "int64", num_classes=3, label_offset=1)
     shifted = open_dataset(written(tmp_path / "shifted", [1, 3], offset))
     resnet = check_labels(shifted, "resnet", {})

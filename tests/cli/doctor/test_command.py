@@ -70,7 +70,7 @@ def test_reports_every_check_of_this_machine(
     assert rows["TPU"][1].startswith("Replicas run on CPU devices. ")
     assert rows["credentials"][0] == "ok"
     assert rows["dataset"] == ["ok", "train 200 records, validation 90 records"]
-    assert rows["files"] == ["ok", "4 shards and their indexes, with the sizes that the manifest says"]
+    assert rows["files"] == ["ok", "4 shards with the sizes that the manifest says, and their indexes"]
     assert rows["shapes"][0] == "ok"
     assert rows["labels"] == ["ok", "labels 0 to 9 in 290 records; mnist_cnn has 10 outputs from 0"]
     assert re.fullmatch(r"shuffle window .* decoded records .*B free", rows["memory"][1])

@@ -123,7 +123,7 @@ def check_files(dataset: Dataset) -> DoctorLine:
             f"{count_text(omitted, 'record')} in quarantine, which readers skip. Restore the shards to get them back.",
         )
     return DoctorLine(
-        "files", OK, f"{count_text(total, 'shard')} and their indexes, with the sizes that the manifest says"
+        "files", OK, f"{count_text(total, 'shard')} with the sizes that the manifest says, and their indexes"
     )
 
 
@@ -202,18 +202,19 @@ def check_labels(dataset: Dataset, model: str | None, params: Mapping[str, Any])
     if label is None or label.kind != "int64" or (model is not None and learns_label_maps(model)):
         return None
     try:
-        labels = [
-            number
+        labels_by_record = [
+            labels
             for name, split in dataset.manifest.splits.items()
             if split.records
-            for number in _sample_labels(dataset, name, label.name)
+            for labels in _sample_labels(dataset, name, label.name)
         ]
     except TpudataError as error:
         return DoctorLine("labels", PROBLEM, f"{error} Run tpudata verify {dataset.path}.")
+    labels = list(itertools.chain.from_iterable(labels_by_record))
     if not labels:
         return DoctorLine("labels", PROBLEM, f"{label.name}: no record has a label. Convert the data again.")
     low, high = min(labels), max(labels)
-    stored = f"labels {low} to {high} in {count_text(len(labels), 'record')}"
+    stored = f"labels {low} to {high} in {count_text(len(labels_by_record), 'record')}"
     classes = label.num_classes
     if classes is not None and not label.label_offset <= low <= high < label.label_offset + classes:
         largest_label = label.label_offset + classes - 1
@@ -256,12 +257,12 @@ def _find_outputs(model: str | None, params: Mapping[str, Any], label: Feature) 
     return first, defaults["num_classes"] if isinstance(defaults["num_classes"], int) else None
 
 
-def _sample_labels(dataset: Dataset, split: str, name: str) -> list[int]:
-    """Return the labels of some records of a split, spread evenly."""
+def _sample_labels(dataset: Dataset, split: str, name: str) -> list[list[int]]:
+    """Return the labels of each of some records of a split, spread evenly."""
     source = RecordSource(dataset.path, split, decode=None)
     numbers = np.unique(np.linspace(0, len(source) - 1, min(len(source), _CHECKED_RECORDS)).astype(int)).tolist()
-    labels: list[int] = []
+    labels_by_record: list[list[int]] = []
     for start in range(0, len(numbers), _BATCH):
-        for record in source.__getitems__(numbers[start : start + _BATCH]):
-            labels += [int(value) for value in decode_example(record).get(name, [])]
-    return labels
+        examples = map(decode_example, source.__getitems__(numbers[start : start + _BATCH]))
+        labels_by_record += [[int(value) for value in example.get(name, [])] for example in examples]
+    return labels_by_record
