@@ -111,3 +111,16 @@ def test_boxes_with_wrong_sizes_end_the_search(size: int, step: tuple[int, int])
     data[place : place + 4] = size.to_bytes(4, "big")
     assert find_iso_chroma_step(bytes(data), "AVIF") == step
     assert all(find_iso_chroma_step(bytes(data[:end]), "AVIF") in ((1, 1), (2, 1)) for end in range(len(data)))
+
+
+@pytest.mark.parametrize(("turns", "step"), [(None, (2, 1)), (0, (2, 1)), (1, (1, 2)), (2, (2, 1)), (3, (1, 2))])
+def test_quarter_turns_of_a_heic_exchange_its_chroma_steps(turns: int | None, step: tuple[int, int]) -> None:
+    def box(kind: bytes, content: bytes) -> bytes:
+        return (8 + len(content)).to_bytes(4, "big") + kind + content
+
+    # 4:2:2 is the format 2 of chroma.
+    properties = box(b"hvcC", bytes(16) + b"\2") + (b"" if turns is None else box(b"irot", bytes([turns])))
+    data = box(b"meta", bytes(4) + box(b"iprp", box(b"ipco", properties)))
+    assert find_iso_chroma_step(data, "HEIC") == step
+    # Pillow turns an AVIF after decoding.
+    assert find_iso_chroma_step(data, "AVIF") == (2, 1)

@@ -149,3 +149,20 @@ def test_adobes_marker_decides_whether_samples_are_chroma(transform: bytes, step
     marked = data[:2] + b"\xff\xee" + struct.pack(">H", 2 + len(content)) + content + data[2:]
     header = read_header(marked, "JPEG")
     assert (header.has_adobe_marker, header.chroma_step) == (True, step)
+
+
+def test_rejects_a_jpeg_that_ends_before_its_pixels() -> None:
+    data = encode(np.zeros((8, 16, 3), np.uint8), "JPEG")
+    frame = data.index(b"\xff\xc0")
+    end = frame + 2 + int.from_bytes(data[frame + 2 : frame + 4], "big")
+    with pytest.raises(ValueError, match="JPEG cut inside its header"):
+        read_header(data[:end] + b"\xff\xd9", "JPEG")
+
+
+def test_compatible_brands_decide_between_avif_and_heic() -> None:
+    avif = encode(np.zeros((16, 16, 3), np.uint8), "AVIF")
+    for main_brand in (b"avif", b"avis", b"mif1", b"msf1"):
+        assert detect_format(avif.replace(b"ftypavif", b"ftyp" + main_brand, 1)) == "AVIF"
+    # The box of brands: its size, its kind, the main brand, a version, compatible brands; then another box.
+    brands = b"\0\0\0\x18ftypmif1\0\0\0\0mif1heic" + b"\0\0\0\x0cavifavif"
+    assert detect_format(brands) == "HEIC"

@@ -71,6 +71,15 @@ def test_shrinks_a_full_decode_exactly_as_pillow_does() -> None:
     assert image.data == encode(expected, "JPEG", quality=90)
 
 
+def test_shrinks_an_unchecked_jpeg_from_pillows_draft() -> None:
+    data = encode(picture(600, 900), "JPEG")
+    draft = Image.open(io.BytesIO(data))
+    draft.draft(None, (180, 120))
+    assert draft.size == (225, 150)
+    expected = draft.resize((60, 40), Image.Resampling.LANCZOS)
+    assert stored(data, resize_shorter=40, check="header", quality=90).data == encode(expected, "JPEG", quality=90)
+
+
 def test_shrinks_a_turned_jpeg_upright() -> None:
     image = stored(encode(picture(60, 90), "JPEG", exif=exif(6)), resize_shorter=30)
     expected = Image.fromarray(picture(60, 90)).rotate(-90, expand=True).resize((30, 45), Image.Resampling.BOX)
