@@ -126,3 +126,52 @@ def test_rewrites_slim_to_the_tf_slim_package() -> None:
         (3, "tf.contrib.slim.batch_norm has no counterpart"),
         (4, "tf.contrib.slim.nets has no counterpart"),
     ]
+
+
+def test_the_call_of_disable_v2_behavior_follows_the_import_of_the_module() -> None:
+    found = migrate(
+        "import tensorflow as tf\n"
+        "def helper():\n"
+        "    import tensorflow as tf\n"
+        "    return tf.to_float(1)\n"
+        "if __name__ == '__main__':\n"
+        "    tf.Session().run(helper())\n"
+    )
+    assert found.text == (
+        "import tensorflow.compat.v1 as tf\n"
+        "tf.disable_v2_behavior()\n"
+        "def helper():\n"
+        "    import tensorflow.compat.v1 as tf\n"
+        "    return tf.to_float(1)\n"
+        "if __name__ == '__main__':\n"
+        "    tf.Session().run(helper())\n"
+    )
+
+
+def test_new_imports_come_before_their_first_use() -> None:
+    found = migrate(
+        "try:\n"
+        "    import tensorflow as tf\n"
+        "except ImportError:\n"
+        "    tf = None\n"
+        "Base = tf.contrib.tpu.TPUEstimator\n"
+        "import tensorflow.keras as keras\n"
+    )
+    assert found.text.index("import estimator as tpudata_estimator") < found.text.index("Base = tpudata_estimator")
+
+
+def test_a_function_gets_each_new_import_once() -> None:
+    found = migrate(
+        "def build(x):\n"
+        "    import tensorflow as tf\n"
+        "    from tensorflow.contrib import slim\n"
+        "    return slim.conv2d(x, 3, 3), tf.contrib.tpu.RunConfig\n"
+        "def other(x):\n"
+        "    from tensorflow.contrib import slim\n"
+        "    return slim.conv2d(x, 3, 3)\n"
+    )
+    first, second = found.text.split("def other")
+    for function in (first, second):
+        assert function.count("import tf_slim\n") == 1
+        assert function.count(EST) == 1
+    assert [note.text for note in found.notes].count("tf_slim is a package. Install it: pip install tf_slim.") == 1

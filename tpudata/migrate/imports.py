@@ -6,6 +6,7 @@ Functions get the Rewriter of the program, which has rewritten the names.
 from __future__ import annotations
 
 import ast
+import itertools
 from typing import TypeAlias
 
 from tpudata.migrate.analysis.bindings import Binding, find_imports
@@ -23,17 +24,34 @@ def rewrite_imports(program: Rewriter) -> None:
         if isinstance(node, ast.Import | ast.ImportFrom) and find_imports(node).keys() & program.plan.bindings.keys()
     ]
     statements.sort(key=lambda statement: statement.lineno)
-    root_statements = [binding.statement for binding in program.plan.bindings.values() if not binding.path]
-    # The call of disable_v2_behavior follows the import of TensorFlow itself. If there is none, `_list_new_imports` adds one after
-    # the first import, so the call goes there.
-    behaviour_statement = next(iter([*root_statements, *statements]), None)
-    # New imports follow the first one of the module, or each one if all are in functions or blocks.
-    extended_statements = [statement for statement in statements if not statement.col_offset][:1] or statements
+    # New imports follow the first import that runs with the module or, if all imports are in functions, the first of each function.
+    first_by_function: dict[ast.AST | None, _Import] = {}
+    functions = _find_functions(program.tree)
+    for statement in statements:
+        first_by_function.setdefault(functions.get(statement), statement)
+    extended_statements = [first_by_function[None]] if None in first_by_function else [*first_by_function.values()]
+    # The call of disable_v2_behavior follows an import of TensorFlow itself, one that runs with the module if there is any. Without
+    # such imports, `_list_new_imports` adds one.
+    root_statements = [statement for statement in statements if program.root in find_imports(statement)]
+    root_statements.sort(key=lambda statement: functions.get(statement) is not None)
+    behaviour_statement = next(iter([*root_statements, *extended_statements]), None)
     for statement in statements:
         new_lines = _list_new_imports(program) if statement in extended_statements else []
+        if f"import {SLIM}" in new_lines and statement is extended_statements[0]:
+            program.note(statement, f"{SLIM} is a package. Install it: pip install {SLIM}.")
         if program.plan.disables_v2 and statement is behaviour_statement:
             new_lines.append(f"{program.root}.disable_v2_behavior()")
         _rewrite_statement(program, statement, new_lines)
+
+
+def _find_functions(tree: ast.AST) -> dict[ast.AST, ast.AST]:
+    """Return the innermost function that each node of a program is in, without the nodes that run with the module."""
+    functions: dict[ast.AST, ast.AST] = {}
+    # `ast.walk` yields outer functions before the functions in them.
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            functions |= dict.fromkeys(itertools.chain.from_iterable(map(ast.walk, node.body)), node)
+    return functions
 
 
 def _list_new_imports(program: Rewriter) -> list[str]:
@@ -59,8 +77,6 @@ def _rewrite_statement(program: Rewriter, statement: _Import, new_lines: list[st
     text = "\n".join([*([old_text] if is_guarded else _format_imports(program, statement)), *new_lines])
     if text == old_text:
         return
-    if f"import {SLIM}" in new_lines:
-        program.note(statement, f"{SLIM} is a package. Install it: pip install {SLIM}.")
     indent = " " * statement.col_offset
     if not text and not indent and program.edits.ends_line(statement):
         program.edits.remove_line(statement)
