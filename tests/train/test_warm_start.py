@@ -46,9 +46,16 @@ def model_fn(features, labels, mode, params):
     v1 = tf.compat.v1
     pixels = tf.reshape(tf.cast(features["image"], tf.float32) / 255, [-1, 64])
     units, outputs = params.get("units", 4), params.get("outputs", 10)
+    def dense(inputs, layer, sizes):
+        makers = [lambda: v1.get_variable(f"w{layer}", sizes), lambda: v1.get_variable(f"b{layer}", sizes[1:])]
+        if params.get("bias_first"):
+            bias, kernel = [make() for make in reversed(makers)]
+        else:
+            kernel, bias = [make() for make in makers]
+        return tf.matmul(inputs, kernel) + bias
+
     with v1.variable_scope(params.get("scope") or v1.get_variable_scope()):
-        net = tf.matmul(pixels, v1.get_variable("w1", [64, units])) + v1.get_variable("b1", [units])
-        logits = tf.matmul(net, v1.get_variable("w2", [units, outputs])) + v1.get_variable("b2", [outputs])
+        logits = dense(dense(pixels, 1, [64, units]), 2, [units, outputs])
     if mode == "infer":
         return TPUEstimatorSpec(mode, predictions={"logits": logits})
     loss = v1.losses.sparse_softmax_cross_entropy(labels, logits)
@@ -144,29 +151,37 @@ def _check_mistakes(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[st
         assert not (tmp_path / "m").exists()
 
 
-@pytest.mark.parametrize("scope", ["", "net"])
+@pytest.mark.parametrize(("scope", "bias_first"), [("", False), ("net", False), ("net", True)])
 def test_only_the_last_layer_may_differ_if_layers_have_no_scopes(
     digits_dataset: Path,
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
     capsys: pytest.CaptureFixture[str],
     scope: str,
+    bias_first: bool,
 ) -> None:
     prefix = f"{scope}/" if scope else ""
 
     def train(folder: str, *flags: str) -> int:
-        words = ["--mode=train", "--train-steps=1", f"--param=scope='{scope}'", *flags]
+        words = [
+            "--mode=train",
+            "--train-steps=1",
+            f"--param=scope='{scope}'",
+            f"--param=bias_first={bias_first}",
+            *flags,
+        ]
         return train_job(digits_dataset, tmp_path / folder, *words, model="flat_model:model_fn")
 
     assert train("first") == 0
     warm_start = f"--warm-start={tmp_path / 'first'}"
     with caplog.at_level(logging.INFO, logger="tpudata"):
         assert train("classes", warm_start, "--param=outputs=12") == 0
-    omitted = f"{prefix}w2 (got (4, 10), expected (4, 12)), {prefix}b2 (got (10,), expected (12,))"
+    omitted = [f"{prefix}w2 (got (4, 10), expected (4, 12))", f"{prefix}b2 (got (10,), expected (12,))"]
     assert (
         f"2 of the model's 4 variables from {tmp_path / 'first' / 'model.ckpt-1'}; the last layer starts" in caplog.text
     )
-    assert omitted in caplog.text
+    assert ", ".join(omitted[::-1] if bias_first else omitted) in caplog.text
     capsys.readouterr()
     assert train("units", warm_start, "--param=units=5") == 2
-    assert f"the variable '{prefix}w1' does not fit flat_model:model_fn" in capsys.readouterr().err
+    first = f"{prefix}b1" if bias_first else f"{prefix}w1"
+    assert f"the variable '{first}' does not fit flat_model:model_fn" in capsys.readouterr().err

@@ -251,20 +251,20 @@ def _find_odd_record(text: str, feature: _OddFeature) -> FeatureError | None:
         dataset = open_dataset(paths[0])
         compression = dataset.manifest.compression
         paths = [dataset.shard_path(shard) for shard in dataset.manifest.split(split).shards]
-    # The first record of each number of values.
-    places_by_count: dict[int, str] = {}
+    # The file and offset of the first record of each number of values.
+    places_by_count: dict[int, tuple[str, int]] = {}
     deadline = time.monotonic() + _SEARCH_SECONDS
     for path in paths:
         for offset, record in read_records(path, compression):
             values = decode_example(record, path=path, offset=offset).get(feature.name)
-            place = f"{path} at byte {offset}"
+            odd_path, odd_offset = path, offset
             if feature.is_odd is not None:
                 is_found = feature.is_odd(values)
             elif values:
-                places_by_count.setdefault(len(values), place)
+                places_by_count.setdefault(len(values), (path, offset))
                 # Once two records differ, the one with more values has the fault.
                 is_found = len(places_by_count) > 1
-                place = places_by_count[max(places_by_count)]
+                odd_path, odd_offset = places_by_count[max(places_by_count)]
             else:
                 is_found = False
             if is_found:
@@ -275,7 +275,7 @@ def _find_odd_record(text: str, feature: _OddFeature) -> FeatureError | None:
                 )
                 # TensorFlow takes a feature without values for a missing one.
                 fault = "has no values" if values == [] else feature.fault
-                return FeatureError(f"{place}: feature {feature.name!r} {fault}. {fix}")
+                return FeatureError(f"{odd_path} at byte {odd_offset}: feature {feature.name!r} {fault}. {fix}")
             if time.monotonic() > deadline:
                 return None
     return None

@@ -143,7 +143,8 @@ def _find_model_variables(
 def _find_last_layer(trainable: Mapping[str, tf.Variable]) -> list[str]:
     """Return the names of the last layer's variables: those in the scope of the last variable.
 
-    If there is no scope, or all variables share one, the layer begins at the last variable of two or more dimensions.
+    If there is no scope, or all variables share one, the layer begins at the last kernel, a variable of two or more dimensions. If
+    the kernel is the last variable, its bias may come before it: the layer has all variables after the kernel before.
 
     Args:
         trainable: the model's trainable variables by name, 1 or more, in the order in which they were made.
@@ -153,5 +154,10 @@ def _find_last_layer(trainable: Mapping[str, tf.Variable]) -> list[str]:
     names_in_scope = [name for name in names if name.rpartition("/")[0] == scope]
     if scope and names_in_scope != names:
         return names_in_scope
-    kernels = [index for index, name in enumerate(names) if trainable[name].shape.rank > 1]
-    return names[kernels[-1] if kernels else -1 :]
+    # A variable of unknown rank may be a kernel.
+    kernels = [index for index, name in enumerate(names) if trainable[name].shape.rank not in (0, 1)]
+    if not kernels:
+        return names[-1:]
+    if kernels[-1] < len(names) - 1:
+        return names[kernels[-1] :]
+    return names[kernels[-2] + 1 if len(kernels) > 1 else 0 :]

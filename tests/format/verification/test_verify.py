@@ -497,3 +497,14 @@ def test_starts_no_more_processes_than_shards(intact: Path, caplog: pytest.LogCa
     shards = len(open_dataset(str(intact)).manifest.shard_names())
     assert list(verify(str(intact), workers=1000)) == []
     assert caplog.messages == [f"--workers 1000: {shards} are started, as many as the work has parts."]
+
+
+def test_reports_a_shard_with_many_more_records_than_its_index(damaged: Path) -> None:
+    shard = damaged / FIRST
+    whole = shard.read_bytes()
+    records = (
+        len(open_dataset(str(damaged)).index(open_dataset(str(damaged)).manifest.split("train").shards[0]).offsets) - 1
+    )
+    # More than a block of the index has.
+    shard.write_bytes(whole * (300 // records))
+    assert any("records" in reason for reason in reasons(damaged))

@@ -36,7 +36,9 @@ def find_reduction(variable: object) -> tf.distribute.ReduceOp | None:
     if getattr(variable, "synchronization", None) is tf.VariableSynchronization.ON_READ:
         return None
     aggregation = getattr(variable, "aggregation", None)
-    # tf.compat.v1.VariableAggregation is a separate enumeration.
+    # tf.compat.v1.VariableAggregation is a separate enumeration, and variables of Keras 3 have text.
+    if isinstance(aggregation, str):
+        aggregation = tf.VariableAggregation[aggregation.upper()]
     return None if aggregation is None else _REDUCTIONS.get(tf.VariableAggregation(aggregation.value))
 
 

@@ -95,7 +95,7 @@ class Feature:
                 " Flatten it."
             )
         limit = _MAX_PIXELS if self.is_image_file else MAX_EXAMPLE_BYTES
-        # The least number of values in a record: sizes that vary, and sizes of 0, count as 1.
+        # The number of values in a record, with sizes that vary and sizes of 0 counted as 1.
         values = math.prod(size for size in self.shape if size)
         if values > limit:
             raise FeatureError(

@@ -194,8 +194,9 @@ class ShardWalk:
         if index is not None and size and not self._is_broken_off:
             block = (self._next_record - 1) // index.block_records
             crc = split_crc32c(self._crc, self._block_start_crc, size)
-            # The last block of a cut file, and records after the last block, are reported by the number of records.
-            is_whole = self._next_record in ((block + 1) * index.block_records, index.records)
+            # The last block of a cut file and records beyond the index have no checksum; the number of records reports both.
+            is_last = self._next_record == index.records
+            is_whole = is_last or (self._next_record % index.block_records == 0 and self._next_record < index.records)
             is_intact = not is_whole or crc == index.block_crc32c[block]
             # A damaged record, which is reported already, explains a wrong checksum of its block.
             if is_intact or self._is_block_damaged:

@@ -76,7 +76,7 @@ def parse_param(text: str) -> tuple[str, Any]:
     """Split the `name=value` of a `--param`; dashes in the name become underscores, and the value is read as YAML.
 
     Raises:
-        UsageError: the text has another form, or the value is not YAML or has a type that JSON lacks, such as a date.
+        UsageError: the text has another form, or the value is not YAML or JSON lacks it, such as a date or infinity.
         MissingExtraError: PyYAML is not installed.
     """
     name, equals, value = text.partition("=")
@@ -90,8 +90,8 @@ def check_params(value: object, location: str) -> dict[str, Any]:
     """Return the model's parameters as a dict, by name with underscores.
 
     Raises:
-        UsageError: the value is neither null nor a mapping from names to numbers, texts, true, false, null, or lists or mappings of
-            these; or two names differ only by dashes and underscores.
+        UsageError: the value is neither null nor a mapping from names to finite numbers, texts, true, false, null, or lists or
+            mappings of these; or two names differ only by dashes and underscores.
     """
     if value is None:
         return {}
