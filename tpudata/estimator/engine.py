@@ -59,7 +59,7 @@ class Engine:
 
     @functools.cached_property
     def predicting(self) -> Runtime:
-        """The runtime that predicts and exports: the training's, or if that spans several processes, a clone on this process."""
+        """The runtime that predicts and exports: `training`, or if `training` spans several processes, a clone on this process."""
         training = self.training
         if training.peers.count == 1:
             return training
@@ -136,7 +136,7 @@ class Engine:
         """Yield predictions, from a clone if the runtime is training."""
         runtime = self.predicting
         if runtime.is_training:
-            # Released at once: evaluations between two predictions may use it, too, as each batch reloads its variables.
+            # Released at once: evaluations between two predictions may use it, too, since each batch reloads its variables.
             with self._hold_idle_runtime(runtime) as idle_runtime:
                 runtime = idle_runtime
         yield from predict(runtime, input_fn, *options)

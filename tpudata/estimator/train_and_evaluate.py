@@ -56,7 +56,7 @@ class EvalSpec(NamedTupleMethods):
 
     Attributes:
         input_fn: as in `TPUEstimator.evaluate`.
-        steps: number of batches in an evaluation; None for all of the data.
+        steps: largest number of batches in an evaluation; None for all.
         name: as in `TPUEstimator.evaluate`.
         hooks: as in `TPUEstimator.evaluate`; stored as a tuple.
         exporters: one Exporter or several, called after each evaluation; stored as a tuple.
@@ -67,7 +67,7 @@ class EvalSpec(NamedTupleMethods):
 
     Raises:
         TypeError: a value has the wrong type.
-        ValueError: a number is not positive, or exporters have no name or the same name.
+        ValueError: steps is not positive, a time is negative, or exporters have no name or the same name.
     """
 
     input_fn: InputFunction

@@ -14,7 +14,7 @@ class _Fields:
 
 
 class NamedTupleMethods:
-    """The methods of a namedtuple for a frozen dataclass."""
+    """`_fields`, `_asdict` and `_replace` of a namedtuple, for a frozen dataclass."""
 
     _fields = _Fields()
 

@@ -36,7 +36,7 @@ class RunConfig:
 
     Attributes:
         tpu_config: a TPUConfig.
-        evaluation_master: "" or the value of `master`, as an estimator has one TPU; None for `master`. With `use_tpu=False`,
+        evaluation_master: "" or the value of `master`, since an estimator has one TPU; None for `master`. With `use_tpu=False`,
             "local" is allowed, too.
         master: "", "local" or None for the TPU of this machine, on which the program runs. The address of another machine's TPU is
             an error; so is that of any TPU with `use_tpu=False`.
@@ -53,11 +53,11 @@ class RunConfig:
         keep_checkpoint_every_n_hours: interval in hours at which one more checkpoint is kept.
         log_step_count_steps: steps between log lines; None writes no log lines.
         profile_steps: (first, last) training step, counted from 1, to write a profile of for TensorBoard to model_dir; loops end
-            before and after them. The original has no counterpart.
+            before and after them. TensorFlow has no counterpart.
         exit_on_sigterm: whether SIGTERM ends training with a checkpoint and the exit code 75, if the program has no handler for it;
-            False leaves the signal to the program. The original has no counterpart.
+            False leaves the signal to the program. TensorFlow has no counterpart.
         tf_config: the cluster and the task of this process, as a dict in the form of TF_CONFIG (`cluster_from_slurm()` returns
-            one); None reads TF_CONFIG. The original has no counterpart.
+            one); None reads TF_CONFIG. TensorFlow has no counterpart.
         coordinator_address, num_processes, process_id: HOST:PORT of the first of several processes that train together, their
             number, and the number of this one from 0, in place of TF_CONFIG; all three or none. TensorFlow has no counterpart.
         train_distribute, eval_distribute, experimental_distribute, device_fn, experimental_max_worker_delay_secs: None. Replicas
@@ -67,7 +67,7 @@ class RunConfig:
         checkpoint_save_graph_def: a bool, which has no effect: checkpoints contain no graph (.meta file).
 
     The properties `cluster_spec`, `task_type`, `task_id`, `is_chief`, `num_worker_replicas`, `num_ps_replicas`,
-    `global_id_in_cluster` and `service` describe the cluster and the task of this process, from tf_config or TF_CONFIG.
+    `global_id_in_cluster` and `service` describe the cluster and the task of this process, from the arguments or TF_CONFIG.
 
     Raises:
         TypeError: a value has the wrong type.
@@ -209,7 +209,7 @@ class RunConfig:
             require_seconds("RunConfig", "save_checkpoints_secs", seconds, above_zero=True, or_none=True)
 
     def replace(self, **changes: Any) -> "RunConfig":
-        """Return a copy with `changes`; a new checkpoint interval replaces the other one.
+        """Return a copy with `changes`; a new checkpoint interval replaces the other one, and a new master the evaluation_master.
 
         Raises:
             TypeError: a value has the wrong type.
@@ -230,7 +230,7 @@ class RunConfig:
 
     @property
     def cluster_spec(self) -> tf.train.ClusterSpec:
-        """The cluster, a `tf.train.ClusterSpec`; empty without TF_CONFIG."""
+        """The cluster of tf_config or TF_CONFIG; empty without one, and in an evaluator."""
         return tf.train.ClusterSpec({job: list(tasks) for job, tasks in self._task.cluster.items()})
 
     @property
@@ -265,7 +265,7 @@ class RunConfig:
 
     @property
     def service(self) -> Mapping[str, object] | None:
-        """Value of TF_CONFIG's "service"."""
+        """Value of TF_CONFIG's "service"; None without one."""
         return self._task.service
 
 

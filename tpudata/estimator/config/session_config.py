@@ -104,7 +104,11 @@ def _apply_device_count(counts: Mapping[str, int]) -> None:
 
 
 def _apply_gpu_options(options: tf.compat.v1.GPUOptions) -> None:
-    """Apply allow_growth and visible_device_list; ValueError for other set fields, and for GPUs that do not exist."""
+    """Apply allow_growth and visible_device_list.
+
+    Raises:
+        ValueError: another field is set, a GPU does not exist, or TensorFlow's devices have started.
+    """
     gpus = tf.config.list_physical_devices("GPU")
     for field, setting in options.ListFields():
         if field.name == "allow_growth":

@@ -29,7 +29,7 @@ from tpudata.estimator.hooks.scaffold import build_scaffold, restore_with
 from tpudata.estimator.loops.runtime import Runtime
 from tpudata.estimator.state.checkpoint import Checkpoint
 from tpudata.estimator.state.checkpoints import find_latest
-from tpudata.estimator.state.partition import Part, find_whole_part
+from tpudata.estimator.state.partition import Part, select_part_of_whole
 from tpudata.tensor_types import Tensors
 
 v1 = tf.compat.v1
@@ -222,10 +222,10 @@ def _restore(
     restored = {
         name: variable
         for name, variable in variables.items()
-        if variable.op in needed or name in stored_names or find_whole_part(name, parts[name], stored_names)
+        if variable.op in needed or name in stored_names or select_part_of_whole(name, parts[name], stored_names)
     }
     values = checkpoint.read(restored, parts)
-    # In place of initial values, which the initializers assign.
+    # The initializers assign the fed values instead of the initial ones.
     feeds = {variables[name].initial_value: value for name, value in values.items()}
     session.run([variable.initializer for variable in variables.values()], feeds)
 

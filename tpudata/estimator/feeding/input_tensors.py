@@ -47,7 +47,7 @@ def make_tensor_dataset(call_input_fn: Callable[[], Tensors], seed: int | None) 
                 f"input_fn must return tensors of features or of (features, labels) in a graph, too, got {type(element).__name__}. "
                 "Better, return the tf.data.Dataset itself, without an iterator."
             )
-        # Absent labels: a session does not fetch None.
+        # Drop absent labels: a session does not fetch None.
         if isinstance(element, tuple) and len(element) == 2 and element[1] is None:
             element = element[0]
         element = split_sparse(element)

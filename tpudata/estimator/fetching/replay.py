@@ -27,7 +27,7 @@ class Replay:
 
     Attributes:
         operations: operations of the scratch graph that are copied.
-        reads: names of the variables that they use.
+        reads: names of the variables that the operations use.
         writes: names of the variables that the operations may change.
 
     Args:
@@ -75,7 +75,7 @@ class Replay:
         """Add the copy to the graph that is being built.
 
         Args:
-            arguments: nested structures of tensors, like the first or all arguments of the blueprint's function.
+            arguments: nested structures of tensors, for the first or for all arguments of the blueprint's function.
             find_handle: function from a variable's name to the handle (scalar resource tensor) of the real variable.
             values: values of the constructor's `cuts`, in their order: they replace these tensors of the scratch graph.
 

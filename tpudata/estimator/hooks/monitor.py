@@ -13,7 +13,7 @@ from tpudata.estimator.hooks.profiler import ProfilerHook
 from tpudata.tensor_types import Array, GraphElement, Tensors
 
 _train = tf.compat.v1.train
-# Errors by which a hook ends a run, as in a MonitoredSession, such as one that feeds from a generator.
+# Errors by which a hook ends a run, as in a MonitoredSession, such as a hook that feeds from a generator that ends.
 _ENDS = (StopIteration, tf.errors.OutOfRangeError)
 
 
@@ -121,7 +121,7 @@ class Monitor:
     def before_run(self) -> tuple[GraphElement, ...]:
         """Call the hooks before a step, and return the tensors that it must return and the operations that it must run.
 
-        A hook that raises StopIteration or OutOfRangeError sets `should_stop`, and no step should run.
+        A hook that raises StopIteration or OutOfRangeError sets `should_stop`, and nothing is fetched.
         """
         try:
             return self._request_fetches()

@@ -116,7 +116,7 @@ class ScaffoldLoader:
         self._session = session
         self._scaffold = scaffold
         self._names = [info.name for info in step.saved]
-        # Source of values that this run has assigned, which no file contains; None if it has the loaded values.
+        # Source of values that this run has assigned, which no file contains; None while the variables have the loaded values.
         self._run_source: object = None
 
     def load(self, checkpoint: Checkpoint | None) -> None:

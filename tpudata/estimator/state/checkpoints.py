@@ -1,6 +1,7 @@
 """Checkpoints of a folder: its state file, and the writing and deletion of checkpoints.
 
-The state file `checkpoint` names the newest one, by paths relative to its folder, so that the folder can be moved.
+The state file `checkpoint` names the recorded ones and the newest of them, by paths relative to its folder, so that the folder can
+be moved.
 """
 
 import logging

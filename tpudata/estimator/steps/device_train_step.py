@@ -157,10 +157,10 @@ class DeviceTrainStep(TrainStep):
         """
         step = ReplicaStep(self._traced, self.fetches, self.replicas, fed)
         structure = Structure(self._traced.specs)
-        num_batch = len(structure.specs)
+        num_batch_tensors = len(structure.specs)
 
         def run_replica(replica: tf.Tensor, *tensors: tf.Tensor) -> list[tf.Tensor]:
-            batch, feeds = structure.pack(tensors[:num_batch]), tensors[num_batch:]
+            batch, feeds = structure.pack(tensors[:num_batch_tensors]), tensors[num_batch_tensors:]
             # A fetched tensor of a summary must have its value, so recording is always on; the host writes the summaries.
             records_summaries = tf.constant(True)
             loss, fetched, host_tensors = step(replica, records_summaries, batch, self._variables_by_name, feeds)

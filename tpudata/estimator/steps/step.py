@@ -26,7 +26,7 @@ class Step:
     Attributes:
         mode: a value of ModeKeys.
         saved: infos of the variables that checkpoints contain.
-        variables: these variables by name.
+        variables: the variables of `saved` by name.
         local: other variables, which belong to one run, such as the sums of metrics.
         fetches: fetches of hooks and summaries from the next step; if their key changes, the step must be built again.
         replicas: rules by which values of several replicas become one.

@@ -87,7 +87,7 @@ class TrainStep(Step, abc.ABC):
     """A training step, and loops of it. The arguments are those of Step.
 
     Attributes:
-        checked: names of the trainable variables, whose values must remain finite.
+        checked: names of the trainable floating variables, whose values must remain finite.
         uses_tf_summary: whether model_fn writes with tf.summary.
     """
 
@@ -102,7 +102,7 @@ class TrainStep(Step, abc.ABC):
             info.name for info in self.saved if info.trainable and self.variables[info.name].dtype.is_floating
         ]
         # Cache of `_find_loop`: compiled loops by (key of the subclass, names of the fetches with side effects). All of them return
-        # the tensors `_loops_value_names`.
+        # the tensors with the names `_loops_value_names`.
         self._loops: dict[object, Any] = {}
         self._loops_value_names: tuple[str, ...] = ()
         self._flush_writer: Replay | None = None
@@ -135,7 +135,7 @@ class TrainStep(Step, abc.ABC):
 
     @property
     def counts_every_step(self) -> bool:
-        """Whether every step adds 1 to the global step, as by the optimizers of v1."""
+        """Whether every step adds 1 to the global step, as the optimizers of v1 do."""
         operations = self._find_counting_operations()
         if [operation.type for operation in operations] != ["AssignAddVariableOp"]:
             return False

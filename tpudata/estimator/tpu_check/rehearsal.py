@@ -311,7 +311,7 @@ def _find_ancestors(operation: tf.Operation) -> set[tf.Operation]:
 
 
 def _explain(error: Exception) -> tuple[str, str]:
-    """Return the text of a finding about an error of model_fn, and the fix."""
+    """Return the text of a finding about an error of model_fn, metric_fn or host_fn, and the fix."""
     if EAGER_CAPTURE.search(str(error)):
         return (
             "it uses a variable, or a layer with variables, that was made outside of it: no checkpoint would contain it, and no "

@@ -59,7 +59,7 @@ class ReplicaValues:
             field: name of the spec's field, for messages.
 
         Raises:
-            ModelFnValueError: replicas get parts of batches, and a tensor is a scalar or of unknown rank.
+            ModelFnValueError: there are several replicas, or a TPU, and a tensor is a scalar or of unknown rank.
         """
         if pair is None:
             return ()

@@ -64,7 +64,7 @@ def train(
         with termination.exit_at_once() if peers.count == 1 else contextlib.nullcontext():
             feed = runtime.make_feed(input_fn, ModeKeys.TRAIN, 0 if start is None else start.read_step())
             step = runtime.get_step(ModeKeys.TRAIN, feed.element_spec)
-        assert isinstance(step, TrainStep)  # The kind for this mode.
+        assert isinstance(step, TrainStep)  # The class for this mode.
         training = _Training(runtime, step, start, hooks, listeners, follower, termination)
         try:
             return training.run(feed, steps, max_steps)
@@ -141,7 +141,7 @@ class _Training:
         """Run loops up to a limit (None: until the data ends), and save at the start, when due, and at the end.
 
         Returns:
-            The loss of the last step, or None if there was no data for one.
+            The loss of the last step, or None if no step was done.
         """
         self._begin(feed)
         end_step = self.step + steps if steps is not None else max_steps
