@@ -33,9 +33,9 @@ class TPUEstimator(BaseEstimator):
 
     model_fn takes `features` and any of `labels`, `mode`, `params`, `config` and returns a TPUEstimatorSpec (or an
     EstimatorSpec). It may use `tf.compat.v1` (get_variable, optimizers, metrics) and Keras layers that it makes. It is traced
-    instead of called at every step, and must create the same variables in every trace. Of its ops that
-    change state, a training step runs those that train_op, the loss or host_call depends on, and in any case updates by Keras and
-    writes of `tf.summary`; the other modes run those that the loss, the metrics, host_call or the predictions depend on.
+    instead of called at every step, and must create the same variables in every trace. Of its ops that change state, a training
+    step runs those that train_op, the loss or host_call depends on, and in any case updates by Keras and writes of `tf.summary`;
+    the other modes run those that the loss, the metrics, host_call or the predictions depend on.
 
     input_fn takes `params` and any of `config`, `mode`, `input_context`, `start_step`, and returns a `tf.data.Dataset` of
     features or of (features, labels), batched, or their tensors, as v1 programs do. `params["batch_size"]` is the batch size of the

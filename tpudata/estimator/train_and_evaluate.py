@@ -126,7 +126,7 @@ def train_and_evaluate(
 
     In a TF_CONFIG cluster, the chief and the workers train, and the evaluator evaluates the newest checkpoint whenever it finds a
     new one, until one has reached max_steps. A cluster without an evaluator does not evaluate, as in TensorFlow's TPUEstimator. The
-    hosts of a TPU all evaluate the same on their own chips, and the first one writes summaries and exports.
+    hosts of a TPU all run the same evaluation, each on its own chips, and the first host writes summaries and exports.
 
     Args:
         estimator: the estimator to train.

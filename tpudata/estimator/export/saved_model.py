@@ -78,7 +78,7 @@ def export_saved_model(
 
 
 def _remove(folder: str) -> None:
-    """Remove the folder of a failed export, if it exists; ignore errors, as the first error is the one to report."""
+    """Remove the folder of a failed export, if it exists; ignore errors, since the first error is the one to report."""
     with contextlib.suppress(tf.errors.OpError):
         if tf.io.gfile.exists(folder):
             tf.io.gfile.rmtree(folder)
@@ -144,7 +144,7 @@ def _build_graph(
 
 
 def _make_signatures(receiver: ServingInputReceiver, spec: ModelSpec) -> dict[str, SignatureDef]:
-    """Return the signatures that can be served, by name; log the others.
+    """Return the signatures that can be served, by name; log the signatures that cannot.
 
     Raises:
         ModelFnValueError: no signature can be served.

@@ -14,7 +14,7 @@ BATCH_SIZE_NAMES = {
     ModeKeys.EVAL: "eval_batch_size",
     ModeKeys.PREDICT: "predict_batch_size",
 }
-# TensorFlow's name of the CPU that reads a host's data; the same in each host's process.
+# TensorFlow's name of the CPU that reads a host's data; each host's process gives its CPU this name.
 _HOST = "/job:localhost/replica:0/task:0/device:CPU:0"
 
 
@@ -194,7 +194,7 @@ class Deployment:
 
     @property
     def has_one_call(self) -> bool:
-        """Whether the input mode feeds all replicas, of any number, by one call of input_fn."""
+        """Whether the input mode has one call of input_fn, for any number of replicas and hosts."""
         return self.pipeline in (InputPipelineConfig.BROADCAST, InputPipelineConfig.SLICED)
 
     @property

@@ -131,7 +131,7 @@ def plan_fetches(elements: Iterable[GraphElement], timing: Timing, fed: frozense
         (tensors if is_tensor else operations)[when][element.name] = element
 
     def list_host_inputs(operation: tf.Operation) -> Iterator[tf.Operation]:
-        """Yield the inputs that the host computes together with an operation, after the step; plan to compute the others before."""
+        """Yield the inputs that the host computes together with an operation; plan to compute its other inputs earlier."""
         for tensor in operation.inputs:
             when = timing.find_time(tensor.op)
             if tensor.name in fed:

@@ -155,7 +155,7 @@ class HookSession(tf.compat.v1.Session):  # type: ignore[misc]  # TensorFlow is 
 
         Args:
             fetches: a tensor, an operation, a variable, a name, or a nested structure of them.
-            feed_dict: values by tensor.
+            feed_dict: values by tensor, or by its name.
             options: None, since no session runs here.
             run_metadata: None, since no session runs here.
 

@@ -13,7 +13,7 @@ from tpudata.estimator.hooks.profiler import ProfilerHook
 from tpudata.tensor_types import Array, GraphElement, Tensors
 
 _train = tf.compat.v1.train
-# Errors by which a hook ends a run, as in a MonitoredSession, such as a hook that feeds from a generator that ends.
+# Errors by which a hook ends a run, as in a MonitoredSession, such as a hook whose generator of feeds has ended.
 _ENDS = (StopIteration, tf.errors.OutOfRangeError)
 
 

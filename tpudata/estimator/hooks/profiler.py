@@ -106,11 +106,11 @@ class ProfilerHook(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]  # 
         save_steps: interval between profiles in steps.
         save_secs: interval in seconds; pass one of the two.
         output_dir: folder of the profiles.
-        show_dataflow: ignored, as a profile for TensorBoard has the dataflow.
-        show_memory: ignored, as a profile for TensorBoard has the memory.
+        show_dataflow: ignored, since a profile for TensorBoard has the dataflow.
+        show_memory: ignored, since a profile for TensorBoard has the memory.
 
     Raises:
-        ValueError: there are neither or both of save_steps and save_secs.
+        ValueError: save_steps and save_secs are both set, or both None.
     """
 
     def __init__(

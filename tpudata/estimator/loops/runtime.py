@@ -148,7 +148,7 @@ class Runtime:
                 tf.compat.v1.get_default_graph().add_to_collection(DENSE_GRADIENTS, True)
             return self.user_model.call_model(features, labels, deployment)
 
-        # tf.summary writes in training, and in the chief alone, as all processes share model_dir.
+        # tf.summary writes in training, and in the chief alone, since all processes share model_dir.
         summaries_dir = self.model_dir if mode == ModeKeys.TRAIN and self.peers.is_chief else None
         replicas = topology.num_replicas if topology.devices else None
         traced = trace_model(call_model, mode, specs, self.seed, summaries_dir, replicas)

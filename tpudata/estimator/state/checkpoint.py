@@ -153,7 +153,7 @@ def _check_whole(
         prefix: path of the checkpoint, for the message.
         name: name of `variable`, for the message.
         part: slice of the partitioned variable that `variable` holds.
-        variable: one of the variables into which model_fn partitions it.
+        variable: the variable of model_fn that holds the slice.
         shape: shape of the partitioned variable in the checkpoint.
         dtype: dtype of the partitioned variable in the checkpoint.
     """

@@ -12,7 +12,7 @@ _Aggregation = tf.VariableAggregation
 class LocalVariables:
     """Variables that belong to one run and are reset before it.
 
-    On several devices each replica has its own value. A variable's aggregation joins these values, by default to their sum.
+    On several devices each replica has its own value. A variable's aggregation joins these values; numbers are added by default.
 
     Args:
         blueprint: blueprint of the function that makes the variables.

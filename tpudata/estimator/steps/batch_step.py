@@ -89,7 +89,7 @@ class PlainCallBuilder:
         return BatchCall(replay.writes, lambda *batch: [[np.asarray(tensor)] for (tensor,) in call(*batch)])
 
     def read_rows(self, feature: Tensors) -> list[Array]:
-        """Return a list of one NumPy array, a feature of the batch of the only replica."""
+        """Return a feature of a batch as a list of one NumPy array, since there is one replica."""
         return [feature.numpy()]
 
 

@@ -137,8 +137,8 @@ class DeviceTrainStep(TrainStep):
         Args:
             capacity: number of steps in each stack of batches.
             fed: names of the placeholders that take values.
-            is_single_step: whether it is a single step. A single step checks no variables, as the check would take as long as the
-                step; the host calls `compute_finiteness` at intervals instead.
+            is_single_step: whether it is a single step. A single step checks no variables, since the check would take as long as
+                the step; the host calls `compute_finiteness` at intervals instead.
         """
         key = capacity, fed, is_single_step
         if is_single_step:

@@ -19,7 +19,7 @@ from tpudata.estimator.steps.train_step import LoopRequest, LoopResult, TrainSte
 from tpudata.estimator.tracing.traced_model import TracedModel
 from tpudata.tensor_types import Tensors
 
-# Largest number of cached constants: most loops have one of a few sizes.
+# The cache of constants is cleared beyond this number of them: most loops have one of a few sizes.
 _MAX_CONSTANTS = 16
 # Function of a batch and of whether tf.summary writes, which returns the loss and the fetched tensors.
 _Step: TypeAlias = Callable[[Tensors, tf.Tensor], tuple[tf.Tensor, ...]]
@@ -57,7 +57,7 @@ class PlainTrainStep(TrainStep):
         return LoopResult(global_step, has_data, steps, losses, finite, fetched_by_name)
 
     def _make_constant(self, number: int | bool) -> tf.Tensor:
-        """Return a number as a tensor, cached, as most loops have the same numbers."""
+        """Return a number as a tensor, cached, since most loops have the same numbers."""
         key = type(number), number  # True equals 1.
         if key not in self._constants:
             if len(self._constants) > _MAX_CONSTANTS:

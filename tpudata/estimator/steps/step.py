@@ -21,7 +21,7 @@ from tpudata.estimator.tracing.traced_model import TracedModel
 class Step:
     """A traced model on real variables. The subclass of a mode compiles it.
 
-    It is the HostCopies of all its variables, those of the store and its local ones.
+    It is the HostCopies of all its variables, of those in the store and of its local variables.
 
     Attributes:
         mode: a value of ModeKeys.
@@ -58,7 +58,7 @@ class Step:
         self._copies = store.copies
         self._writes: frozenset[str] = frozenset()
         self._had_additions = False
-        # Local variables, such as the sums of metrics, belong to one run; the store shares the others between the modes.
+        # Local variables, such as the sums of metrics, belong to one run; the store shares all other variables between the modes.
         local_names = list_local_names(traced)
         infos = self.blueprint.variables
         self.saved = tuple(info for info in infos if info.name not in local_names)

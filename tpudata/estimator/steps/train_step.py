@@ -52,8 +52,8 @@ class LoopResult(NamedTuple):
         has_data: whether there was data for all requested steps.
         steps: int64 [steps], the global step after each of the steps that were done.
         losses: float32 [steps], the losses of the steps that were done.
-        finite: bool [checked], whether all values of each checked variable are finite; empty for a single step.
-        fetched: values (tensors or NumPy) fetched from the last step, by name.
+        finite: bool [checked], whether all values of each checked variable are finite; empty, or all True, for a single step.
+        fetched: values (tensors or NumPy) fetched from the last step, by name; zeros or absent if no step was done.
     """
 
     global_step: tf.Tensor | int
@@ -174,7 +174,7 @@ class TrainStep(Step, abc.ABC):
 
         Args:
             iteration: iteration over (features, labels) or features, of the Feed of these devices.
-            request: number and kind of the steps.
+            request: the number of the steps, and what they record and take.
         """
 
     def _find_loop(self, key: object, build: Callable[[], _T]) -> _T:

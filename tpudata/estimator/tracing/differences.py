@@ -33,7 +33,8 @@ def require_cross_shard(blueprint: Blueprint) -> None:
     replicas, such as a clipped weight.
 
     Raises:
-        ModelFnValueError: an operation that CrossShardOptimizer did not make assigns a value computed from the batch.
+        ModelFnValueError: an unwrapped optimizer updates a trainable variable, or another operation assigns to it a value that is
+            computed from the batch, without a sum over all replicas.
     """
     wrapped_updates = {*blueprint.graph.get_collection(APPLIED)}
 
@@ -139,7 +140,7 @@ def _is_optimizer_update(operation: tf.Operation) -> bool:
 
 
 def _is_sum_by_model(operation: tf.Operation) -> bool:
-    """Return whether model_fn itself sums over all replicas; sums by unwrapped optimizers do not count, as they lack the mean."""
+    """Return whether model_fn itself sums over all replicas; sums by unwrapped optimizers, which lack the mean, do not count."""
     return is_sum_over_all(operation) and not any(
         frame.name == _V1_SUM or any(maker in frame.filename.replace("\\", "/") for maker in _KERAS_OPTIMIZERS)
         for frame in operation.traceback
