@@ -93,7 +93,12 @@ def _require_callable(owner: str, input_fn: object) -> None:
 
 
 def _check_exporters(exporter_or_list: Any) -> tuple[Exporter, ...]:
-    """Check the exporters of an EvalSpec, and return them as a tuple."""
+    """Check the exporters of an EvalSpec, and return them as a tuple; () for None.
+
+    Raises:
+        TypeError: one of them is not an Exporter.
+        ValueError: an exporter has no name, or two have the same name.
+    """
     if exporter_or_list is None:
         return ()
     exporters = (

@@ -165,7 +165,7 @@ class RunConfig:
         return ClusterTask.from_config(self.tf_config)
 
     def _check_unsupported(self) -> None:
-        """Reject values of arguments of TensorFlow's RunConfig that are not supported."""
+        """Raise ValueError for a value of an argument of TensorFlow's RunConfig that is not supported."""
         for name in ("train_distribute", "eval_distribute", "experimental_distribute"):
             if getattr(self, name) is not None:
                 raise ValueError(
@@ -181,7 +181,12 @@ class RunConfig:
         require("RunConfig", "protocol", self.protocol, self.protocol in (None, "grpc"), "'grpc' or None", ValueError)
 
     def _check_profile_steps(self) -> None:
-        """Check profile_steps, and replace a list by a tuple."""
+        """Check profile_steps, and replace a list by a tuple.
+
+        Raises:
+            TypeError: profile_steps is not a pair of ints.
+            ValueError: the first step is below 1 or after the last one.
+        """
         steps = self.profile_steps
         if steps is None:
             return
@@ -195,7 +200,12 @@ class RunConfig:
         object.__setattr__(self, "profile_steps", tuple(steps))
 
     def _check_checkpoint_interval(self) -> None:
-        """Check save_checkpoints_secs, and replace its default by 600 seconds, or by None if there is an interval in steps."""
+        """Check save_checkpoints_secs, and replace its default by 600 seconds, or by None if there is an interval in steps.
+
+        Raises:
+            TypeError: save_checkpoints_secs is not a number.
+            ValueError: save_checkpoints_secs is not above 0, or there is an interval in steps, too.
+        """
         seconds = self.save_checkpoints_secs
         if seconds is DEFAULT:
             seconds = _DEFAULT_CHECKPOINT_SECS if self.save_checkpoints_steps is None else None

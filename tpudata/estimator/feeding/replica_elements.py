@@ -74,7 +74,11 @@ class ReplicaElements:
         return self._interleave_steps(datasets, shares)
 
     def _check_axes(self, dataset: tf.data.Dataset) -> list[int] | None:
-        """Return the batch axis of each tensor of input_fn's elements, checked; None for 0."""
+        """Return the batch axis of each tensor of input_fn's elements, checked; None for 0.
+
+        Raises:
+            ValueError: batch_axis does not have an entry for each tensor, or a tensor has no such axis.
+        """
         if self._batch_axis is None:
             return None
         axes = list(self._batch_axis)

@@ -112,7 +112,7 @@ def _find_diverging_updates(
     # Operations whose results may differ; once a variable diverges, its handle is among them, for its value.
     diverging_ops = set(sources)
     diverging_updates: dict[str, tf.Operation] = {}
-    # Repeat until nothing new diverges: a loop of the graph passes values to operations made earlier, and variables to any.
+    # Repeat until nothing new diverges: a loop of the graph passes values to operations made earlier, and a variable to any.
     last_count = -1
     while len(diverging_ops) > last_count:
         last_count = len(diverging_ops)

@@ -73,7 +73,17 @@ def train(
 
 
 class _Training:
-    """One call of train: its parts, and the work that is due between two loops."""
+    """One call of train: its parts, and the work that is due between two loops.
+
+    Args:
+        runtime: the model on its devices.
+        step: the compiled step.
+        start: checkpoint that training begins with, or None.
+        hooks: hooks of the call, without the hooks of the spec.
+        listeners: saving listeners of the call.
+        follower: work after each checkpoint; or None.
+        termination: state of a requested termination.
+    """
 
     def __init__(
         self,
