@@ -49,7 +49,7 @@ class Engine:
         self.rehearses = rehearses
         self.last_loss: float | None = None
         self._evaluating = evaluating  # None to evaluate on the runtime that predicts.
-        # Clones that evaluate and predict while a runtime is in use, by its id.
+        # Clones that evaluate and predict while a runtime is in use, by the id of that runtime.
         self._clones: dict[int, list[Runtime]] = {}
 
     @property
@@ -209,7 +209,7 @@ class Engine:
 
     @contextlib.contextmanager
     def _hold_idle_runtime(self, runtime: Runtime) -> Iterator[Runtime]:
-        """Yield an idle runtime for exclusive use: this one, or a clone with separate variables if it is busy."""
+        """Yield an idle runtime for exclusive use: `runtime`, or a clone of it with separate variables if `runtime` is busy."""
         clones = self._clones.setdefault(id(runtime), [])
         # Lazy: `next` acquires the first one that is idle, and no other.
         acquired = (candidate for candidate in (runtime, *clones) if candidate.in_use.acquire(blocking=False))

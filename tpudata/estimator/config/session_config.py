@@ -118,7 +118,7 @@ def _apply_gpu_options(options: tf.compat.v1.GPUOptions) -> None:
                     functools.partial(tf.config.experimental.set_memory_growth, gpu, setting),
                 )
         elif field.name == "visible_device_list":
-            # Without GPUs, any list is accepted, as there is nothing to select from.
+            # Without GPUs, any list is accepted, since there is nothing to select from.
             numbers = [number.strip() for number in setting.split(",")]
             if gpus and not all(number.isdigit() and int(number) < len(gpus) for number in numbers):
                 raise ValueError(

@@ -92,7 +92,7 @@ class TPUConfig(NamedTupleMethods):
         name = "experimental_allow_per_host_v2_parallel_get_next"
         require_flag("TPUConfig", name, getattr(self, name))
         cores = self.num_cores_per_replica
-        if cores is not None and cores & (cores - 1):  # Not a single bit.
+        if cores is not None and cores & (cores - 1):  # More than one bit is set.
             raise ValueError(f"TPUConfig(num_cores_per_replica=...) must be a power of 2, got {cores}.")
         if self.input_partition_dims is not None and cores is None:
             raise ValueError("TPUConfig(input_partition_dims=...) requires num_cores_per_replica. Pass it, too.")

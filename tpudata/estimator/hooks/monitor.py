@@ -99,7 +99,7 @@ class Monitor:
         self._context = _train.SessionRunContext(self._original_args, session)
         # Fetches of this step, by index of the hook.
         self._hook_fetches: dict[int, Fetches] = {}
-        # Fetches of single tensors, by the tensor's id; the tensor is kept so that no other gets its id.
+        # Fetches of single tensors, by the tensor's id; the tensor is kept so that no other tensor gets its id.
         self._tensor_fetches: dict[int, tuple[tf.Tensor, Fetches]] = {}
         # Plans, by the names of the fetched elements and of the fed tensors.
         self._plans: dict[tuple[tuple[str, ...], frozenset[str]], FetchPlan] = {}

@@ -158,7 +158,7 @@ class ScaffoldLoader:
 
     def reload(self, checkpoint: Checkpoint | None) -> None:
         """Load again if another run has loaded other values in the meantime."""
-        # Unless this run has assigned values, `load` itself skips variables that still have theirs.
+        # Unless this run has assigned values, `load` itself skips variables that still have the loaded values.
         if self._run_source is None or not self._store.has_source(self._names, self._run_source):
             self.load(checkpoint)
 

@@ -236,7 +236,7 @@ def _delete(model_dir: str, path: str) -> None:
         model_dir: the folder.
         path: path of the checkpoint, relative to model_dir if it is in there.
     """
-    if "/" in path:  # One in another folder belongs to another program.
+    if "/" in path:  # A checkpoint in another folder belongs to another program.
         return
     try:
         for name in tf.io.gfile.listdir(model_dir):

@@ -74,7 +74,7 @@ class WarmStartSettings(NamedTupleMethods):
         """Return the checkpoint to start from.
 
         Raises:
-            CheckpointError: there is no checkpoint.
+            CheckpointError: there is no checkpoint, or its index cannot be read.
         """
         path = self.ckpt_to_initialize_from
         saved_model = tf.io.gfile.join(path, *_SAVED_MODEL_VARIABLES)

@@ -180,7 +180,7 @@ class TrainStep(Step, abc.ABC):
     def _find_loop(self, key: object, build: Callable[[], _T]) -> _T:
         """Return the cached loop of `key` for the current fetches; call `build` to make it at the first request.
 
-        Loops for fewer fetched tensors are dropped, as tensors remain requested.
+        Loops for fewer fetched tensors are dropped, since tensors remain requested.
         """
         if self._loops_value_names != self.fetches.value_names:
             self._loops, self._loops_value_names = {}, self.fetches.value_names

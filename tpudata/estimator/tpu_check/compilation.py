@@ -101,7 +101,7 @@ class StepParts:
 
         Args:
             count: number of the first operations, in the order in which model_fn made them.
-            cut: operations to leave out, together with the operations that cannot run without them.
+            cut: operations to omit, together with the operations that cannot run without them.
         """
         cut_tensors, skipped = _find_boundary(cut)
         included = {*self.graph.operations[:count]} - skipped

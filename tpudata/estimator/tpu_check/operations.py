@@ -98,7 +98,7 @@ def _list_functions(operation: tf.Operation) -> list[str]:
 
 
 def find_code_line(operation: tf.Operation) -> str:
-    """Return the "FILE:LINE" of the program that made an operation; the operation's name if it is unknown."""
+    """Return the "FILE:LINE" of the program that made an operation; the operation's name if the line is unknown."""
     original = getattr(operation, "_original_op", None)  # Set in gradients: the operation of the forward pass.
     if original is not None:
         return find_code_line(original)

@@ -137,7 +137,7 @@ def _export_part(traced: TracedModel, part: StepPart, iterations: int) -> Device
     program, layout = lower_step(
         traced, part.function, part.specs, part.variables, list_local_names(traced), part.writes
     )
-    # Without its loss, a part cannot be a loop.
+    # Without the step's loss, a part cannot be a loop.
     is_loop = traced.mode == ModeKeys.TRAIN and part.is_whole
     infos = traced.blueprint.variables
     checked = [info.name for info in infos if info.trainable and part.variables[info.name].dtype.is_floating]

@@ -29,7 +29,7 @@ class ReplicaValues:
         self._specs = specs
 
     def concatenate(self, parts: list[Array]) -> Array:
-        """Concatenate the replicas' values (NumPy, in order) along the first axis; return the first one if all got the same rows."""
+        """Concatenate the replicas' values (NumPy, in order) along axis 0; if all got the same rows, return the first value."""
         return parts[0] if len(parts) == 1 or self.broadcast else np.concatenate(parts)
 
     def join(self, parts: list[Array]) -> Array:
