@@ -147,7 +147,7 @@ class Blueprint:
         del graph_def.node[:]
         graph_def.node.extend(nodes)
         for node in graph_def.node:
-            # "^NAME" is a control input.
+            # "^NAME" is a control input; drop those of operations that are not among `operations`.
             inputs = [name for name in node.input if not name.startswith("^") or name[1:] in names]
             del node.input[:]
             node.input.extend(inputs)

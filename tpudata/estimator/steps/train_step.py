@@ -153,7 +153,7 @@ class TrainStep(Step, abc.ABC):
         ]
 
     def _warn_of_unused_updates(self) -> None:
-        """Warn if train_op does not depend on operations in UPDATE_OPS."""
+        """Warn of operations in UPDATE_OPS that no training step runs, since train_op does not depend on them."""
         with self.blueprint.graph.as_default():
             tensors = self.replicas.convert_host_tensors(get_host_call(self.spec), "host_call")
         host_operations = [tensor.op for tensor in tf.nest.flatten(tensors)]

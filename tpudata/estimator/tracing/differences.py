@@ -70,7 +70,7 @@ def find_diverging_variables(blueprint: Blueprint, writes: Collection[str]) -> s
         writes: names of the variables that the step may change.
     """
     operations = blueprint.graph.get_operations()
-    # The placeholder of the replica's index is among them. Other placeholders may be equal on all replicas, which does no harm.
+    # One of the placeholders is the replica's index. Others may be equal on all replicas, which does no harm.
     sources = {operation.name for operation in operations if operation.type == "Placeholder"} | _find_draws(
         blueprint.graph
     )
