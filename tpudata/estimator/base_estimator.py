@@ -87,6 +87,7 @@ class BaseEstimator(ModelDir):
             This estimator.
 
         Raises:
+            UsageError: this estimator is already training or evaluating, or this process is the evaluator of a TF_CONFIG cluster.
             OutputError: another training is running in model_dir.
             ClusterError: another process of a TF_CONFIG cluster ended, or cannot be reached.
             NonFiniteError: the loss became NaN, or a trainable variable NaN or infinite.
@@ -159,7 +160,7 @@ class BaseEstimator(ModelDir):
         """Yield a prediction for each row of the data, in order.
 
         A batch shorter than predict_batch_size is padded for the model, and the padding is dropped from the predictions, as are
-        rows whose features["weights"] are 0.
+        rows whose features["weights"] are not above 0.
 
         Args:
             input_fn: function that returns the data; labels are dropped.
@@ -190,7 +191,7 @@ class BaseEstimator(ModelDir):
         """Write the model for prediction, with the values of a checkpoint, as a SavedModel.
 
         model_fn is called in PREDICT mode on the receiver's features, without a batch_size in its params; its export_outputs
-        become the signatures. The files appear whole, in a new folder whose name is the time in seconds.
+        become the signatures. A new folder, named by the time in seconds since 1970, appears with all its files at once.
 
         Args:
             export_dir_base: folder of the exports, local or gs://.

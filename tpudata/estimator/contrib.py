@@ -36,7 +36,7 @@ def flatten(
             raise ValueError(f"flatten: {inputs.name} has the rank {rank} (expected 1 or more). Set its shape.")
         sizes = inputs.shape[1:]
         if sizes.is_fully_defined():
-            # reshape keeps an unknown number of rows, also of 0 rows.
+            # Not -1 rows, which reshape could not compute if a size is 0.
             outputs = tf.reshape(inputs, [tf.shape(inputs)[0], math.prod(sizes)])
             outputs.set_shape([inputs.shape[0], math.prod(sizes)])
         else:

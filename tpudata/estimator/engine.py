@@ -49,7 +49,7 @@ class Engine:
         self.rehearses = rehearses
         self.last_loss: float | None = None
         self._evaluating = evaluating  # None to evaluate on the runtime that predicts.
-        # Clones that evaluate and predict while a runtime is in use, by its id.
+        # Clones that evaluate and predict while a runtime is in use, by the id of that runtime.
         self._clones: dict[int, list[Runtime]] = {}
 
     @property
@@ -59,7 +59,7 @@ class Engine:
 
     @functools.cached_property
     def predicting(self) -> Runtime:
-        """The runtime that predicts and exports: the training's, or if that spans several processes, a clone on this process."""
+        """The runtime that predicts and exports: `training`, or if `training` spans several processes, a clone on this process."""
         training = self.training
         if training.peers.count == 1:
             return training
@@ -136,7 +136,7 @@ class Engine:
         """Yield predictions, from a clone if the runtime is training."""
         runtime = self.predicting
         if runtime.is_training:
-            # Released at once: evaluations between two predictions may use it, too, as each batch reloads its variables.
+            # Released at once: evaluations between two predictions may use it, too, since each batch reloads its variables.
             with self._hold_idle_runtime(runtime) as idle_runtime:
                 runtime = idle_runtime
         yield from predict(runtime, input_fn, *options)
@@ -209,7 +209,7 @@ class Engine:
 
     @contextlib.contextmanager
     def _hold_idle_runtime(self, runtime: Runtime) -> Iterator[Runtime]:
-        """Yield an idle runtime for exclusive use: this one, or a clone with separate variables if it is busy."""
+        """Yield an idle runtime for exclusive use: `runtime`, or a clone of it with separate variables if `runtime` is busy."""
         clones = self._clones.setdefault(id(runtime), [])
         # Lazy: `next` acquires the first one that is idle, and no other.
         acquired = (candidate for candidate in (runtime, *clones) if candidate.in_use.acquire(blocking=False))

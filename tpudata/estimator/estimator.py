@@ -42,8 +42,8 @@ class Estimator(BaseEstimator):
 
     Raises:
         TypeError: a value has the wrong type.
-        ValueError: config has the wrong type or names a TPU or several replicas; model_fn has no argument `features` or unknown
-            ones; or model_dir differs from the RunConfig's.
+        ValueError: config has the wrong type or names a TPU or several replicas; model_fn has no argument `features`, or has
+            unknown ones; or model_dir differs from the RunConfig's.
         UsageError: TensorFlow 2 behaviour is disabled.
     """
 

@@ -46,7 +46,7 @@ def numpy_input_fn(
         require_positive_int("numpy_input_fn", name, number)
     features = _convert_arrays("x", x)
     labels = None if y is None else _convert_arrays("y", y)
-    lengths = {label: len(array) for label, array in _label_arrays("x", features) + _label_arrays("y", labels)}
+    lengths = {label: len(array) for label, array in _name_arrays("x", features) + _name_arrays("y", labels)}
     if not lengths or len(set(lengths.values())) > 1 or 0 in lengths.values():
         raise ValueError(f"numpy_input_fn: arrays must have the same number of rows, at least one, got {lengths}.")
     elements = features if labels is None else (features, labels)
@@ -78,8 +78,8 @@ def _convert_arrays(name: str, arrays: Arrays) -> Arrays:
     return np.asarray(arrays)
 
 
-def _label_arrays(name: str, arrays: Arrays) -> list[tuple[str, Array]]:
-    """Return (label for messages, array) pairs of the arrays that the argument `name` has; [] if it is None."""
+def _name_arrays(name: str, arrays: Arrays) -> list[tuple[str, Array]]:
+    """Return pairs (name for messages, array) of the arrays in the argument `name`, such as "x['image']"; [] for None."""
     if arrays is None:
         return []
     if isinstance(arrays, dict):

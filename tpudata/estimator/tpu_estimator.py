@@ -33,9 +33,9 @@ class TPUEstimator(BaseEstimator):
 
     model_fn takes `features` and any of `labels`, `mode`, `params`, `config` and returns a TPUEstimatorSpec (or an
     EstimatorSpec). It may use `tf.compat.v1` (get_variable, optimizers, metrics) and Keras layers that it makes. It is traced
-    instead of called at every step, and must create the same variables in every trace. In training, all its ops that change state
-    run at each step, whether or not train_op depends on them; in the other modes, only those that the loss, the metrics and the
-    predictions depend on.
+    instead of called at every step, and must create the same variables in every trace. Of its ops that change state, a training
+    step runs those that train_op, the loss or host_call depends on, and in any case updates by Keras and writes of `tf.summary`;
+    the other modes run those that the loss, the metrics, host_call or the predictions depend on.
 
     input_fn takes `params` and any of `config`, `mode`, `input_context`, `start_step`, and returns a `tf.data.Dataset` of
     features or of (features, labels), batched, or their tensors, as v1 programs do. `params["batch_size"]` is the batch size of the
@@ -45,9 +45,9 @@ class TPUEstimator(BaseEstimator):
     input mode says, with that mode's part of the batch size in `params["batch_size"]`; model_fn is called with one replica's
     rows, and their number there. Both get a `params["context"]` with `num_replicas` and `num_hosts`, and for input_fn
     `current_host` and `current_input_fn_deployment()`. Shapes must be static. With the optimizer in a CrossShardOptimizer, and a
-    loss that is a mean over rows, N replicas train as one does. A variable to which replicas assign different values has the first
-    replica's, or with the aggregation MEAN or SUM their mean or sum. Batch normalization sees only its replica's rows, and its
-    moving averages are those of the first replica.
+    loss that is a mean over rows, N replicas train as one replica would. If replicas assign different values to a variable, it gets
+    the first replica's value, or with the aggregation MEAN or SUM the mean or sum of the values. Batch normalization sees only its
+    replica's rows, and its moving averages are those of the first replica.
 
     In a TF_CONFIG cluster, the chief and the workers train one model: each makes the estimator, which waits for the others, and
     calls `train`; its input_fn is called for its share of the rows. Only the chief writes to model_dir. Evaluation, prediction and
@@ -63,7 +63,7 @@ class TPUEstimator(BaseEstimator):
         eval_batch_size: rows per evaluation step, of all replicas together.
         predict_batch_size: rows per prediction step, of all replicas together.
         batch_axis: axis of the rows for each tensor of (features, labels), in the order of `tf.nest.flatten`, such as 3 for images
-            [height, width, channels, rows]; None for 0. For PER_HOST_V1 and SLICED.
+            [height, width, channels, rows]; None for 0. For PER_HOST_V1, and SLICED in evaluation and prediction.
         eval_on_tpu: whether to evaluate on the TPU; False evaluates on one device of this machine.
         export_to_tpu: a bool, which has no effect: a SavedModel is for CPUs and GPUs.
         export_to_cpu: True.
@@ -78,7 +78,7 @@ class TPUEstimator(BaseEstimator):
     Raises:
         TypeError: a value has the wrong type.
         ValueError: config has the wrong type; params have a reserved key; a batch size is not positive, or use_tpu has no
-            train_batch_size; model_fn has no argument `features` or unknown ones; or model_dir differs from the RunConfig's.
+            train_batch_size; model_fn has no argument `features`, or has unknown ones; or model_dir differs from the RunConfig's.
         UsageError: TensorFlow 2 behaviour is disabled, or its devices have started with too few for num_replicas.
     """
 

@@ -56,7 +56,7 @@ class EvalSpec(NamedTupleMethods):
 
     Attributes:
         input_fn: as in `TPUEstimator.evaluate`.
-        steps: number of batches in an evaluation; None for all of the data.
+        steps: largest number of batches in an evaluation; None for all.
         name: as in `TPUEstimator.evaluate`.
         hooks: as in `TPUEstimator.evaluate`; stored as a tuple.
         exporters: one Exporter or several, called after each evaluation; stored as a tuple.
@@ -67,7 +67,7 @@ class EvalSpec(NamedTupleMethods):
 
     Raises:
         TypeError: a value has the wrong type.
-        ValueError: a number is not positive, or exporters have no name or the same name.
+        ValueError: steps is not positive, a time is negative, or exporters have no name or the same name.
     """
 
     input_fn: InputFunction
@@ -93,7 +93,12 @@ def _require_callable(owner: str, input_fn: object) -> None:
 
 
 def _check_exporters(exporter_or_list: Any) -> tuple[Exporter, ...]:
-    """Check the exporters of an EvalSpec, and return them as a tuple."""
+    """Check the exporters of an EvalSpec, and return them as a tuple; () for None.
+
+    Raises:
+        TypeError: one of them is not an Exporter.
+        ValueError: an exporter has no name, or two have the same name.
+    """
     if exporter_or_list is None:
         return ()
     exporters = (
@@ -126,7 +131,7 @@ def train_and_evaluate(
 
     In a TF_CONFIG cluster, the chief and the workers train, and the evaluator evaluates the newest checkpoint whenever it finds a
     new one, until one has reached max_steps. A cluster without an evaluator does not evaluate, as in TensorFlow's TPUEstimator. The
-    hosts of a TPU all evaluate the same on their own chips, and the first one writes summaries and exports.
+    hosts of a TPU all run the same evaluation, each on its own chips, and the first host writes summaries and exports.
 
     Args:
         estimator: the estimator to train.

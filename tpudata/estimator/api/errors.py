@@ -69,4 +69,4 @@ class NonFiniteError(TpudataError, tf.compat.v1.train.NanLossDuringTrainingError
     """
 
     def __str__(self) -> str:
-        return Exception.__str__(self)  # the v1 class has a fixed text
+        return Exception.__str__(self)  # The v1 class has a fixed text.

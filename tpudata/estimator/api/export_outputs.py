@@ -118,13 +118,18 @@ def _require_floating(label: str, tensor: tf.Tensor | None) -> None:
         raise ModelFnValueError(f"{label} must be of a floating dtype, got {tensor.dtype.name}.")
 
 
-def _require_examples(kind: str, receiver_tensors: Mapping[str, Tensors]) -> tf.Tensor:
-    """Return the receiver's only tensor, which must be a string tensor; raise ValueError if it has other inputs."""
+def _require_examples(method: str, receiver_tensors: Mapping[str, Tensors]) -> tf.Tensor:
+    """Return the receiver's only tensor, which must be a string tensor; raise ValueError if the receiver has other inputs.
+
+    Args:
+        method: "classification" or "regression", for the message.
+        receiver_tensors: inputs of the receiver by name.
+    """
     tensors = list(receiver_tensors.values())
     if len(tensors) == 1 and tensors[0].dtype == tf.string:
         return tensors[0]
     inputs = ", ".join(f"{name} ({tensor.dtype.name})" for name, tensor in receiver_tensors.items())
-    raise ValueError(f"a {kind} signature takes one string tensor, serialised Examples; the receiver has {inputs}")
+    raise ValueError(f"a {method} signature takes one string tensor, serialised Examples; the receiver has {inputs}")
 
 
 def check_export_outputs(export_outputs: Mapping[str, ExportOutput] | None, owner: str) -> None:

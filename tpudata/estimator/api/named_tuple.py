@@ -14,7 +14,7 @@ class _Fields:
 
 
 class NamedTupleMethods:
-    """The methods of a namedtuple for a frozen dataclass."""
+    """`_fields`, `_asdict` and `_replace` of a namedtuple, for a frozen dataclass."""
 
     _fields = _Fields()
 
@@ -25,7 +25,7 @@ class NamedTupleMethods:
         """Return a copy with `changes`.
 
         Raises:
-            ValueError: a field is unknown. For a value that the class rejects, its constructor's error.
+            ValueError: a field is unknown. A value that the class rejects raises the constructor's error.
         """
         unknown = sorted(changes.keys() - set(self._fields))
         if unknown:

@@ -49,7 +49,7 @@ def _check_common(spec: "TPUEstimatorSpec | EstimatorSpec") -> None:
 
 
 def _check_loss(loss: tf.Tensor | None, owner: str) -> None:
-    """Raise a ModelFnError if a spec's loss is not floating, or has a known shape other than [] and [1].
+    """Raise a ModelFnError if a spec's loss is not floating, or has a known rank and another shape than [] or [1].
 
     Args:
         loss: the loss.
@@ -115,10 +115,11 @@ class TPUEstimatorSpec(NamedTupleMethods):
     def as_estimator_spec(self) -> "EstimatorSpec":
         """Return the EstimatorSpec of the same model, for a model_fn of a plain Estimator.
 
-        It calls metric_fn, host_fn and scaffold_fn; a hook runs host_fn's operations with each step of training and evaluation.
+        It calls metric_fn, host_fn and scaffold_fn; with each step of training and evaluation, a hook runs what host_fn returned.
 
         Raises:
-            TypeError, ValueError: metric_fn or scaffold_fn returned a value of the wrong type.
+            TypeError: metric_fn did not return a dict of metrics.
+            ValueError: a metric has a name that evaluate reserves.
         """
         metrics = None if self.eval_metrics is None else call_with_tensors(*self.eval_metrics)
         host_call_hooks: tuple[SessionRunHook, ...] = ()
@@ -140,7 +141,7 @@ class TPUEstimatorSpec(NamedTupleMethods):
 
 @dataclasses.dataclass(frozen=True)
 class EstimatorSpec(NamedTupleMethods):
-    """Result of a model_fn for the plain Estimator; accepted with `use_tpu=False`.
+    """Result of a model_fn for the plain Estimator; a TPUEstimator accepts it, too.
 
     Attributes:
         mode: a value of ModeKeys.
@@ -249,7 +250,7 @@ class FetchHook(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]  # Ten
         self._fetches = [fetch for fetch in tf.nest.flatten(fetches) if fetch is not None]
 
     def before_run(self, run_context: tf.compat.v1.train.SessionRunContext) -> tf.compat.v1.train.SessionRunArgs:
-        """Request the operations."""
+        """Request the operations and tensors."""
         del run_context
         return tf.compat.v1.train.SessionRunArgs(self._fetches)
 

@@ -21,7 +21,7 @@ def check_batch_axis(batch_axis: Sequence[int] | None, config: TPUConfig) -> tup
 
     Raises:
         TypeError: it is not a tuple or list of ints.
-        ValueError: the input mode is not PER_HOST_V1, so that no batch is split.
+        ValueError: the input mode of training is not PER_HOST_V1.
     """
     if batch_axis is None:
         return None

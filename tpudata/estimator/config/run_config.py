@@ -36,7 +36,7 @@ class RunConfig:
 
     Attributes:
         tpu_config: a TPUConfig.
-        evaluation_master: "" or the value of `master`, as an estimator has one TPU; None for `master`. With `use_tpu=False`,
+        evaluation_master: "" or the value of `master`, since an estimator has one TPU; None for `master`. With `use_tpu=False`,
             "local" is allowed, too.
         master: "", "local" or None for the TPU of this machine, on which the program runs. The address of another machine's TPU is
             an error; so is that of any TPU with `use_tpu=False`.
@@ -53,21 +53,21 @@ class RunConfig:
         keep_checkpoint_every_n_hours: interval in hours at which one more checkpoint is kept.
         log_step_count_steps: steps between log lines; None writes no log lines.
         profile_steps: (first, last) training step, counted from 1, to write a profile of for TensorBoard to model_dir; loops end
-            before and after them. The original has no counterpart.
+            before and after them. TensorFlow has no counterpart.
         exit_on_sigterm: whether SIGTERM ends training with a checkpoint and the exit code 75, if the program has no handler for it;
-            False leaves the signal to the program. The original has no counterpart.
+            False leaves the signal to the program. TensorFlow has no counterpart.
         tf_config: the cluster and the task of this process, as a dict in the form of TF_CONFIG (`cluster_from_slurm()` returns
-            one); None reads TF_CONFIG. The original has no counterpart.
+            one); None reads TF_CONFIG. TensorFlow has no counterpart.
         coordinator_address, num_processes, process_id: HOST:PORT of the first of several processes that train together, their
             number, and the number of this one from 0, in place of TF_CONFIG; all three or none. TensorFlow has no counterpart.
         train_distribute, eval_distribute, experimental_distribute, device_fn, experimental_max_worker_delay_secs: None. Replicas
             are TPUConfig's num_replicas, or a TPU's cores.
         protocol: None or "grpc".
-        session_creation_timeout_secs: seconds that a process of a cluster waits for the others to start, at most.
+        session_creation_timeout_secs: largest number of seconds that a process of a cluster waits for all to start.
         checkpoint_save_graph_def: a bool, which has no effect: checkpoints contain no graph (.meta file).
 
     The properties `cluster_spec`, `task_type`, `task_id`, `is_chief`, `num_worker_replicas`, `num_ps_replicas`,
-    `global_id_in_cluster` and `service` describe the cluster and the task of this process, from tf_config or TF_CONFIG.
+    `global_id_in_cluster` and `service` describe the cluster and the task of this process, from the arguments or TF_CONFIG.
 
     Raises:
         TypeError: a value has the wrong type.
@@ -165,7 +165,7 @@ class RunConfig:
         return ClusterTask.from_config(self.tf_config)
 
     def _check_unsupported(self) -> None:
-        """Reject values of arguments of TensorFlow's RunConfig that are not supported."""
+        """Raise ValueError for a value of an argument of TensorFlow's RunConfig that is not supported."""
         for name in ("train_distribute", "eval_distribute", "experimental_distribute"):
             if getattr(self, name) is not None:
                 raise ValueError(
@@ -181,7 +181,12 @@ class RunConfig:
         require("RunConfig", "protocol", self.protocol, self.protocol in (None, "grpc"), "'grpc' or None", ValueError)
 
     def _check_profile_steps(self) -> None:
-        """Check profile_steps, and replace a list by a tuple."""
+        """Check profile_steps, and replace a list by a tuple.
+
+        Raises:
+            TypeError: profile_steps is not a pair of ints.
+            ValueError: the first step is below 1 or after the last one.
+        """
         steps = self.profile_steps
         if steps is None:
             return
@@ -195,7 +200,12 @@ class RunConfig:
         object.__setattr__(self, "profile_steps", tuple(steps))
 
     def _check_checkpoint_interval(self) -> None:
-        """Check save_checkpoints_secs, and replace its default by 600 seconds, or by None if there is an interval in steps."""
+        """Check save_checkpoints_secs, and replace its default by 600 seconds, or by None if there is an interval in steps.
+
+        Raises:
+            TypeError: save_checkpoints_secs is not a number.
+            ValueError: save_checkpoints_secs is not above 0, or there is an interval in steps, too.
+        """
         seconds = self.save_checkpoints_secs
         if seconds is DEFAULT:
             seconds = _DEFAULT_CHECKPOINT_SECS if self.save_checkpoints_steps is None else None
@@ -209,7 +219,7 @@ class RunConfig:
             require_seconds("RunConfig", "save_checkpoints_secs", seconds, above_zero=True, or_none=True)
 
     def replace(self, **changes: Any) -> "RunConfig":
-        """Return a copy with `changes`; a new checkpoint interval replaces the other one.
+        """Return a copy with `changes`; a new checkpoint interval replaces the other one, and a new master the evaluation_master.
 
         Raises:
             TypeError: a value has the wrong type.
@@ -230,7 +240,7 @@ class RunConfig:
 
     @property
     def cluster_spec(self) -> tf.train.ClusterSpec:
-        """The cluster, a `tf.train.ClusterSpec`; empty without TF_CONFIG."""
+        """The cluster of tf_config or TF_CONFIG; empty without one, and in an evaluator."""
         return tf.train.ClusterSpec({job: list(tasks) for job, tasks in self._task.cluster.items()})
 
     @property
@@ -265,7 +275,7 @@ class RunConfig:
 
     @property
     def service(self) -> Mapping[str, object] | None:
-        """Value of TF_CONFIG's "service"."""
+        """Value of TF_CONFIG's "service"; None without one."""
         return self._task.service
 
 

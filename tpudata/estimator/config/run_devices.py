@@ -8,7 +8,7 @@ from tpudata.estimator.config.tpu_config import InputPipelineConfig
 
 
 def join_cluster(config: RunConfig) -> Topology:
-    """Join the processes of a config, and return the devices of all: num_replicas of each process, by default one.
+    """Join the processes of a config, and return the devices of all processes: num_replicas of each, by default one.
 
     Raises:
         ClusterError: not all processes joined in time, or one ended.
@@ -30,7 +30,7 @@ def connect_tpu(config: RunConfig) -> Topology:
         UsageError: an option is not supported on a pod, or jax has already started there.
     """
     if config.cluster is not None:
-        # It takes the place of master; tpu_name only completes the message.
+        # The cluster takes the place of master; tpu_name only completes the message.
         require_own_tpu({"RunConfig(cluster=...)": config.cluster.master()}, config.tpu_name)
     else:
         names = {"RunConfig(master=...)": config.master, "RunConfig(tpu_name=...)": config.tpu_name}

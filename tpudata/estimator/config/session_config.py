@@ -104,7 +104,11 @@ def _apply_device_count(counts: Mapping[str, int]) -> None:
 
 
 def _apply_gpu_options(options: tf.compat.v1.GPUOptions) -> None:
-    """Apply allow_growth and visible_device_list; ValueError for other set fields, and for GPUs that do not exist."""
+    """Apply allow_growth and visible_device_list.
+
+    Raises:
+        ValueError: another field is set, a GPU does not exist, or TensorFlow's devices have started.
+    """
     gpus = tf.config.list_physical_devices("GPU")
     for field, setting in options.ListFields():
         if field.name == "allow_growth":
@@ -114,7 +118,7 @@ def _apply_gpu_options(options: tf.compat.v1.GPUOptions) -> None:
                     functools.partial(tf.config.experimental.set_memory_growth, gpu, setting),
                 )
         elif field.name == "visible_device_list":
-            # Without GPUs, any list is accepted, as there is nothing to select from.
+            # Without GPUs, any list is accepted, since there is nothing to select from.
             numbers = [number.strip() for number in setting.split(",")]
             if gpus and not all(number.isdigit() and int(number) < len(gpus) for number in numbers):
                 raise ValueError(

@@ -48,9 +48,9 @@ class TPUConfig(NamedTupleMethods):
         per_host_input_for_training: an InputPipelineConfig; False and True mean PER_SHARD_V1 and PER_HOST_V1.
         tpu_job_name: None or "worker", the name of the job of a TPU system.
         initial_infeed_sleep_secs: seconds that training on a TPU waits before its first batch.
-        input_partition_dims: None, as a replica gets whole rows.
+        input_partition_dims: None, since a replica gets whole rows.
         eval_training_input_configuration: PER_HOST_V1 to feed evaluation and prediction as training, or SLICED.
-        experimental_host_call_every_n_steps: 1, as host_call runs at each step.
+        experimental_host_call_every_n_steps: 1, since host_call runs at each step.
         experimental_allow_per_host_v2_parallel_get_next: a bool, which has no effect: batches keep the dataset's order.
         experimental_feed_hook: None.
         num_replicas: with `use_tpu=False`, the number of GPUs, or else of jax's CPU devices, that take the place of a TPU's cores,
@@ -92,7 +92,7 @@ class TPUConfig(NamedTupleMethods):
         name = "experimental_allow_per_host_v2_parallel_get_next"
         require_flag("TPUConfig", name, getattr(self, name))
         cores = self.num_cores_per_replica
-        if cores is not None and cores & (cores - 1):  # Not a single bit.
+        if cores is not None and cores & (cores - 1):  # More than one bit is set.
             raise ValueError(f"TPUConfig(num_cores_per_replica=...) must be a power of 2, got {cores}.")
         if self.input_partition_dims is not None and cores is None:
             raise ValueError("TPUConfig(input_partition_dims=...) requires num_cores_per_replica. Pass it, too.")

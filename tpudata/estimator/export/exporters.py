@@ -55,7 +55,7 @@ class Exporter(abc.ABC):
 
 
 class _SavedModelExporter(Exporter):
-    """Common base of the three exporters."""
+    """Common base of the three exporters. The arguments are those of LatestExporter."""
 
     def __init__(
         self,

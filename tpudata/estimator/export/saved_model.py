@@ -29,7 +29,7 @@ from tpudata.estimator.hooks.scaffold import build_scaffold, restore_with
 from tpudata.estimator.loops.runtime import Runtime
 from tpudata.estimator.state.checkpoint import Checkpoint
 from tpudata.estimator.state.checkpoints import find_latest
-from tpudata.estimator.state.partition import Part, find_whole_part
+from tpudata.estimator.state.partition import Part, select_part_of_whole
 from tpudata.tensor_types import Tensors
 
 v1 = tf.compat.v1
@@ -78,7 +78,7 @@ def export_saved_model(
 
 
 def _remove(folder: str) -> None:
-    """Remove the folder of a failed export, if it exists; ignore errors, as the first error is the one to report."""
+    """Remove the folder of a failed export, if it exists; ignore errors, since the first error is the one to report."""
     with contextlib.suppress(tf.errors.OpError):
         if tf.io.gfile.exists(folder):
             tf.io.gfile.rmtree(folder)
@@ -144,7 +144,7 @@ def _build_graph(
 
 
 def _make_signatures(receiver: ServingInputReceiver, spec: ModelSpec) -> dict[str, SignatureDef]:
-    """Return the signatures that can be served, by name; log the others.
+    """Return the signatures that can be served, by name; log the signatures that cannot.
 
     Raises:
         ModelFnValueError: no signature can be served.
@@ -222,10 +222,10 @@ def _restore(
     restored = {
         name: variable
         for name, variable in variables.items()
-        if variable.op in needed or name in stored_names or find_whole_part(name, parts[name], stored_names)
+        if variable.op in needed or name in stored_names or select_part_of_whole(name, parts[name], stored_names)
     }
     values = checkpoint.read(restored, parts)
-    # In place of initial values, which the initializers assign.
+    # The initializers assign the fed values instead of the initial ones.
     feeds = {variables[name].initial_value: value for name, value in values.items()}
     session.run([variable.initializer for variable in variables.values()], feeds)
 

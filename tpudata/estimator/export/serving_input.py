@@ -73,7 +73,16 @@ class NamedReceiver(ServingInputReceiver):
 
 
 def _name_tensors(tensors: Tensors, field: str, default: str) -> dict[str, Tensors]:
-    """Return tensors by name, checked; a single tensor gets the name `default`."""
+    """Return tensors by name, checked; a single tensor gets the name `default`.
+
+    Args:
+        tensors: a tensor, or a dict of tensors; the argument `field` of a ServingInputReceiver.
+        field: name of the argument; only the names of "features" may be ints.
+        default: name for a single tensor.
+
+    Raises:
+        ValueError: there are no tensors (None), a value is not a tensor, or a name has the wrong type.
+    """
     if tensors is None:
         raise ValueError(f"ServingInputReceiver has no {field} (got None). Pass a tensor or a dict of tensors.")
     tensors_by_name = dict(tensors) if isinstance(tensors, Mapping) else {default: tensors}

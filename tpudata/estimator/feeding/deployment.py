@@ -14,7 +14,7 @@ BATCH_SIZE_NAMES = {
     ModeKeys.EVAL: "eval_batch_size",
     ModeKeys.PREDICT: "predict_batch_size",
 }
-# TensorFlow's name of the CPU that reads a host's data; the same in each host's process.
+# TensorFlow's name of the CPU that reads a host's data; each host's process gives its CPU this name.
 _HOST = "/job:localhost/replica:0/task:0/device:CPU:0"
 
 
@@ -26,7 +26,7 @@ class Call:
         index: index of the call, from 0.
         total: number of calls on all hosts.
         host: index of the host that the call is for, from 0.
-        replicas: number of replicas that its data feeds, each with a batch or, by the input mode, with a part of one.
+        replicas: number of replicas that its data feeds, each with a batch or, by the input mode, with a part of a batch.
     """
 
     index: int
@@ -37,7 +37,7 @@ class Call:
     def make_input_context(self, batches: int) -> tf.distribute.InputContext:
         """Return the `tf.distribute.InputContext` of this call, whose dataset yields `batches` batches for each step.
 
-        An input_fn computes its batch size from it: the global one, divided by num_replicas_in_sync.
+        An input_fn may compute its batch size from the context: the global batch size, divided by num_replicas_in_sync.
         """
         return tf.distribute.InputContext(
             num_input_pipelines=self.total, input_pipeline_id=self.index, num_replicas_in_sync=self.total * batches
@@ -131,7 +131,7 @@ def check_batch_size(mode: str, topology: Topology, config: TPUConfig, size: int
 def _choose_pipeline(mode: str, config: TPUConfig) -> InputPipelineConfig:
     """Return the InputPipelineConfig by which `mode` is fed.
 
-    Evaluation and prediction use the same as training, with two exceptions: SLICED if eval_training_input_configuration is SLICED,
+    Evaluation and prediction are fed as training is, with two exceptions: SLICED if eval_training_input_configuration is SLICED,
     and PER_HOST_V1 instead of PER_SHARD_V1, which they do not support.
     """
     pipeline = config.per_host_input_for_training
@@ -146,7 +146,7 @@ def _choose_pipeline(mode: str, config: TPUConfig) -> InputPipelineConfig:
 
 @dataclasses.dataclass(frozen=True)
 class Deployment:
-    """Feeding of one mode.
+    """Calls of input_fn that feed the replicas in one mode, and the batch sizes of the mode.
 
     Attributes:
         mode: a value of ModeKeys.
@@ -155,8 +155,8 @@ class Deployment:
         global_batch_size: number of rows in a step, or None.
 
     Raises:
-        ValueError: num_shards is not the number of replicas; the batch size is None or cannot be split; or the input mode does not
-            support this mode.
+        ValueError: num_shards is not the number of a TPU's cores; the batch size cannot be split, or is None on a TPU or with
+            several replicas in a process; or the input mode does not support this mode.
     """
 
     mode: str
@@ -173,7 +173,7 @@ class Deployment:
                 f"TPUConfig(num_shards={self.config.num_shards}), but the TPU system has {replicas} replicas. Omit num_shards, or "
                 "name a TPU with as many cores."
             )
-        # Without a batch size, processes of one replica each take their batches whole; nothing is split.
+        # Without a batch size, a process with one replica takes the batches of its dataset unsplit.
         if self.global_batch_size is not None or self.topology.local_replicas > 1 or self.topology.is_tpu:
             check_batch_size(self.mode, self.topology, self.config, self.global_batch_size)
         if self.pipeline is InputPipelineConfig.SLICED and self.mode == ModeKeys.TRAIN:
@@ -189,12 +189,12 @@ class Deployment:
 
     @property
     def has_replica_batches(self) -> bool:
-        """Whether each element of an input_fn's dataset is one replica's; otherwise it is split, or repeated for all."""
+        """Whether each element of an input_fn's dataset is for one replica; otherwise it is split, or repeated for all replicas."""
         return self.pipeline in (InputPipelineConfig.PER_HOST_V2, InputPipelineConfig.PER_SHARD_V1)
 
     @property
     def has_one_call(self) -> bool:
-        """Whether one call of input_fn feeds all replicas."""
+        """Whether the input mode has one call of input_fn, for any number of replicas and hosts."""
         return self.pipeline in (InputPipelineConfig.BROADCAST, InputPipelineConfig.SLICED)
 
     @property

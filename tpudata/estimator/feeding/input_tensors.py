@@ -27,7 +27,7 @@ def are_tensors(element: object) -> bool:
 def make_tensor_dataset(call_input_fn: Callable[[], Tensors], seed: int | None) -> tf.data.Dataset:
     """Return a dataset of the batches of an input_fn that returns tensors.
 
-    The input_fn is called in a separate graph, which a session on this host runs for each batch until it is out of range:
+    The input_fn is called in a separate graph, which a session on this host runs for each batch until an OutOfRangeError:
     iterators, their initializers in the collection TABLE_INITIALIZERS or run by a hook, and queues work as in TensorFlow 1. Unlike
     with a dataset, each batch is copied through Python.
 
@@ -47,7 +47,7 @@ def make_tensor_dataset(call_input_fn: Callable[[], Tensors], seed: int | None) 
                 f"input_fn must return tensors of features or of (features, labels) in a graph, too, got {type(element).__name__}. "
                 "Better, return the tf.data.Dataset itself, without an iterator."
             )
-        # Absent labels: a session does not fetch None.
+        # Drop absent labels: a session does not fetch None.
         if isinstance(element, tuple) and len(element) == 2 and element[1] is None:
             element = element[0]
         element = split_sparse(element)
@@ -57,7 +57,7 @@ def make_tensor_dataset(call_input_fn: Callable[[], Tensors], seed: int | None) 
         )
 
     def generate_batches() -> Iterator[tuple[Array, ...]]:
-        """Run the graph in a session until it is out of range."""
+        """Run the graph in a session until an OutOfRangeError."""
         session = graph.open_session()
         coordinator = tf.train.Coordinator()
         threads: list[threading.Thread] = []

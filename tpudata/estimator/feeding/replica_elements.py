@@ -1,7 +1,7 @@
 """Elements of the replicas: the datasets of input_fn, checked and split over the replicas.
 
-All steps are whole: training ends before a step that would lack an element; evaluation and prediction fill the step with rows of
-zeros, whose features["weights"] are 0 and which yield no prediction.
+All steps are complete: training ends before a step that would lack an element; evaluation and prediction fill the step with rows
+of zeros, whose features["weights"] are 0 and which yield no prediction. An evaluation without weights raises an error instead.
 """
 
 from collections.abc import Callable, Sequence
@@ -70,11 +70,15 @@ class ReplicaElements:
                 shares.append(stop - first)
             call_first += call.replicas
         if len(datasets) == 1 and not deployment.has_replica_batches:
-            return datasets[0]  # Each of its batches is split into a whole step.
+            return datasets[0]  # Each of its batches is split into the elements of one step.
         return self._interleave_steps(datasets, shares)
 
     def _check_axes(self, dataset: tf.data.Dataset) -> list[int] | None:
-        """Return the batch axis of each tensor of input_fn's elements, checked; None for 0."""
+        """Return the batch axis of each tensor of input_fn's elements, checked; None for 0.
+
+        Raises:
+            ValueError: batch_axis does not have an entry for each tensor, or a tensor has no such axis.
+        """
         if self._batch_axis is None:
             return None
         axes = list(self._batch_axis)
@@ -106,7 +110,7 @@ class ReplicaElements:
         """Raise ValueError if a tensor has a dynamic shape, or not params["batch_size"] rows."""
         deployment = self._deployment
         size = deployment.batch_size
-        if size is None:  # Each process has one replica, which takes its batches whole.
+        if size is None:  # Each process has one replica, which takes the batches unsplit.
             return
         specs = split_element(dataset.element_spec)
         axes = split_element(
@@ -135,8 +139,8 @@ class ReplicaElements:
 
         Args:
             dataset: dataset of a call.
-            num_replicas: number of replicas that an element of it feeds.
-            share: replicas among these, by their index.
+            num_replicas: number of replicas that an element of the dataset feeds.
+            share: range of indices of the replicas, among these, that get elements.
         """
         if self._deployment.has_replica_batches:  # Each element is one replica's already.
             return dataset
@@ -158,7 +162,10 @@ class ReplicaElements:
         return dataset.map(split, num_parallel_calls=tf.data.AUTOTUNE).unbatch()
 
     def _interleave_steps(self, datasets: list[tf.data.Dataset], shares: list[int]) -> tf.data.Dataset:
-        """Interleave datasets, with `shares` elements of each in a step; training drops an incomplete last step."""
+        """Interleave datasets, with `shares[i]` elements of `datasets[i]` in a step.
+
+        Training drops an incomplete last step; for the other modes see `_pad_last_step`.
+        """
         turns = [index for index, share in enumerate(shares) for _ in range(share)]
         choice = tf.data.Dataset.from_tensor_slices(tf.constant(turns, tf.int64)).repeat()
         if all(map(_is_endless, datasets)):

@@ -55,7 +55,7 @@ def add_row_masks(
             rows = tf.cast(sparse_shapes[0][0], tf.int32)
         else:
             raise ValueError("predict: the features of input_fn have no batch dimension. Batch the dataset.")
-        size = rows  # Of the batch that is returned.
+        size = rows  # Number of rows of the batch that is returned.
         # Dense batches whose size is static are never short.
         if batch_size is not None and (sparse_shapes or any(leaf.tensor.shape[leaf.axis] is None for leaf in dense)):
             message = f"predict: a batch of input_fn has more rows than predict_batch_size={batch_size}"

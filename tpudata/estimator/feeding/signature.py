@@ -118,7 +118,7 @@ def call_input_fn(
         return input_fn(**{name: value for name, value in all_arguments.items() if name in names})
 
     dataset = _call_eagerly(call)
-    # None: input_fn only works in a graph.
+    # `_call_eagerly` returns None if input_fn only works in a graph.
     if not needs_dataset and (dataset is None or are_tensors(dataset)):
         dataset = make_tensor_dataset(call, config.tf_random_seed)
     if not isinstance(dataset, tf.data.Dataset):

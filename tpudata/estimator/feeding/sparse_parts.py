@@ -26,7 +26,7 @@ class _Parts(collections.namedtuple("_Parts", ("indices", "values", "dense_shape
 
 @functools.cache
 def _make_parts_class(static_shape: tuple[int | None, ...] | None) -> type[_Parts]:
-    """Return the class of sparse parts with this static shape, always the same, as tf.nest compares classes."""
+    """Return the class of sparse parts with this static shape, the same class at each call, since tf.nest compares classes."""
     return type("SparseParts", (_Parts,), {"static_shape": static_shape})
 
 

@@ -76,7 +76,7 @@ class UserModel:
     def _make_params(self, deployment: Deployment, call: Call | None = None) -> dict[str, object]:
         """Return a copy of the params with the params that the estimator adds for `call`, a call of input_fn; None for model_fn."""
         params = copy.deepcopy(dict(self.params))
-        # An Estimator adds nothing, except in a rehearsal, which adds the batch size that it would have on a TPU.
+        # An Estimator adds nothing, except in a rehearsal, which adds the batch size that the call would have on a TPU.
         if not self.is_plain or deployment.global_batch_size is not None:
             params |= deployment.make_params(call)
         return params

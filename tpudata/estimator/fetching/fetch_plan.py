@@ -40,7 +40,7 @@ class Timing:
     """
 
     def __init__(self, blueprint: Blueprint, host_writes: Collection[tf.Operation] | None = None) -> None:
-        self.is_on_devices = host_writes is not None  # With plain TensorFlow, the step itself writes tf.summary's.
+        self.is_on_devices = host_writes is not None  # With plain TensorFlow, the step itself writes.
         self._write_names = {operation.name for operation in host_writes or ()}
         self._graph = blueprint.graph
         self._input_names = {placeholder.op.name for placeholder in blueprint.placeholders}
@@ -131,7 +131,7 @@ def plan_fetches(elements: Iterable[GraphElement], timing: Timing, fed: frozense
         (tensors if is_tensor else operations)[when][element.name] = element
 
     def list_host_inputs(operation: tf.Operation) -> Iterator[tf.Operation]:
-        """Yield the inputs of an operation that the host computes after the step; add the others to the plan."""
+        """Yield the inputs that the host computes together with an operation; plan to compute its other inputs earlier."""
         for tensor in operation.inputs:
             when = timing.find_time(tensor.op)
             if tensor.name in fed:

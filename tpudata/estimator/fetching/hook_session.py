@@ -50,7 +50,7 @@ class HookSession(tf.compat.v1.Session):  # type: ignore[misc]  # TensorFlow is 
         host_writes: as in Timing.
     """
 
-    # The destructor of the class reads this; there is no real session.
+    # The destructor of the base class reads this; there is no real session.
     _session = None
 
     def __init__(
@@ -65,7 +65,7 @@ class HookSession(tf.compat.v1.Session):  # type: ignore[misc]  # TensorFlow is 
         self._graph = blueprint.graph
         self._copies = copies
         self._variables = dict(variables)
-        # By the names of the computed tensors and operations, the names of the fed tensors, and the time.
+        # Computations by the names of the computed tensors and operations, the names of the fed tensors, and the time.
         self._computations: dict[object, _Computation] = {}
         # Tensors of variables' values, by name of the handle.
         self._reads: dict[str, tf.Tensor] = {}
@@ -123,7 +123,7 @@ class HookSession(tf.compat.v1.Session):  # type: ignore[misc]  # TensorFlow is 
                 return element
             if element.name not in self._reads:
                 dtype = element.op.get_attr("dtype")
-                with tf.control_dependencies(None):  # Those of a hook's context would make the read wait.
+                with tf.control_dependencies(None):  # The dependencies of a hook's context would make the read wait.
                     self._reads[element.name] = tf.raw_ops.ReadVariableOp(resource=element, dtype=dtype)
             return self._reads[element.name]
 
@@ -155,9 +155,9 @@ class HookSession(tf.compat.v1.Session):  # type: ignore[misc]  # TensorFlow is 
 
         Args:
             fetches: a tensor, an operation, a variable, a name, or a nested structure of them.
-            feed_dict: values by tensor.
-            options: None, as no session runs here.
-            run_metadata: None, for the same reason.
+            feed_dict: values by tensor, or by its name.
+            options: None, since no session runs here.
+            run_metadata: None, since no session runs here.
 
         Returns:
             NumPy values in the structure of `fetches`; None for an operation.
@@ -202,7 +202,7 @@ class HookSession(tf.compat.v1.Session):  # type: ignore[misc]  # TensorFlow is 
         """
         if not tensors and not operations:
             return []
-        # Compiled at the first call for these names; hooks mostly fetch the same at each step.
+        # Compiled at the first call for these names; hooks mostly fetch the same tensors at each step.
         key = tuple(element.name for element in [*tensors, *operations]), tuple(feeds), when
         if key not in self._computations:
             reads = None if operations or feeds else self._make_plain_reads(tensors)
@@ -222,7 +222,7 @@ class HookSession(tf.compat.v1.Session):  # type: ignore[misc]  # TensorFlow is 
         return has_written
 
     def _make_plain_reads(self, tensors: Sequence[tf.Tensor]) -> _Computation | None:
-        """Return a fast computation if all `tensors` are plain reads of variables, such as the step; otherwise None."""
+        """Return a fast computation if all `tensors` are plain reads of variables, such as the global step; otherwise None."""
         handles = {info.handle_name: info.name for info in self._blueprint.variables}
         step_reads = {tensor.name for tensor in self._graph.get_collection(_GLOBAL_STEP_READ)}
         names = []

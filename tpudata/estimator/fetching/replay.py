@@ -27,7 +27,7 @@ class Replay:
 
     Attributes:
         operations: operations of the scratch graph that are copied.
-        reads: names of the variables that they use.
+        reads: names of the variables that the operations use.
         writes: names of the variables that the operations may change.
 
     Args:
@@ -75,7 +75,7 @@ class Replay:
         """Add the copy to the graph that is being built.
 
         Args:
-            arguments: nested structures of tensors, like the first or all arguments of the blueprint's function.
+            arguments: nested structures of tensors, for the first or for all arguments of the blueprint's function.
             find_handle: function from a variable's name to the handle (scalar resource tensor) of the real variable.
             values: values of the constructor's `cuts`, in their order: they replace these tensors of the scratch graph.
 
@@ -109,8 +109,8 @@ def _copy_subgraph(blueprint: Blueprint, operations: Collection[tf.Operation]) -
     """Return the `GraphDef` of operations of a scratch graph, whose copies share their tables and summary writers."""
     graph_def = blueprint.extract_subgraph(operations)
     for node in graph_def.node:
-        # TensorFlow shares resources of one name, such as tables, between graphs. `key` differs between traces of a model, as each
-        # has separate tables; `writer_key` stays the same, as their writers continue one event file.
+        # TensorFlow shares resources of one name, such as tables, between graphs. `key` differs between traces of a model, since
+        # each has separate tables; `writer_key` does not, since their writers continue one event file.
         if node.op == "SummaryWriter":
             node.attr["shared_name"].s = f"{node.name}_{blueprint.writer_key}".encode()
         elif "shared_name" in node.attr and node.op != "VarHandleOp" and not node.attr["shared_name"].s:

@@ -19,7 +19,7 @@ _Keys = tf.compat.v1.GraphKeys
 class ModelSummaries:
     """The summaries of one training.
 
-    Summaries of `tf.summary` are written by the step itself, or on several devices on the host after the step.
+    Summaries of `tf.summary` are written by the step itself or, on several devices, by the host after the step.
 
     Args:
         train_step: step of the training.

@@ -13,7 +13,7 @@ from tpudata.estimator.hooks.profiler import ProfilerHook
 from tpudata.tensor_types import Array, GraphElement, Tensors
 
 _train = tf.compat.v1.train
-# Errors by which a hook ends a run, as in a MonitoredSession, such as one that feeds from a generator.
+# Errors by which a hook ends a run, as in a MonitoredSession, such as a hook whose generator of feeds has ended.
 _ENDS = (StopIteration, tf.errors.OutOfRangeError)
 
 
@@ -99,7 +99,7 @@ class Monitor:
         self._context = _train.SessionRunContext(self._original_args, session)
         # Fetches of this step, by index of the hook.
         self._hook_fetches: dict[int, Fetches] = {}
-        # Fetches of single tensors, by the tensor's id; the tensor is kept so that no other gets its id.
+        # Fetches of single tensors, by the tensor's id; the tensor is kept so that no other tensor gets its id.
         self._tensor_fetches: dict[int, tuple[tf.Tensor, Fetches]] = {}
         # Plans, by the names of the fetched elements and of the fed tensors.
         self._plans: dict[tuple[tuple[str, ...], frozenset[str]], FetchPlan] = {}
@@ -121,7 +121,7 @@ class Monitor:
     def before_run(self) -> tuple[GraphElement, ...]:
         """Call the hooks before a step, and return the tensors that it must return and the operations that it must run.
 
-        A hook that raises StopIteration or OutOfRangeError sets `should_stop`, and no step should run.
+        A hook that raises StopIteration or OutOfRangeError sets `should_stop`, and nothing is fetched.
         """
         try:
             return self._request_fetches()

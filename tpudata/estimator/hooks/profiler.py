@@ -56,7 +56,7 @@ class Profiler:
     def find_loop_end(self, step: int) -> int | None:
         """Return the step at which a loop that begins after `step` must end; None if it may end anywhere.
 
-        A loop ends before the first step of the range and after its last.
+        A loop ends before the first step of the range, and another one after the last step.
         """
         if self._steps is None:
             return None
@@ -106,11 +106,11 @@ class ProfilerHook(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]  # 
         save_steps: interval between profiles in steps.
         save_secs: interval in seconds; pass one of the two.
         output_dir: folder of the profiles.
-        show_dataflow: ignored, as a profile for TensorBoard has the dataflow.
-        show_memory: ignored, as a profile for TensorBoard has the memory.
+        show_dataflow: ignored, since a profile for TensorBoard has the dataflow.
+        show_memory: ignored, since a profile for TensorBoard has the memory.
 
     Raises:
-        ValueError: there are neither or both of save_steps and save_secs.
+        ValueError: save_steps and save_secs are both set, or both None.
     """
 
     def __init__(
@@ -144,7 +144,7 @@ class ProfilerHook(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]  # 
         self._global_step = _train.get_global_step()
 
     def before_run(self, run_context: tf.compat.v1.train.SessionRunContext) -> tf.compat.v1.train.SessionRunArgs:
-        """Begin a profile, if one is due."""
+        """Begin a profile, if one is due, and request the global step."""
         del run_context
         if self._next_step is not None and self._timer.should_trigger_for_step(self._next_step):
             self._end_profile = begin_profile(self._folder, on_devices=self.on_devices)
@@ -166,7 +166,7 @@ class ProfilerHook(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]  # 
         self._next_step = step + 1
 
     def end(self, session: tf.compat.v1.Session) -> None:
-        """End a profile that is still open, as another hook stopped training between `before_run` and the step."""
+        """End a profile that is still open because another hook stopped training between `before_run` and the step."""
         del session
         self._write()
 

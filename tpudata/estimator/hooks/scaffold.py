@@ -116,7 +116,7 @@ class ScaffoldLoader:
         self._session = session
         self._scaffold = scaffold
         self._names = [info.name for info in step.saved]
-        # Source of values that this run has assigned, which no file contains; None if it has the loaded values.
+        # Source of values that this run has assigned, which no file contains; None while the variables have the loaded values.
         self._run_source: object = None
 
     def load(self, checkpoint: Checkpoint | None) -> None:
@@ -158,7 +158,7 @@ class ScaffoldLoader:
 
     def reload(self, checkpoint: Checkpoint | None) -> None:
         """Load again if another run has loaded other values in the meantime."""
-        # Unless this run has assigned values, `load` itself skips variables that still have theirs.
+        # Unless this run has assigned values, `load` itself skips variables that still have the loaded values.
         if self._run_source is None or not self._store.has_source(self._names, self._run_source):
             self.load(checkpoint)
 

@@ -52,7 +52,7 @@ def evaluate(
             "evaluate(steps=None) needs a dataset that ends (got an endless one). Pass steps, or omit repeat()."
         )
     step = runtime.get_step(ModeKeys.EVAL, feed.element_spec)
-    assert isinstance(step, EvalStep)  # The kind for this mode.
+    assert isinstance(step, EvalStep)  # The class for this mode.
     session = step.make_session(has_additions=bool(hooks or step.spec.evaluation_hooks) or has_scaffold(step.spec))
     scaffold = make_scaffold(step.spec, session)
     monitor = Monitor(session, (*hooks, *(step.spec.evaluation_hooks or ())), step.spec.loss)

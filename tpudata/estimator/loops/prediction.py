@@ -41,7 +41,7 @@ def predict(
     feed = runtime.make_feed(input_fn, ModeKeys.PREDICT)
     features_spec, _ = feed.element_spec
     step = runtime.get_step(ModeKeys.PREDICT, (features_spec, None))
-    assert isinstance(step, PredictStep)  # The kind for this mode.
+    assert isinstance(step, PredictStep)  # The class for this mode.
     keys = _select_keys(step.spec.predictions, predict_keys)
     session = step.make_session(has_additions=bool(hooks or step.spec.prediction_hooks) or has_scaffold(step.spec))
     loader = ScaffoldLoader(step, runtime.store, session, make_scaffold(step.spec, session))
@@ -88,9 +88,9 @@ def predict(
 
 def _check_rows(predictions: Arrays, count: int) -> None:
     """Raise ModelFnValueError if a prediction does not have `count` rows."""
-    for path, array in list_leaves((predictions, None)):  # Takes (features, labels).
+    for path, array in list_leaves((predictions, None)):  # The function takes (features, labels).
         if np.ndim(array) == 0 or len(array) != count:
-            name = path.replace("features", "predictions", 1)  # Its paths begin with "features".
+            name = path.replace("features", "predictions", 1)  # Paths of `list_leaves` begin with "features".
             raise ModelFnValueError(
                 f"{name} has shape {np.shape(array)} (expected {count_text(count, 'row')}, as in the batch). Predict one for "
                 "each row."

@@ -32,9 +32,9 @@ from tpudata.tensor_types import Specs, Tensors
 
 _SEED_BYTES = 3  # Enough for another seed in each run.
 ModeStep: TypeAlias = TrainStep | EvalStep | PredictStep
-# Class of steps, called with the arguments of Step.
-_StepKind: TypeAlias = Callable[..., ModeStep]
-_PLAIN_STEPS: Mapping[str, _StepKind] = {
+# Class of steps, or a partial of one; called with the arguments of Step.
+_StepClass: TypeAlias = Callable[..., ModeStep]
+_PLAIN_STEPS: Mapping[str, _StepClass] = {
     ModeKeys.TRAIN: PlainTrainStep,
     ModeKeys.EVAL: EvalStep,
     ModeKeys.PREDICT: PredictStep,
@@ -144,17 +144,17 @@ class Runtime:
         deployment, topology = self.make_deployment(mode), self.topology
 
         def call_model(features: Tensors, labels: Tensors) -> ModelSpec:
-            if topology.is_tpu:  # Several replicas sum dense gradients anyway; do the same on a single core.
+            if topology.is_tpu:  # Several replicas sum dense gradients anyway; a single core must compute like them.
                 tf.compat.v1.get_default_graph().add_to_collection(DENSE_GRADIENTS, True)
             return self.user_model.call_model(features, labels, deployment)
 
-        # tf.summary writes in training, and in the chief alone, as all processes share model_dir.
+        # tf.summary writes in training, and in the chief alone, since all processes share model_dir.
         summaries_dir = self.model_dir if mode == ModeKeys.TRAIN and self.peers.is_chief else None
         replicas = topology.num_replicas if topology.devices else None
         traced = trace_model(call_model, mode, specs, self.seed, summaries_dir, replicas)
-        step_kinds = _import_device_steps() if topology.devices else _PLAIN_STEPS
+        step_classes = _import_device_steps() if topology.devices else _PLAIN_STEPS
         broadcast = deployment.pipeline is InputPipelineConfig.BROADCAST
-        return step_kinds[mode](traced, topology, self.store, broadcast=broadcast)
+        return step_classes[mode](traced, topology, self.store, broadcast=broadcast)
 
 
 def _make_host_copies(topology: Topology, variables: dict[str, tf.Variable]) -> HostCopies:
@@ -167,7 +167,7 @@ def _make_host_copies(topology: Topology, variables: dict[str, tf.Variable]) -> 
     return DeviceVariables(make_mesh(topology.devices), variables)
 
 
-def _import_device_steps() -> Mapping[str, _StepKind]:
+def _import_device_steps() -> Mapping[str, _StepClass]:
     """Import jax, and return the class of each mode's steps on devices."""
     from tpudata.estimator.steps.device_calls import DeviceCallBuilder
     from tpudata.estimator.steps.device_train_step import DeviceTrainStep

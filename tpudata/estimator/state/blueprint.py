@@ -1,8 +1,8 @@
 """Blueprints: the variables and the result of a function, found by one trace in a scratch graph.
 
 v1 code makes its variables while it builds a graph. `trace_function` traces it once in a scratch graph, which shows the variables
-that it makes and their initial values. The real variables are made once, outside any graph (`VariableStore`), and copies of the
-scratch graph's operations use them (`Replay`).
+that the code makes and their initial values. The real variables are made once, outside any graph (`VariableStore`), and copies of
+the scratch graph's operations use them (`Replay`).
 """
 
 import contextlib
@@ -67,7 +67,7 @@ class VariableInfo:
 
     @property
     def part(self) -> Part | None:
-        """The slice of a partitioned variable that it is; None if it is not partitioned."""
+        """The slice of a partitioned variable that this variable holds; None if it holds none."""
         return Part.find(self.scratch)
 
     @property
@@ -91,7 +91,7 @@ class Blueprint:
         result: result of the function; its tensors belong to the scratch graph.
         graph: the scratch graph.
         key: part of the names of its shared resources, such as tables, unique among the graphs of this process.
-        writer_key: the same for writers of summaries.
+        writer_key: like `key`, for writers of summaries, whose event file other traces of the function continue.
     """
 
     variables: tuple[VariableInfo, ...]
@@ -147,11 +147,11 @@ class Blueprint:
         del graph_def.node[:]
         graph_def.node.extend(nodes)
         for node in graph_def.node:
-            # "^NAME" is a control input.
+            # "^NAME" is a control input; drop those of operations that are not among `operations`.
             inputs = [name for name in node.input if not name.startswith("^") or name[1:] in names]
             del node.input[:]
             node.input.extend(inputs)
-            node.attr.pop("_class", None)  # The operation with which this one is colocated.
+            node.attr.pop("_class", None)  # Names another operation, with which this one is colocated.
         return graph_def
 
 

@@ -15,7 +15,7 @@ import tensorflow as tf
 from tpudata.console.nearest import did_you_mean
 from tpudata.error_text.lines import first_line
 from tpudata.estimator.api.errors import CheckpointError, CheckpointNotFoundError
-from tpudata.estimator.state.partition import Part, find_whole_part
+from tpudata.estimator.state.partition import Part, select_part_of_whole
 from tpudata.tensor_types import Array
 
 _GLOBAL_STEP = "global_step"
@@ -115,7 +115,7 @@ class Checkpoint:
 
         Args:
             variables: the variables.
-            parts: for each variable by name, the slice of a partitioned variable that it is, or None.
+            parts: for each variable by name, its slice of a partitioned variable; None for a variable that is not partitioned.
 
         Raises:
             CheckpointError: the checkpoint lacks a variable or has it in another shape or dtype, or the files are damaged.
@@ -123,12 +123,12 @@ class Checkpoint:
         reader = self.open_reader()
         shapes = reader.get_variable_to_shape_map()
         dtypes = reader.get_variable_to_dtype_map()
-        # By variable: its slice of a partitioned variable, if the checkpoint stores that as one; otherwise None.
-        wholes = {name: find_whole_part(name, parts.get(name), shapes) for name in variables}
+        # By variable: its slice of a partitioned variable that the checkpoint stores whole; otherwise None.
+        parts_of_wholes = {name: select_part_of_whole(name, parts.get(name), shapes) for name in variables}
         for name, variable in variables.items():
-            whole = wholes[name]
-            if whole is not None:
-                _check_whole(self.prefix, name, whole, variable, shapes[whole.full_name], dtypes[whole.full_name])
+            part = parts_of_wholes[name]
+            if part is not None:
+                _check_whole(self.prefix, name, part, variable, shapes[part.full_name], dtypes[part.full_name])
                 continue
             if name not in shapes:
                 raise CheckpointNotFoundError(
@@ -141,21 +141,21 @@ class Checkpoint:
                     f"makes it as {variable.dtype.name}{tuple(variable.shape)}. Another model wrote it, or the model had "
                     f"inputs of another size. {_FIX}"
                 )
-        return {name: read_value(reader, self.prefix, name, whole) for name, whole in wholes.items()}
+        return {name: read_value(reader, self.prefix, name, part) for name, part in parts_of_wholes.items()}
 
 
 def _check_whole(
     prefix: str, name: str, part: Part, variable: tf.Variable, shape: Sequence[int], dtype: tf.DType
 ) -> None:
-    """Raise CheckpointError if a partitioned variable has another shape or dtype than in the checkpoint.
+    """Raise CheckpointError if the checkpoint stores a whole partitioned variable of another shape or dtype than model_fn's.
 
     Args:
-        prefix: path of the checkpoint.
-        name: name of the part.
-        part: the part.
-        variable: variable of the part.
+        prefix: path of the checkpoint, for the message.
+        name: name of `variable`, for the message.
+        part: slice of the partitioned variable that `variable` holds.
+        variable: the variable of model_fn that holds the slice.
         shape: shape of the partitioned variable in the checkpoint.
-        dtype: its dtype there.
+        dtype: dtype of the partitioned variable in the checkpoint.
     """
     if tuple(shape) != part.full_shape or dtype != variable.dtype:
         raise CheckpointError(
@@ -164,21 +164,21 @@ def _check_whole(
         )
 
 
-def read_value(reader: CheckpointReader, prefix: str, name: str, whole: Part | None) -> Array:
+def read_value(reader: CheckpointReader, prefix: str, name: str, part: Part | None) -> Array:
     """Return the value (NumPy) of a variable.
 
     Args:
         reader: reader of the checkpoint.
         prefix: path of the checkpoint, for messages.
-        name: name of the variable in the checkpoint.
-        whole: the variable's slice of a partitioned variable that the checkpoint stores as one; None if it stores `name`.
+        name: name of the variable in the checkpoint; not used with a part.
+        part: the variable's slice of a partitioned variable that the checkpoint stores whole; None if the checkpoint stores `name`.
 
     Raises:
         CheckpointError: the files are damaged.
     """
-    if whole is None:
+    if part is None:
         return read_tensor(reader, prefix, name)
-    return whole.slice_values(read_tensor(reader, prefix, whole.full_name))
+    return part.slice_values(read_tensor(reader, prefix, part.full_name))
 
 
 def read_tensor(reader: CheckpointReader, prefix: str, name: str) -> Array:

@@ -1,6 +1,7 @@
 """Checkpoints of a folder: its state file, and the writing and deletion of checkpoints.
 
-The state file `checkpoint` names the newest one, by paths relative to its folder, so that the folder can be moved.
+The state file `checkpoint` names the recorded ones and the newest of them, by paths relative to its folder, so that the folder can
+be moved.
 """
 
 import logging
@@ -235,7 +236,7 @@ def _delete(model_dir: str, path: str) -> None:
         model_dir: the folder.
         path: path of the checkpoint, relative to model_dir if it is in there.
     """
-    if "/" in path:  # One in another folder belongs to another program.
+    if "/" in path:  # A checkpoint in another folder belongs to another program.
         return
     try:
         for name in tf.io.gfile.listdir(model_dir):

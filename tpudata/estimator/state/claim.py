@@ -29,8 +29,8 @@ def claim_model_dir(
     """Claim model_dir inside the context, unless a caller in this thread has claimed it for its trainings.
 
     The claim of a dead process is taken over, at once if it ran on this machine, or after `dead_after` seconds without activity if
-    it ran on another one. If tpudata cannot write to model_dir, a warning says that it holds no claim: TensorFlow may be able to
-    write there.
+    it ran on another one. If tpudata cannot write to model_dir, a warning says that the training holds no claim: TensorFlow may be
+    able to write there.
 
     Args:
         model_dir: the folder.

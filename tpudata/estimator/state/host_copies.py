@@ -18,7 +18,7 @@ class OnlyOnHost:
     """Variables that exist on the host only."""
 
     def copy_to_host(self, names: Iterable[str]) -> None:
-        """Do nothing, as the host has the only values."""
+        """Do nothing, since the host has the only values."""
 
     def mark_changed_on_host(self, names: Iterable[str]) -> None:
-        """Do nothing, as the host has the only values."""
+        """Do nothing, since the host has the only values."""

@@ -12,7 +12,7 @@ _Aggregation = tf.VariableAggregation
 class LocalVariables:
     """Variables that belong to one run and are reset before it.
 
-    On several devices each replica has its own value. The value of the variable is their sum, unless it has another aggregation.
+    On several devices each replica has its own value. A variable's aggregation joins these values; numbers are added by default.
 
     Args:
         blueprint: blueprint of the function that makes the variables.
@@ -26,7 +26,8 @@ class LocalVariables:
     def _make_variable(self, info: VariableInfo) -> tf.Variable:
         """Return a variable with its initial value.
 
-        Unless model_fn chose an aggregation, the replicas' values are summed if they are numbers; otherwise the first one counts.
+        Unless model_fn chose an aggregation, the replicas' values are summed if they are numbers; otherwise the first replica's
+        value counts.
         """
         initial_value = self._initial_values[info.name]
         is_number = initial_value.dtype.is_floating or initial_value.dtype.is_integer

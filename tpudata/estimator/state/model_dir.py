@@ -28,7 +28,12 @@ class ModelDir:
         return str(tf.io.gfile.join(self.model_dir, f"eval_{name}" if name else "eval"))
 
     def latest_checkpoint(self) -> str | None:
-        """Return the path of the newest checkpoint, or None."""
+        """Return the path of the newest checkpoint; None without one.
+
+        Raises:
+            CheckpointError: the folder's list of checkpoints is damaged, or the newest checkpoint does not exist.
+            StorageError: the list cannot be read.
+        """
         newest = checkpoints.find_latest(self.model_dir)
         return None if newest is None else newest.prefix
 

@@ -1,7 +1,7 @@
 """Parts of partitioned variables, as checkpoints of TensorFlow 1 contain them.
 
-v1's Saver stores a partitioned variable as one, under its name. tpudata's checkpoints contain its parts, each under its own name.
-Both can be read.
+v1's Saver stores a partitioned variable whole, under its name. tpudata's checkpoints contain its parts, each under its own name.
+Checkpoints of both forms can be read.
 """
 
 import dataclasses
@@ -19,7 +19,7 @@ class Part:
 
     Attributes:
         full_name: name of the partitioned variable.
-        full_shape: its shape.
+        full_shape: shape of the partitioned variable.
         offset: index of the first value of the part along each axis.
         shape: shape of the part.
     """
@@ -49,13 +49,13 @@ class Part:
         ]
 
 
-def find_whole_part(name: str, part: Part | None, stored: Collection[str]) -> Part | None:
-    """Return `part` if a checkpoint stores the partitioned variable as one instead of the part; otherwise None.
+def select_part_of_whole(name: str, part: Part | None, stored: Collection[str]) -> Part | None:
+    """Return `part` if a checkpoint stores the partitioned variable whole, under `part.full_name`; otherwise None.
 
     Args:
-        name: name of the variable that is the part.
+        name: name of the variable that holds the part, under which a checkpoint of the parts stores it.
         part: the part; None if the variable is not partitioned.
-        stored: names of the variables in the checkpoint, which has either the parts or the whole.
+        stored: names of the variables in the checkpoint.
     """
-    is_whole = part is not None and name not in stored and part.full_name in stored
-    return part if is_whole else None
+    is_stored_whole = part is not None and name not in stored and part.full_name in stored
+    return part if is_stored_whole else None

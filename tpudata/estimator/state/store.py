@@ -77,8 +77,7 @@ class VariableStore:
         Initial values come from the warm start, or else from `blueprint`.
 
         Raises:
-            CheckpointError: the checkpoint, or the one of the warm start, lacks a variable, has it in another shape or dtype, or is
-                damaged.
+            CheckpointError: the checkpoint, or the warm start's, lacks a variable, has it in another shape or dtype, or is damaged.
             ValueError: the warm start renames a variable that it does not choose.
         """
         sources = {info.name: self._find_source(blueprint, info, checkpoint) for info in infos}

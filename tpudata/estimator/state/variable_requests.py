@@ -1,7 +1,7 @@
 """Requests for variables in a trace, and the keys that identify them.
 
-A request is identified by the requested name and the number of earlier requests for that name, as graphs change names to make them
-unique.
+A request is identified by the requested name and the number of earlier requests for that name, since graphs change names to
+make them unique.
 """
 
 import re

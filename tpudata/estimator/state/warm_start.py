@@ -74,7 +74,7 @@ class WarmStartSettings(NamedTupleMethods):
         """Return the checkpoint to start from.
 
         Raises:
-            CheckpointError: there is no checkpoint.
+            CheckpointError: there is no checkpoint, or its index cannot be read.
         """
         path = self.ckpt_to_initialize_from
         saved_model = tf.io.gfile.join(path, *_SAVED_MODEL_VARIABLES)
@@ -91,7 +91,7 @@ class WarmStartSettings(NamedTupleMethods):
             ValueError: var_name_to_prev_var_name names a variable that does not start from the checkpoint.
         """
         renamed = dict(self.var_name_to_prev_var_name or {})
-        # As in TensorFlow's Estimator, a partitioned variable is renamed as a whole: its parts get the new name, too.
+        # As in TensorFlow's Estimator, the name of a partitioned variable stands for all its parts.
         for info in infos:
             if info.part is not None and info.part.full_name in renamed:
                 renamed[info.name] = renamed[info.part.full_name]
@@ -168,10 +168,12 @@ def read_warm_values(
     reader = checkpoint.open_reader()
     shapes = reader.get_variable_to_shape_map()
     dtypes = reader.get_variable_to_dtype_map()
-    # By variable: its slice of a partitioned variable, if the checkpoint stores that as one; otherwise None.
-    wholes = {info.name: _find_whole(info, names[info.name], shapes) for info in infos if info.name in names}
+    # By variable: its slice of a partitioned variable that the checkpoint stores whole; otherwise None.
+    parts_of_wholes = {
+        info.name: _find_part_of_whole(info, names[info.name], shapes) for info in infos if info.name in names
+    }
     for name, previous in names.items():
-        if wholes[name] is not None:
+        if parts_of_wholes[name] is not None:
             continue
         if previous not in shapes:
             hint = did_you_mean(previous, shapes)
@@ -191,7 +193,9 @@ def read_warm_values(
         _warn_of_skipped(settings, checkpoint.prefix, [*names], skipped)
     log = _log.info if names else _log.warning  # Settings that choose nothing are likely a mistake.
     log("Warm start from %s: %d of %d variables.", checkpoint.prefix, len(names), len(infos))
-    return {name: read_value(reader, checkpoint.prefix, previous, wholes[name]) for name, previous in names.items()}
+    return {
+        name: read_value(reader, checkpoint.prefix, previous, parts_of_wholes[name]) for name, previous in names.items()
+    }
 
 
 def _find_skipped(
@@ -253,12 +257,12 @@ def _warn_of_skipped(settings: WarmStartSettings, prefix: str, chosen: Sequence[
     )
 
 
-def _find_whole(info: VariableInfo, previous: str, shapes: Mapping[str, Sequence[int]]) -> Part | None:
-    """Return the variable's slice of a partitioned variable that the checkpoint stores as one; None for other variables.
+def _find_part_of_whole(info: VariableInfo, previous: str, shapes: Mapping[str, Sequence[int]]) -> Part | None:
+    """Return the variable's slice of a partitioned variable that the checkpoint stores whole; None for other variables.
 
     Args:
         info: the variable.
-        previous: its name in the checkpoint, if that stores the parts separately.
+        previous: name of the variable in the checkpoint, according to the settings.
         shapes: shapes of the checkpoint's variables by name.
     """
     part = info.part

@@ -89,7 +89,7 @@ class PlainCallBuilder:
         return BatchCall(replay.writes, lambda *batch: [[np.asarray(tensor)] for (tensor,) in call(*batch)])
 
     def read_rows(self, feature: Tensors) -> list[Array]:
-        """Return a feature of a batch as a NumPy array."""
+        """Return a feature of a batch as a list of one NumPy array, since there is one replica."""
         return [feature.numpy()]
 
 
@@ -120,7 +120,7 @@ class BatchStep(Step, abc.ABC):
         """Return the tensors that a replica computes for a batch, the fetched tensors last, and the operations that it runs."""
 
     def _finish(self, values: list[list[Array]]) -> list[list[Array]]:
-        """Consume the values that only the host needs, and return the others; this class returns all.
+        """Consume the values that only the host needs, and return the other values; this class returns all.
 
         Args:
             values: for each tensor of `plan_outputs`, the values of the replicas.

@@ -137,8 +137,8 @@ class DeviceTrainStep(TrainStep):
         Args:
             capacity: number of steps in each stack of batches.
             fed: names of the placeholders that take values.
-            is_single_step: whether it is a single step. A single step checks no variables, as the check would take as long as the
-                step; the host calls `compute_finiteness` at intervals instead.
+            is_single_step: whether it is a single step. A single step checks no variables, since the check would take as long as
+                the step; the host calls `compute_finiteness` at intervals instead.
         """
         key = capacity, fed, is_single_step
         if is_single_step:
@@ -157,10 +157,10 @@ class DeviceTrainStep(TrainStep):
         """
         step = ReplicaStep(self._traced, self.fetches, self.replicas, fed)
         structure = Structure(self._traced.specs)
-        num_batch = len(structure.specs)
+        num_batch_tensors = len(structure.specs)
 
         def run_replica(replica: tf.Tensor, *tensors: tf.Tensor) -> list[tf.Tensor]:
-            batch, feeds = structure.pack(tensors[:num_batch]), tensors[num_batch:]
+            batch, feeds = structure.pack(tensors[:num_batch_tensors]), tensors[num_batch_tensors:]
             # A fetched tensor of a summary must have its value, so recording is always on; the host writes the summaries.
             records_summaries = tf.constant(True)
             loss, fetched, host_tensors = step(replica, records_summaries, batch, self._variables_by_name, feeds)

@@ -90,7 +90,7 @@ class EvalStep(BatchStep):
         if self._host_metrics is not None:
             self._host_metrics.update(metric_values)
         if self._host_call is not None:
-            # In a tf.function, which has one replica, its loss waits for host_call.
+            # In a tf.function, which has one replica, the loss waits for host_call.
             first_loss, *other_losses = losses
             losses = [self._host_call.update(host_call_values, first_loss), *other_losses]
         return [losses, weights, *remaining]

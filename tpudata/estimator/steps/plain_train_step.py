@@ -1,6 +1,6 @@
 """Training on one device, by plain TensorFlow: a loop over the data in one `tf.function`, or a single step of it.
 
-The function tests for the end of the data, as an error in the middle of the loop would leave the last step half done.
+The loop tests for the end of the data, since an error in the middle of the loop would leave the last step half done.
 """
 
 import functools
@@ -19,7 +19,7 @@ from tpudata.estimator.steps.train_step import LoopRequest, LoopResult, TrainSte
 from tpudata.estimator.tracing.traced_model import TracedModel
 from tpudata.tensor_types import Tensors
 
-# Largest number of cached constants: most loops have one of a few sizes.
+# The cache of constants is cleared beyond this number of them: most loops have one of a few sizes.
 _MAX_CONSTANTS = 16
 # Function of a batch and of whether tf.summary writes, which returns the loss and the fetched tensors.
 _Step: TypeAlias = Callable[[Tensors, tf.Tensor], tuple[tf.Tensor, ...]]
@@ -57,7 +57,7 @@ class PlainTrainStep(TrainStep):
         return LoopResult(global_step, has_data, steps, losses, finite, fetched_by_name)
 
     def _make_constant(self, number: int | bool) -> tf.Tensor:
-        """Return a number as a tensor, cached, as most loops have the same numbers."""
+        """Return a number as a tensor, cached, since most loops have the same numbers."""
         key = type(number), number  # True equals 1.
         if key not in self._constants:
             if len(self._constants) > _MAX_CONSTANTS:
@@ -126,7 +126,7 @@ class PlainTrainStep(TrainStep):
         return compiled.get_concrete_function()  # type: ignore[attr-defined, no-any-return]  # TensorFlow is untyped
 
     def _add_step(self, step: _Step, iterator: tf.data.Iterator, records_summaries: tf.Tensor) -> tuple[Tensors, ...]:
-        """Add a single step on endless data, without a test for its end; return the results of `_compile`'s function."""
+        """Add a single step on endless data, without a test for its end; return what `_compile`'s function returns."""
         loss, *fetched = step(iterator.get_next(), records_summaries)
         steps = tf.reshape(self._read_step(), [1])
         # Single steps check no variables; the host does at intervals.
@@ -135,7 +135,7 @@ class PlainTrainStep(TrainStep):
     def _add_step_if_data(
         self, step: _Step, iterator: tf.data.Iterator, records_summaries: tf.Tensor, specs: Sequence[tf.TensorSpec]
     ) -> tuple[Tensors, ...]:
-        """Add a single step that runs if there is data; return the results of `_compile`'s function.
+        """Add a single step that runs if there is data; return what `_compile`'s function returns.
 
         Args:
             step: function that adds a step for an element.
@@ -178,7 +178,7 @@ class PlainTrainStep(TrainStep):
             counts_every_step: whether each step adds 1 to the global step.
 
         Returns:
-            The results of `_compile`'s function.
+            What `_compile`'s function returns.
         """
 
         def can_continue(
@@ -256,7 +256,7 @@ class PlainTrainStep(TrainStep):
     def _make_outputs(
         self, has_data: tf.Tensor, steps: tf.Tensor, losses: tf.Tensor, checked: Sequence[str]
     ) -> tuple[tf.Tensor, ...]:
-        """Return the first five fields of a LoopResult; call it after the steps, as it reads the global step and the variables.
+        """Return the first five fields of a LoopResult; call it after the steps, since it reads the global step and the variables.
 
         Args:
             has_data: whether there was data for all steps (scalar bool).

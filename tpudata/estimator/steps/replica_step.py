@@ -1,6 +1,7 @@
 """One training step of a replica, copied from the scratch graph.
 
-A step only runs operations that a session would run for its loss, its train_op and the fetches.
+A step runs the operations that a session would run for its loss, its train_op, its host_call and the fetches, and in addition
+updates by Keras and, with `writes_summaries`, writes of `tf.summary`.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence

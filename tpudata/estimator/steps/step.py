@@ -21,12 +21,12 @@ from tpudata.estimator.tracing.traced_model import TracedModel
 class Step:
     """A traced model on real variables. The subclass of a mode compiles it.
 
-    It is the HostCopies of all its variables, those of the store and its local ones.
+    It is the HostCopies of all its variables, of those in the store and of its local variables.
 
     Attributes:
         mode: a value of ModeKeys.
         saved: infos of the variables that checkpoints contain.
-        variables: these variables by name.
+        variables: the variables of `saved` by name.
         local: other variables, which belong to one run, such as the sums of metrics.
         fetches: fetches of hooks and summaries from the next step; if their key changes, the step must be built again.
         replicas: rules by which values of several replicas become one.
@@ -58,7 +58,7 @@ class Step:
         self._copies = store.copies
         self._writes: frozenset[str] = frozenset()
         self._had_additions = False
-        # Local variables, such as the sums of metrics, belong to one run; the store shares the others between the modes.
+        # Local variables, such as the sums of metrics, belong to one run; the store shares all other variables between the modes.
         local_names = list_local_names(traced)
         infos = self.blueprint.variables
         self.saved = tuple(info for info in infos if info.name not in local_names)

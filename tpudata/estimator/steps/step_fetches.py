@@ -41,7 +41,7 @@ class StepFetches:
     def request(self, elements: Iterable[GraphElement]) -> None:
         """Request tensors and operations of the scratch graph from the next step.
 
-        Elements with side effects replace the earlier ones with side effects. Other tensors remain requested, as fetching them
+        Elements with side effects replace the earlier ones with side effects. Other tensors remain requested, since fetching them
         again costs less than building the step without them.
         """
         unique_elements = {element.name: element for element in elements}

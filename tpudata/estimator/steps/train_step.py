@@ -52,8 +52,8 @@ class LoopResult(NamedTuple):
         has_data: whether there was data for all requested steps.
         steps: int64 [steps], the global step after each of the steps that were done.
         losses: float32 [steps], the losses of the steps that were done.
-        finite: bool [checked], whether all values of each checked variable are finite; empty for a single step.
-        fetched: values (tensors or NumPy) fetched from the last step, by name.
+        finite: bool [checked], whether all values of each checked variable are finite; empty, or all True, for a single step.
+        fetched: values (tensors or NumPy) fetched from the last step, by name; zeros or absent if no step was done.
     """
 
     global_step: tf.Tensor | int
@@ -87,7 +87,7 @@ class TrainStep(Step, abc.ABC):
     """A training step, and loops of it. The arguments are those of Step.
 
     Attributes:
-        checked: names of the trainable variables, whose values must remain finite.
+        checked: names of the trainable floating variables, whose values must remain finite.
         uses_tf_summary: whether model_fn writes with tf.summary.
     """
 
@@ -102,7 +102,7 @@ class TrainStep(Step, abc.ABC):
             info.name for info in self.saved if info.trainable and self.variables[info.name].dtype.is_floating
         ]
         # Cache of `_find_loop`: compiled loops by (key of the subclass, names of the fetches with side effects). All of them return
-        # the tensors `_loops_value_names`.
+        # the tensors with the names `_loops_value_names`.
         self._loops: dict[object, Any] = {}
         self._loops_value_names: tuple[str, ...] = ()
         self._flush_writer: Replay | None = None
@@ -135,7 +135,7 @@ class TrainStep(Step, abc.ABC):
 
     @property
     def counts_every_step(self) -> bool:
-        """Whether every step adds 1 to the global step, as by the optimizers of v1."""
+        """Whether every step adds 1 to the global step, as the optimizers of v1 do."""
         operations = self._find_counting_operations()
         if [operation.type for operation in operations] != ["AssignAddVariableOp"]:
             return False
@@ -153,7 +153,7 @@ class TrainStep(Step, abc.ABC):
         ]
 
     def _warn_of_unused_updates(self) -> None:
-        """Warn if train_op does not depend on operations in UPDATE_OPS."""
+        """Warn of operations in UPDATE_OPS that no training step runs, since train_op does not depend on them."""
         with self.blueprint.graph.as_default():
             tensors = self.replicas.convert_host_tensors(get_host_call(self.spec), "host_call")
         host_operations = [tensor.op for tensor in tf.nest.flatten(tensors)]
@@ -174,13 +174,13 @@ class TrainStep(Step, abc.ABC):
 
         Args:
             iteration: iteration over (features, labels) or features, of the Feed of these devices.
-            request: number and kind of the steps.
+            request: the number of the steps, and what they record and take.
         """
 
     def _find_loop(self, key: object, build: Callable[[], _T]) -> _T:
         """Return the cached loop of `key` for the current fetches; call `build` to make it at the first request.
 
-        Loops for fewer fetched tensors are dropped, as tensors remain requested.
+        Loops for fewer fetched tensors are dropped, since tensors remain requested.
         """
         if self._loops_value_names != self.fetches.value_names:
             self._loops, self._loops_value_names = {}, self.fetches.value_names

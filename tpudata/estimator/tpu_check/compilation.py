@@ -39,19 +39,19 @@ class StepPart:
 
     Attributes:
         function: function of the replica's index (int32 scalar), the tensors of its batch and the results of cut operations. It
-            reads and writes `variables` and returns a list of tensors: of the whole step, in training, the loss and those of
+            reads and writes `variables` and returns a list of tensors: for the whole step in training, the loss and the tensors of
             host_call.
-        specs: specs of its arguments.
-        num_batch: number of tensors of the batch.
+        specs: specs of the function's arguments.
+        num_batch_tensors: number of tensors of the batch, without strings.
         variables: variables of zeros, by name.
         writes: names of the variables that the function may change.
-        cut: operations that were cut out of it.
-        is_whole: whether it is the whole step.
+        cut: operations that were cut out of the step.
+        is_whole: whether the part is the whole step, except for string arguments.
     """
 
     function: Callable[..., list[tf.Tensor]]
     specs: Sequence[tf.TensorSpec]
-    num_batch: int
+    num_batch_tensors: int
     variables: dict[str, tf.Variable]
     writes: frozenset[str]
     cut: frozenset[tf.Operation]
@@ -96,14 +96,14 @@ class StepParts:
         updates = [operation for operation in self.graph.updates if operation not in skipped]
         return self._make_part(results, updates, cut_tensors, skipped, all_cut, is_whole=all_cut == self._strings)
 
-    def take_first(self, part: StepPart, count: int) -> StepPart:
-        """Return a part that ends after the step's first operations, and returns the tensors that none of them uses.
+    def take_first(self, count: int, cut: frozenset[tf.Operation]) -> StepPart:
+        """Return the step's first operations as a part, whose results are the tensors that none of these operations uses.
 
         Args:
-            part: a part of the step.
             count: number of the first operations, in the order in which model_fn made them.
+            cut: operations to omit, together with the operations that cannot run without them.
         """
-        cut_tensors, skipped = _find_boundary(part.cut)
+        cut_tensors, skipped = _find_boundary(cut)
         included = {*self.graph.operations[:count]} - skipped
         results = [
             tensor
@@ -113,7 +113,7 @@ class StepParts:
             if _can_pass(tensor) and included.isdisjoint(tensor.consumers())
         ]
         updates = [operation for operation in self.graph.updates if operation in included]
-        return self._make_part(results, updates, cut_tensors, skipped, part.cut, is_whole=False)
+        return self._make_part(results, updates, cut_tensors, skipped, cut, is_whole=False)
 
     def _make_part(
         self,
@@ -128,12 +128,12 @@ class StepParts:
         """Return a part of the step.
 
         Args:
-            results: tensors that it returns.
-            updates: operations that it runs for their effect.
-            cut_tensors: tensors that are passed to it, in place of cut operations' results.
-            skipped: operations that do not run.
-            cut: operations that were cut out.
-            is_whole: whether it is the whole step.
+            results: tensors that the part returns.
+            updates: operations that the part runs for their effect.
+            cut_tensors: tensors that are passed to the part, in place of cut operations' results.
+            skipped: operations that do not run: `cut` and those that cannot run without them.
+            cut: operations that were cut out of the step.
+            is_whole: whether the part is the whole step, except for string arguments.
         """
         traced = self.traced
         replay = Replay(
@@ -167,7 +167,7 @@ class StepParts:
         return StepPart(
             function=run_part,
             specs=specs,
-            num_batch=len(number_placeholders),
+            num_batch_tensors=len(number_placeholders),
             variables=self._variables,
             writes=replay.writes,
             cut=cut,

@@ -23,8 +23,8 @@ _NOT_STORED = ("Identity", "Reshape", "ReadVariableOp", "ExpandDims", "Squeeze",
 def check_memory(graph: StepGraph, specs: Specs, tpu: TPUSlice | None, report: Report) -> None:
     """Report a finding if a device has too little memory for the variables and its part of the batch.
 
-    This is a lower bound. Only the TPU's compiler knows how much the step needs in addition: XLA fuses operations, so the sum of
-    the tensors that are alive at once may be many times too high.
+    The size of these is a lower bound. Only the TPU's compiler knows how much the step needs in addition: XLA fuses operations, so
+    the sum of the tensors that are alive at once may be many times too high.
 
     Args:
         graph: graph of the step.

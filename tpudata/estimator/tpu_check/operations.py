@@ -43,11 +43,11 @@ _Constraints: TypeAlias = tuple[tuple[str, tuple[int, ...]], ...]
 
 @dataclasses.dataclass(frozen=True)
 class Roots:
-    """Operations of a step.
+    """Tensors and operations from which the graph of a step is found.
 
     Attributes:
         tensors: tensors of the scratch graph that the step computes.
-        updates: operations of the scratch graph that it runs for their effect.
+        updates: operations of the scratch graph that the step runs for their effect.
     """
 
     tensors: Sequence[tf.Tensor]
@@ -98,7 +98,7 @@ def _list_functions(operation: tf.Operation) -> list[str]:
 
 
 def find_code_line(operation: tf.Operation) -> str:
-    """Return the "FILE:LINE" of the program that made an operation; the operation's name if it is unknown."""
+    """Return the "FILE:LINE" of the program that made an operation; the operation's name if the line is unknown."""
     original = getattr(operation, "_original_op", None)  # Set in gradients: the operation of the forward pass.
     if original is not None:
         return find_code_line(original)
@@ -207,7 +207,7 @@ def _list_kernels(operation_type: str) -> tuple[_Constraints, ...]:
 
 @functools.cache
 def _start_xla() -> None:
-    """Compile a small function, as XLA registers its kernels at its first compilation."""
+    """Compile a small function, since XLA registers its kernels at its first compilation."""
     tf.function(tf.identity, jit_compile=True)(tf.constant(0.0))
 
 
@@ -234,7 +234,7 @@ def _find_dynamic_shape(operation: tf.Operation) -> str | None:
 
 
 def is_known(tensor: tf.Tensor) -> bool:
-    """Return whether a tensor has a static shape; handles count as such, as their shape does not matter."""
+    """Return whether a tensor has a static shape; handles count as having one, since their shape does not matter."""
     return tensor.dtype in (tf.resource, tf.variant) or tensor.shape.is_fully_defined()
 
 

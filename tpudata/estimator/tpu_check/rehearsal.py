@@ -101,6 +101,13 @@ class _ModeRehearsal:
         findings: findings so far, in order; some may be repeated.
         metrics: names of the metrics, in EVAL.
         costs: the cost of the step, if it was compiled for a slice.
+
+    Args:
+        runtime: runtime of the estimator, whose devices are not used.
+        mode: a value of ModeKeys.
+        cores: number of replicas to trace the step for.
+        tpu: the slice to compile the step for; None for XLA on this machine alone.
+        effort: effort of the TPU's compiler, a key of EFFORTS.
     """
 
     def __init__(self, runtime: Runtime, mode: str, cores: int, tpu: TPUSlice | None, effort: str) -> None:
@@ -311,7 +318,7 @@ def _find_ancestors(operation: tf.Operation) -> set[tf.Operation]:
 
 
 def _explain(error: Exception) -> tuple[str, str]:
-    """Return the text of a finding about an error of model_fn, and the fix."""
+    """Return the text of a finding about an error of model_fn, metric_fn or host_fn, and the fix."""
     if EAGER_CAPTURE.search(str(error)):
         return (
             "it uses a variable, or a layer with variables, that was made outside of it: no checkpoint would contain it, and no "

@@ -80,7 +80,7 @@ def _describe_tpu(cost: StepCost) -> dict[str, object]:
 
 
 def raise_if_rejected(findings: Sequence[Finding], modes: Sequence[str]) -> None:
-    """Raise RehearsalError if a finding is rejected; log the others as warnings.
+    """Raise RehearsalError if a finding is rejected; log the findings that are not rejected as warnings.
 
     Args:
         findings: all findings.

@@ -103,15 +103,15 @@ class TPUCompilation:
     def _find_culprit(self, parts: StepParts, part: StepPart) -> tf.Operation | None:
         """Find by bisection the first operation that makes the compiler reject a part; None if it accepts all operations.
 
-        It may accept them although it rejected the program, which also had the loop of steps and the loop's results.
+        The compiler may accept them all although it rejected the program, which also had the loop of steps and the loop's results.
         """
         low, high = 0, len(parts.graph.operations)
-        if not self._rejects(parts, parts.take_first(part, high)):
+        if not self._rejects(parts, parts.take_first(high, part.cut)):
             return None
         # The compiler accepts the first `low` operations and rejects the first `high`.
         while high - low > 1:
             middle = (low + high) // 2
-            if self._rejects(parts, parts.take_first(part, middle)):
+            if self._rejects(parts, parts.take_first(middle, part.cut)):
                 high = middle
             else:
                 low = middle
@@ -137,9 +137,9 @@ def _export_part(traced: TracedModel, part: StepPart, iterations: int) -> Device
     program, layout = lower_step(
         traced, part.function, part.specs, part.variables, list_local_names(traced), part.writes
     )
-    # Without its loss, a part cannot be a loop.
+    # Without the step's loss, a part cannot be a loop.
     is_loop = traced.mode == ModeKeys.TRAIN and part.is_whole
     infos = traced.blueprint.variables
     checked = [info.name for info in infos if info.trainable and part.variables[info.name].dtype.is_floating]
     replicas = traced.num_replicas or 1
-    return export_loop(program, layout, replicas, part.num_batch, iterations if is_loop else None, checked)
+    return export_loop(program, layout, replicas, part.num_batch_tensors, iterations if is_loop else None, checked)

@@ -33,7 +33,8 @@ def require_cross_shard(blueprint: Blueprint) -> None:
     replicas, such as a clipped weight.
 
     Raises:
-        ModelFnValueError: an operation that CrossShardOptimizer did not make assigns a value computed from the batch.
+        ModelFnValueError: an unwrapped optimizer updates a trainable variable, or another operation assigns to it a value that is
+            computed from the batch, without a sum over all replicas.
     """
     wrapped_updates = {*blueprint.graph.get_collection(APPLIED)}
 
@@ -69,7 +70,7 @@ def find_diverging_variables(blueprint: Blueprint, writes: Collection[str]) -> s
         writes: names of the variables that the step may change.
     """
     operations = blueprint.graph.get_operations()
-    # Includes the placeholder of the replica's index. Other placeholders may be equal on all replicas, which does no harm.
+    # One of the placeholders is the replica's index. Others may be equal on all replicas, which does no harm.
     sources = {operation.name for operation in operations if operation.type == "Placeholder"} | _find_draws(
         blueprint.graph
     )
@@ -111,7 +112,7 @@ def _find_diverging_updates(
     # Operations whose results may differ; once a variable diverges, its handle is among them, for its value.
     diverging_ops = set(sources)
     diverging_updates: dict[str, tf.Operation] = {}
-    # Repeat until nothing new diverges: a loop of the graph passes values to operations made earlier, and variables to any.
+    # Repeat until nothing new diverges: a loop of the graph passes values to operations made earlier, and a variable to any.
     last_count = -1
     while len(diverging_ops) > last_count:
         last_count = len(diverging_ops)
@@ -139,7 +140,7 @@ def _is_optimizer_update(operation: tf.Operation) -> bool:
 
 
 def _is_sum_by_model(operation: tf.Operation) -> bool:
-    """Return whether model_fn itself sums over all replicas; sums by unwrapped optimizers do not count, as they lack the mean."""
+    """Return whether model_fn itself sums over all replicas; sums by unwrapped optimizers, which lack the mean, do not count."""
     return is_sum_over_all(operation) and not any(
         frame.name == _V1_SUM or any(maker in frame.filename.replace("\\", "/") for maker in _KERAS_OPTIMIZERS)
         for frame in operation.traceback

@@ -26,6 +26,7 @@ def list_training_effects(blueprint: Blueprint, summary_writes: Iterable[tf.Oper
         blueprint: blueprint of the scratch graph.
         summary_writes: operations of the scratch graph that write summaries.
     """
+    # Assignments of initial values are not updates.
     initializer_names = blueprint.initializer_names
     keras_updates = find_keras_effects(blueprint.graph, blueprint.graph.get_collection(KERAS_UPDATES))
     with blueprint.graph.as_default():

@@ -82,7 +82,7 @@ class HostCall:
         Args:
             tensors: arguments of host_fn: NumPy arrays, with which it runs now, or tensors of the tf.function that is being traced,
                 which then runs it at each call.
-            result: tensor to return; in a traced function, it waits for host_fn, which would not run without it.
+            result: tensor to return; in a traced function, the tensor waits for host_fn, which would not run otherwise.
         """
         if not tf.inside_function():
             self._run_step(tensors)

@@ -32,7 +32,7 @@ class HostMetrics:
         specs = concatenate_specs(tensors, replicas)
         blueprint = trace_function(self._call_metric_fn, (specs,), seed)
         self.local = LocalVariables(blueprint, blueprint.variables)
-        metrics = blueprint.result  # the result of metric_fn: metrics by name
+        metrics = blueprint.result  # The result of metric_fn: metrics by name.
         self.reader = MetricReader(metrics, blueprint, self.local, other_variables={})
         self._replay = Replay(blueprint, (), find_metric_updates(metrics, blueprint))
         self._update_now = make_batch_function(self._add_update, (specs,))

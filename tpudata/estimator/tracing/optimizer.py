@@ -63,10 +63,11 @@ class CrossShardOptimizer(tf.compat.v1.train.Optimizer):  # type: ignore[misc]  
     def compute_gradients(
         self, loss: tf.Tensor, var_list: Sequence[tf.Variable] | None = None, **kwargs: object
     ) -> list[GradientAndVariable]:
-        """Return (gradient, variable) pairs of this replica's share of the loss; arguments as in v1 optimizers.
+        """Return (gradient, variable) pairs of this replica's share of the loss, or with a Keras optimizer of its loss.
 
-        The gate GATE_OP, v1's default, is treated as GATE_NONE. It prevents an update of a variable while other gradients are
-        computed from it, which cannot happen with resource variables, and keeps operations from running in parallel.
+        Arguments are those of v1 optimizers. The gate GATE_OP, v1's default, is treated as GATE_NONE. GATE_OP prevents an update of
+        a variable while other gradients are computed from it, which cannot happen with resource variables, and keeps operations
+        from running in parallel.
         """
         if kwargs.get("gate_gradients", self.GATE_OP) == self.GATE_OP:
             kwargs["gate_gradients"] = self.GATE_NONE
@@ -170,8 +171,8 @@ def reject_other_cross_shard(blueprint: Blueprint) -> None:
     """Raise ModelFnValueError if model_fn uses TensorFlow's CrossShardOptimizer.
 
     Raises:
-        ModelFnValueError: it does. Outside of TensorFlow's TPU system, that optimizer sums gradients without the mean, and its
-            operation has no kernel for CPUs.
+        ModelFnValueError: model_fn uses it. Outside of TensorFlow's TPU system, that optimizer sums gradients without the mean, and
+            its operation has no kernel for CPUs.
     """
     for operation in blueprint.graph.get_operations():
         # Models may sum over cores themselves, so the code that made the operation decides.

@@ -29,7 +29,7 @@ class ReplicaValues:
         self._specs = specs
 
     def concatenate(self, parts: list[Array]) -> Array:
-        """Concatenate the replicas' values (NumPy, in order) along their first axis; return the first if all got the same rows."""
+        """Concatenate the replicas' values (NumPy, in order) along axis 0; if all got the same rows, return the first value."""
         return parts[0] if len(parts) == 1 or self.broadcast else np.concatenate(parts)
 
     def join(self, parts: list[Array]) -> Array:
@@ -59,7 +59,7 @@ class ReplicaValues:
             field: name of the spec's field, for messages.
 
         Raises:
-            ModelFnValueError: replicas get parts of batches, and a tensor is a scalar or of unknown rank.
+            ModelFnValueError: there are several replicas, or a TPU, and a tensor is a scalar or of unknown rank.
         """
         if pair is None:
             return ()

@@ -52,7 +52,7 @@ class Checkpointing:
         events: event file, which is flushed with each checkpoint.
         start: checkpoint that training begins with, or None.
         saver: the scaffold's `tf.compat.v1.train.Saver`, which writes the files; or None.
-        hooks: hooks of all processes.
+        hooks: hooks of the training, including those that do not run in this process.
         listeners: `tf.compat.v1.train.CheckpointSaverListener`s.
         follower: work after each checkpoint; or None.
         termination: state of a requested termination.
@@ -142,7 +142,7 @@ class Checkpointing:
                     listener.begin()
 
     def begin(self, step: int) -> None:
-        """Start the intervals at the first step of training, and save it unless it has a checkpoint."""
+        """Start the intervals at `step`, at which training begins, and save it as `save` does at the start."""
         config = self._runtime.config
         assert config.save_checkpoints_secs is not DEFAULT  # RunConfig replaces it.
         self._cadence = Cadence(step, config.save_checkpoints_steps, config.save_checkpoints_secs)
@@ -165,8 +165,8 @@ class Checkpointing:
 
         Args:
             step: the global step.
-            at_start: whether no step was done yet. Then, if there are listeners, the checkpoint is written and they are called even
-                if the step has one, and the follower is not called.
+            at_start: whether no step was done yet. The follower is not called then; and if there are listeners, the checkpoint is
+                written and they are called even if the step has a checkpoint already.
 
         Returns:
             Whether a listener requests the end of training.
@@ -177,7 +177,7 @@ class Checkpointing:
         """
         self._cadence.restart(step)
         has_checkpoint = self._saved_step == step
-        # Only the chief has listeners, and the others must take part in its checkpoint.
+        # Only the chief has listeners, and the other processes must take part in its checkpoint.
         calls_listeners_anyway = at_start and bool(self._runtime.peers.broadcast_number(int(bool(self._listeners))))
         if not self._writes_itself or (has_checkpoint and not calls_listeners_anyway):
             return False
@@ -219,7 +219,7 @@ class Checkpointing:
             self._loader.restore(checkpoint)
 
     def end(self, step: int) -> None:
-        """Save the last step, call the listeners' `end`, and let the follower finish; do nothing if a hook or nobody saves."""
+        """Save the last step, call the listeners' `end`, and let the follower finish; do nothing unless this object saves."""
         self.save(step)
         if self._writes_itself:
             with self._session.as_default_graph():
@@ -240,7 +240,7 @@ class Checkpointing:
 
 
 class _HookFollower(tf.compat.v1.train.CheckpointSaverListener):  # type: ignore[misc]  # TensorFlow is untyped
-    """Listener of a CheckpointSaverHook that calls the follower for each checkpoint except the one at the start, and at the end.
+    """Listener of a CheckpointSaverHook. It calls the follower for each checkpoint except the one at the start, and at the end.
 
     Args:
         checkpointing: the checkpoints of the training.

@@ -22,7 +22,7 @@ class LoopValues(NamedTuple):
         steps: global step after each step that was done.
         losses: losses of these steps.
         has_data: whether there was data for all requested steps.
-        fetched: values (NumPy) fetched from the last step, by name of the tensor.
+        fetched: values (NumPy) fetched from the last step, by name of the tensor; {} if no step was done.
     """
 
     steps: list[int]
@@ -78,17 +78,19 @@ class DeviceLoops:
         Args:
             iteration: the data.
             size: largest number of steps.
-            fetches: tensors that the last step returns and operations that it runs.
+            fetches: tensors that the last step returns, and operations that it runs; if the summaries need a separate last step,
+                the step before that one runs these operations, too.
             feeds: NumPy values for model_fn's placeholders with a default, by name.
             with_summaries: whether to fetch the summaries of the last step, which may then run separately, as a single step.
 
         Raises:
             ModelFnValueError: train_op never changes the global step.
-            NonFiniteError: the loss is NaN, or a variable NaN or infinite.
+            NonFiniteError: the loss is NaN, or a trainable variable NaN or infinite.
         """
         if size == 1 or not with_summaries or not self._summaries.needs_single_step:
             return self._run_steps(iteration, size, fetches, feeds, with_summaries=with_summaries)
-        # Summaries of values from before the last step: run that step separately.
+        # The summaries use values of variables from before the last step, or have side effects, so the last step runs separately.
+        # The first call fetches, too: if the data ends there, its last step is the last of all.
         first_values = self._run_steps(iteration, size - 1, fetches, feeds, with_summaries=False)
         if not first_values.has_data or len(first_values.losses) < size - 1:
             return first_values

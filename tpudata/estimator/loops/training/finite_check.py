@@ -1,7 +1,7 @@
 """Check that the loss of a training is a number, and that its variables stay finite.
 
-As in TensorFlow's TPUEstimator, an infinite loss does not end training: dynamic loss scaling may cause some until the scale
-has adapted.
+As in TensorFlow's TPUEstimator, an infinite loss does not end training: dynamic loss scaling may cause infinite losses until the
+scale has adapted.
 """
 
 import logging
@@ -10,6 +10,7 @@ import math
 import numpy as np
 import numpy.typing as npt
 
+from tpudata.console.tables import count_text
 from tpudata.estimator.api.errors import NonFiniteError
 from tpudata.estimator.state import checkpoints
 from tpudata.estimator.steps.train_step import LoopResult, TrainStep
@@ -45,9 +46,9 @@ class FiniteCheck:
             result: results of the loop.
 
         Raises:
-            NonFiniteError: the loss is NaN, or a variable NaN or infinite.
+            NonFiniteError: the loss is NaN, or a trainable variable NaN or infinite.
         """
-        # A loop ends after a loss of NaN, so the last one shows it. Without steps, there is no loss to check.
+        # A loop ends after a loss of NaN, so the last loss shows it. Without steps, there is no loss to check.
         loss = float(losses[-1]) if len(losses) else 0.0
         if not self._has_warned and np.isinf(losses).any():
             self._has_warned = True
@@ -61,12 +62,14 @@ class FiniteCheck:
             self.check_variables(global_step, loss)
 
     def check_variables(self, global_step: int, loss: float) -> None:
-        """Check the variables after single steps: a hook may have assigned to them since the last check.
+        """Check the loss and the variables after a single step; do nothing after a loop of several steps.
+
+        A hook may have assigned to the variables since the last check.
 
         Raises:
-            NonFiniteError: a variable is NaN or infinite.
+            NonFiniteError: the loss is NaN, or a trainable variable NaN or infinite.
         """
-        if self._is_single_step:  # Loops of several steps check them on the device.
+        if self._is_single_step:  # Loops of several steps check the variables on the device.
             self._unchecked_steps = 0
             self._check(global_step, loss, self._step.compute_finiteness())
 
@@ -83,7 +86,7 @@ class FiniteCheck:
         bad_names = [name for name, is_finite in zip(self._step.checked, finite, strict=True) if not is_finite]
         problems = [] if math.isfinite(loss) else [f"the loss is {loss}"]
         if bad_names:
-            more = f" and {len(bad_names) - 1} more variables" if len(bad_names) > 1 else ""
+            more = f" and {count_text(len(bad_names) - 1, 'more variable')}" if len(bad_names) > 1 else ""
             problems.append(f"the variable {bad_names[0]!r}{more} contains NaN or Inf")
         newest = checkpoints.find_latest(self._model_dir)
         last_good = "" if newest is None else f" The last good checkpoint is {newest.prefix}."

@@ -64,7 +64,7 @@ def train(
         with termination.exit_at_once() if peers.count == 1 else contextlib.nullcontext():
             feed = runtime.make_feed(input_fn, ModeKeys.TRAIN, 0 if start is None else start.read_step())
             step = runtime.get_step(ModeKeys.TRAIN, feed.element_spec)
-        assert isinstance(step, TrainStep)  # The kind for this mode.
+        assert isinstance(step, TrainStep)  # The class for this mode.
         training = _Training(runtime, step, start, hooks, listeners, follower, termination)
         try:
             return training.run(feed, steps, max_steps)
@@ -73,7 +73,17 @@ def train(
 
 
 class _Training:
-    """One call of train: its parts, and the work that is due between two loops."""
+    """One call of train: its parts, and the work that is due between two loops.
+
+    Args:
+        runtime: the model on its devices.
+        step: the compiled step.
+        start: checkpoint that training begins with, or None.
+        hooks: hooks of the call, without the hooks of the spec.
+        listeners: saving listeners of the call.
+        follower: work after each checkpoint; or None.
+        termination: state of a requested termination.
+    """
 
     def __init__(
         self,
@@ -141,7 +151,7 @@ class _Training:
         """Run loops up to a limit (None: until the data ends), and save at the start, when due, and at the end.
 
         Returns:
-            The loss of the last step, or None if there was no data for one.
+            The loss of the last step, or None if no step was done.
         """
         self._begin(feed)
         end_step = self.step + steps if steps is not None else max_steps

@@ -12,7 +12,7 @@ class LoopSize:
     """Number of steps in the next loop.
 
     Attributes:
-        step_seconds: seconds of a step of the last loop; 0 before the second one.
+        step_seconds: seconds of a step of the last loop; 0 until the second loop has ended.
 
     Args:
         config: TPUConfig whose `iterations_per_loop` is a number of steps, or a time to which the number is fitted.
@@ -45,7 +45,7 @@ class LoopSize:
             self.step_seconds = seconds / steps
         if self._has_compiled and steps and self._seconds is not None:
             fitted_steps = int(self._seconds * steps / max(seconds, 1e-6))
-            # Limit the growth, as one loop may have taken unusually little time.
+            # Limit the growth, since one loop may have taken unusually little time.
             self._steps = max(1, min(fitted_steps, 10 * steps, _MAX_LOOP))
         self._has_compiled = True
 
@@ -57,7 +57,7 @@ class Cadence:
         step: step at which training begins.
         steps: interval in steps, or None for one in seconds.
         seconds: interval in seconds; if both are None, the action never runs.
-        at_first: whether the action also runs at the first step, as the summaries of TensorFlow's Estimator.
+        at_first: whether an action with an interval in steps also runs at the first step, as TensorFlow's Estimator does.
     """
 
     def __init__(

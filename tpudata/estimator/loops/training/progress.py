@@ -23,14 +23,14 @@ def count_examples(runtime: Runtime, element_spec: Specs) -> int | None:
     size = runtime.user_model.batch_sizes[ModeKeys.TRAIN]
     if size is not None:
         return size
-    # (features, labels) or features: their tensors have the same rows.
+    # An element is (features, labels) or features, whose tensors have the same number of rows.
     sizes = {spec.shape[0] for _, spec in list_leaves((drop_sparse(element_spec), None)) if spec.shape.rank}
     rows = sizes.pop() if len(sizes) == 1 else None
     return None if rows is None else int(rows) * runtime.peers.count
 
 
 class Progress:
-    """Progress reports of one training, as of TensorFlow's Estimator: with an interval of 100, at steps 1, 101 and so on.
+    """Progress reports of one training, as TensorFlow's Estimator makes them: with an interval of 100, at steps 1, 101 and so on.
 
     Args:
         events: event file of model_dir.
