@@ -97,7 +97,7 @@ def _make_datasets(
     """Return the dataset of each of this process's blocks of rows; or the caller's own dataset alone, which has all blocks.
 
     Raises:
-        UsageError: `input_fn` is neither, or an argument does not fit it.
+        UsageError: `input_fn` is neither callable nor a dataset, or another argument does not fit it.
     """
     if isinstance(input_fn, tf.data.Dataset):
         if (batch_size, start_step) != (None, 0):

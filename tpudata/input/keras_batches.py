@@ -79,9 +79,9 @@ class _KerasBatch:
     Attributes:
         x: features without weights.
         y: labels.
-        sample_weight: weights of tokens, or the third part that the user's `parse` returns.
+        sample_weight: weights of tokens or, with `are_weighed`, of records; or the third part that the user's `parse` returns.
         row_weights: float32 [B], 1 or the record's weight, and 0 for padding.
-        are_weighed: whether `sample_weight` is multiplied by the weights of the rows already.
+        are_weighed: whether `sample_weight` already has the weights of the rows as a factor.
     """
 
     x: Tensors
@@ -92,7 +92,7 @@ class _KerasBatch:
 
     @classmethod
     def split_training(cls, element: Element) -> _KerasBatch:
-        """Return the parts of a batch, x, (x, y) or (x, y, sample_weight), without padding; tokens' weights leave the features."""
+        """Return the parts of an unpadded batch, x, (x, y) or (x, y, sample_weight); token weights leave x for sample_weight."""
         # A tuple has two or three parts.
         x, y, weights = (*element, None)[:3] if isinstance(element, tuple) else (element, None, None)
         # Keras takes no weights without labels; a third part already holds the weights.

@@ -140,6 +140,7 @@ def make_input_fn(
     Raises:
         DatasetError: there is no complete dataset or no such split, or a shard is missing.
         CorruptionError: a shard is damaged.
+        StorageError: a file cannot be read, or a folder cannot be listed.
         FeatureError: a feature is missing or has no static shape; with `TFRecordFiles`, the first record differs from the features.
         UsageError: an argument is out of range or does not fit the dataset.
         MissingExtraError: TensorFlow is not installed.
@@ -153,8 +154,8 @@ def make_input_fn(
     """
     options = Options(
         training=training,
-        images=_read_group("images", images, Images),
-        tokens=_read_group("tokens", tokens, Tokens),
+        images=_resolve_group("images", images, Images),
+        tokens=_resolve_group("tokens", tokens, Tokens),
         columns=FeatureOptions(
             features=features, extra_features=extra_features, pad=pad, label=label, defaults=defaults, weight=weight
         ),
@@ -168,7 +169,7 @@ def make_input_fn(
         cache=cache,
         weights=weights,
         service=service,
-        reading=_read_group("reading", reading, Reading),
+        reading=_resolve_group("reading", reading, Reading),
     )
     files = open_data(data, split)
     input_fn = build_input_fn(resolve_request(options, files))
@@ -198,8 +199,14 @@ def build_input_fn(request: InputRequest) -> InputFn:
     )
 
 
-def _read_group(name: str, group: _OptionGroup | None, group_class: type[_OptionGroup]) -> _OptionGroup:
-    """Return a group of options, or `group_class()` for None; UsageError if it is not of this class."""
+def _resolve_group(name: str, group: _OptionGroup | None, group_class: type[_OptionGroup]) -> _OptionGroup:
+    """Return a group of options, or `group_class()` for None; UsageError if the group is of another class.
+
+    Args:
+        name: the argument of `make_input_fn`, for the message.
+        group: the group as the caller passed it.
+        group_class: class of the group; its defaults are the options of a caller who passes none.
+    """
     if group is None:
         return group_class()
     check_argument(name, group, isinstance(group, group_class), f"tpudata.{group_class.__name__}(...), or None")

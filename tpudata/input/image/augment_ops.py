@@ -97,7 +97,7 @@ def brightness(image: tf.Tensor, factor: Scalar) -> tf.Tensor:
 
 
 def sharpness(image: tf.Tensor, factor: Scalar) -> tf.Tensor:
-    """Blend the image with a smoothed one: factor 0 gives that one, 1 the image, 2 a sharper one. The outermost pixels stay."""
+    """Blend the image with a smoothed one: factor 0 smooths, 1 gives the image, 2 sharpens. The outermost pixels stay."""
     height, width = image.shape[:2]
     # Every pixel is on the border.
     if height < 3 or width < 3:
@@ -197,7 +197,7 @@ def _look_up(image: tf.Tensor, table: tf.Tensor) -> tf.Tensor:
 
 
 def transform(image: tf.Tensor, sources: PixelSources, fill: int = FILL) -> tf.Tensor:
-    """Return the image with each pixel taken from its source, or `fill` if that lies outside of the image."""
+    """Return the image with each pixel taken from its source, or `fill` if the source lies outside of the image."""
     height, width, channels = image.shape
     x, y = _find_source(sources.x_of, height, width), _find_source(sources.y_of, height, width)
     inside = (x >= 0) & (x < width) & (y >= 0) & (y < height)

@@ -40,10 +40,10 @@ class Pad:
 
 
 def parse_pads(pad: Mapping[str, int | Pad | None] | None) -> dict[str, Pad]:
-    """Return the argument `pad` of `make_input_fn` with a `Pad` for each key, made from a length if it is a number or None.
+    """Return the argument `pad` of `make_input_fn` with a `Pad` for each key; a number or None becomes a `Pad` of this length.
 
     Raises:
-        UsageError: it is not a dict of names, or a value is neither a length of 1 or more, None nor a Pad.
+        UsageError: `pad` is not a dict of names, or a value is neither a length of 1 or more, None nor a Pad.
     """
     if pad is None:
         return {}

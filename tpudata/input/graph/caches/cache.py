@@ -29,7 +29,7 @@ class Cache:
         return stored
 
     def choose_wrapper(self, _plan: ReadPlan, _order: Order, _rows: Rows) -> Keep | None:
-        """Return a wrapper for functions that read stored records, which caches them; None if the cache keeps no stored records.
+        """Return a wrapper for functions that read stored records; it caches what they read. None for other caches.
 
         Args:
             plan: plan of reading.

@@ -73,7 +73,7 @@ class DecodedCache(Cache):
             StorageError: a file cannot be written.
         """
         if self._written is None:
-            # The dataset may belong to a graph of TensorFlow 1.
+            # The dataset may belong to a graph of TensorFlow 1; the records are read outside of it.
             with tf.init_scope():
                 dataset = self.load() or self._fill(stored.all)
             self._written = StoredRecords(open_shards(dataset, CACHE_SPLIT), _describe_cached_fields(self._fields))
@@ -103,7 +103,7 @@ class DecodedCache(Cache):
         return dataset
 
     def _fill(self, stored: StoredRecords) -> Dataset:
-        """Write all records of the split, decoded, and return the dataset that has them."""
+        """Write all records of the split, decoded, to the cache's folder, and return the dataset of these files."""
         chunks, split = self._plan.chunks, self._plan.split
 
         def read_decoded() -> tf.data.Dataset:

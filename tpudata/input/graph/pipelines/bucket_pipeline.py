@@ -37,7 +37,7 @@ class BucketPipeline:
         Raises:
             UsageError: no bucket has records for one global batch.
         """
-        # The dataset may belong to a graph of TensorFlow 1.
+        # The dataset may belong to a graph of TensorFlow 1; the lengths of records are measured outside of it.
         with tf.init_scope():
             buckets = self._buckets
         # A batch of a shorter bucket has more rows, and at most as many tokens: the factor is rounded down.

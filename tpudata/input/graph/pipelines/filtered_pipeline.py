@@ -37,7 +37,7 @@ class FilteredPipeline:
         return self._selected_pipeline.batches(rows, start_step)
 
     def measure_lengths(self) -> Integers:
-        """Return the length of the longest sequence of each selected record, which reads all records."""
+        """Return the length of the longest sequence of each selected record, by reading all records."""
         return self._selected_pipeline.measure_lengths()
 
     def select(self, request: InputRequest, ids: Integers, *, is_cached: bool = False) -> Pipeline:

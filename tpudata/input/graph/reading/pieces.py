@@ -44,7 +44,7 @@ class Pieces:
 
     @classmethod
     def cut(cls, dataset: Dataset, split: str, piece_bytes: int) -> Pieces:
-        """Cut the shards of a split into pieces; reads the indexes of shards of more than two pieces.
+        """Cut the shards of a split into pieces; reads the indexes of shards larger than two pieces.
 
         Raises:
             CorruptionError: an index is damaged.
@@ -55,8 +55,8 @@ class Pieces:
 
         def cut_shard(shard_index: int) -> tuple[Integers, Integers]:
             shard = shards.shards[shard_index]
-            # One piece, from the first record and the first byte on.
             if shard.bytes <= _MAX_LAST_PIECE * piece_bytes:
+                # One piece: first record 0, first byte 0.
                 return np.zeros(1, np.int64), np.zeros(1, np.int64)
             return _cut_shard(dataset.index(shard), shards.runs[shard_index], piece_bytes)
 

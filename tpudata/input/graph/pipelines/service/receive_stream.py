@@ -16,8 +16,8 @@ from tpudata.input.elements import join_element
 from tpudata.input.options.service import DataService
 from tpudata.tensor_types import Element, Specs, Tensors
 
-# Largest number of workers: a dataset that is sharded needs an element for each.
-MAX_WORKERS = 1024
+# Number of parts, and so the largest number of workers: a dataset that is sharded needs an element for each worker.
+PARTS = 1024
 _RESTARTED = (
     "tf.data service: a worker restarted or lost a batch. Make the dataset again with start_step, the number of"
     " completed steps."
@@ -64,12 +64,12 @@ def receive_stream(service: DataService, stream: tf.data.Dataset, stream_index: 
 
 
 def list_parts(count: int = 0) -> tf.data.Dataset:
-    """Return a dataset of part numbers, at least `count` of them; each worker yields the numbers of its shard.
+    """Return a dataset of part numbers, `PARTS` of them or `count` if it is more; each worker yields the numbers of its shard.
 
     The dispatcher replaces SHARD_HINT by the number of workers and the index of the worker.
     """
     hint = tf.data.experimental.SHARD_HINT
-    return tf.data.Dataset.range(max(count, MAX_WORKERS)).shard(hint, hint)
+    return tf.data.Dataset.range(max(count, PARTS)).shard(hint, hint)
 
 
 def distribute_to_workers(service: DataService, dataset: tf.data.Dataset) -> tf.data.Dataset:
