@@ -117,11 +117,12 @@ class InputFn:
             UsageError: batch size, start_step or hosts are missing or invalid; or a batch has no place for weights, or the
                 shuffle window no room in memory.
             FeatureError: a tensor that one of the user's functions returns has no static shape.
-            CorruptionError: a cache that is read or filled here, or a record that `filter` or buckets read, is damaged.
+            CorruptionError: a file of the cache is damaged.
             StorageError: a file of the cache cannot be written.
             ServiceError: the workers of `service` did not register in time.
 
-        Iterating the dataset raises TensorFlow's errors, which `make_input_fn` names.
+        A record that is damaged or does not match raises TensorFlow's errors, which `make_input_fn` names: when the dataset is
+        iterated, or here if `filter`, buckets or a cache in a folder read it here.
         """
         if host_index is None and host_count is None:
             _check_context(input_context)

@@ -39,12 +39,12 @@ def as_keras(
         batch_size: rows of a batch; with an `input_context`, of one replica.
         input_context: the `tf.distribute.InputContext` of `distribute_datasets_from_function`.
         start_step: number of global batches to skip.
-        pad: keep static shapes, as a TPU needs them: the last batch is padded, and elements of an evaluation are
+        pad: whether to keep static shapes, as a TPU needs them: the last batch is padded, and elements of an evaluation are
             (x, y, sample_weight) with sample_weight 0 for padding. `weighted_metrics` stay exact; `loss` and `metrics` count
             the padding, and `predict` returns rows for it, after the rows of the records.
 
     Raises:
-        UsageError: an argument does not fit, or tensors whose first axis is not the batch (`transpose`).
+        UsageError: an argument does not fit, or the first axis of a tensor is not the batch (`transpose`).
 
     `fit` and `evaluate` raise TensorFlow's errors about records, which `make_input_fn` names.
     """

@@ -195,7 +195,7 @@ def _measure_stage(name: str, counts: Iterator[int], seconds: float, per_round: 
         seconds: duration of the measurement.
         per_round: elements that are produced together; whole rounds of them are measured.
     """
-    # Closed at once, so that no thread of a stage runs during the next one.
+    # Close the iterator at once, so that no thread of a stage runs during the next stage.
     with contextlib.closing(counts):  # type: ignore[type-var]
         begin = time.perf_counter()
         _take_round(counts, per_round)

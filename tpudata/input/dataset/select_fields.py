@@ -41,13 +41,13 @@ def select_fields(
 
     Args:
         manifest: manifest of the dataset.
-        columns: options that choose them.
+        columns: options that choose the fields.
         image_size: (height, width) to resize encoded images and label maps to; None to keep their size.
-        keep_encoded: do not decode images, label maps and masks.
+        keep_encoded: whether images, label maps and masks stay encoded, since a crop decodes them.
         label_name: name of the label if `columns.label` is None; None for the usual names.
         sequence_length: length to which integer sequences of varying length are padded, except the keys of `columns.pads`; or the
-            length of each by name; None to reject them.
-        truncate: cut longer sequences instead of rejecting their records.
+            length of each sequence by name; None to reject such sequences.
+        truncate: whether to cut longer sequences, instead of rejecting their records.
         buckets: the bucket lengths, of which `sequence_length` is the longest, for messages; None without buckets.
         hint: fix if the features cannot be fed as in the manifest.
 
@@ -207,7 +207,7 @@ def _make_field(
         feature: the feature; neither a padded list nor a padded sequence.
         name: name under which a model gets it.
         image_size: (height, width) to resize encoded images and label maps to; None to keep their size.
-        keep_encoded: do not decode images and label maps, which a crop decodes.
+        keep_encoded: whether images and label maps stay encoded, since a crop decodes them.
         hint: fix for a feature that cannot be fed, if no option can fix it.
     """
     if feature.encoding == "image" and feature.shape[2] not in _CHANNELS:
@@ -284,7 +284,7 @@ def _make_weight_field(feature: Feature, label: Feature | None) -> Field:
 
 
 def _add_classes(feature: Feature, manifest: Manifest) -> Feature:
-    """Return the label; if it is a list, with the number of classes, which a converted manifest has in `labels` alone."""
+    """Return the label; the default label, if a list, with the number of classes, which a manifest may have only in `labels`."""
     # `labels` counts the classes of the default label, not the classes of another feature that `label` names.
     if feature.shape != (None,) or manifest.labels is None or feature is not label_feature(manifest):
         return feature

@@ -78,7 +78,7 @@ def reshape_default(field: Field) -> Array | None:
     """Return the default of a field as nested lists of its stored shape, or one value; None if records must have the feature."""
     if field.default is None:
         return None
-    # Objects: an array of bytes would drop zeros at their ends.
+    # An array of objects: an array of bytes would drop zeros at the end of a value.
     array = np.empty(len(field.default), object)
     array[:] = field.default
     return array.reshape(() if field.feature.is_one_value else field.shape).tolist()

@@ -46,8 +46,7 @@ def check_first_record(dataset: Dataset, split: str, fields: Fields, hint: str) 
     offset, end = dataset.index(shard).offsets[:2].tolist()
     frame = storage_for(path).read_range(path, offset, end - offset)
     record, footer = frame[HEADER_BYTES:-FOOTER_BYTES], frame[-FOOTER_BYTES:]
-    # The file was cut after the scan, or the record is damaged: the reader reports it. A shorter frame
-    # may have no footer to compare.
+    # The file was cut after the scan, or the record is damaged: the reader reports it. A shorter frame may have no footer.
     if len(frame) < max(end - offset, FRAME_BYTES) or not has_checksum(record, footer):
         return
     try:

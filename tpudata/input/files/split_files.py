@@ -174,7 +174,7 @@ class SplitFiles(abc.ABC):
         """Check that decoded records may be kept where the option `cache` says.
 
         Raises:
-            UsageError: it is a folder, and the files have no manifest.
+            UsageError: `cache` is a folder, and the files have no manifest.
         """
         # `choose_cache` rejects an empty path.
         if self.description is not None and isinstance(cache, (str, os.PathLike)) and cache not in ("auto", ""):

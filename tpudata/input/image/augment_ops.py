@@ -44,7 +44,7 @@ def solarize(image: tf.Tensor, threshold: int) -> tf.Tensor:
     # No value is that high, and uint8 cannot hold 256.
     if threshold > 255:
         return image
-    # A product, as tf.where takes five times as long; 255 - v has the bits of v turned over.
+    # A product, since tf.where takes five times as long; 255 - v has the bits of v turned over.
     inverted_bits = 255 * tf.cast(image >= tf.constant(threshold, tf.uint8), tf.uint8)
     return tf.bitwise.bitwise_xor(image, inverted_bits)
 
@@ -66,7 +66,7 @@ def autocontrast(image: tf.Tensor) -> tf.Tensor:
 
 
 def equalize(image: tf.Tensor) -> tf.Tensor:
-    """Spread each channel's values so that all are about as frequent; a channel of one value stays."""
+    """Spread each channel's values so that all are about as frequent; a channel with under 255 pixels below its maximum stays."""
     counts = _count_values(image)
     pixels = image.shape[0] * image.shape[1]
     counts_below = tf.cumsum(counts, axis=1, exclusive=True)
@@ -185,7 +185,7 @@ def _count_values(image: tf.Tensor) -> tf.Tensor:
 def _number_channel_values(image: tf.Tensor) -> tf.Tensor:
     """Return int32 [height, width * 3]: each value plus 256 times the index of its channel."""
     height, width = image.shape[:2]
-    # A row of pixels at a time: TensorFlow is slow if the innermost dimension is 3.
+    # Number a row of pixels at a time: TensorFlow is slow if the innermost dimension is 3.
     rows = tf.cast(tf.reshape(image, (height, width * 3)), tf.int32)
     return rows + tf.tile([0, 256, 512], [width])
 

@@ -31,7 +31,7 @@ def make_ragged(stored: tf.Tensor | tf.RaggedTensor, feature: Feature) -> tf.Rag
         sizes = tf.strings.length(stored)
         message = f"Feature {feature.name}: a record has bytes that are not whole {dtype.name} values. Convert the dataset again."
         stored = ensure(stored, tf.reduce_all(tf.equal(sizes % dtype.size, 0)), message)
-        # All bytes in one row, to be split into records again.
+        # Decode all bytes as one row, which is then split into records again.
         values = tf.reshape(tf.io.decode_raw(tf.strings.reduce_join(stored), dtype), [-1])
         stored = tf.RaggedTensor.from_row_lengths(values, sizes // dtype.size, validate=False)
     return stored.with_values(cast_to_int32(feature.name, stored.values))

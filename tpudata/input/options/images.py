@@ -144,7 +144,7 @@ class Images:
                 " the boxes in pad=."
             )
         options = [name for name in ("crop", "augment", "normalize", "mix", "transpose") if getattr(self, name)]
-        # Without these, images of any number and kind are fed as they are.
+        # Without these options, any images are fed as they are.
         if not options:
             return
         if not fields.images:

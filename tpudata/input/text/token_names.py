@@ -88,7 +88,7 @@ def _rename_pairs(features: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
     """Return a batch of packed pairs under T5X's names for models with an encoder and a decoder."""
     others = {name: tensor for name, tensor in features.items() if name not in {*_PAIR_PACK, _ROW_WEIGHTS}}
     segments, targets = features["inputs_segment_ids"], features["targets"]
-    # The decoder's text is the targets: they are the ids from which `_rename_for_t5x` makes its inputs and targets.
+    # From `input_ids`, `_rename_for_t5x` makes the inputs and the targets of the decoder: here they are the ids of the targets.
     decoder_features = {INPUT_IDS: targets}
     if _ROW_WEIGHTS in features:
         decoder_features[_ROW_WEIGHTS] = features[_ROW_WEIGHTS]

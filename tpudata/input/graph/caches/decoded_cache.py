@@ -69,8 +69,9 @@ class DecodedCache(Cache):
 
         Raises:
             DatasetError: a file is missing or cannot be read.
-            CorruptionError: a file is damaged.
+            CorruptionError: a file of the cache is damaged.
             StorageError: a file cannot be written.
+            tf.errors.OpError: a record of the split is damaged.
         """
         if self._written is None:
             # The dataset may belong to a graph of TensorFlow 1; the records are read outside of it.
@@ -177,7 +178,7 @@ def _describe_decoding(field: Field) -> tuple[object, ...]:
 
     Only fields with padding, counts, classes or a default have parts for these, so that the digests of other fields stay the same.
     """
-    padding = () if field.padding is None else (field.padding.table, field.padding.value)
+    padding = () if field.padding is None else (field.padding.key, field.padding.value)
     counts = () if field.counts is None else (field.counts,)
     classes = ("classes",) if field.is_multi_hot else ()
     default = () if field.default is None else ("default", field.default)

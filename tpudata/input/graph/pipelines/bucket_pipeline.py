@@ -68,7 +68,7 @@ class BucketPipeline:
 
     @functools.cached_property
     def _buckets(self) -> list[tuple[Bucket, Pipeline]]:
-        """The buckets, each with its pipeline, for which all records are read once."""
+        """The buckets, each with its pipeline; to find them, all records are read once."""
         buckets = find_buckets(self._pipeline.measure_lengths(), self._limits)
         return [(bucket, self._make_pipeline(bucket, index)) for index, bucket in enumerate(buckets)]
 

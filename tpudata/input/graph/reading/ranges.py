@@ -62,7 +62,7 @@ class FileRanges:
         return self.stored.read(ranges, load, reads or self.reads)
 
     def read_spans(self, spans: tf.data.Dataset, load: Load) -> tf.data.Dataset:
-        """Return a dataset of the records of ranges, several per element, in order."""
+        """Return a dataset of the records of several ranges per element of `spans`, in order."""
         ranges = spans.flat_map(
             without_autograph(lambda firsts, stops: tf.data.Dataset.from_tensor_slices((firsts, stops)))
         )

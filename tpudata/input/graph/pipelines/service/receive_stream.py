@@ -44,7 +44,7 @@ def receive_stream(service: DataService, stream: tf.data.Dataset, stream_index: 
     """
     part = list_parts(count).filter(without_autograph(lambda index: index == stream_index))
     marked = _mark_end(stream)
-    # On a worker that has the part, the stream; empty on the others.
+    # The dataset is the stream on the worker that has the part, and empty on the others.
     numbered = part.flat_map(without_autograph(lambda _: marked.enumerate()))
     worker = f"tf.data service at {service.address}: the worker of part {stream_index} of {count}"
     missing = f"{worker} ended its part early: it has not registered yet, or was lost. {_AGAIN}"
@@ -57,7 +57,7 @@ def receive_stream(service: DataService, stream: tf.data.Dataset, stream_index: 
 
     received = limit_waits(distribute_to_workers(service, numbered), service.timeout_seconds, silent)
     in_order = tf.data.Dataset.zip((tf.data.Dataset.counter(), received)).map(without_autograph(check_number))
-    # A complete stream stops at its mark: the failing element is only reached without one.
+    # A complete stream stops at its mark: the failing element is reached only if the mark is missing.
     guarded = in_order.concatenate(_make_failing(in_order.element_spec, missing))
     with_kinds = guarded.take_while(without_autograph(lambda kind, _: tf.equal(kind, _ELEMENT)))
     return with_kinds.map(without_autograph(lambda _, element: element))

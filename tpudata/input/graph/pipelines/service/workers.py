@@ -60,7 +60,7 @@ def wait_for_workers(service: DataService) -> None:
 
 
 def _describe_missing(service: DataService) -> str | None:
-    """Return what is missing of the service, in words; None if all workers answer, or if the call fails."""
+    """Return what is missing of the service, in words; None if all workers answer, or if TensorFlow reports it."""
     registered = _list_registered(service.address)
     if registered is None:
         return "the dispatcher does not answer"
