@@ -41,8 +41,9 @@ def pad_fields(features: Sequence[Feature], pad: Mapping[str, Pad], maxima: Mapp
             earlier = fields.get(feature.name)
             if earlier is not None:
                 assert earlier.padding is not None
+                earlier_key = earlier.padding.key
                 raise UsageError(
-                    f"pad: {feature.name!r} is in two keys, {earlier.padding.key!r} and {key!r}. Pass keys that share no feature."
+                    f"pad: {feature.name!r} is in two keys, {earlier_key!r} and {key!r}. Pass keys that share no feature."
                 )
             fields[feature.name] = _make_field(feature, key, options, length)
         if options.value is not None and not any(_has_type(feature, options.value) for feature in chosen):

@@ -99,7 +99,7 @@ def draw_beta(count: Scalar, alpha: float, seed: tf.Tensor) -> tf.Tensor:
     """Draw numbers from Beta(alpha, alpha): float32 [count]."""
     gamma, other_gamma = tf.unstack(tf.random.stateless_gamma([2, count], seed, alpha, dtype=tf.float64))
     total = gamma + other_gamma
-    # With a tiny alpha both may underflow: a share would then be 1 or, equally likely, 0; take 1.
+    # With a tiny alpha both draws may underflow: a share would then be 1 or, equally likely, 0; take 1.
     return tf.cast(tf.where(total > 0, gamma / total, tf.ones_like(total)), tf.float32)
 
 

@@ -95,7 +95,7 @@ def check_movable(fields: Fields, option: str) -> None:
     boxes_by_table: dict[str, str] = {}
     for coordinates, columns in _group_columns(fields.all).items():
         name, parts = coordinates
-        noun = "points" if coordinates.are_points else "boxes"
+        kind = "points" if coordinates.are_points else "boxes"
         tables = {None if field.padding is None else field.padding.key for field in columns.values()}
         shapes = {field.shape for field in columns.values()}
         is_complete = len(columns) == len(parts) and len(shapes) == 1
@@ -108,13 +108,13 @@ def check_movable(fields: Fields, option: str) -> None:
             got = ", ".join(field.name for field in columns.values())
             extra = "" if len(parts) == 1 else f", {', '.join(parts)} of one shape"
             raise UsageError(
-                f"{option}: the {noun} {name!r} move with the image if they are lists in one table of pad{extra} (got {got})."
+                f"{option}: the {kind} {name!r} move with the image if they are lists in one table of pad{extra} (got {got})."
                 f" Pass pad={{{_suggest_pattern(coordinates)!r}: N}} for all columns that belong to them, or omit {option}."
             )
         for field in columns.values():
             if field.dtype != "float32":
                 raise UsageError(
-                    f"{option}: the {noun} {field.name!r} are {field.dtype} (expected float32, shares of the image's height and"
+                    f"{option}: the {kind} {field.name!r} are {field.dtype} (expected float32, shares of the image's height and"
                     f" width). Convert them, or omit {option}."
                 )
         (table,) = tables

@@ -75,7 +75,7 @@ def _check_alike(specs: Sequence[Element], rows: int) -> None:
     Raises:
         UsageError: the tensors differ, or one has another number of rows; the message names the first that does.
     """
-    # A tuple of one gives all elements the same form of names: element[0], element[1]...
+    # Put a single part into a tuple, so that all elements have names of one form: element[0], element[1], ...
     leaves = [dict(name_leaves(spec if isinstance(spec, tuple) else (spec,), "element")) for spec in specs]
     first = leaves[0]
     for index, tensors in enumerate(leaves):
