@@ -99,7 +99,7 @@ class PiecePlan(ReadPlan):
         return self.reading.count_reads(self.piece_memory, measure_free_memory())
 
     def reads_whole_batches(self, rows: Rows) -> bool:
-        """Return whether a host reads whole batches in order: if its rows are smaller than a piece, which has other hosts' rows, too."""
+        """Return whether a host reads whole batches in order: if its rows are smaller than a piece that other hosts need, too."""
         return rows.count < rows.total and rows.count * self.record_bytes < self.reading.piece_bytes
 
 

@@ -103,7 +103,7 @@ class ReadPlan:
         return None
 
     def reads_whole_batches(self, _: Rows) -> bool:
-        """Return whether a host that reads in order reads whole batches and keeps its rows of them."""
+        """Return whether a host that reads in order reads whole batches and keeps its rows of them; False without pieces."""
         return False
 
     def find_pieces(self, records: Integers) -> Integers:
@@ -113,7 +113,7 @@ class ReadPlan:
         return np.searchsorted(self.pieces.firsts, stored, "right") - 1
 
     def compute_fetch_ratio(self, _batch_size: int, _hosts: int) -> float:
-        """Return the bytes that all hosts together fetch in training, for each byte of the split, on average."""
+        """Return the mean bytes that all hosts together fetch in training for each byte of the split; without pieces, 1 is assumed."""
         return 1.0
 
     def make_shuffled_order(self, total: int, window: int, seed: int) -> TrainingOrder:
