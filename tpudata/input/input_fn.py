@@ -122,7 +122,7 @@ class InputFn:
             ServiceError: the workers of `service` did not register in time.
 
         A record that is damaged or does not match raises TensorFlow's errors, which `make_input_fn` names: when the dataset is
-        iterated, or here if `filter`, buckets or a cache in a folder read it here.
+        iterated, or by this call if `filter`, buckets or a cache in a folder read all records.
         """
         if host_index is None and host_count is None:
             _check_context(input_context)

@@ -146,7 +146,7 @@ def make_input_fn(
         MissingExtraError: TensorFlow is not installed.
 
     A damaged record ends the iteration with a `tf.errors.DataLossError`, and one that does not match its features, or a worker of
-    `service` that was lost, with a `tf.errors.InvalidArgumentError`. The call of input_fn fails so if it reads all records.
+    `service` that was lost, with a `tf.errors.InvalidArgumentError`. A call of input_fn that reads all records raises them, too.
     `as_numpy` and the commands raise a CorruptionError that names file and offset, a FeatureError or a DatasetError instead.
 
     The dataset is a graph without Python: it runs where TensorFlow places it, such as on a host of a pod or a tf.data service, and

@@ -20,7 +20,7 @@ def fill_defaults(fields: Fields, defaults: Mapping[str, npt.ArrayLike]) -> Fiel
         defaults: a value for all entries, or an array of the feature's shape, by the name of the feature.
 
     Raises:
-        UsageError: a name is of no feature that is read, or of a list or an image file; or a value does not fit its feature.
+        UsageError: a name belongs to no feature that is read, or to a list or an image file; or a value does not fit its feature.
     """
     stored = {field.feature.name: field for field in fields.all if field.is_stored}
     for name in defaults:

@@ -151,6 +151,6 @@ class Fields:
     def estimate_record_bytes(self, split: Split) -> int:
         """Estimate the memory of one decoded record of a split, in bytes, at least 1."""
         sizes = [field.bytes for field in self.all]
-        # The sizes of strings are unknown; on average, those of a record have at most the bytes of a stored record.
+        # The sizes of strings are unknown; on average, the strings of a record have at most the bytes of a stored record.
         string_bytes = math.ceil(split.bytes / split.records) if None in sizes else 0
         return max(1, sum(size for size in sizes if size is not None) + string_bytes)

@@ -67,7 +67,7 @@ class Sequences:
             # A target has the weight that is stored for it.
             is_learned = tf.logical_and(has_next, features[LOSS_WEIGHTS][..., 1:] > 0)
             if self.targets in ("pad", "eos"):
-                # These weights do not show padding, so a mask does: a token is real if it has a next token, or is one.
+                # These weights do not show padding, so a mask does: a token is real if it has or is a next token.
                 inner_is_real = tf.logical_or(has_next[..., 1:], has_next[..., :-1])
                 mask = tf.concat([has_next[..., :1], inner_is_real, has_next[..., -1:]], -1)
                 features = {**features, mask_name(INPUT_IDS): tf.cast(mask, tf.int32)}

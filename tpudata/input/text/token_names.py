@@ -107,7 +107,7 @@ def _number_segments(features: dict[str, tf.Tensor]) -> tf.Tensor:
     for name in (SEGMENT_IDS, mask_name(INPUT_IDS)):
         if name in features:
             return features[name]
-    # The row is one document: a token is real, not padding, if it has a next token, or is one. The first token is always real.
+    # The row is one document: a token is real, not padding, if it has or is a next token. The first token is always real.
     has_next = features[TOKEN_WEIGHTS] > 0
     is_next = tf.concat([tf.ones_like(has_next[:, :1]), has_next[:, :-1]], axis=1)
     return tf.cast(tf.logical_or(has_next, is_next), tf.int32)

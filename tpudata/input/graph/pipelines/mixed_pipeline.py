@@ -73,7 +73,7 @@ def _check_alike(specs: Sequence[Element], rows: int) -> None:
         rows: number of records in an element.
 
     Raises:
-        UsageError: the tensors differ, or one has another number of rows; the message names the first that does.
+        UsageError: the tensors differ, or one has another number of rows; the message names the first such tensor.
     """
     # Put a single part into a tuple, so that all elements have names of one form: element[0], element[1], ...
     leaves = [dict(name_leaves(spec if isinstance(spec, tuple) else (spec,), "element")) for spec in specs]

@@ -113,7 +113,7 @@ class ReadPlan:
         return np.searchsorted(self.pieces.firsts, stored, "right") - 1
 
     def compute_fetch_ratio(self, _batch_size: int, _hosts: int) -> float:
-        """Return the mean bytes that all hosts together fetch in training for each byte of the split; without pieces, 1 is assumed."""
+        """Return the mean bytes that all hosts together fetch in training for each byte of the split; 1 without pieces."""
         return 1.0
 
     def make_shuffled_order(self, total: int, window: int, seed: int) -> TrainingOrder:

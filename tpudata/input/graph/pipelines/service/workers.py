@@ -39,7 +39,7 @@ def wait_for_workers(service: DataService) -> None:
     The service gives no data for a worker that registers later.
 
     Raises:
-        ServiceError: a worker did not register, or it or the dispatcher did not answer, in time.
+        ServiceError: the dispatcher or a worker did not answer, or a worker did not register, in time.
     """
     started, timeout_seconds, has_logged = time.monotonic(), service.timeout_seconds, False
     while (missing := _describe_missing(service)) is not None:
@@ -60,7 +60,7 @@ def wait_for_workers(service: DataService) -> None:
 
 
 def _describe_missing(service: DataService) -> str | None:
-    """Return what is missing of the service, in words; None if all workers answer, or if TensorFlow reports it."""
+    """Return what is missing of the service, in words; None if all workers answer, or if TensorFlow reports the problem."""
     registered = _list_registered(service.address)
     if registered is None:
         return "the dispatcher does not answer"
