@@ -58,7 +58,7 @@ def check_static(structure: Specs | Tensors, name: str) -> None:
 
     Args:
         structure: a dataset's `element_spec` or a part of it; or tensors.
-        name: its name in the message.
+        name: name of the structure in the message.
 
     Raises:
         FeatureError: a dimension is unknown; the message names the tensor.

@@ -64,12 +64,12 @@ class InputFn:
 
     @property
     def training(self) -> bool:
-        """Whether it feeds training; evaluation pads its last batch."""
+        """Whether the input_fn feeds training; an evaluation pads its last batch."""
         return self._training
 
     @property
     def is_endless(self) -> bool:
-        """Whether its datasets have no end."""
+        """Whether the datasets have no end."""
         return self._is_endless
 
     @property
@@ -87,7 +87,7 @@ class InputFn:
 
         Args:
             path: path of the tensor, such as "features['image']".
-            spec: its spec; a `batch_transform` may have put another tensor there.
+            spec: spec of the tensor; a `batch_transform` may have put another tensor there.
         """
         axis = self._row_axes.get(path, 0)
         # A tensor without such an axis is not the transposed one.
@@ -117,9 +117,12 @@ class InputFn:
             UsageError: batch size, start_step or hosts are missing or invalid; or a batch has no place for weights, or the
                 shuffle window no room in memory.
             FeatureError: a tensor that one of the user's functions returns has no static shape.
-            CorruptionError: a cache that is read or filled here, or a record that `filter` reads, is damaged.
+            CorruptionError: a file of the cache is damaged.
+            StorageError: a file of the cache cannot be written.
+            ServiceError: the workers of `service` did not register in time.
 
-        Iterating the dataset raises TensorFlow's errors, which `make_input_fn` names.
+        A record that is damaged or does not match raises TensorFlow's errors, which `make_input_fn` names: when the dataset is
+        iterated, or by this call if `filter`, buckets or a cache in a folder read all records.
         """
         if host_index is None and host_count is None:
             _check_context(input_context)

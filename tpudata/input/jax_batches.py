@@ -34,7 +34,7 @@ def as_jax(
 
     A thread reads the next batches and sends them to the devices while the program computes. In a program of several processes,
     each reads only the rows of its devices, and the global batches are the same, in the same order, for any number of processes and
-    devices. All processes take the same batches; in evaluation all processes have equally many.
+    devices. All processes must take the same number of batches; in evaluation all have equally many.
 
     dtypes are as `input_fn` yields them; a dataset's 64-bit numbers become 32-bit ones unless the program enables `jax_enable_x64`.
     With `Images(transpose=...)`, the rows are sharded along their axis.
@@ -45,7 +45,7 @@ def as_jax(
         input_fn: the function that `make_input_fn` returned, or a Mixture; or a `tf.data.Dataset` of this process's rows.
         batch_size: rows of the global batch; None with a dataset.
         sharding: a `jax.sharding.Mesh`, or a `NamedSharding` whose spec names the mesh axes that divide the rows, such as
-            `PartitionSpec("data")`. The other axes get copies. None for all devices.
+            `PartitionSpec("data")`. Devices along the other axes get copies. None for all devices.
         axis: name of the mesh axis that divides the rows, for a mesh; None for "data", or the only axis.
         start_step: number of global batches to skip.
         prefetch: number of batches on the devices that wait to be taken.
@@ -57,7 +57,7 @@ def as_jax(
         StorageError: a file cannot be read.
         MissingExtraError: jax is not installed.
 
-    Errors of records are raised while iterating; with a cache, by the call that fills it.
+    Errors of records are raised while iterating; with `filter`, buckets or a cache in a folder, by the call that reads all records.
     """
     if importlib.util.find_spec("jax") is None:
         raise MissingExtraError("tpudata.as_jax", "tpu")
@@ -97,7 +97,7 @@ def _make_datasets(
     """Return the dataset of each of this process's blocks of rows; or the caller's own dataset alone, which has all blocks.
 
     Raises:
-        UsageError: `input_fn` is neither, or an argument does not fit it.
+        UsageError: `input_fn` is neither callable nor a dataset, or another argument does not fit it.
     """
     if isinstance(input_fn, tf.data.Dataset):
         if (batch_size, start_step) != (None, 0):
@@ -108,7 +108,7 @@ def _make_datasets(
     if not callable(input_fn):
         raise UsageError(f"as_jax: not an input_fn (got {input_fn!r}). Pass the result of make_input_fn.")
     params = {"batch_size": blocks.count_block_rows(to_integer("batch_size", batch_size, 1))}
-    # The first call fills the cache, so it reads records too.
+    # With `filter`, buckets or a cache in a folder, the first call reads all records.
     with translate_errors():
         return [
             input_fn(
@@ -124,7 +124,7 @@ def _list_leaves(spec: Element) -> list[tuple[str, tf.TensorSpec]]:
     """Return the path, such as "features['image']", and the spec of each tensor of a batch, in the order of tf.nest.
 
     Raises:
-        FeatureError: JAX has no arrays for a tensor, or it has no rows.
+        FeatureError: JAX has no arrays for a tensor, or a tensor has no rows.
     """
     parts = spec if isinstance(spec, tuple) else (spec,)
     part_names = ("features", "labels", "weights", *(f"part {index}" for index in range(3, len(parts))))

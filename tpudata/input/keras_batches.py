@@ -39,12 +39,12 @@ def as_keras(
         batch_size: rows of a batch; with an `input_context`, of one replica.
         input_context: the `tf.distribute.InputContext` of `distribute_datasets_from_function`.
         start_step: number of global batches to skip.
-        pad: keep static shapes, as a TPU needs them: the last batch is padded, and elements of an evaluation are
+        pad: whether to keep static shapes, as a TPU needs them: the last batch is padded, and elements of an evaluation are
             (x, y, sample_weight) with sample_weight 0 for padding. `weighted_metrics` stay exact; `loss` and `metrics` count
             the padding, and `predict` returns rows for it, after the rows of the records.
 
     Raises:
-        UsageError: an argument does not fit, or tensors whose first axis is not the batch (`transpose`).
+        UsageError: an argument does not fit, or the first axis of a tensor is not the batch (`transpose`).
 
     `fit` and `evaluate` raise TensorFlow's errors about records, which `make_input_fn` names.
     """
@@ -79,9 +79,9 @@ class _KerasBatch:
     Attributes:
         x: features without weights.
         y: labels.
-        sample_weight: weights of tokens, or the third part that the user's `parse` returns.
+        sample_weight: weights of tokens or, with `are_weighed`, of records; or the third part that the user's `parse` returns.
         row_weights: float32 [B], 1 or the record's weight, and 0 for padding.
-        are_weighed: whether `sample_weight` is multiplied by the weights of the rows already.
+        are_weighed: whether `sample_weight` already has the weights of the rows as a factor.
     """
 
     x: Tensors
@@ -92,7 +92,7 @@ class _KerasBatch:
 
     @classmethod
     def split_training(cls, element: Element) -> _KerasBatch:
-        """Return the parts of a batch, x, (x, y) or (x, y, sample_weight), without padding; tokens' weights leave the features."""
+        """Return the parts of an unpadded batch, x, (x, y) or (x, y, sample_weight); token weights leave x for sample_weight."""
         # A tuple has two or three parts.
         x, y, weights = (*element, None)[:3] if isinstance(element, tuple) else (element, None, None)
         # Keras takes no weights without labels; a third part already holds the weights.

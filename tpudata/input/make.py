@@ -81,7 +81,7 @@ def make_input_fn(
     Args:
         data: the dataset's folder; or files without a manifest, as `TFRecordFiles`, `FixedLengthRecordFiles` or `TextLineFiles`.
         split: name of the split, such as "train"; None for files.
-        training: shuffle and repeat, or one exact pass.
+        training: whether to shuffle and repeat the records, instead of one exact pass.
         features: name of one feature, such as "image", to yield as a bare tensor in place of the dict. In evaluation it leaves no
             place for `features["weights"]`: then pass `weights="sample_weight"`, or a batch size that divides the records.
         extra_features: further features of the records to yield under their full names, such as "image/filename".
@@ -90,8 +90,8 @@ def make_input_fn(
             filled up with 0, 0.0 or b"", next to the number of real ones, int32 [B], under the name without wildcards:
             `image/object/count`, `caption/count`. The features of a pattern have as many entries in each record; boxes and
             points among them move with the image. A missing list counts as an empty one; a longer one is an error, unless
-            `Pad` cuts it. None in place of a number stands for the longest list of the dataset; lists that are fed without a key
-            here are padded so, too, if its manifest says how long that is.
+            `Pad` cuts it. None in place of a number stands for the length of the dataset's longest list; lists that are fed without
+            a key here are padded to this length, too, if the manifest has it.
         label: name of the feature that is yielded as labels: integers or floats of any static shape, int32 or float32 [B, ...]; or
             a list of a schema with `num_classes`, float32 [B, classes] of 1 for each class of the record and 0 for others. None
             for `image/class/label` or `label`.
@@ -112,8 +112,8 @@ def make_input_fn(
             (features, labels), or features if there are no labels. If it has an argument named `seed`, it gets int32 [2]
             for `tf.random.stateless_*` and `tf.image.stateless_*`: different for each record and epoch, the same after a restart
             and on any host.
-        batch_transform: the same for whole batches, tensors [B, ...], mixed and transposed, before evaluation's weights are added;
-            its seed differs for each batch. On several hosts a batch has the host's rows.
+        batch_transform: like `transform`, for whole batches, tensors [B, ...], mixed and transposed, before evaluation's weights
+            are added; its seed differs for each batch. On several hosts a batch has the host's rows.
         shuffle: None shuffles in training. False takes the records in the dataset's order, again and again. A number is the
             records in the shuffle window over all hosts; 1 permutes chunks only; the default is as many as fit 96 MiB as
             stored, and at least 1,024 if these fit 1 GiB. If all fit, an epoch is a true permutation. Otherwise chunks
@@ -140,21 +140,22 @@ def make_input_fn(
     Raises:
         DatasetError: there is no complete dataset or no such split, or a shard is missing.
         CorruptionError: a shard is damaged.
+        StorageError: a file cannot be read, or a folder cannot be listed.
         FeatureError: a feature is missing or has no static shape; with `TFRecordFiles`, the first record differs from the features.
         UsageError: an argument is out of range or does not fit the dataset.
         MissingExtraError: TensorFlow is not installed.
 
     A damaged record ends the iteration with a `tf.errors.DataLossError`, and one that does not match its features, or a worker of
-    `service` that was lost, with a `tf.errors.InvalidArgumentError`. `as_numpy` and the commands raise a CorruptionError that
-    names file and offset, a FeatureError or a DatasetError instead.
+    `service` that was lost, with a `tf.errors.InvalidArgumentError`. A call of input_fn that reads all records raises them, too.
+    `as_numpy` and the commands raise a CorruptionError that names file and offset, a FeatureError or a DatasetError instead.
 
     The dataset is a graph without Python: it runs where TensorFlow places it, such as on a host of a pod or a tf.data service, and
     `tf.train.Checkpoint(iterator=...)` saves and restores its iterators.
     """
     options = Options(
         training=training,
-        images=_read_group("images", images, Images),
-        tokens=_read_group("tokens", tokens, Tokens),
+        images=_resolve_group("images", images, Images),
+        tokens=_resolve_group("tokens", tokens, Tokens),
         columns=FeatureOptions(
             features=features, extra_features=extra_features, pad=pad, label=label, defaults=defaults, weight=weight
         ),
@@ -168,7 +169,7 @@ def make_input_fn(
         cache=cache,
         weights=weights,
         service=service,
-        reading=_read_group("reading", reading, Reading),
+        reading=_resolve_group("reading", reading, Reading),
     )
     files = open_data(data, split)
     input_fn = build_input_fn(resolve_request(options, files))
@@ -198,8 +199,14 @@ def build_input_fn(request: InputRequest) -> InputFn:
     )
 
 
-def _read_group(name: str, group: _OptionGroup | None, group_class: type[_OptionGroup]) -> _OptionGroup:
-    """Return a group of options, or `group_class()` for None; UsageError if it is not of this class."""
+def _resolve_group(name: str, group: _OptionGroup | None, group_class: type[_OptionGroup]) -> _OptionGroup:
+    """Return a group of options, or `group_class()` for None; UsageError if the group is of another class.
+
+    Args:
+        name: the argument of `make_input_fn`, for the message.
+        group: the group as the caller passed it.
+        group_class: class of the group; its defaults are the options of a caller who passes none.
+    """
     if group is None:
         return group_class()
     check_argument(name, group, isinstance(group, group_class), f"tpudata.{group_class.__name__}(...), or None")

@@ -45,7 +45,7 @@ def as_numpy(
         FeatureError: a record does not match the dataset.
         StorageError: a file cannot be read.
 
-    The last three are raised while iterating; with a cache, by the call that fills it.
+    The last three are raised while iterating; with `filter`, buckets or a cache in a folder, by the call that reads all records.
     """
     if isinstance(input_fn, tf.data.Dataset):
         if (batch_size, process_index, process_count, start_step) != (None, 0, 1, 0):
@@ -71,7 +71,7 @@ def as_numpy(
     context = tf.distribute.InputContext(
         num_input_pipelines=process_count, input_pipeline_id=process_index, num_replicas_in_sync=process_count
     )
-    # The first call fills the cache, so it reads records too.
+    # With `filter`, buckets or a cache in a folder, the first call reads all records.
     with translate_errors():
         dataset = input_fn({"batch_size": batch_size // process_count}, input_context=context, start_step=start_step)
     return _iterate_arrays(dataset)

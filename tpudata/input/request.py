@@ -51,7 +51,7 @@ def resolve_request(options: Options, files: SplitFiles) -> InputRequest:
     """Return the request of an input_fn, with its options checked against the files.
 
     Raises:
-        DatasetError: a file is damaged, or its records differ from the user's description of files without a manifest.
+        DatasetError: a file is damaged, or its first record differs from the user's description of files without a manifest.
         FeatureError: a feature is missing or has no static shape.
         UsageError: an option does not fit the files.
     """

@@ -63,7 +63,7 @@ class RowBlocks:
             )
 
         def slice_rows(first: int, stop: int) -> Array:
-            # A part lies in one block, as a block is a whole number of parts.
+            # A part lies in one block, since a block is a whole number of parts.
             index, begin = divmod(first, block_rows)
             block_slice = slice(begin, begin + stop - first)
             return blocks[self.indices.index(index)][(slice(None),) * axis + (block_slice,)]

@@ -71,7 +71,7 @@ class ServingFeatures:
         self._steps = StepPlan(self._fields, Options(training=False, images=images), sequences)
 
     def build(self) -> ServingTensors:
-        """Add the steps to the default graph, which must be one of TensorFlow 1.
+        """Add the steps to the default graph, which must be one of TensorFlow 1, and return the tensors to feed and fetch.
 
         Running the graph raises a `tf.errors.InvalidArgumentError` for a record that does not match the features.
         """

@@ -80,11 +80,11 @@ class Stages:
     Args:
         dataset: the dataset.
         split: name of the split.
-        training: `training` of the input_fns.
+        training: whether the input_fns are for training.
         columns: what the input_fns read of each record.
-        sequences: treatment of sequences in the input_fns.
+        sequences: options of tokens of the input_fns.
         batch_size: records in a batch.
-        reading: `reading` of the input_fns.
+        reading: the argument `reading` of the input_fns; None for the default.
 
     Attributes:
         reads: number of pieces that are read at the same time; None if the split is not read in pieces, as by default on a disk.
@@ -133,10 +133,11 @@ class Stages:
 
         Raises:
             CorruptionError: a record is damaged.
+            FeatureError: a record does not match the dataset.
             DatasetError: records cannot be parsed or decoded.
             StorageError: a file cannot be read.
         """
-        # Pieces requested together arrive together, so whole rounds of `reads` pieces are measured; None without pieces.
+        # Pieces requested together arrive together, so whole rounds of `reads` pieces are measured. Without pieces `reads` is None.
         read_counts = self._count_records(self._records.read_counts(), rows=None)
         yield _measure_stage("read", read_counts, seconds, per_round=self.reads or 1)
         order, rows = self._records.make_order(self._batch_size), Rows.all(self._batch_size)
@@ -194,7 +195,7 @@ def _measure_stage(name: str, counts: Iterator[int], seconds: float, per_round: 
         seconds: duration of the measurement.
         per_round: elements that are produced together; whole rounds of them are measured.
     """
-    # Closed at once, so that no thread of a stage runs during the next one.
+    # Close the iterator at once, so that no thread of a stage runs during the next stage.
     with contextlib.closing(counts):  # type: ignore[type-var]
         begin = time.perf_counter()
         _take_round(counts, per_round)
@@ -227,7 +228,7 @@ def _read_machine_cpu_seconds() -> float:
         lines = Path("/proc/stat").read_text().splitlines()
     except OSError:
         return 0.0
-    # A line for each core follows that of all. The load of cores that this process may not use does not slow it down.
+    # A line for each core follows the line of all cores. The load of cores that this process may not use does not slow it down.
     if sum(line.startswith("cpu") for line in lines) - 1 != count_usable_cores():
         return 0.0
     # The fields of a line, in clock ticks; see proc(5).

@@ -20,7 +20,7 @@ def fill_defaults(fields: Fields, defaults: Mapping[str, npt.ArrayLike]) -> Fiel
         defaults: a value for all entries, or an array of the feature's shape, by the name of the feature.
 
     Raises:
-        UsageError: no feature of a name is read, or it is a list or an image file; or a value does not fit its feature.
+        UsageError: a name belongs to no feature that is read, or to a list or an image file; or a value does not fit its feature.
     """
     stored = {field.feature.name: field for field in fields.all if field.is_stored}
     for name in defaults:
@@ -36,7 +36,7 @@ def fill_defaults(fields: Fields, defaults: Mapping[str, npt.ArrayLike]) -> Fiel
         name = field.feature.name
         if name not in defaults:
             return field
-        return dataclasses.replace(field, default=_store_default(field, defaults[name]))
+        return dataclasses.replace(field, default=_encode_default(field, defaults[name]))
 
     return Fields(
         tuple(map(fill, fields.inputs)),
@@ -45,11 +45,11 @@ def fill_defaults(fields: Fields, defaults: Mapping[str, npt.ArrayLike]) -> Fiel
     )
 
 
-def _store_default(field: Field, default: npt.ArrayLike) -> tuple[StoredValue, ...]:
-    """Return a default as the values that a record would store; UsageError if it does not fit the feature.
+def _encode_default(field: Field, default: npt.ArrayLike) -> tuple[StoredValue, ...]:
+    """Return the values that a record with the default would store; UsageError if the default does not fit the feature.
 
     Args:
-        field: field of the feature.
+        field: field whose records may lack the feature.
         default: a value for all entries, or an array of the field's shape.
     """
     feature, shape = field.feature, field.shape

@@ -25,11 +25,11 @@ class Padding:
     """Padding of a feature whose records have any number of entries.
 
     Attributes:
-        table: key of `pad`; in each record, all features that it matches have the same number of entries.
+        key: key of `pad`; in each record, all features that it matches have the same number of entries.
         value: value of padding.
     """
 
-    table: str
+    key: str
     value: StoredValue
 
 
@@ -69,17 +69,17 @@ class Field:
 
     @property
     def is_stored(self) -> bool:
-        """Whether records have the feature."""
+        """Whether records may have the feature; False for a count."""
         return self.counts is None
 
     @property
     def is_list(self) -> bool:
-        """Whether it is made of lists of any length."""
+        """Whether the value is made of lists of any length."""
         return self.pads or self.padding is not None or self.counts is not None or self.is_multi_hot
 
     @property
-    def needs_masks(self) -> bool:
-        """Whether the masks that it holds are decoded with the record, not by a crop."""
+    def decodes_masks(self) -> bool:
+        """Whether the field holds masks that are decoded with the record, not by a crop."""
         return self.masks_of is not None and not self.is_encoded
 
     @property
@@ -91,13 +91,13 @@ class Field:
             return "float32"
         if self.masks_of is not None:
             return "uint8"
-        # A TPU takes neither int64 nor uint16.
+        # A TPU takes no int64, and label maps of uint16 are decoded to int32, see `decode_label_maps`.
         is_narrowed = self.feature.dtype == "int64" or (self.feature.is_label_map and self.feature.dtype == "uint16")
         return "int32" if is_narrowed or self.pads else self.feature.dtype
 
     @property
     def bytes(self) -> int | None:
-        """Size of one decoded value, or None for a string."""
+        """Size of one decoded value in bytes; None for a string."""
         if self.dtype == "string":
             return None
         return np.dtype(self.dtype).itemsize * math.prod(self.shape)
@@ -134,23 +134,23 @@ class Fields:
 
     @property
     def label_maps(self) -> tuple[Field, ...]:
-        """The inputs that are label maps: they are cropped, resized and moved as the image is, and keep their values."""
+        """The inputs that are label maps: they are cropped, resized and moved with the image, and keep their values."""
         return tuple(field for field in self.inputs if field.feature.is_label_map)
 
     @property
     def masks(self) -> tuple[Field, ...]:
-        """The inputs that are lists of masks: they are cropped, resized and moved as the image is."""
+        """The inputs that are lists of masks: they are cropped, resized and moved with the image."""
         return tuple(field for field in self.inputs if field.masks_of is not None)
 
     def find_count_field(self, field: Field) -> Field:
-        """Return the field of the number of entries of a list that `pad` pads."""
+        """Return the field that counts the entries of `field`, a padded list."""
         assert field.padding is not None
-        table = field.padding.table
-        return next(candidate for candidate in self.inputs if candidate.counts == table)
+        key = field.padding.key
+        return next(candidate for candidate in self.inputs if candidate.counts == key)
 
     def estimate_record_bytes(self, split: Split) -> int:
         """Estimate the memory of one decoded record of a split, in bytes, at least 1."""
         sizes = [field.bytes for field in self.all]
-        # The sizes of strings are unknown; together they have at most the bytes of the stored record.
+        # The sizes of strings are unknown; on average, the strings of a record have at most the bytes of a stored record.
         string_bytes = math.ceil(split.bytes / split.records) if None in sizes else 0
         return max(1, sum(size for size in sizes if size is not None) + string_bytes)

@@ -36,13 +36,14 @@ def pad_fields(features: Sequence[Feature], pad: Mapping[str, Pad], maxima: Mapp
     fields: dict[str, Field] = {}
     for key, options in pad.items():
         chosen = _match_features(features, key)
-        length = _find_longest(chosen, key, maxima) if options.length is None else options.length
+        length = _compute_length(chosen, key, maxima) if options.length is None else options.length
         for feature in chosen:
             earlier = fields.get(feature.name)
             if earlier is not None:
                 assert earlier.padding is not None
+                earlier_key = earlier.padding.key
                 raise UsageError(
-                    f"pad: {feature.name!r} is in two keys, {earlier.padding.table!r} and {key!r}. Pass keys that share no feature."
+                    f"pad: {feature.name!r} is in two keys, {earlier_key!r} and {key!r}. Pass keys that share no feature."
                 )
             fields[feature.name] = _make_field(feature, key, options, length)
         if options.value is not None and not any(_has_type(feature, options.value) for feature in chosen):
@@ -62,12 +63,12 @@ def pad_fields(features: Sequence[Feature], pad: Mapping[str, Pad], maxima: Mapp
 def make_default_fields(
     chosen: Sequence[Feature], features: Sequence[Feature], maxima: Mapping[str, int]
 ) -> list[Field]:
-    """Return fields for lists that no key of `pad` matches, padded to the longest list of the dataset, followed by count fields.
+    """Return fields for lists that no key of `pad` matches, padded to the longest of the dataset, followed by count fields.
 
     Args:
         chosen: lists that are read.
         features: all features of the dataset. Lists of the same objects have one count.
-        maxima: largest number of entries of each feature in a record; lists without one are ignored.
+        maxima: largest number of entries of each feature in a record; lists whose number is not there are ignored.
     """
     # The key that a caller would pass in `pad`: a pattern for all columns of an object table, otherwise the name.
     keys = {
@@ -80,15 +81,24 @@ def make_default_fields(
         if feature.name in maxima:
             columns_by_key.setdefault(keys.get(feature.name, feature.name), []).append(feature)
     fields = [
-        _make_field(feature, key, Pad(), _find_longest(columns, key, maxima))
+        _make_field(feature, key, Pad(), _compute_length(columns, key, maxima))
         for key, columns in columns_by_key.items()
         for feature in columns
     ]
     return [*fields, *(_make_count_field(key, features) for key in columns_by_key)]
 
 
-def _find_longest(features: Sequence[Feature], key: str, maxima: Mapping[str, int]) -> int:
-    """Return the largest number of entries of features, at least 1; UsageError if one is unknown."""
+def _compute_length(features: Sequence[Feature], key: str, maxima: Mapping[str, int]) -> int:
+    """Return the largest number of entries of features, at least 1.
+
+    Args:
+        features: the lists that are padded alike.
+        key: their key of `pad`, for the message.
+        maxima: as for `pad_fields`.
+
+    Raises:
+        UsageError: the number of a feature is unknown.
+    """
     uncounted = next((feature.name for feature in features if feature.name not in maxima), None)
     if uncounted is not None:
         raise UsageError(
@@ -99,7 +109,7 @@ def _find_longest(features: Sequence[Feature], key: str, maxima: Mapping[str, in
 
 
 def _match_features(features: Sequence[Feature], key: str) -> list[Feature]:
-    """Return the list that a key names, or the lists that it matches as a pattern; UsageError if there are none."""
+    """Return the list that a key names, or the lists that it matches as a pattern; UsageError if it matches no list."""
     named = [feature for feature in features if feature.name == key]
     if named:
         (feature,) = named

@@ -41,20 +41,20 @@ def select_fields(
 
     Args:
         manifest: manifest of the dataset.
-        columns: options that choose them.
+        columns: options that choose the fields.
         image_size: (height, width) to resize encoded images and label maps to; None to keep their size.
-        keep_encoded: do not decode images, label maps and masks.
+        keep_encoded: whether images, label maps and masks stay encoded, since a crop decodes them.
         label_name: name of the label if `columns.label` is None; None for the usual names.
         sequence_length: length to which integer sequences of varying length are padded, except the keys of `columns.pads`; or the
-            length of each by name; None to reject them.
-        truncate: cut longer sequences instead of rejecting their records.
+            length of each sequence by name; None to reject such sequences.
+        truncate: whether to cut longer sequences, instead of rejecting their records.
         buckets: the bucket lengths, of which `sequence_length` is the longest, for messages; None without buckets.
         hint: fix if the features cannot be fed as in the manifest.
 
     Raises:
-        FeatureError: a feature is missing, or has no static shape.
+        FeatureError: a feature is missing, has no static shape or cannot be the label or the weight; or two have one name.
         UsageError: `image_size` without an encoded image, `sequence_length` without a sequence whose length varies, an extra
-            feature that is read anyway, or a name to pad that is not a list.
+            feature that is read anyway, a key of `pad` or a default that does not fit, or one feature as label and weight.
     """
     label = _find_named(manifest, "label", columns.label) or label_feature(manifest, label_name)
     weight = _find_named(manifest, "weight", columns.weight)
@@ -104,7 +104,7 @@ def select_fields(
 
 
 def _find_named(manifest: Manifest, option: str, name: str | None) -> Feature | None:
-    """Return the feature that an option names, None if the option is None; FeatureError if the records have no such feature."""
+    """Return the feature called `name`, or None for None; FeatureError, which names `option`, if records have no such feature."""
     if name is None:
         return None
     # `label_feature` finds any feature by its full name.
@@ -122,7 +122,7 @@ def _choose_features(
 
     Raises:
         FeatureError: the dataset has no feature to feed, or lacks a feature that an option names.
-        UsageError: an extra feature is fed anyway.
+        UsageError: an extra feature is read anyway.
     """
     fed = FED_BY_LAYOUT.get(manifest.layout)
     chosen = [feature for feature in fed_features(manifest, label) if feature is not weight]
@@ -207,7 +207,7 @@ def _make_field(
         feature: the feature; neither a padded list nor a padded sequence.
         name: name under which a model gets it.
         image_size: (height, width) to resize encoded images and label maps to; None to keep their size.
-        keep_encoded: do not decode images and label maps.
+        keep_encoded: whether images and label maps stay encoded, since a crop decodes them.
         hint: fix for a feature that cannot be fed, if no option can fix it.
     """
     if feature.encoding == "image" and feature.shape[2] not in _CHANNELS:
@@ -241,7 +241,7 @@ def _has_label_maps_alone(features: Sequence[Feature]) -> bool:
 
 
 def _require_static_shape(feature: Feature, image_size: tuple[int, int] | None, hint: str) -> tuple[int, ...]:
-    """Return the shape in which a feature is fed; if a size varies, FeatureError names the option that fixes it."""
+    """Return the shape in which a feature is fed; FeatureError, with a fix, if a size varies."""
     shape = feature.shape
     if feature.is_image_file:
         shape = (*(image_size or shape[:2]), shape[2])
@@ -284,7 +284,7 @@ def _make_weight_field(feature: Feature, label: Feature | None) -> Field:
 
 
 def _add_classes(feature: Feature, manifest: Manifest) -> Feature:
-    """Return the label; if it is a list, with the number of classes, which a converted manifest has in `labels` alone."""
+    """Return the label; the default label, if a list, with the number of classes, which a manifest may have only in `labels`."""
     # `labels` counts the classes of the default label, not the classes of another feature that `label` names.
     if feature.shape != (None,) or manifest.labels is None or feature is not label_feature(manifest):
         return feature
@@ -302,7 +302,7 @@ def _make_label_field(feature: Feature, padded: Field | None, hint: str) -> Fiel
 
     Raises:
         FeatureError: labels of this dtype or shape cannot be fed.
-        UsageError: a pattern of `pad` pads the label with other features.
+        UsageError: a pattern of `pad` matches the label.
     """
     name = feature.name
     if padded is not None and is_mask(feature):
@@ -311,9 +311,9 @@ def _make_label_field(feature: Feature, padded: Field | None, hint: str) -> Fiel
         )
     if padded is not None:
         assert padded.padding is not None
-        if padded.padding.table != name:
+        if padded.padding.key != name:
             raise UsageError(
-                f"pad: {padded.padding.table!r} has {name!r}, which is the label. Pass another label=, or a pattern without it."
+                f"pad: {padded.padding.key!r} has {name!r}, which is the label. Pass another label=, or a pattern without it."
             )
         return padded
     if feature.shape == (None,) and feature.num_classes is not None and "int" in feature.dtype:

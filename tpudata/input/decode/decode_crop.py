@@ -97,7 +97,7 @@ def crop_map(
     Args:
         values: integers [height, width, 1]: a map as large as the image. A map of another size fails at run time with
             `tf.errors.InvalidArgumentError`.
-        name: name of its feature.
+        name: name of the map's feature, for the message.
         window: window of the image's crop.
         options: the crop.
         kind: noun for such a map, for the message.
@@ -157,8 +157,16 @@ def _slice_box(image: tf.Tensor, box: tf.Tensor) -> tf.Tensor:
 def _flip_and_resize(
     image: tf.Tensor, flip: tf.Tensor, channels: int, options: TrainCrop | CentreCrop, dtype: tf.DType
 ) -> tf.Tensor:
-    """Return a window, mirrored if `flip` is set, resized to `dtype` [size, size, channels]."""
-    # Flip while it is uint8, a quarter of the bytes.
+    """Return a window of an image, mirrored if `flip` is set, resized to `dtype` [size, size, channels].
+
+    Args:
+        image: the window, uint8 [height, width, channels].
+        flip: bool scalar.
+        channels: number of channels.
+        options: the crop.
+        dtype: uint8 to round the result, or float32.
+    """
+    # Flip before the window becomes float32, which has four times the bytes.
     image = tf.cond(flip, lambda: tf.reverse(image, [1]), lambda: image)
     image = _resize(image, options)
     if dtype == tf.uint8:

@@ -34,7 +34,7 @@ class FixedExamples:
 
     @classmethod
     def detect(cls, template: bytes, fields: Sequence[Field]) -> FixedExamples | None:
-        """Return the layout of Examples like `template`, or None if its values have no fixed positions."""
+        """Return the layout of Examples like `template`, or None if a field cannot be sliced from them."""
         positions = find_value_positions(template)
         if positions is None or not all(_has_fixed_size(field, positions) for field in fields):
             return None
@@ -53,7 +53,7 @@ class FixedExamples:
 
     @property
     def _narrow_ranges(self) -> list[tuple[int, int]]:
-        """[begin, end) of the bytes outside of wide values (floats, and raw or other bytes): keys, lengths and varints."""
+        """[begin, end) of the narrow bytes, which are keys, lengths and varints. Wide values are floats, and raw or other bytes."""
         size = len(self.template)
         wide = sorted(
             (position.begin, position.end) for position in self.positions.values() if position.kind != "int64"
@@ -62,7 +62,7 @@ class FixedExamples:
         return [(begin, end) for begin, end in zip(begins, ends, strict=True) if begin < end]
 
     def _split_bytes(self, serialized: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Return the records' bytes, their narrow bytes, and whether all records have the template's layout.
+        """Return the records' bytes, their narrow bytes (keys, lengths and varints), and whether all have the template's layout.
 
         Args:
             serialized: string [n].
@@ -73,7 +73,7 @@ class FixedExamples:
         size = len(self.template)
         matrix = tf.ensure_shape(tf.io.decode_raw(serialized, tf.uint8, fixed_length=size), [None, size])
         narrow = tf.concat([matrix[:, begin:end] for begin, end in self._narrow_ranges], 1)
-        # One comparison of all narrow bytes: a few operations per feature take as long as reading the records. Values are not
+        # Compare all narrow bytes at once: a few operations per feature take as long as reading the records. Values are not
         # compared, except for the flags of the varints that are read, so that these have the template's lengths.
         compared_bits = np.full(size, 0xFF, np.uint8)
         for position in self.positions.values():

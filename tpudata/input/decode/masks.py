@@ -45,13 +45,13 @@ def decode_masks(encoded: tf.Tensor, counts: tf.Tensor, field: Field) -> tf.Tens
 def crop_masks(
     encoded: tf.Tensor, count: tf.Tensor, name: str, window: CropWindow, options: TrainCrop | CentreCrop
 ) -> tf.Tensor:
-    """Decode the masks of one record, and crop them as their image.
+    """Decode the masks of one record, and crop them like their image.
 
     Args:
         encoded: string [entries]: PNGs as large as the image, and padding. Other sizes fail at run time with
             `tf.errors.InvalidArgumentError`.
         count: int32 scalar, entries that are not padding.
-        name: name of their feature.
+        name: name of the masks' feature, for the message.
         window: window of the image's crop.
         options: the crop.
 

@@ -61,15 +61,15 @@ def decode_columns(stored: Columns, fields: Sequence[Field], hint: str = CONVERT
     decoded = {field.feature.name: _decode(stored[field.feature.name], field, hint) for field in unpadded}
     # Masks are padded as PNGs and decoded afterwards: padding has no pixels.
     fields_to_pad = [
-        dataclasses.replace(field, shape=field.shape[:1], is_encoded=True) if field.needs_masks else field
+        dataclasses.replace(field, shape=field.shape[:1], is_encoded=True) if field.decodes_masks else field
         for field in fields
     ]
     padded = pad_columns(stored, fields_to_pad, hint)
     for field in fields:
-        if field.needs_masks:
+        if field.decodes_masks:
             assert field.padding is not None
-            table = field.padding.table
-            count_name = next(candidate.feature.name for candidate in fields if candidate.counts == table)
+            key = field.padding.key
+            count_name = next(candidate.feature.name for candidate in fields if candidate.counts == key)
             padded[field.feature.name] = decode_masks(padded[field.feature.name], padded[count_name], field)
     return decoded | padded
 
@@ -78,7 +78,7 @@ def reshape_default(field: Field) -> Array | None:
     """Return the default of a field as nested lists of its stored shape, or one value; None if records must have the feature."""
     if field.default is None:
         return None
-    # Objects: an array of bytes would drop zeros at their ends.
+    # An array of objects: an array of bytes would drop zeros at the end of a value.
     array = np.empty(len(field.default), object)
     array[:] = field.default
     return array.reshape(() if field.feature.is_one_value else field.shape).tolist()
@@ -123,7 +123,7 @@ def measure_sequences(serialized: tf.Tensor, fields: Sequence[Field]) -> tf.Tens
         if isinstance(column, tf.RaggedTensor):
             lengths.append(column.row_lengths())
         else:
-            # A string with the bytes of all integers.
+            # The column is strings, each the bytes of all integers of a record.
             lengths.append(tf.cast(tf.strings.length(column), tf.int64) // tf.as_dtype(field.feature.dtype).size)
     return functools.reduce(tf.maximum, lengths)
 
@@ -138,7 +138,7 @@ def _make_spec(field: Field) -> tf.io.FixedLenFeature | tf.io.RaggedFeature:
 
 
 def _decode(stored: tf.Tensor | tf.RaggedTensor, field: Field, hint: str) -> tf.Tensor:
-    """Return the column of a parsed feature as it is fed, [n, *field.shape]."""
+    """Return the decoded column of a parsed feature, [n, *field.shape]; int64 as int32; unchanged if it stays encoded."""
     if field.is_encoded:
         return stored
     if field.feature.encoding == "image":

@@ -28,13 +28,13 @@ _SEARCHED_RECORDS = 1000
 
 
 def check_first_record(dataset: Dataset, split: str, fields: Fields, hint: str) -> None:
-    """Compare the first record with the fields that are read. A damaged record is ignored here: the reader reports it.
+    """Check that the first record fits the fields that are read. A damaged record is ignored here: the reader reports it.
 
     Args:
         dataset: TFRecord files without a manifest, opened as a dataset.
         split: name of the split.
         fields: fields that are read of a `tf.train.Example`.
-        hint: fix for a record that differs from them; ends the error message.
+        hint: fix for a record that does not fit the fields; ends the error message.
 
     Raises:
         CorruptionError: the record is not an Example.
@@ -46,7 +46,7 @@ def check_first_record(dataset: Dataset, split: str, fields: Fields, hint: str) 
     offset, end = dataset.index(shard).offsets[:2].tolist()
     frame = storage_for(path).read_range(path, offset, end - offset)
     record, footer = frame[HEADER_BYTES:-FOOTER_BYTES], frame[-FOOTER_BYTES:]
-    # The file was cut after the scan, or the record is damaged: the reader reports it. Without a footer nothing can be compared.
+    # The file was cut after the scan, or the record is damaged: the reader reports it. A shorter frame may have no footer.
     if len(frame) < max(end - offset, FRAME_BYTES) or not has_checksum(record, footer):
         return
     try:
@@ -121,7 +121,7 @@ def _find_kind(values: Value) -> str:
 
 
 def _describe(example: dict[str, Value]) -> str:
-    """Return the features of a record, in words."""
+    """Return the features of a record in words, the first 20 by name."""
     names = sorted(example)
     features = [f"{name} ({_describe_values(example[name])})" for name in names[:_MAX_NAMES]]
     more = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""

@@ -111,7 +111,7 @@ class FixedLengthRecords(SplitFiles):
 
     @staticmethod
     def scan(description: FixedLengthRecordFiles, file: Entry) -> Offsets:
-        """Return where the records of a file begin, from its size; see `SplitFiles.scan`."""
+        """Return where the records of a file begin and end, from the file's size; see `SplitFiles.scan`."""
         record_bytes = description.dtype.itemsize
         return compute_offsets(file, record_bytes, description.header_bytes, description.footer_bytes)
 
@@ -122,7 +122,7 @@ class FixedLengthRecords(SplitFiles):
         return super().choose_fields(columns, **options, label_name=self.description.label)
 
     def read_records(self, run: Run) -> tf.data.Dataset:
-        """Return a dataset of the records from a run's first wanted one on."""
+        """Return a dataset of the records from a run's first wanted one to the end of its bytes."""
         return run.read_parts(self.description.dtype.itemsize).skip(run.skipped)
 
     def make_decoder(self, fields: Sequence[Field]) -> Decode:

@@ -48,7 +48,7 @@ class PlainDataset(Dataset):
 
 
 def open_files(files: RecordFiles) -> SplitFiles:
-    """Find the files and the records in them, and return them as the only split of a dataset.
+    """Find the described files, scan them for records, and return them as the only split of a dataset.
 
     Files without records are skipped. Data that are appended to a file later are ignored.
 

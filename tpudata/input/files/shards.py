@@ -46,7 +46,7 @@ class Shards(SplitFiles):
         return tf.data.experimental.from_variant(records, tf.TensorSpec([], tf.string)).skip(run.skipped)
 
     def make_decoder(self, fields: Sequence[Field]) -> Decode:
-        """Return a function that parses Examples: by slicing if the first one has a fixed layout.
+        """Return a function that parses Examples: by slicing if the first record has a fixed layout.
 
         Raises:
             CorruptionError: the first record is not a `tf.train.Example`.
@@ -128,8 +128,9 @@ def check_shards(dataset: Dataset, split: str) -> None:
     """Check that the shards of a split have the sizes of the manifest, and its checksums if the storage lists checksums.
 
     Raises:
-        DatasetError: the split has no shards, or one is missing.
+        DatasetError: there is no such split, it has no records, or a shard is missing.
         CorruptionError: the size or the checksum of a shard differs from the manifest.
+        StorageError: the dataset's folder cannot be listed.
     """
     # For its DatasetError.
     dataset.kept(split)
@@ -142,8 +143,8 @@ def _pick_buffer_bytes(run: Run) -> tf.Tensor:
     """Return the buffer size for reading a run of TFRecords, in bytes, int64 scalar."""
     if not run.is_remote:
         return tf.clip_by_value(run.size, _MIN_BYTES, _MAX_BYTES)
-    # From the start of a file, one read. Before a run inside a file, TensorFlow reads the byte before it. Equal reads of at most
-    # _REMOTE_BYTES follow: the last one ends with the run, so that no block after it is fetched.
+    # A run at the start of a file is one read. Before any other run, TensorFlow reads the byte before it. Equal reads of at most
+    # _REMOTE_BYTES follow: the last of them ends with the run, so that no block after the run is fetched.
     reads = (run.size + _REMOTE_BYTES - 1) // _REMOTE_BYTES
     single_read = run.compute_buffer_bytes(run.file_bytes - run.size)
     return tf.where(tf.equal(run.offset, 0), single_read, (run.size + reads - 1) // reads)

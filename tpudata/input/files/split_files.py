@@ -56,7 +56,7 @@ class Run:
     is_remote: bool
 
     def read_parts(self, part_bytes: int | tf.Tensor) -> tf.data.Dataset:
-        """Return a dataset of the run's bytes, in parts of `part_bytes`, an int or int64 scalar that divides its size."""
+        """Return a dataset of the run's bytes, in parts of `part_bytes`, an int or int64 scalar that divides the run's size."""
         after = self.file_bytes - self.offset - self.size
         # The dataset reads nothing before the offset, so that one read fits the run exactly. A local file takes the default buffer.
         buffer = self.compute_buffer_bytes(after) if self.is_remote else None
@@ -69,8 +69,8 @@ class Run:
     def compute_buffer_bytes(self, after: tf.Tensor) -> tf.Tensor:
         """Return the buffer size, in bytes, with which reading the run is one request if possible.
 
-        It is possible for runs larger than a block, which the client reads without fetching blocks, and for runs at the end of
-        their file, beyond which a larger buffer reads nothing.
+        One request is possible for a run larger than a block, which the client reads without fetching blocks, and for a run at
+        the end of its file, beyond which a larger buffer reads nothing.
 
         Args:
             after: number of bytes of the file after the run, int64 scalar.
@@ -125,7 +125,7 @@ class SplitFiles(abc.ABC):
 
     @property
     def is_remote(self) -> bool:
-        """Whether they are on an object store."""
+        """Whether the files are on an object store."""
         return is_remote(self.dataset.shard_path(self.shards[0]))
 
     @property
@@ -174,7 +174,7 @@ class SplitFiles(abc.ABC):
         """Check that decoded records may be kept where the option `cache` says.
 
         Raises:
-            UsageError: it is a folder, and the files have no manifest.
+            UsageError: `cache` is a folder, and the files have no manifest.
         """
         # `choose_cache` rejects an empty path.
         if self.description is not None and isinstance(cache, (str, os.PathLike)) and cache not in ("auto", ""):
@@ -185,7 +185,7 @@ class SplitFiles(abc.ABC):
 
     @abc.abstractmethod
     def read_records(self, run: Run) -> tf.data.Dataset:
-        """Return a dataset of the records of a run as they are stored, string scalars; it may go on after the last one."""
+        """Return a dataset of the records of a run as they are stored, string scalars; more records of the file may follow."""
 
     def make_decoder(self, fields: Sequence[Field]) -> Decode:
         """Return a function that decodes the values of `fields` in stored records."""

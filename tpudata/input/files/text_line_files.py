@@ -60,7 +60,7 @@ class TextLines(SplitFiles):
 
     @staticmethod
     def scan(description: TextLineFiles, file: Entry) -> Offsets:
-        """Return where the lines of a file begin, by reading every byte; see `SplitFiles.scan`."""
+        """Return where the lines of a file begin and end, by reading every byte; see `SplitFiles.scan`."""
         return find_line_offsets(file, description.skip_lines)
 
     def choose_fields(
@@ -103,8 +103,8 @@ def find_line_offsets(file: Entry, skip_lines: int, read_bytes: int = _READ_BYTE
         begins.append(offset + 1 + np.flatnonzero(np.frombuffer(chunk, np.uint8) == ord("\n")))
         offset += len(chunk)
     offsets = np.concatenate(begins)
-    # The last line may have no line break; after one, the last begin is the end of the file already.
+    # If the last line has a line break, the last begin is already the end of the file.
     if offsets[-1] < file.size:
         offsets = np.append(offsets, file.size)
-    # A file of fewer lines has no records: only the end remains.
+    # A file of at most `skip_lines` lines has no records: only the end remains.
     return offsets[min(skip_lines, len(offsets) - 1) :]

@@ -117,7 +117,7 @@ class Records:
 
     def read_pass(self, batch_size: int) -> tf.data.Dataset:
         """Return a dataset of all stored records in order, string [batch_size]; pads the last batch with the last record."""
-        # Stored records, neither decoded nor from a cache.
+        # The pass reads the split's files: its records are neither decoded nor from a cache.
         order, part = EvaluationOrder(self.plan.chunks, batch_size), HostPart(Rows.all(batch_size), start_step=0)
         return order.read_pass(FileRanges(self.stored, self.plan, is_decoded=False), part)
 

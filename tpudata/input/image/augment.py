@@ -184,7 +184,7 @@ def augment_image(
     tensors = [image, *maps, *(tf.transpose(mask_list, (1, 2, 0)) for mask_list in masks)]
     moves: list[tf.Tensor] = []
     fills = [options.map_fill] * len(maps) + [0] * len(masks)
-    branches = _trace_branches(tensors, fills, options, tracks_moves=tracks_moves)
+    branches = _trace_branches(tensors, fills, options.magnitude / MAX_MAGNITUDE, tracks_moves=tracks_moves)
     move_specs = [tf.TensorSpec((2, 3), tf.float32)] if tracks_moves else []
     # Draws of a layer: the operation, its sign, and the y and x of its centre.
     draws = tf.random.stateless_uniform([options.layers, 4], seed)
@@ -206,19 +206,18 @@ def augment_image(
 
 
 def _trace_branches(
-    tensors: Sequence[tf.Tensor], fills: Sequence[int], options: RandAugment, *, tracks_moves: bool
+    tensors: Sequence[tf.Tensor], fills: Sequence[int], strength: float, *, tracks_moves: bool
 ) -> list[tf.types.experimental.ConcreteFunction]:
-    """Trace each operation: a function of (image, *maps, sign, centre) that returns [image, *maps], and the move if it is tracked.
+    """Trace each operation: a function of (image, *maps, sign, centre) that returns [image, *maps], and the move if tracked.
 
     Operations that do not move pixels return the maps unchanged.
 
     Args:
         tensors: the image, and its maps; masks are maps here.
         fills: for each map the value of pixels from outside of it.
-        options: number and strength of operations.
+        strength: strength of the operations, from 0 to 1.
         tracks_moves: whether the functions return the move.
     """
-    strength = options.magnitude / MAX_MAGNITUDE
 
     def trace(name: str, operation: Operation) -> tf.types.experimental.ConcreteFunction:
         def change(image: tf.Tensor, *maps_and_draw: tf.Tensor) -> list[tf.Tensor]:

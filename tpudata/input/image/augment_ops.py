@@ -44,7 +44,7 @@ def solarize(image: tf.Tensor, threshold: int) -> tf.Tensor:
     # No value is that high, and uint8 cannot hold 256.
     if threshold > 255:
         return image
-    # A product, as tf.where takes five times as long; 255 - v has the bits of v turned over.
+    # A product, since tf.where takes five times as long; 255 - v has the bits of v turned over.
     inverted_bits = 255 * tf.cast(image >= tf.constant(threshold, tf.uint8), tf.uint8)
     return tf.bitwise.bitwise_xor(image, inverted_bits)
 
@@ -66,7 +66,7 @@ def autocontrast(image: tf.Tensor) -> tf.Tensor:
 
 
 def equalize(image: tf.Tensor) -> tf.Tensor:
-    """Spread each channel's values so that all are about as frequent; a channel of one value stays."""
+    """Spread each channel's values so that all are about as frequent; a channel with under 255 pixels below its maximum stays."""
     counts = _count_values(image)
     pixels = image.shape[0] * image.shape[1]
     counts_below = tf.cumsum(counts, axis=1, exclusive=True)
@@ -97,7 +97,7 @@ def brightness(image: tf.Tensor, factor: Scalar) -> tf.Tensor:
 
 
 def sharpness(image: tf.Tensor, factor: Scalar) -> tf.Tensor:
-    """Blend the image with a smoothed one: factor 0 gives that one, 1 the image, 2 a sharper one. The outermost pixels stay."""
+    """Blend the image with a smoothed one: factor 0 smooths, 1 gives the image, 2 sharpens. The outermost pixels stay."""
     height, width = image.shape[:2]
     # Every pixel is on the border.
     if height < 3 or width < 3:
@@ -185,7 +185,7 @@ def _count_values(image: tf.Tensor) -> tf.Tensor:
 def _number_channel_values(image: tf.Tensor) -> tf.Tensor:
     """Return int32 [height, width * 3]: each value plus 256 times the index of its channel."""
     height, width = image.shape[:2]
-    # A row of pixels at a time: TensorFlow is slow if the innermost dimension is 3.
+    # Number a row of pixels at a time: TensorFlow is slow if the innermost dimension is 3.
     rows = tf.cast(tf.reshape(image, (height, width * 3)), tf.int32)
     return rows + tf.tile([0, 256, 512], [width])
 
@@ -197,7 +197,7 @@ def _look_up(image: tf.Tensor, table: tf.Tensor) -> tf.Tensor:
 
 
 def transform(image: tf.Tensor, sources: PixelSources, fill: int = FILL) -> tf.Tensor:
-    """Return the image with each pixel taken from its source, or `fill` if that lies outside of the image."""
+    """Return the image with each pixel taken from its source, or `fill` if the source lies outside of the image."""
     height, width, channels = image.shape
     x, y = _find_source(sources.x_of, height, width), _find_source(sources.y_of, height, width)
     inside = (x >= 0) & (x < width) & (y >= 0) & (y < height)

@@ -126,7 +126,7 @@ def find_crop(shape: tf.Tensor, options: TrainCrop | CentreCrop, seed: tf.Tensor
 
 
 def draw_flip(options: TrainCrop | CentreCrop, seed: tf.Tensor | None) -> tf.Tensor:
-    """Return whether the crop is mirrored: bool, scalar; arguments as for `find_crop`."""
+    """Return whether the crop is mirrored: bool, scalar; the arguments and the error are those of `find_crop`."""
     if isinstance(options, CentreCrop) or not options.flip:
         return tf.constant(False)
     _, flip_seed = _split_seed(seed)
@@ -134,7 +134,7 @@ def draw_flip(options: TrainCrop | CentreCrop, seed: tf.Tensor | None) -> tf.Ten
 
 
 def _find_centre(shape: tf.Tensor, fraction: float) -> tf.Tensor:
-    """Return the middle square, int32 [4], as `find_crop`; if it cannot be exact, it lies half a pixel down and to the right."""
+    """Return the middle square, int32 [4], as `find_crop` does; if it cannot be exact, it is half a pixel down and to the right."""
     side = tf.cast(fraction * tf.cast(tf.minimum(shape[0], shape[1]), tf.float32), tf.int32)
     side = tf.maximum(side, 1)
     return tf.stack([(shape[0] - side + 1) // 2, (shape[1] - side + 1) // 2, side, side])

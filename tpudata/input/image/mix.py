@@ -5,8 +5,8 @@ last), which in a shuffled batch is a random one. With several hosts, the partne
 the pairs, unlike the set of records, depend on the number of hosts.
 
 Labels become shares of classes: float32 [B, classes], for a softmax cross-entropy that takes probabilities; several classes of a
-record and other floats are blended as they are. Label maps get the
-partner's rectangle with CutMix, and cannot be blended with MixUp. Nothing here keeps state.
+record and other floats are blended as they are. Label maps get the partner's rectangle with CutMix, and cannot be blended with
+MixUp. Nothing here keeps state.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def draw_beta(count: Scalar, alpha: float, seed: tf.Tensor) -> tf.Tensor:
     """Draw numbers from Beta(alpha, alpha): float32 [count]."""
     gamma, other_gamma = tf.unstack(tf.random.stateless_gamma([2, count], seed, alpha, dtype=tf.float64))
     total = gamma + other_gamma
-    # With a tiny alpha both may underflow: the share is then 1 or, equally likely, 0; take 1.
+    # With a tiny alpha both draws may underflow: a share would then be 1 or, equally likely, 0; take 1.
     return tf.cast(tf.where(total > 0, gamma / total, tf.ones_like(total)), tf.float32)
 
 
@@ -120,8 +120,8 @@ def _paste(images: Sequence[tf.Tensor], shares: tf.Tensor, seed: tf.Tensor) -> t
         seed: int32 [2], for the centres of the rectangles.
 
     Returns:
-        The mixed images, and the share of the pixels that each keeps, float32 [B]. It differs from the drawn one, as rectangles are
-        cut off at the border of the image and their sides are whole pixels.
+        The mixed images, and the share of the pixels that each keeps, float32 [B]. These shares differ from the drawn ones,
+        since rectangles are cut off at the border of the image and their sides are whole pixels.
     """
     height, width = images[0].shape[1:3]
     centres = tf.random.stateless_uniform([2, tf.shape(images[0])[0]], seed)

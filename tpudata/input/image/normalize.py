@@ -68,8 +68,8 @@ def normalize(images: tf.Tensor, options: Normalize, dtype: tf.DType) -> tf.Tens
         raise UsageError(
             f"Normalize has {len(options.mean)} means, and the images have {channels} channels. Pass one for each, or one for all."
         )
-    # A whole row of pixels at a time: with an innermost dimension of 3, TensorFlow takes four times as long. NumPy tiles once;
-    # TensorFlow would tile for every image.
+    # Normalise a whole row of pixels at a time: with an innermost dimension of 3, TensorFlow takes four times as long. NumPy tiles
+    # once; TensorFlow would tile for every image.
     repeats = width * channels // len(options.mean)
     row_scale = np.tile(np.array([1 / (255 * std) for std in options.std], np.float32), repeats)
     offsets = [-mean / std for mean, std in zip(options.mean, options.std, strict=True)]

@@ -68,7 +68,7 @@ def move_tables(
         tables: tables with boxes or points.
         features: features by name, [B, ...], among them the columns of the tables and their counts.
         moves: float32 [B, moves, 2, 3].
-        least_visible: least share of a box's area that keeps it.
+        least_visible: least visible share of a box's area; boxes with less are dropped.
     """
     moved = dict(features)
     for table in tables:
@@ -109,7 +109,7 @@ def _move_table(
         column = columns[field.name]
         entry_shape = column.shape[2:]
         mask = tf.reshape(is_real, [-1, table.length] + [1] * entry_shape.rank)
-        # Masks are padded as PNGs, and so have bytes as padding; decoded ones have 0.
+        # The padding value of masks is for PNGs, bytes; decoded masks are padded with 0.
         padding_value = 0 if field.masks_of is not None else field.padding.value
         column = tf.where(mask, column, tf.constant(padding_value, column.dtype))
         columns[field.name] = tf.ensure_shape(column, (None, table.length, *entry_shape))

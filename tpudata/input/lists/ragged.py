@@ -31,7 +31,7 @@ def make_ragged(stored: tf.Tensor | tf.RaggedTensor, feature: Feature) -> tf.Rag
         sizes = tf.strings.length(stored)
         message = f"Feature {feature.name}: a record has bytes that are not whole {dtype.name} values. Convert the dataset again."
         stored = ensure(stored, tf.reduce_all(tf.equal(sizes % dtype.size, 0)), message)
-        # All bytes in one row, to be split into records again.
+        # Decode all bytes as one row, which is then split into records again.
         values = tf.reshape(tf.io.decode_raw(tf.strings.reduce_join(stored), dtype), [-1])
         stored = tf.RaggedTensor.from_row_lengths(values, sizes // dtype.size, validate=False)
     return stored.with_values(cast_to_int32(feature.name, stored.values))
@@ -45,7 +45,7 @@ def pad_columns(
     Args:
         stored: stored values of a batch of records, by feature name.
         fields: fields that are read; fields that are not padded lists are ignored.
-        hint: fix for a record that differs from them; ends the error message.
+        hint: fix for a record that does not match the fields; ends the error message.
 
     Returns:
         [n, *field.shape]; a count is int32 [n].
@@ -58,17 +58,17 @@ def pad_columns(
             continue
         rows = make_ragged(stored[field.feature.name], field.feature)
         lengths = _count_entries(rows, field, hint)
-        first_field, expected_lengths = first_fields.setdefault(field.padding.table, (field, lengths))
+        first_field, expected_lengths = first_fields.setdefault(field.padding.key, (field, lengths))
         values = rows.values
         if first_field is not field:
             message = (
                 f"Feature {field.feature.name}: a record has lists of another length than of {first_field.feature.name}, and both"
-                f" are in the table {field.padding.table} of pad. Pad them by separate keys, or correct the records."
+                f" are in the table {field.padding.key} of pad. Pad them by separate keys, or correct the records."
             )
             values = ensure(values, tf.reduce_all(tf.equal(lengths, expected_lengths)), message)
         if not field.cuts:
             message = (
-                f"Feature {field.feature.name}: a record has lists of more entries than pad has for {field.padding.table},"
+                f"Feature {field.feature.name}: a record has lists of more entries than pad has for {field.padding.key},"
                 f" {field.shape[0]}. Pass a larger number, or tpudata.Pad({field.shape[0]}, cut=True) to cut; to a command, --pad."
             )
             values = ensure(values, tf.reduce_all(lengths <= field.shape[0]), message)
@@ -84,7 +84,7 @@ def pad_columns(
 
 
 def _count_entries(rows: tf.RaggedTensor, field: Field, hint: str) -> tf.Tensor:
-    """Return the number of entries of each record, integers [n]."""
+    """Return the number of entries of each record, integers [n]; values that are not whole entries fail at run time with `hint`."""
     lengths, values_per_entry = rows.row_lengths(), math.prod(field.shape[1:])
     if values_per_entry == 1:
         return lengths

@@ -32,7 +32,7 @@ class _Coordinates(NamedTuple):
 
     @property
     def are_points(self) -> bool:
-        """Whether they are points."""
+        """Whether the columns are points; otherwise they are boxes."""
         return self.parts == POINT
 
 
@@ -41,7 +41,7 @@ class Table:
     """Columns that are padded by one key: the entries i of all columns belong together.
 
     Attributes:
-        count: name of the number of its entries.
+        count: name of the field with the number of its entries.
         columns: its columns.
         boxes: names of the columns of boxes, four or one; empty without boxes.
         points: names of the columns (y, x) of points.
@@ -63,8 +63,8 @@ def find_tables(fields: Fields) -> tuple[Table, ...]:
     groups = _group_columns(fields.inputs)
     tables = []
     # Each table has one field with the number of its entries.
-    for count in (field for field in fields.inputs if field.counts is not None):
-        columns = tuple(f for f in fields.inputs if f.padding is not None and f.padding.table == count.counts)
+    for count_field in (field for field in fields.inputs if field.counts is not None):
+        columns = tuple(f for f in fields.inputs if f.padding is not None and f.padding.key == count_field.counts)
         names = {field.name for field in columns}
         boxes: list[str] = []
         points: list[tuple[str, str]] = []
@@ -77,7 +77,7 @@ def find_tables(fields: Fields) -> tuple[Table, ...]:
             else:
                 boxes += [group[part].name for part in coordinates.parts]
         if boxes or points:
-            tables.append(Table(count.name, columns, tuple(boxes), tuple(points)))
+            tables.append(Table(count_field.name, columns, tuple(boxes), tuple(points)))
     return tuple(tables)
 
 
@@ -89,14 +89,14 @@ def check_movable(fields: Fields, option: str) -> None:
         option: name of the option that moves pixels, for the message.
 
     Raises:
-        UsageError: columns of boxes or points are missing, not padded together or not floats; a table has several kinds of boxes;
-            or masks are not padded together with their boxes.
+        UsageError: columns of boxes or points are missing, not padded together, not floats or the label; a table has several sets
+            of boxes; or masks are not padded together with their boxes.
     """
     boxes_by_table: dict[str, str] = {}
     for coordinates, columns in _group_columns(fields.all).items():
         name, parts = coordinates
         kind = "points" if coordinates.are_points else "boxes"
-        tables = {None if field.padding is None else field.padding.table for field in columns.values()}
+        tables = {None if field.padding is None else field.padding.key for field in columns.values()}
         shapes = {field.shape for field in columns.values()}
         is_complete = len(columns) == len(parts) and len(shapes) == 1
         # A column for each side of a box has one number an entry; points may have several.
@@ -130,7 +130,7 @@ def check_movable(fields: Fields, option: str) -> None:
     for field in fields.masks:
         prefix = field.name.rpartition("/")[0]
         boxes = f"{prefix}/{_BOX_NAME}" if prefix else _BOX_NAME
-        table = None if field.padding is None else field.padding.table
+        table = None if field.padding is None else field.padding.key
         if boxes in boxes_by_table.values() and (table is None or boxes_by_table.get(table) != boxes):
             pattern = _suggest_pattern(_Coordinates(boxes, (_BOX_NAME,)))
             raise UsageError(

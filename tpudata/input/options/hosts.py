@@ -17,7 +17,7 @@ from tpudata.errors import UsageError
 class Rows:
     """The rows of the global batch that one input pipeline feeds.
 
-    A step takes one global batch: of every pipeline the rows [first, stop), in batches of `batch_size`.
+    A step takes one global batch. Each pipeline feeds its rows [first, stop) of it, in batches of `batch_size` rows.
 
     Attributes:
         batch_size: rows of one element of the dataset, `params["batch_size"]`.
@@ -66,7 +66,7 @@ def find_rows(batch_size: int, params: Mapping[str, Any], input_context: tf.dist
         batch_size: rows of one element of the dataset.
         params: `params["context"]`, if present, is a TPUContext of TensorFlow's TPUEstimator, or an object with only `num_hosts`,
             which must be 1. The context's `current_input_fn_deployment()` returns (device, index of this call, number of calls,
-            replicas that it feeds). Each call feeds one batch per step, and with PER_HOST_V2 one for each of its replicas.
+            replicas that this call feeds). Each call feeds one batch per step; with PER_HOST_V2 one for each of these replicas.
         input_context: a `tf.distribute.InputContext`, or None: a step takes a batch for each of `num_replicas_in_sync`, shared out
             among `num_input_pipelines`. It takes precedence over `params["context"]`.
 
@@ -95,8 +95,8 @@ def find_rows_of_host(batch_size: int, index: SupportsIndex | None, count: Suppo
 
     Args:
         batch_size: rows of the global batch.
-        index: index of the host.
-        count: number of hosts.
+        index: index of the host, from 0.
+        count: number of hosts, which divides the batch.
 
     Raises:
         UsageError: index or count is not an integer, the index is out of range, or the hosts cannot share the batch evenly.
@@ -120,7 +120,9 @@ def find_rows_of_host(batch_size: int, index: SupportsIndex | None, count: Suppo
 
 
 def _find_deployment(context: Any) -> _Deployment:
-    """Return the deployment of this call of input_fn, as `params["context"]` states it; the only pipeline if that is None.
+    """Return the deployment of this call of input_fn, from `params["context"]`.
+
+    Without a context, or with one that only has `num_hosts`, this call is the only pipeline.
 
     Raises:
         UsageError: there are several hosts, and the context has no index of this one.

@@ -131,8 +131,8 @@ class Images:
         """Check that the features fit the options.
 
         Raises:
-            UsageError: an option needs an image, a single one, or another number of channels; boxes, masks or label maps cannot
-                follow the image; or the label cannot be mixed.
+            UsageError: an option needs images, one image alone, another number of channels or moving boxes; boxes, points, masks or
+                label maps cannot follow the image; or the label cannot be mixed.
         """
         if self.dtype_name != "uint8" and not fields.images:
             raise UsageError(
@@ -144,7 +144,7 @@ class Images:
                 " the boxes in pad=."
             )
         options = [name for name in ("crop", "augment", "normalize", "mix", "transpose") if getattr(self, name)]
-        # Without these, images of any number and kind are fed as they are.
+        # Without these options, any images are fed as they are.
         if not options:
             return
         if not fields.images:
@@ -176,7 +176,12 @@ class Images:
             )
 
     def _check_image(self, image: Field, option: str) -> None:
-        """Check that an image has the channels that the options need; UsageError, with the name `option`, if not."""
+        """Check that an image has the channels that the options need; UsageError if not.
+
+        Args:
+            image: field of the image.
+            option: an option that needs images; a message about an image with its channels first names it.
+        """
         shape = image.feature.shape
         channels = shape[2]
         if channels not in _CHANNELS and shape[0] in _CHANNELS:
@@ -214,7 +219,7 @@ class Images:
             raise UsageError(
                 f"RandAugment.map_fill: too large for label maps of uint8 (got {map_fill}, expected up to 255)."
             )
-        # With a crop, the sizes of each record are checked as it is read.
+        # With a crop, `crop_map` compares the sizes of each record's image and maps when the record is read.
         for field in maps:
             if self.crop is None and field.shape[:2] != image.shape[:2]:
                 raise UsageError(
@@ -224,7 +229,7 @@ class Images:
 
 
 def _check_size(size: tuple[int, int]) -> None:
-    """Check the option `size`: (height, width), each from 1 to `_MAX_SIZE`; UsageError if it is not."""
+    """Check that the option `size` is (height, width), each from 1 to `_MAX_SIZE`; UsageError if not."""
     try:
         height, width = (operator.index(side) for side in size)
     except (TypeError, ValueError):
@@ -247,7 +252,7 @@ def count_label_values(label: Field) -> int:
 
 
 def _can_mix(label: Field | None) -> bool:
-    """Return whether labels can be mixed: one class of a known number, or floats, as several classes are."""
+    """Return whether there are labels that can be mixed: one of a known number of classes, or floats, such as multi-hot classes."""
     if label is None:
         return False
     is_class = label.shape == () and label.dtype == "int32" and label.feature.num_classes is not None

@@ -51,7 +51,8 @@ class Options:
         check_flag("training", self.training)
         self.images.check_mode(self.training)
         _check_function("parse", self.parse, "a function of a batch of serialised records")
-        # The arguments of the other functions depend on the labels, and are checked when the graph is made.
+        # `parse` always has one argument. The arguments of the other functions depend on the labels and on the result of `parse`;
+        # they are checked when the graph is made.
         if self.parse is not None:
             check_arguments("parse", self.parse, ("serialized",))
         _check_function("transform", self.transform, "a function of (features, labels)")
@@ -140,7 +141,7 @@ class Options:
 
 
 def takes_seed(function: Callable[..., object] | None) -> bool:
-    """Return whether a user's function has an argument named seed that is not bound yet."""
+    """Return whether a user's function has an argument named seed that is not bound yet; False for None."""
     if isinstance(function, functools.partial) and "seed" in function.keywords:
         return False
     try:
@@ -150,7 +151,7 @@ def takes_seed(function: Callable[..., object] | None) -> bool:
 
 
 def name_parts(element: tuple[Tensors, ...]) -> tuple[str, ...]:
-    """Return names for messages of an element's parts; `parse` may return more than features and labels."""
+    """Return a name for each part of an element, for messages; `parse` may return more parts than features and labels."""
     return ("features", "labels")[: len(element)] + ("more",) * (len(element) - 2)
 
 
@@ -162,11 +163,11 @@ def check_arguments(
     Args:
         name: the option that it was passed as.
         function: the user's function.
-        positional: names of its positional arguments, for the message.
-        keywords: names of its keyword arguments.
+        positional: names of the positional arguments that it is called with, for the message; their number is checked.
+        keywords: names of the keyword arguments that it is called with.
 
     Raises:
-        UsageError: it takes other arguments.
+        UsageError: the function takes other arguments.
     """
     try:
         signature = inspect.signature(function)

@@ -32,7 +32,7 @@ class Pad:
         length = self.length
         if length is not None:
             check_integer("Pad.length", length, 1, 2**31 - 1)
-            # An int, also for an integer of NumPy; plain assignment fails, as the dataclass is frozen.
+            # An int, also for an integer of NumPy; plain assignment fails, since the dataclass is frozen.
             object.__setattr__(self, "length", operator.index(length))
         is_value = isinstance(self.value, int | float | str | bytes | None) and not isinstance(self.value, bool)
         check("Pad.value", self.value, is_value, "a number, str, bytes or None")
@@ -40,10 +40,10 @@ class Pad:
 
 
 def parse_pads(pad: Mapping[str, int | Pad | None] | None) -> dict[str, Pad]:
-    """Return the argument `pad` of `make_input_fn` with a `Pad` for each key, made from a length if it is a number or None.
+    """Return the argument `pad` of `make_input_fn` with a `Pad` for each key; a number or None becomes a `Pad` of this length.
 
     Raises:
-        UsageError: it is not a dict of names, or a value is neither a length of 1 or more, None nor a Pad.
+        UsageError: `pad` is not a dict of names, or a value is neither a length of 1 or more, None nor a Pad.
     """
     if pad is None:
         return {}

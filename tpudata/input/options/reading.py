@@ -51,7 +51,7 @@ class Reading:
         check_flag("Reading.pieces", self.pieces, or_none=True)
 
     def count_reads(self, piece_memory: int, free: int | None) -> int:
-        """Return the number of pieces that are read at the same time: `streams`, or as many as fit the memory, but at least 1.
+        """Return the number of pieces that are read at the same time, from 1 to `streams`: as many as the memory allows.
 
         Args:
             piece_memory: bytes of memory that a piece takes while it is read.

@@ -7,7 +7,7 @@ import re
 
 from tpudata.checks import check, check_flag, check_integer, is_number
 
-# 11 days: `limit_waits` counts the ticks of its clock, 20 a second, in int32.
+# 11 days: far less than the 3 years after which the ticks of `limit_waits`, 20 a second, would leave int32.
 _MAX_SECONDS = 1_000_000
 _ADDRESS = re.compile(r"grpc://[^\s/]+:\d+")
 

@@ -112,7 +112,7 @@ class Tokens:
 
     def _choose_sequences(self, manifest: Manifest, fields: Fields, *, is_bare: bool) -> Sequences:
         """Return the result of `plan_sequences`, and raise its errors except for a `pad_id` without padding."""
-        # What conversion recorded about the tokenizer.
+        # Conversion records the tokenizer in the manifest.
         recorded = manifest.options.get("tokenizer")
         # Other programs may have written another value.
         tokenizer: Mapping[str, Any] = recorded if isinstance(recorded, Mapping) else {}
@@ -150,7 +150,7 @@ class Tokens:
                     " document of each token. Write them with one length, or pass targets=False."
                 )
             return Sequences(pad_id, "segments")
-        # If the tokenizer pads with the end of text, the first such id at the end is a target.
+        # If the tokenizer pads with the id of the end of text, the first of the trailing ids ends the text, and is a target.
         return Sequences(pad_id, "eos" if tokenizer.get("eos_id") == pad_id else "pad")
 
 

@@ -2,7 +2,7 @@
 
 Every record belongs to the bucket with the smallest sufficient length. Each bucket is fed like a separate dataset, in
 its own order (see `evaluation` and `training`) and batch size. The bucket of a step depends on the numbers of records and the seed
-alone, so that all hosts take the same one, and a run that starts at a step knows the position in each bucket.
+alone, so that all hosts take the same bucket, and a run that starts at a step knows the position in each bucket.
 
 In training, bucket b with N records and batches of B has given floor(e N / B) batches when epoch e begins. The batches of all
 buckets in an epoch are permuted. In evaluation one bucket comes after the other, each with its last batch padded.
@@ -98,7 +98,7 @@ class BucketSteps:
 
     def _count_batches(self, epoch: int) -> list[int]:
         """Return the number of batches of each bucket before an epoch."""
-        # An evaluation rounds up, as it pads its last batches; in training, records that fill no batch join the next epoch.
+        # An evaluation rounds up, since it pads its last batches; in training, records that fill no batch join the next epoch.
         if self._seed is None:
             return [epoch * -(-records // size) for records, size in self._sizes]
         return [epoch * records // size for records, size in self._sizes]

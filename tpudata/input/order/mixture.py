@@ -68,7 +68,7 @@ class MixtureOrder:
         return tf.data.Dataset.range(step, tf.int64.max).flat_map(without_autograph(choose_inputs))
 
     def _compute_shares(self, pieces: Tensors) -> list[Tensors]:
-        """Return how many of the first `pieces` pieces are of each input: ints if `pieces` is one, otherwise int64 scalars."""
+        """Return how many of the first `pieces` pieces are of each input: ints if `pieces` is an int, otherwise int64 scalars."""
         shares, remaining = [], pieces
         for index, weight in enumerate(self.weights):
             weight_sum = sum(self.weights[index:])

@@ -16,7 +16,7 @@ def derive_record_seeds(seed: int, positions: tf.Tensor) -> tf.Tensor:
 
     Args:
         seed: seed of the run, from 0 to 2**32 - 1.
-        positions: int64 [...].
+        positions: positions in the stream, int64 [...].
 
     Returns:
         int32 [..., 2].
@@ -28,7 +28,8 @@ def derive_record_seeds(seed: int, positions: tf.Tensor) -> tf.Tensor:
     def xor_shift(bits: tf.Tensor, count: int) -> tf.Tensor:
         return tf.bitwise.bitwise_xor(bits, tf.bitwise.right_shift(bits, to_uint64(count)))
 
-    # The finaliser of SplitMix64 (Steele, Lea, Flood 2014): neighbouring positions get unrelated seeds.
+    # SplitMix64 (Steele, Lea, Flood 2014) gives neighbouring counters unrelated seeds. The counter is the position plus 1, since
+    # 0 stays 0; the run's seed above the lower 32 bits separates the first 2**32 positions of different runs.
     bits = tf.cast(positions, tf.uint64) + to_uint64(1 + (seed << 32))
     bits = bits * to_uint64(0x9E3779B97F4A7C15)
     bits = xor_shift(bits, 30) * to_uint64(0xBF58476D1CE4E5B9)

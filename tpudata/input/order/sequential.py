@@ -69,7 +69,7 @@ class SequentialOrder:
 
     @property
     def steps(self) -> None:
-        """None, as the order has no end."""
+        """None, since the order has no end."""
 
     def list_starts(self, _: Rows) -> Integers:
         """Return the first records of the chunks that a host reads, int64 [n]."""

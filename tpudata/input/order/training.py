@@ -94,7 +94,7 @@ class TrainingOrder:
 
     @property
     def steps(self) -> None:
-        """None, as the order has no end."""
+        """None, since the order has no end."""
 
     @property
     def stride(self) -> int:

@@ -53,7 +53,10 @@ class Sequences:
         return filled
 
     def add_targets(self, features: dict[str, tf.Tensor]) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
-        """Return the features with `token_weights`, 1 if a target counts, and the targets: next tokens, or 0, of the ids' shape."""
+        """Return the features with `token_weights`, 1 if a target counts, and the targets: next tokens, or 0, of the ids' shape.
+
+        With `loss_weights`, which do not show padding, the features also have a mask if `self.targets` is "pad" or "eos".
+        """
         ids = features[INPUT_IDS]
         has_next = self._find_next(features)
         next_ids = tf.where(has_next, ids[..., 1:], 0)
@@ -64,7 +67,7 @@ class Sequences:
             # A target has the weight that is stored for it.
             is_learned = tf.logical_and(has_next, features[LOSS_WEIGHTS][..., 1:] > 0)
             if self.targets in ("pad", "eos"):
-                # The weights no longer show padding, so a mask does: a token is real if it has a next one, or is one.
+                # These weights do not show padding, so a mask does: a token is real if it has or is a next token.
                 inner_is_real = tf.logical_or(has_next[..., 1:], has_next[..., :-1])
                 mask = tf.concat([has_next[..., :1], inner_is_real, has_next[..., -1:]], -1)
                 features = {**features, mask_name(INPUT_IDS): tf.cast(mask, tf.int32)}

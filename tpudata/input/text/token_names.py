@@ -32,7 +32,7 @@ def check_token_names(names: TokenNames | None, sequences: Sequences, weights: s
         fields: fields that are read of each record.
 
     Raises:
-        UsageError: an unknown value, or one that does not fit the features.
+        UsageError: `names` is unknown, or does not fit the features or `weights`.
     """
     if names is None:
         return
@@ -77,7 +77,7 @@ def rename_batch(features: Tensors, targets: tf.Tensor | None = None, *, names: 
     others = {name: value for name, value in features.items() if name not in _REPLACED}
     segments = _number_segments(features)
     positions = features.get(_POSITIONS)
-    # Rows without stored positions are one document, or counted as one.
+    # Without stored positions, tokens are counted from the begin of the row, also if it has several documents.
     if positions is None:
         ids = features[INPUT_IDS]
         positions = tf.where(segments > 0, tf.range(tf.shape(ids)[-1])[None, :], 0)
@@ -88,7 +88,7 @@ def _rename_pairs(features: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
     """Return a batch of packed pairs under T5X's names for models with an encoder and a decoder."""
     others = {name: tensor for name, tensor in features.items() if name not in {*_PAIR_PACK, _ROW_WEIGHTS}}
     segments, targets = features["inputs_segment_ids"], features["targets"]
-    # The decoder predicts the targets as a text, of which they are the ids.
+    # From `input_ids`, `_rename_for_t5x` makes the inputs and the targets of the decoder: here they are the ids of the targets.
     decoder_features = {INPUT_IDS: targets}
     if _ROW_WEIGHTS in features:
         decoder_features[_ROW_WEIGHTS] = features[_ROW_WEIGHTS]
@@ -107,7 +107,7 @@ def _number_segments(features: dict[str, tf.Tensor]) -> tf.Tensor:
     for name in (SEGMENT_IDS, mask_name(INPUT_IDS)):
         if name in features:
             return features[name]
-    # The row is one document: a token is real, and not padding, if it has a next one, or is a next one. So is the first token.
+    # The row is one document: a token is real, not padding, if it has or is a next token. The first token is always real.
     has_next = features[TOKEN_WEIGHTS] > 0
     is_next = tf.concat([tf.ones_like(has_next[:, :1]), has_next[:, :-1]], axis=1)
     return tf.cast(tf.logical_or(has_next, is_next), tf.int32)
@@ -137,9 +137,9 @@ def _rename_for_t5x(
 ) -> dict[str, tf.Tensor]:
     """Return a batch under T5X's names for models with a decoder alone; the arguments are those of `_RENAMERS`' functions.
 
-    Its reader, SeqIO, predicts every token of a document, the first one from the id 0; padding is the id 0.
+    T5X's reader, SeqIO, predicts every token of a document, the first one from the id 0; padding is the id 0.
     """
-    # So targets are the tokens themselves, inputs are the previous ones, and the next ones are unused.
+    # So the targets are the tokens themselves, the inputs are the previous tokens, and the next tokens are unused.
     del targets
     is_real = segments > 0
     ids = tf.where(is_real, features[INPUT_IDS], 0)

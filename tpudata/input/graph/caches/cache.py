@@ -29,7 +29,9 @@ class Cache:
         return stored
 
     def choose_wrapper(self, _plan: ReadPlan, _order: Order, _rows: Rows) -> Keep | None:
-        """Return a wrapper for functions that read stored records, which caches them; None if the cache keeps no stored records.
+        """Return a wrapper of functions that read stored records, which caches the records.
+
+        None if the cache keeps no stored records.
 
         Args:
             plan: plan of reading.

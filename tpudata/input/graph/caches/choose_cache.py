@@ -29,7 +29,7 @@ def choose_cache(cache: bool | str | os.PathLike[str], request: InputRequest, pl
 
     Raises:
         UsageError: the records do not fit, or `cache` is invalid.
-        DatasetError: the files of an earlier cache there are damaged.
+        DatasetError: the folder has a cache of these records, and its files are damaged.
     """
     if not isinstance(cache, (bool, str, os.PathLike)) or cache == "":
         raise UsageError(

@@ -69,14 +69,15 @@ class DecodedCache(Cache):
 
         Raises:
             DatasetError: a file is missing or cannot be read.
-            CorruptionError: a file is damaged.
+            CorruptionError: a file of the cache is damaged.
             StorageError: a file cannot be written.
+            tf.errors.OpError: a record of the split is damaged.
         """
         if self._written is None:
-            # The dataset may belong to a graph of TensorFlow 1.
+            # The dataset may belong to a graph of TensorFlow 1; the records are read outside of it.
             with tf.init_scope():
                 dataset = self.load() or self._fill(stored.all)
-            self._written = StoredRecords(open_shards(dataset, CACHE_SPLIT), _describe_cached_fields(self._fields))
+            self._written = StoredRecords(open_shards(dataset, CACHE_SPLIT), _make_cached_fields(self._fields))
         return self._written if stored.ids is None else self._written.select(stored.ids)
 
     def load(self) -> Dataset | None:
@@ -103,7 +104,7 @@ class DecodedCache(Cache):
         return dataset
 
     def _fill(self, stored: StoredRecords) -> Dataset:
-        """Write all records of the split, decoded, and return the dataset that has them."""
+        """Write all records of the split, decoded, to the cache's folder, and return the dataset of these files."""
         chunks, split = self._plan.chunks, self._plan.split
 
         def read_decoded() -> tf.data.Dataset:
@@ -119,7 +120,7 @@ class DecodedCache(Cache):
         manifest = Manifest(
             layout=_LAYOUT,
             splits={CACHE_SPLIT: Split(tuple(shards))},
-            features=tuple(field.feature for field in _describe_cached_fields(self._fields).all),
+            features=tuple(field.feature for field in _make_cached_fields(self._fields).all),
             source=Source("cache", split.records, split.bytes, self._name),
             created_by=__version__,
         )
@@ -131,14 +132,14 @@ class DecodedCache(Cache):
         return f"Delete the folder {self.path}; it is made again."
 
 
-def _describe_cached_fields(fields: Fields) -> Fields:
+def _make_cached_fields(fields: Fields) -> Fields:
     """Return the fields of the cache's records, which have the decoded values of `fields`."""
-    label = None if fields.label is None else _describe_cached_field(fields.label)
-    weight = None if fields.weight is None else _describe_cached_field(fields.weight)
-    return Fields(tuple(map(_describe_cached_field, fields.inputs)), label, weight)
+    label = None if fields.label is None else _make_cached_field(fields.label)
+    weight = None if fields.weight is None else _make_cached_field(fields.weight)
+    return Fields(tuple(map(_make_cached_field, fields.inputs)), label, weight)
 
 
-def _describe_cached_field(field: Field) -> Field:
+def _make_cached_field(field: Field) -> Field:
     """Return a field of the cache: strings as they are, and numbers of the decoded dtype and shape as their bytes."""
     name = field.feature.name
     if field.bytes is None:
@@ -177,7 +178,7 @@ def _describe_decoding(field: Field) -> tuple[object, ...]:
 
     Only fields with padding, counts, classes or a default have parts for these, so that the digests of other fields stay the same.
     """
-    padding = () if field.padding is None else (field.padding.table, field.padding.value)
+    padding = () if field.padding is None else (field.padding.key, field.padding.value)
     counts = () if field.counts is None else (field.counts,)
     classes = ("classes",) if field.is_multi_hot else ()
     default = () if field.default is None else ("default", field.default)

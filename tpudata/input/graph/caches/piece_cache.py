@@ -53,7 +53,14 @@ class PieceCache(Cache):
         self._is_elsewhere = is_elsewhere
 
     def choose_wrapper(self, plan: ReadPlan, order: Order, rows: Rows) -> Keep:
-        """Return a wrapper for read functions: it reads saved pieces, and saves the pieces that the host reads in every epoch."""
+        """Return a wrapper for read functions: it reads saved pieces, and saves the pieces that the host reads in every epoch.
+
+        Prepares the folder of the pieces, unless it is on other machines.
+
+        Raises:
+            StorageError: the folder cannot be made.
+            UsageError: the pieces do not fit the disk, or the folder's name has characters of patterns.
+        """
         assert plan.pieces is not None
         files = PieceFiles.open(self._folder, self._name, plan.pieces, plan.sizes)
         files = files.select_kept(plan.find_pieces(order.list_starts(rows)))
@@ -107,7 +114,7 @@ class PieceFiles:
         return dataclasses.replace(self, kept=np.isin(np.arange(len(self.kept)), indices))
 
     def prepare(self) -> None:
-        """Make the folder, remove temporary files of killed processes, and check the disk space for missing pieces.
+        """Make the folder, remove temporary files of killed processes, and check that missing pieces fit the disk.
 
         Raises:
             StorageError: the folder cannot be made.
@@ -117,7 +124,7 @@ class PieceFiles:
         with translate_errors(WRITTEN, self.folder):
             folder.mkdir(parents=True, exist_ok=True)
             for path in folder.glob("*.tempstate*"):
-                # Another process may have removed it.
+                # Another process may have removed the file.
                 with contextlib.suppress(FileNotFoundError):
                     if path.stat().st_mtime < time.time() - _STALE_SECONDS:
                         path.unlink()

@@ -37,7 +37,7 @@ class BucketPipeline:
         Raises:
             UsageError: no bucket has records for one global batch.
         """
-        # The dataset may belong to a graph of TensorFlow 1.
+        # The dataset may belong to a graph of TensorFlow 1; the lengths of records are measured outside of it.
         with tf.init_scope():
             buckets = self._buckets
         # A batch of a shorter bucket has more rows, and at most as many tokens: the factor is rounded down.
@@ -68,7 +68,7 @@ class BucketPipeline:
 
     @functools.cached_property
     def _buckets(self) -> list[tuple[Bucket, Pipeline]]:
-        """The buckets, each with its pipeline, for which all records are read once."""
+        """The buckets, each with its pipeline; to find them, all records are read once."""
         buckets = find_buckets(self._pipeline.measure_lengths(), self._limits)
         return [(bucket, self._make_pipeline(bucket, index)) for index, bucket in enumerate(buckets)]
 

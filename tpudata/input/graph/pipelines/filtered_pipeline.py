@@ -37,7 +37,7 @@ class FilteredPipeline:
         return self._selected_pipeline.batches(rows, start_step)
 
     def measure_lengths(self) -> Integers:
-        """Return the length of the longest sequence of each selected record, which reads all records."""
+        """Return the length of the longest sequence of each selected record, by reading all records."""
         return self._selected_pipeline.measure_lengths()
 
     def select(self, request: InputRequest, ids: Integers, *, is_cached: bool = False) -> Pipeline:
@@ -53,7 +53,7 @@ class FilteredPipeline:
         """
         predicate = self._request.options.filter
         assert predicate is not None
-        # In another thread: a default graph of TensorFlow 1, in which == compares objects, belongs to one thread.
+        # Another thread has no default graph of TensorFlow 1, in which the function's == would compare objects.
         with ThreadPoolExecutor(1, thread_name_prefix="tpudata-filter") as pool:
             ids = pool.submit(self._pipeline.choose_records, predicate).result()
         total = count_text(self._pipeline.records, "record")

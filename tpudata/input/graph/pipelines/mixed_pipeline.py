@@ -66,16 +66,16 @@ def _take_rows(pieces: tf.Tensor, begin: int, end: int) -> tf.Tensor:
 
 
 def _check_alike(specs: Sequence[Element], rows: int) -> None:
-    """Check that inputs have the same tensors, and each tensor a row for each record.
+    """Check that inputs have the same tensors, and that each tensor has `rows` rows.
 
     Args:
         specs: `element_spec` of each input.
-        rows: rows of an element.
+        rows: number of records in an element.
 
     Raises:
-        UsageError: they differ; the message names the first difference.
+        UsageError: the tensors differ, or one has another number of rows; the message names the first such tensor.
     """
-    # A tuple of one gives all elements the same form of names: element[0], element[1]...
+    # Put a single part into a tuple, so that all elements have names of one form: element[0], element[1], ...
     leaves = [dict(name_leaves(spec if isinstance(spec, tuple) else (spec,), "element")) for spec in specs]
     first = leaves[0]
     for index, tensors in enumerate(leaves):

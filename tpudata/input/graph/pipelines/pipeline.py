@@ -36,7 +36,7 @@ class SplitPipeline(Protocol):
         """Return the dataset of some rows of each global batch, from a step on."""
 
     def measure_lengths(self) -> Integers:
-        """Return the length of the longest sequence of each record, which reads all records."""
+        """Return the length of the longest sequence of each record, by reading all records."""
 
     def select(self, request: InputRequest, ids: Integers, *, is_cached: bool = False) -> Pipeline:
         """Return the pipeline for some of the records; the arguments are those of `Records.select`."""
@@ -61,7 +61,7 @@ class Pipeline:
         return cls(request, Records.open(request))
 
     def measure_lengths(self) -> Integers:
-        """Return the length of the longest sequence of each record, which reads all records."""
+        """Return the length of the longest sequence of each record, by reading all records."""
         return measure_records(self._records)
 
     def choose_records(self, predicate: Callable[..., bool | tf.Tensor]) -> Integers:

@@ -57,6 +57,7 @@ def choose_records(
 
     Raises:
         UsageError: the predicate has other arguments, or does not return a bool.
+        FeatureError: `parse` returns a tensor without rows or of no static shape.
         tf.errors.OpError: a record is damaged.
     """
 
@@ -78,7 +79,7 @@ def _compute_numbers(records: Records, compute: Callable[[tf.data.Dataset], tf.d
     """Return a number for each record, int64 [records].
 
     Args:
-        records: all records of a split.
+        records: the records, which are all read.
         compute: function from a dataset of batches of stored records to one of their numbers, [n] each.
     """
     numbers = np.concatenate(list(iterate_numpy(lambda: compute(records.read_pass(_BATCH)))))

@@ -48,6 +48,6 @@ class KeptShards:
         return np.flatnonzero(self.stops > self.firsts)
 
     def map(self, function: Callable[[int], _Result]) -> list[_Result]:
-        """Call a function with each of `indices`, in threads, as it may read an index; return the results in the same order."""
+        """Call a function with each of `indices`, in threads, since it may read an index; return the results in the same order."""
         with ThreadPoolExecutor(_READERS, thread_name_prefix="tpudata-index") as pool:
             return list(pool.map(function, self.indices.tolist()))

@@ -51,7 +51,7 @@ class PiecePlan(ReadPlan):
     def count_lanes(self, batch_size: int) -> int:
         """Return the number of lanes, which divides the batch.
 
-        At most `reading.lanes`, and so few that pieces shared by lanes waste at most 3 % of the bytes.
+        There are at most `reading.lanes`, and so few that pieces shared by lanes waste at most 3 % of the bytes.
         """
         sizes = self.pieces.ends - self.pieces.begins
         # The lanes have `lanes - 1` bounds, each inside a piece, which is then read in two parts.
@@ -79,7 +79,7 @@ class PiecePlan(ReadPlan):
 
     @property
     def default_window(self) -> tuple[int, int, int]:
-        """As in `ReadPlan`, but larger."""
+        """As in `ReadPlan`; the window and its least number of records are larger."""
         return _WINDOW_BYTES, _WINDOW_RECORDS, _MAX_WINDOW_BYTES
 
     def make_shuffled_order(self, total: int, window: int, seed: int) -> StreamOrder:
@@ -95,11 +95,11 @@ class PiecePlan(ReadPlan):
 
     @property
     def reads(self) -> int:
-        """Number of pieces that are read at the same time, limited by the free memory."""
+        """Number of pieces that are read at the same time, limited by `Reading.memory` or the free memory."""
         return self.reading.count_reads(self.piece_memory, measure_free_memory())
 
     def reads_whole_batches(self, rows: Rows) -> bool:
-        """Return whether a host reads whole batches in order: if its rows are smaller than a piece, which has other hosts' rows."""
+        """Return whether a host reads whole batches in order: if its rows are smaller than a piece that other hosts need, too."""
         return rows.count < rows.total and rows.count * self.record_bytes < self.reading.piece_bytes
 
 

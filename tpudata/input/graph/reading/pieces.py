@@ -15,10 +15,10 @@ from tpudata.format import Dataset, ShardIndex
 from tpudata.input.graph.reading.kept_shards import KeptShards
 from tpudata.input.order.chunks import Integers
 
-# A piece is this much smaller than a block, as TensorFlow also reads the byte before a piece and a few bytes after it.
+# A piece is this much smaller than a block, since TensorFlow also reads the byte before a piece and a few bytes after it.
 _SPARE_BYTES = 64
 # Largest last piece of a shard, in pieces, so that shards of the usual 100 MB, 15 % more or less, are one piece. Cutting shards of
-# 75 MB at 64 MB would halve the rate of evaluation, as small remainders use up the requests in flight.
+# 75 MB at 64 MB would halve the rate of evaluation, since small remainders use up the requests in flight.
 _MAX_LAST_PIECE = 2
 # Number of positions in a piece over which the cost of a cut is averaged.
 _SAMPLED_CUTS = 16
@@ -44,7 +44,7 @@ class Pieces:
 
     @classmethod
     def cut(cls, dataset: Dataset, split: str, piece_bytes: int) -> Pieces:
-        """Cut the shards of a split into pieces; reads the indexes of shards of more than two pieces.
+        """Cut the shards of a split into pieces; reads the indexes of shards larger than two pieces.
 
         Raises:
             CorruptionError: an index is damaged.
@@ -55,8 +55,8 @@ class Pieces:
 
         def cut_shard(shard_index: int) -> tuple[Integers, Integers]:
             shard = shards.shards[shard_index]
-            # One piece, from the first record and the first byte on.
             if shard.bytes <= _MAX_LAST_PIECE * piece_bytes:
+                # One piece: first record 0, first byte 0.
                 return np.zeros(1, np.int64), np.zeros(1, np.int64)
             return _cut_shard(dataset.index(shard), shards.runs[shard_index], piece_bytes)
 
@@ -109,7 +109,7 @@ def _cut_shard(index: ShardIndex, runs: Integers, piece_bytes: int) -> tuple[Int
     if index.block_offsets is None:
         records, offsets = np.arange(len(kept_records)), index.offsets.astype(np.int64)[kept_records]
     else:
-        # A piece has whole blocks, as any record of a compressed block needs the whole block.
+        # A piece has whole blocks, since any record of a compressed block needs the whole block.
         blocks = np.unique(kept_records // index.block_records)
         records = np.searchsorted(kept_records, blocks * index.block_records)
         offsets = index.block_offsets.astype(np.int64)[blocks]

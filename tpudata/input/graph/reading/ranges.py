@@ -25,7 +25,7 @@ class FileRanges:
         plan: plan of reading.
         is_decoded: whether records are decoded as they are read.
         keep: wrapper of a read function that caches pieces; None without such a cache.
-        memory_datasets: empty, as no record is in memory.
+        memory_datasets: empty, since no record is in memory.
     """
 
     stored: StoredRecords
@@ -62,7 +62,7 @@ class FileRanges:
         return self.stored.read(ranges, load, reads or self.reads)
 
     def read_spans(self, spans: tf.data.Dataset, load: Load) -> tf.data.Dataset:
-        """Return a dataset of the records of ranges, several per element, in order."""
+        """Return a dataset of the records of several ranges per element of `spans`, in order."""
         ranges = spans.flat_map(
             without_autograph(lambda firsts, stops: tf.data.Dataset.from_tensor_slices((firsts, stops)))
         )
@@ -83,7 +83,7 @@ class MemoryRanges:
 
     Attributes:
         all_records: a dataset of one element, all records.
-        reads: None, as no file is read.
+        reads: None, since no file is read.
     """
 
     all_records: tf.data.Dataset
@@ -99,7 +99,7 @@ class MemoryRanges:
         return chunks.firsts
 
     def choose_host_chunks(self, chunks: Chunks, _: Rows) -> Chunks:
-        """Return the same chunks, as no file is read."""
+        """Return `chunks`, since no file is read."""
         return chunks
 
     def reads_whole_batches(self, _: Rows) -> bool:
@@ -107,7 +107,7 @@ class MemoryRanges:
         return False
 
     def make_loader(self, _: Integers) -> Load:
-        """Return a function from a range to its record numbers; cuts do not matter, as no file is read."""
+        """Return a function from a range to its record numbers; cuts do not matter, since no file is read."""
         return _number_records
 
     def read(self, ranges: tf.data.Dataset, load: Load, _reads: int | None = None) -> tf.data.Dataset:

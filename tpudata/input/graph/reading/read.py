@@ -74,8 +74,8 @@ class RecordReader:
         frame_bytes = self._files.frame_bytes
         if frame_bytes is None:
             return frames
-        # A wrong offset may be the start of another record, so compare the number of bytes that were read with the index. It
-        # is known for whole segments only, which most ranges are.
+        # A wrong offset may be the start of another record, so compare the number of bytes that were read with the index,
+        # which has this number for whole segments only. Most ranges are whole segments.
         is_whole = tf.equal(tf.gather(self._firsts, low), first) & tf.equal(tf.gather(self._firsts, high + 1), stop)
         expected = tf.reduce_sum(self._sizes[low : high + 1])
         size = tf.reduce_sum(tf.cast(tf.strings.length(frames), tf.int64) + frame_bytes)

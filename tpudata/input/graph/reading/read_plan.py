@@ -62,11 +62,11 @@ class ReadPlan:
     def make(cls, dataset: Dataset, split_name: str, chunk_bytes: int) -> ReadPlan:
         """Return the plan for all records of a split, from its first index and the indexes that `RecordSizes` needs."""
         split = dataset.kept(split_name)
-        # The manifest's shard: that of `split` lacks the records in quarantine, and `Dataset.index` compares the counts.
+        # The manifest's shard: the shard in `split` lacks the records in quarantine, and `Dataset.index` compares the counts.
         (first,) = (s for s in dataset.manifest.split(split_name).shards if s.name == split.shards[0].name)
         index, sizes = dataset.index(first), RecordSizes.read(dataset, split_name)
         record_bytes = max(1, int(index.offsets[-1]) // index.records)
-        # If shards are even, the first one's mean is the record size: that of all would change the order of resumed trainings.
+        # If shards are even, the first one's mean is the record size: the mean of all would change the order of resumed trainings.
         if not sizes.mean / _MAX_UNEVENNESS <= record_bytes <= sizes.mean * _MAX_UNEVENNESS:
             record_bytes = sizes.mean
         block_records = None if index.compression is None else index.block_records
@@ -103,7 +103,7 @@ class ReadPlan:
         return None
 
     def reads_whole_batches(self, _: Rows) -> bool:
-        """Return whether a host that reads in order reads whole batches and keeps its rows of them."""
+        """Return whether a host that reads in order reads whole batches and keeps its rows of them; False without pieces."""
         return False
 
     def find_pieces(self, records: Integers) -> Integers:
@@ -113,7 +113,7 @@ class ReadPlan:
         return np.searchsorted(self.pieces.firsts, stored, "right") - 1
 
     def compute_fetch_ratio(self, _batch_size: int, _hosts: int) -> float:
-        """Return the bytes that all hosts together fetch in training, for each byte of the split, on average."""
+        """Return the mean bytes that all hosts together fetch in training for each byte of the split; 1 without pieces."""
         return 1.0
 
     def make_shuffled_order(self, total: int, window: int, seed: int) -> TrainingOrder:

@@ -23,7 +23,7 @@ class Segments:
         files: index of each segment's file, int64 [segments].
         offsets: byte offset in the file at which reading begins, int64 [segments].
         sizes: bytes that are read, int64 [segments].
-        skips: number of read records before the first of the segment, as compressed blocks are read whole, int64 [segments].
+        skips: number of read records before the segment's first one, since compressed blocks are read whole, int64 [segments].
         first_records: index in the file of the first record that is read, int64 [segments].
         have_gaps: whether records in quarantine lie between segments of a file.
     """

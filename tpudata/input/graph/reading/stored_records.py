@@ -51,7 +51,7 @@ class StoredRecords:
 
     @property
     def name(self) -> str:
-        """Name of the datasets that read them, which TensorFlow's error messages contain."""
+        """Name of the datasets that read the records, which TensorFlow's error messages contain."""
         return self._files.name
 
     def describe_location(self, record: int) -> str:
@@ -63,14 +63,14 @@ class StoredRecords:
 
     @functools.cached_property
     def has_gaps(self) -> bool:
-        """Whether records in quarantine lie between the others."""
+        """Whether records in quarantine lie between other records of a shard."""
         dataset = self._files.dataset
         return any(len(dataset.kept_runs(shard)) > 1 for shard in self._files.shards)
 
     def read(self, ranges: tf.data.Dataset, load: Load, reads: int | None = None) -> tf.data.Dataset:
         """Return a dataset of the loaded ranges of records, `reads` of them at the same time.
 
-        With None it is a fixed number from an object store, and otherwise as many as tf.data finds useful.
+        None stands for 32 from an object store, and otherwise for as many as tf.data finds useful.
         """
         if reads is None:
             reads = _REMOTE_READS if self._files.is_remote else tf.data.AUTOTUNE

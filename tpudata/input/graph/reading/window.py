@@ -52,7 +52,7 @@ class ShuffleWindow:
 
     @property
     def bytes(self) -> int:
-        """Approximate size of these records."""
+        """Approximate size of the records that are shuffled together, in bytes."""
         return self.records * self._record_bytes
 
     @property
@@ -62,7 +62,7 @@ class ShuffleWindow:
 
     @property
     def _record_bytes(self) -> int:
-        """Approximate size of a record in the window."""
+        """Approximate size of a record in the window, in bytes."""
         # Even a decoded record was read as stored.
         decoded_bytes = self.fields.estimate_record_bytes(self.plan.split) if self.is_decoded else 0
         return max(self.plan.record_bytes, decoded_bytes)
@@ -71,7 +71,7 @@ class ShuffleWindow:
         """Check that the records fit the free memory if the user requests a window that holds all of them.
 
         Raises:
-            UsageError: they do not fit.
+            UsageError: the records do not fit.
         """
         # The default window is small. If the split is read in pieces, `check_streams` checks windows of fewer records.
         if self.options.shuffle_buffer is None or self.records < self.plan.count:
@@ -93,7 +93,7 @@ class ShuffleWindow:
             source: name of the split, for messages.
 
         Raises:
-            UsageError: they do not fit.
+            UsageError: streams and windows do not fit.
         """
         if self.plan.piece_memory is None:
             return

@@ -19,7 +19,7 @@ _MOVES = "moves"
 
 
 def scale_batch(fields: Fields, images: Images) -> Step:
-    """Return the step that converts the images among the columns of a batch to the dtype that a model is fed."""
+    """Return the step that applies `scale_images` to the images among the columns of a batch."""
 
     @without_autograph
     def scale(columns: dict[str, tf.Tensor], extras: Extras) -> tuple[dict[str, tf.Tensor], Extras]:
@@ -64,7 +64,7 @@ def prepare_record(fields: Fields, images: Images, *, tracks_moves: bool) -> Ste
                 tracks_moves=tracks_moves and field is first,
             )
             # Images of one size have one crop window, so a crop rejects records with images of several sizes.
-            image = prepared.image if field is first else _check_size(field, prepared, shape)
+            image = prepared.image if field is first else _ensure_same_size(field, prepared, shape)
             shape = prepared.shape
             columns = {**columns, name: image, **prepared.maps, **prepared.masks}
             moves += prepared.moves
@@ -73,7 +73,7 @@ def prepare_record(fields: Fields, images: Images, *, tracks_moves: bool) -> Ste
     return prepare
 
 
-def _check_size(field: Field, prepared: PreparedImage, shape: tf.Tensor | None) -> tf.Tensor:
+def _ensure_same_size(field: Field, prepared: PreparedImage, shape: tf.Tensor | None) -> tf.Tensor:
     """Return a prepared image; fail at run time if it and the previous image differ in size before the crop.
 
     Args:
@@ -95,16 +95,16 @@ def move_boxes_and_points(tables: tuple[Table, ...], least_visible: float, *, is
 
     Args:
         tables: tables with boxes or points.
-        least_visible: least share of a box's area that keeps it.
-        is_batch: whether elements are batches, or single records, which cost more: the 60 small operations then take as long as a
-            small image.
+        least_visible: least visible share of a box's area; boxes with less are dropped.
+        is_batch: whether elements are batches; for single records, the 60 small operations of a move take as long as the
+            preparation of a small image.
     """
     move = move_tables if is_batch else move_record
 
     @without_autograph
     def move_features(element: Element, extras: Extras) -> tuple[Element, Extras]:
         features = move(tables, get_features(element), extras[_MOVES], least_visible)
-        # The moves are used up.
+        # Later steps do not need the moves.
         return replace_features(element, features), {name: extras[name] for name in extras if name != _MOVES}
 
     return move_features

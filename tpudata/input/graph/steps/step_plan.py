@@ -26,7 +26,7 @@ from tpudata.tensor_types import Element
 class StepPlan:
     """Steps from decoded columns to batches: first the steps of records or rows, then the steps of whole batches.
 
-    Records take their steps one by one if a step draws for each of them or is the user's transform; otherwise all rows at once.
+    Records take their steps one by one if there is a crop, an augmentation or a user's transform; otherwise all rows at once.
 
     Attributes:
         fields: fields that are read of each record.
@@ -80,7 +80,7 @@ class StepPlan:
 
         Args:
             rows: rows of a global batch, of which a batch has `rows.batch_size`.
-            records: number of records of the split.
+            records: number of records that are fed in an epoch.
         """
         options, fields = self.options, self.fields
         steps = [fix_row_count(rows.batch_size)]

@@ -27,7 +27,7 @@ def parse_records(parse: Callable[..., Element]) -> Step:
 
 
 def transform_record(function: Callable[..., Element]) -> Step:
-    """Return the step that calls the user's transform with a record. AutoGraph converts it."""
+    """Return the step that calls the user's transform, which AutoGraph converts, with a record."""
     is_seeded = takes_seed(function)
 
     def transform(element: Element, extras: Extras) -> tuple[Element, Extras]:
@@ -46,7 +46,7 @@ def transform_batch(function: Callable[..., Element], batch_size: int, *, has_la
         function: the user's batch_transform.
         batch_size: rows of the batch.
         has_labels: whether the batch has labels; the function must then return labels.
-        keeps_rows: whether the rows have weights; the function must then return as many rows.
+        keeps_rows: whether the function must return as many rows, because the rows have weights.
     """
     is_seeded = takes_seed(function)
     name = "batch_transform"
@@ -71,9 +71,9 @@ def check_result(name: str, element: Element, *, has_labels: bool) -> None:
     """Check the result of a user's function, or its `element_spec`.
 
     Args:
-        name: name of the function.
+        name: name of the function, for the message.
         element: the result.
-        has_labels: whether it must have labels.
+        has_labels: whether the result must be (features, labels).
 
     Raises:
         FeatureError: a shape is not static.
@@ -102,10 +102,10 @@ def _check_call(
 
 
 def _convert_result(name: str, result: Element) -> Element:
-    """Return the result of a user's function as tensors; a later check rejects ragged and sparse ones by name.
+    """Return the result of a user's function as tensors, with int64 as int32; a later check rejects ragged and sparse tensors.
 
     Raises:
-        UsageError: it is None or a list.
+        UsageError: the result is None or a list.
     """
     if result is None or isinstance(result, list):
         value = "None" if result is None else "a list"

@@ -34,7 +34,9 @@ def weigh_records(field: Field) -> Step:
 
 
 def make_weights_check(option: str, records: int, per_step: int) -> Step:
-    """Return the step that raises UsageError if an evaluation with padding has no place for its weights.
+    """Return the step that raises UsageError if an evaluation has no place for the weights of its rows.
+
+    "sample_weight" needs labels; "feature" needs a dict of features, unless there is no padding.
 
     Args:
         option: the option `weights`: "feature" or "sample_weight".
@@ -81,7 +83,7 @@ def add_weights(option: str, field: Field | None, *, has_targets: bool) -> Step:
             element = (*element, weights)
         elif weights is not None and takes_weights(element):
             element = replace_features(element, {**get_features(element), WEIGHTS: weights})
-        # Without `field`, `make_weights_check` has rejected padding, so all weights are 1 and need no place.
+        # Weights of records need a place. Without them, all weights are 1: `make_weights_check` has rejected padding.
         elif weights is not None and field is not None:
             raise FeatureError(
                 f"weight={field.name!r}: features that are not a dict have no place for weights. Let transform return"

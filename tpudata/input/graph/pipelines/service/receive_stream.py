@@ -16,8 +16,8 @@ from tpudata.input.elements import join_element
 from tpudata.input.options.service import DataService
 from tpudata.tensor_types import Element, Specs, Tensors
 
-# Largest number of workers: a dataset that is sharded needs an element for each.
-MAX_WORKERS = 1024
+# Number of parts, and so the largest number of workers: a dataset that is sharded needs an element for each worker.
+PARTS = 1024
 _RESTARTED = (
     "tf.data service: a worker restarted or lost a batch. Make the dataset again with start_step, the number of"
     " completed steps."
@@ -44,7 +44,7 @@ def receive_stream(service: DataService, stream: tf.data.Dataset, stream_index: 
     """
     part = list_parts(count).filter(without_autograph(lambda index: index == stream_index))
     marked = _mark_end(stream)
-    # On a worker that has the part, the stream; empty on the others.
+    # The dataset is the stream on the worker that has the part, and empty on the others.
     numbered = part.flat_map(without_autograph(lambda _: marked.enumerate()))
     worker = f"tf.data service at {service.address}: the worker of part {stream_index} of {count}"
     missing = f"{worker} ended its part early: it has not registered yet, or was lost. {_AGAIN}"
@@ -57,19 +57,19 @@ def receive_stream(service: DataService, stream: tf.data.Dataset, stream_index: 
 
     received = limit_waits(distribute_to_workers(service, numbered), service.timeout_seconds, silent)
     in_order = tf.data.Dataset.zip((tf.data.Dataset.counter(), received)).map(without_autograph(check_number))
-    # A complete stream stops at its mark: the failing element is only reached without one.
+    # A complete stream stops at its mark: the failing element is reached only if the mark is missing.
     guarded = in_order.concatenate(_make_failing(in_order.element_spec, missing))
     with_kinds = guarded.take_while(without_autograph(lambda kind, _: tf.equal(kind, _ELEMENT)))
     return with_kinds.map(without_autograph(lambda _, element: element))
 
 
 def list_parts(count: int = 0) -> tf.data.Dataset:
-    """Return a dataset of part numbers, at least `count` of them; each worker yields the numbers of its shard.
+    """Return a dataset of part numbers, `PARTS` of them or `count` if it is more; each worker yields the numbers of its shard.
 
     The dispatcher replaces SHARD_HINT by the number of workers and the index of the worker.
     """
     hint = tf.data.experimental.SHARD_HINT
-    return tf.data.Dataset.range(max(count, MAX_WORKERS)).shard(hint, hint)
+    return tf.data.Dataset.range(max(count, PARTS)).shard(hint, hint)
 
 
 def distribute_to_workers(service: DataService, dataset: tf.data.Dataset) -> tf.data.Dataset:

@@ -41,7 +41,7 @@ def divide_rows(rows: Rows, workers: int) -> list[list[Rows]]:
         stream_rows = rows.count // group_count
         firsts = range(rows.first, rows.stop, stream_rows)
         return [[dataclasses.replace(rows, first=first, stop=first + stream_rows)] for first in firsts]
-    # At least two workers for each batch of a step: each makes a part of one.
+    # With at least two workers for each batch of a step, each worker makes a part of a batch.
     parts_per_batch = min(workers // batches, rows.batch_size)
     cuts = [rows.batch_size * part // parts_per_batch for part in range(parts_per_batch + 1)]
     return [

@@ -13,7 +13,7 @@ from tpudata.errors import ServiceError
 from tpudata.format.example.wire import iterate_fields
 from tpudata.input.dataset_ops import iterate_numpy
 from tpudata.input.graph.pipelines.service.receive_stream import (
-    MAX_WORKERS,
+    PARTS,
     SILENT,
     distribute_to_workers,
     limit_waits,
@@ -39,10 +39,10 @@ def wait_for_workers(service: DataService) -> None:
     The service gives no data for a worker that registers later.
 
     Raises:
-        ServiceError: they did not register in time.
+        ServiceError: the dispatcher or a worker did not answer, or a worker did not register, in time.
     """
     started, timeout_seconds, has_logged = time.monotonic(), service.timeout_seconds, False
-    while (missing := _find_missing(service)) is not None:
+    while (missing := _describe_missing(service)) is not None:
         waited_seconds = time.monotonic() - started
         status = f"tf.data service at {service.address}: {missing}"
         if waited_seconds >= timeout_seconds:
@@ -55,12 +55,12 @@ def wait_for_workers(service: DataService) -> None:
             _log.warning("%s; waiting, for %g s at most (DataService's timeout_seconds).", status, timeout_seconds)
         time.sleep(min(_TRY_SECONDS, timeout_seconds - waited_seconds))
     if has_logged:
-        # At the level of the message before, so that whoever saw that one sees the end.
+        # A warning, too, so that whoever saw the first warning sees that the wait is over.
         _log.warning("tf.data service at %s: all workers have registered.", service.address)
 
 
-def _find_missing(service: DataService) -> str | None:
-    """Describe the first missing part of the service; None if all workers have registered and answer."""
+def _describe_missing(service: DataService) -> str | None:
+    """Return what is missing of the service, in words; None if all workers answer, or if TensorFlow reports the problem."""
     registered = _list_registered(service.address)
     if registered is None:
         return "the dispatcher does not answer"
@@ -71,11 +71,12 @@ def _find_missing(service: DataService) -> str | None:
     parts_of_workers = _list_parts_of_workers(service, _CALL_SECONDS)
     if parts_of_workers is None:
         return f"a worker does not answer ({names})"
-    # All parts, or none, as after an error: TensorFlow reports a dispatcher without a list itself.
-    if len(parts_of_workers) in (0, MAX_WORKERS):
+    # All parts: every worker has registered. No parts: the call failed, for example since the dispatcher has no worker_addresses;
+    # TensorFlow's own error follows.
+    if len(parts_of_workers) in (0, PARTS):
         return None
     # Each worker of the list has the same number of parts: worker w of n has w, w + n, w + 2 n, ...
-    listed_workers = round(MAX_WORKERS * len(registered) / len(parts_of_workers))
+    listed_workers = round(PARTS * len(registered) / len(parts_of_workers))
     missing = sorted({*range(listed_workers)} - {part % listed_workers for part in parts_of_workers})
     # If a worker registered between the two lists, the numbers may not show which one is missing.
     numbers = ", ".join(map(str, missing[:_MAX_NAMES])) or "one"
