@@ -44,13 +44,14 @@ def stream_records(records: ShardRecords, read_ahead: int, first: int = 0) -> It
 
     Raises:
         CorruptionError: a record or an index is damaged.
+        DatasetError: an index belongs to another shard.
         StorageError: a file cannot be read.
     """
     readers, owner, next_record = Readers(), os.getpid(), first
     # Small enough that several chunks are read at the same time.
     chunk_bytes = min(CHUNK_BYTES, max(1, read_ahead // _MIN_CHUNKS))
     chunks = _iterate_chunks(records, readers, first, chunk_bytes)
-    # Chunks that are being read, each with its records to come.
+    # Chunks that are being read, each with the future of its records.
     reads: deque[tuple[_SizedChunk, Future[LoadedChunk]]] = deque()
     used_bytes, next_chunk = 0, next(chunks, None)
     try:

@@ -1,7 +1,7 @@
 """Check of a manifest's JSON for the keys, types and ranges that `tpudata.format.manifest.manifest` describes.
 
 A manifest may have been edited; without this check, readers would fail later with a TypeError, or run out of memory. Unknown keys
-of the outermost object are allowed.
+are allowed in the outermost object, in the options and in the tokenizer.
 """
 
 from __future__ import annotations
@@ -84,8 +84,8 @@ def check_manifest_json(value: Any) -> None:
         value: the object that `parse_json` returned.
 
     Raises:
-        ValueError: a key is missing, a key of an inner object is unknown, or a value has another type or range; the message
-            names the field, such as `splits.train.shards[0].records`.
+        ValueError: a key is missing, a key of a split, shard, feature or source is unknown, or a value has another type or range;
+            the message names the field, such as `splits.train.shards[0].records`.
     """
     _MANIFEST.check("", value)
     Anything().check("options", value["options"])

@@ -138,6 +138,8 @@ def hold_claim(
 ) -> Iterator[None]:
     """Hold a claim on an output folder while the context lasts.
 
+    At its end, local folders that did not exist before are removed if they are empty.
+
     Args:
         output: the folder.
         claim: claim of the run.
@@ -166,7 +168,7 @@ def hold_claim(
             with contextlib.suppress(StorageError):
                 drop_claim(output, claim)
             for folder in new_folders:
-                # Only if nothing was written in it.
+                # Removes the folder only if nothing was written in it.
                 with contextlib.suppress(OSError):
                     folder.rmdir()
 

@@ -26,7 +26,7 @@ def identify_machine() -> str:
 
 
 def read_birth(pid: int) -> str | None:
-    """Return the start time of a process of this machine, in the system's own unit; None if there is none, or it has ended."""
+    """Return the start time of a process of this machine, in the system's own unit; None if no such process runs."""
     try:
         # The name before the state may contain any character.
         state, *fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
