@@ -45,7 +45,7 @@ def split_pattern(pattern: str) -> tuple[str, tuple[str, ...]]:
 def expand(pattern: str) -> Iterator[tuple[Entry, str]]:
     """Yield every file and folder that a pattern matches, and its path below the folder before the first wildcard.
 
-    Each is yielded once. A folder is sorted by name, with a `/` after the names of folders.
+    Each is yielded once. The entries of a folder come in the order of their names, with a `/` after the names of folders.
 
     Raises:
         StorageError: a folder cannot be listed, or a match is a pipe, a socket or a device.

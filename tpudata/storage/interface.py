@@ -76,14 +76,14 @@ class Storage(Protocol):
     def cuts(self, folder: str, *, deep: bool = False) -> Sequence[str]:
         """Return names at which a large folder can be cut into ranges of `scan`, so that many workers list it.
 
-        They depend only on the names in it, so every call on every machine returns the same.
+        They depend only on the names in the folder, so every call on every machine returns the same cuts.
 
         Args:
             folder: folder whose names are cut.
             deep: as for `scan`.
 
         Returns:
-            Names in ascending order, without `""`; none if the folder is small.
+            Names in ascending order, without `""`; empty if the folder is small.
 
         Raises:
             StorageError: the folder cannot be listed. Object stores return no names for a folder that does not exist.

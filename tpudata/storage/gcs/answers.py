@@ -26,7 +26,7 @@ class ListingPage(NamedTuple):
     """One page of a listing.
 
     Attributes:
-        objects: name, size in bytes and CRC-32C of each object.
+        objects: name, size in bytes and CRC-32C of each object; None for a checksum that the store does not state.
         prefixes: common beginnings of names up to the delimiter, each once.
         next_page: token of the next page; None for the last page.
     """
@@ -116,7 +116,7 @@ def _ask_once(transport: Transport, url: str, parse: Callable[[bytes], T]) -> tu
 
 
 def _parse_json(data: bytes, kind: str) -> dict[str, Any]:
-    """Return the object of a JSON answer; UnprovenError unless its `kind` is this one."""
+    """Return the object of a JSON answer; UnprovenError unless its value of "kind" is `kind`."""
     try:
         fields = json.loads(data)
     except (ValueError, RecursionError):

@@ -158,7 +158,7 @@ class _Client:
         """Return the URL of a request, with the project that pays; `address` may be a path on the server.
 
         Raises:
-            UnprovenError: it is on another server.
+            UnprovenError: the address is on another server.
         """
         is_path = address.startswith("/")
         if not is_path and _parse_origin(address) != _parse_origin(self._server):

@@ -23,8 +23,8 @@ def list_names(folder: str, start: str, stop: str | None, limit: int | None) -> 
     Args:
         folder: folder to list.
         start: first name of the range.
-        stop: name after the end of the range.
-        limit: number of names at most, the first in order; memory holds no more.
+        stop: first name after the range; None for all names from `start` on.
+        limit: number of names at most, the first in order, and no more are in memory; None for all names.
 
     Raises:
         StorageError: there is no such folder.
@@ -34,7 +34,7 @@ def list_names(folder: str, start: str, stop: str | None, limit: int | None) -> 
 
 
 def cut_names(folder: str, *, range_names: int = RANGE_NAMES, sampled_names: int = SAMPLED_NAMES) -> Sequence[str]:
-    """Return the names that divide a folder into ranges of about equal size; none if it has at most `range_names` names.
+    """Return the names that divide a folder into ranges of about equal size; empty if it has at most `range_names` names.
 
     Args:
         folder: folder to cut.
@@ -66,7 +66,7 @@ def cut_names(folder: str, *, range_names: int = RANGE_NAMES, sampled_names: int
 
 
 def _rank(name: str) -> tuple[int, str]:
-    """Return a name with the negative checksum of it, so that the smallest checksum ranks highest."""
+    """Return the negative checksum of a name, and the name: the smallest checksum ranks highest."""
     return -zlib.crc32(os.fsencode(name)), name
 
 
