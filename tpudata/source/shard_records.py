@@ -100,7 +100,11 @@ class ShardRecords:
         return load_chunk(self._paths[chunk.shard], self.index(chunk.shard), chunk)
 
     def locate(self, number: int) -> tuple[int, int]:
-        """Return the index in `shards` of a record's shard, and the index of the record in the shard."""
+        """Return the index in `shards` of a record's shard, and the index of the record in the shard.
+
+        Args:
+            number: number of the record among the records of the split that are not in quarantine, from 0.
+        """
         shard = bisect.bisect_right(self._ends, number)
         runs = self.runs[shard]
         record = number - (self._ends[shard - 1] if shard else 0)

@@ -274,7 +274,7 @@ def _translate_errors(action: str, path: str, caught: type[Exception] = Exceptio
     """Turn an exception of a store's package into an error that names the path.
 
     Args:
-        action: what could not be action, such as "read".
+        action: what could not be done, such as "read".
         path: path of the file or folder, for the message.
         caught: class of the exceptions to translate. While a file is written, exceptions of other classes are the caller's own.
 

@@ -92,7 +92,9 @@ def find_damaged_records(path: str, shard: Shard, index: ShardIndex, find_proble
         all_records = SkippedRecords(first=0, stop=shard.records, reason="the shard is missing")
         return ShardQuarantine(shard.crc32c, bytes=0, records=(all_records,))
     with storage.open(path) as file:
-        runs = [run for block in range(index.blocks) for run in _find_block_damage(path, file, index, block, find_problems)]
+        runs = [
+            run for block in range(index.blocks) for run in _find_block_damage(path, file, index, block, find_problems)
+        ]
     return ShardQuarantine(shard.crc32c, entry.size, tuple(_join_runs(runs)))
 
 

@@ -86,7 +86,9 @@ class ShardWalk:
                 self.file_offset = self.offset
             yield defects
 
-    def find_block_defects(self, file: BinaryIO, index: ShardIndex, find_problems: FindProblems) -> Iterator[list[Defect]]:
+    def find_block_defects(
+        self, file: BinaryIO, index: ShardIndex, find_problems: FindProblems
+    ) -> Iterator[list[Defect]]:
         """Read a compressed file block by block, and yield the defects of each block or of each of its records.
 
         The index has the offset of every block, so damage hides no later block.

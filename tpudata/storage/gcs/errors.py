@@ -111,7 +111,7 @@ def translate_errors(action: str, path: str) -> Iterator[None]:
     """Turn an exception of a request into an error that names the object, the reason and the fix.
 
     Args:
-        action: what could not be action with the object, as a participle such as "read".
+        action: what could not be done with the object, as a participle such as "read".
         path: path of the object.
 
     Raises:

@@ -38,7 +38,7 @@ def make_storage_error(action: str, path: str, error: OSError) -> StorageError:
     """Return the error for a file, with the reason and, if known, the fix.
 
     Args:
-        action: what could not be action with the file, such as "read".
+        action: what could not be done with the file, such as "read".
         path: path of the file.
         error: the operating system's error.
     """
