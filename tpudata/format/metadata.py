@@ -22,7 +22,7 @@ def planned_metadata_names(compression: str | None, features: Iterable[Feature],
 
     Args:
         compression: compression of the shards; TFDS has files only for shards without compression.
-        features: features of the records; a single one with classes has a file of its class names for TFDS.
+        features: features of the records; if exactly one has classes, TFDS may have a file of its class names.
         labelled: whether the dataset has classes.
     """
     return (*((LABELS_NAME,) if labelled else ()), *tfds.list_file_names(compression, features))

@@ -96,9 +96,9 @@ class Quarantine:
     shards: Mapping[str, ShardQuarantine] = dataclasses.field(default_factory=dict)
 
     def for_shard(self, shard: Shard) -> ShardQuarantine:
-        """Return the skipped records of a shard, possibly none."""
+        """Return the skipped records of a shard; its `records` are empty if the shard has none."""
         listed = self.shards.get(shard.name)
-        # The entry may be about the shard of this name of another conversion.
+        # The entry may be about a shard of the same name that another conversion wrote.
         if listed is None or listed.crc32c != shard.crc32c:
             return ShardQuarantine(shard.crc32c, shard.bytes, ())
         return listed
@@ -186,7 +186,7 @@ def read_quarantine(folder: str, manifest: Manifest) -> Quarantine:
 
 
 def _check_ranges(field: str, ranges: list[tuple[int, int, str]]) -> None:
-    """Raise ValueError unless each range [first, stop) in the JSON field `field` has records, and the ranges ascend apart."""
+    """Raise ValueError unless each range [first, stop) of the field `field` has records, and the ranges ascend without overlap."""
     for index, (first, stop, _) in enumerate(ranges):
         if first >= stop:
             raise ValueError(f"{field}[{index}] has no records (got {first} to {stop})")

@@ -53,7 +53,7 @@ def list_file_names(compression: str | None, schema: Iterable[Feature]) -> tuple
 
     Args:
         compression: compression of the shards; TFDS reads only shards without compression.
-        schema: features of the records; a single one with classes has a file of its class names.
+        schema: features of the records; if exactly one has classes, there may be a file of its class names.
     """
     if compression is not None:
         return ()

@@ -77,13 +77,13 @@ def stream_records(records: ShardRecords, read_ahead: int, first: int = 0) -> It
 
 
 def _iterate_chunks(records: ShardRecords, readers: Readers, first_record: int, limit: int) -> Iterator[_SizedChunk]:
-    """Yield the chunks of at most `limit` bytes from a record on; indexes are read ahead.
+    """Yield the chunks from a record on, in order; indexes are read ahead.
 
     Args:
         records: the records of a split.
         readers: threads that read the indexes.
         first_record: number of the first record.
-        limit: bytes of a chunk, before compression.
+        limit: most bytes of a chunk, before compression; a single record, or a block of a compressed shard, may have more.
     """
     if first_record == len(records):
         return

@@ -206,7 +206,7 @@ class ShuffledRecords:
         return False
 
     def _read_alone(self, key: WindowKey, index: int) -> Record:
-        """Read a record of a window, and nothing else."""
+        """Read a record of a window without the window's chunks."""
         window = self._order.make_window(key)
         chunk = window.chunks[window.chunk_of[index]]
         record = chunk.first + int(window.record_of[index])

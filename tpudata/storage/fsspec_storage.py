@@ -75,7 +75,7 @@ class _FsspecObjects:
         import fsspec
 
         try:
-            # Imports the store's package, to report a missing one now.
+            # Imports the store's package, to report now if it is missing.
             fsspec.get_filesystem_class(scheme)
         except ImportError as error:
             raise StorageError(f"{scheme}://: {error}") from None

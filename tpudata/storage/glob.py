@@ -119,7 +119,7 @@ def _walk(
 
     Args:
         folder: folder to walk through.
-        prefix: path of this folder below the pattern's, with a `/` at its end; empty for the pattern's folder.
+        prefix: path of this folder below the pattern's folder, with a `/` at its end; empty for the pattern's folder itself.
         parts: parts of the pattern.
         positions: indices of the parts that a name in the folder may match. `**` makes several of them possible, and one walk
             follows all, so that nothing is yielded twice.

@@ -47,7 +47,7 @@ class Storage(Protocol):
         """Return the path of `parts` below `base`, each a name or a path."""
 
     def list(self, folder: str) -> list[Entry]:
-        """Return the entries of a folder, sorted by name; StorageError if there is no such folder."""
+        """Return the entries of a folder, sorted by name; StorageError if there is no such folder, or a special entry in it."""
 
     @property
     def lists_deep(self) -> bool:
@@ -90,7 +90,7 @@ class Storage(Protocol):
         """
 
     def stat(self, path: str) -> Entry | None:
-        """Return the file or folder at a path; None if neither exists."""
+        """Return the file or folder at a path; None if neither exists; StorageError for a pipe, a socket or a device."""
 
     def read(self, path: str, size: int | None = None) -> bytes:
         """Return a whole file; its probable `size` in bytes may save a request."""

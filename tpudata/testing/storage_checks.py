@@ -72,7 +72,7 @@ class _StorageCheck:
         self._write(path, b"")
         self._require(storage.read(path) == b"", "an empty file is not read as one.")
         self._write(path, _DATA)
-        # A storage may accept or reject it.
+        # A storage may accept or reject the same bytes.
         with contextlib.suppress(StorageError):
             self._write(path, _DATA, replace=False)
         self._require(storage.read(path) == _DATA, "`create` with replace=False damages a file of the same bytes.")

@@ -33,7 +33,7 @@ _CRC32C_OR_NULL = Plain((str, NULL), pattern=CRC32C.pattern, words=CRC32C.words)
 _APPENDS = Plain((int,), high=2**31 - 1)
 _SHARD = Keys({"name": TEXT, "records": WHOLE, "bytes": WHOLE, "crc32c": CRC32C})
 _SPLIT = Keys({"shards": Items(_SHARD), "decoded_bytes": WHOLE})
-# The optional keys are those that Feature.to_json omits at their default.
+# A key is optional if Feature.to_json omits its default.
 _FEATURE = Keys(
     {"name": TEXT, "kind": TEXT, "dtype": TEXT, "shape": Items(_WHOLE_OR_NULL)},
     {"encoding": Plain((str, NULL)), "num_classes": _WHOLE_OR_NULL, "label_offset": WHOLE},
@@ -46,7 +46,7 @@ _TOKENIZER = Keys(
     {"name": TEXT, "vocab_size": _ID, "eos_id": _ID_OR_NULL, "pad_id": _ID, "file": TEXT, "sha256": TEXT},
     is_open=True,
 )
-# Options that readers use; the job that wrote the dataset used the others.
+# Options that readers use; only the job that wrote the dataset used the other options.
 _READ_OPTIONS = Keys({}, {"label_offset": WHOLE}, is_open=True)
 _MANIFEST = Keys(
     {

@@ -109,7 +109,7 @@ def read_records(path: str, compression: str | None = None) -> Iterator[tuple[in
 
     Args:
         path: path of the file.
-        compression: None, or `"gzip"`: offsets then count unpacked bytes, and damage may be found a few records early.
+        compression: None, or `"gzip"`: offsets then count unpacked bytes, and damage may be reported a few records too early.
 
     Raises:
         CorruptionError: a checksum is wrong, the file ends inside a record, or it cannot be unpacked.

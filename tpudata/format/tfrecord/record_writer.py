@@ -174,7 +174,7 @@ def _compute_block_crcs(
 ) -> npt.NDArray[np.uint32]:
     """Return the CRC-32C of each block of framed records: uint32 [blocks].
 
-    It is the exclusive-or of the checksums of the block's parts, each moved by the bytes that follow the part in the block.
+    A block's checksum is the exclusive-or of the checksums of its parts, each moved by the bytes that follow the part in the block.
 
     Args:
         sizes: int64 [records], bytes of each record's data.

@@ -131,7 +131,7 @@ class ShardCheck:
             yield Defect(path, 0, f"cannot be read: {error}")
 
     def _find_unpacked_defects(self, path: str, shard: Shard) -> Iterator[Defect]:
-        """Yield the defects of a compressed shard without a valid index, up to the first damage, after which nothing unpacks."""
+        """Yield the defects of a compressed shard without a valid index, up to the first damage, which ends the reading."""
         records = 0
         try:
             for offset, data in read_records(path, self._manifest.compression):

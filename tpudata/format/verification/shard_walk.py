@@ -192,7 +192,10 @@ class ShardWalk:
         return None
 
     def _close_block(self) -> Iterator[Defect]:
-        """Compare the block that ends at the current offset with its checksum in the index."""
+        """Compare the block that ends at the current offset with its checksum in the index.
+
+        A block that differs is noted, so that one defect reports it together with its neighbours; an intact block ends their run.
+        """
         index, size = self._index, self.offset - self._block_start
         if index is not None and size and not self._is_broken_off:
             block = (self._next_record - 1) // index.block_records
@@ -238,7 +241,7 @@ class ShardWalk:
         yield self._report_damage(start, reason)
 
     def _break_off(self, reason: str) -> Defect:
-        """Return the defect after which the next record cannot be found."""
+        """Return the defect after which the next record cannot be found, and end the reading of records."""
         self._is_broken_off = True
         return self._report_damage(self.offset, reason)
 

@@ -69,7 +69,8 @@ def check_dead(
         content: content of the claim's file; None if there is no claim, which is no error.
         has_ended: as for `check_unclaimed`.
         fix: advice in the error if the run is alive.
-        dead_after: seconds for which a claim of another machine must stand still for its run to count as dead.
+        dead_after: seconds for which the claim of a process of another machine is watched, and must stand still for its run to
+            count as dead.
     """
     if content is None:
         return

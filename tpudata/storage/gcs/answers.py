@@ -138,7 +138,7 @@ def _parse_page(data: bytes) -> ListingPage:
 
 
 def _parse_checksum(fields: dict[str, Any]) -> int | None:
-    """Return the CRC-32C in the description of an object, or None if it has none; ValueError if it is damaged."""
+    """Return the CRC-32C in the description of an object; None if it states no checksum; ValueError if the checksum is damaged."""
     text = fields.get("crc32c")
     if text is None:
         return None

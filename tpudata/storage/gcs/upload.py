@@ -1,4 +1,4 @@
-"""Writing an object: a small one in one request, others in one resumable upload, which survives lost requests and answers.
+"""Writing an object: a small one in one request, a larger one in a resumable upload, which survives lost requests and answers.
 
 A part is kept until the store has it. If a request fails, the store is asked how much it received, and gets the rest; a small
 object is sent again. The only or the last part carries the checksum of all data, so the store rejects damage. It makes the object
@@ -52,7 +52,7 @@ class ObjectWriter(io.RawIOBase):
         transport: sends the requests.
         bucket: bucket of the object.
         name: name of the object.
-        generation: generation of the existing object, 0 for none.
+        generation: generation of the existing object; 0 if the object does not exist.
         part_bytes: bytes of a request, a multiple of 256 KiB.
     """
 

@@ -38,7 +38,7 @@ def cut_names(folder: str, *, range_names: int = RANGE_NAMES, sampled_names: int
 
     Args:
         folder: folder to cut.
-        range_names: about the most names in a range; a folder of more than 32 times as many has 32 larger ranges.
+        range_names: about the most names in a range; a folder with more than 32 times as many names has 32 larger ranges.
         sampled_names: number of names that the cuts are chosen from, more than there are ranges.
 
     Raises:
@@ -50,7 +50,7 @@ def cut_names(folder: str, *, range_names: int = RANGE_NAMES, sampled_names: int
     if len(first_names) < range_names:
         return ()
     count = len(first_names)
-    # The names with the smallest checksums are a sample of them all, the same in every run.
+    # The names with the smallest checksums are a sample of all names, the same in every run.
     sample = heapq.nlargest(sampled_names, map(_rank, first_names))
     del first_names  # Memory holds only the sample from here on.
     # A heap, whose first item has the largest checksum of the sample, and is replaced by a name with a smaller one.

@@ -104,7 +104,7 @@ class LocalStorage:
                 data = os.read(descriptor, size + 1)
                 if 0 < size == len(data):
                     return data
-                # It is a special file of size 0, a file that has changed, or one with more bytes than one call returns.
+                # The file is a special one of size 0, has changed, or has more bytes than one call returns.
                 return data + _read_rest(descriptor, sys.maxsize)
             finally:
                 os.close(descriptor)
@@ -232,8 +232,8 @@ def _open(path: str) -> int:
     """Return the descriptor of a file for reading.
 
     Raises:
-        StorageError: it is a pipe or a device, whose reading could block or never end.
-        OSError: it cannot be opened.
+        StorageError: the file is a pipe or a device, whose reading could block or never end.
+        OSError: the file cannot be opened.
     """
     try:
         # A pipe that nobody writes to would block; a file ignores the flag.

@@ -206,7 +206,7 @@ class CheckedStorage:
         expected = length if size is None else max(0, min(length, size - offset))
         if content.offset != offset or len(data) != expected:
             raise UnprovenError(f"received {len(data)} bytes from {content.offset} for {expected} bytes from {offset}")
-        # The checksum is that of the whole object.
+        # The checksum is of the whole object, so it proves a part only if the part is all of the object.
         if len(data) != size or content.crc32c is None:
             return data, False
         _check_checksum(content.crc32c, data)
