@@ -118,8 +118,8 @@ class Dataset:
         Records in quarantine are skipped.
 
         Raises:
-            DatasetError: there is no such split.
-            CorruptionError: a record is damaged; the message names file and offset.
+            DatasetError: there is no such split, or the index of a shard with records in quarantine belongs to another shard.
+            CorruptionError: a record or such an index is damaged; the message names file and offset.
         """
         for shard in self.manifest.split(split).shards:
             path = self.shard_path(shard)

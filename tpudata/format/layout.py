@@ -32,7 +32,7 @@ _SPLIT = r"[A-Za-z0-9_][A-Za-z0-9_.-]*"
 # Shards are numbered with seven digits at most, so that a loop over the numbers of a damaged name ends soon.
 MAX_SHARDS = 10_000_000
 _SHARD = re.compile(rf"{_SPLIT}-([0-9]{{5,7}})-of-([0-9]{{5,7}})(\.tfrecord(?:\.gz)?)")
-# A conversion allows no dash in the name of a split, so this is never part of one.
+# A conversion allows no dash in the name of a split, so this is never part of a split's name.
 _APPEND = re.compile(r"-a([0-9]{3,})$")
 _LISTING_REJECTS = re.compile(r"listing-[0-9a-f]+\.jsonl")
 
@@ -44,7 +44,7 @@ def shard_name(split: str, number: int, count: int, suffix: str = PLAIN_SUFFIX) 
         split: name of the split.
         number: index of the shard, from 0.
         count: number of shards of the split.
-        suffix: ending of the name.
+        suffix: `.tfrecord`, or `.tfrecord.gz` for a compressed shard.
     """
     return f"{split}-{number:05d}-of-{count:05d}{suffix}"
 
@@ -96,7 +96,7 @@ def is_split_name(name: str) -> bool:
 
 
 def is_shard_name(name: str) -> bool:
-    """Return whether a file's name has the form of `shard_name`, which no path into another folder has."""
+    """Return whether `shard_name` can return this name, with 5 to 7 digits a number; False for any path into another folder."""
     match = _SHARD.fullmatch(name)
     return match is not None and int(match[1]) < int(match[2])
 

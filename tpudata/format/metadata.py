@@ -18,18 +18,18 @@ from tpudata.storage import for_each, storage_for
 
 
 def planned_metadata_names(compression: str | None, features: Iterable[Feature], *, labelled: bool) -> tuple[str, ...]:
-    """Return the names of the files that a conversion writes next to the shards and the manifest.
+    """Return the names of the files that `write_metadata` may write before the manifest.
 
     Args:
-        compression: compression of the shards.
-        features: features of the records.
+        compression: compression of the shards; TFDS has files only for shards without compression.
+        features: features of the records; if exactly one has classes, TFDS may have a file of its class names.
         labelled: whether the dataset has classes.
     """
     return (*((LABELS_NAME,) if labelled else ()), *tfds.list_file_names(compression, features))
 
 
 def metadata_names(manifest: Manifest) -> tuple[str, ...]:
-    """Return the names of the files next to the shards and the manifest of a complete dataset."""
+    """Return the names of the files that `write_metadata` may have written before the manifest of a complete dataset."""
     # Earlier versions did not write class names for TFDS.
     features = () if manifest.tfds is None else manifest.features
     return planned_metadata_names(manifest.compression, features, labelled=manifest.labels is not None)

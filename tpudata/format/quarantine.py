@@ -6,7 +6,7 @@ A JSON object:
     checksum    CRC-32C of this file, taken while these eight digits are zeros
     shards      by name, an object for each damaged shard:
         crc32c    CRC-32C of the shard as written, so that the entry applies to no other shard
-        bytes     size of its file when the damage was found, 0 if it is missing
+        bytes     size of its file when the damage was found, 0 if it was missing then
         records   the skipped records, ascending: a list [first, stop, reason] for records first, ..., stop - 1 of the shard
 
 Without this file, nothing is skipped.
@@ -63,7 +63,7 @@ class ShardQuarantine:
 
     Attributes:
         crc32c: CRC-32C of the shard's file as written.
-        bytes: size of the file when the damage was found, 0 if it is missing.
+        bytes: size of the file when the damage was found, 0 if it was missing then.
         records: the skipped records, ascending.
     """
 
@@ -78,7 +78,7 @@ class ShardQuarantine:
 
     def kept_runs(self, records: int) -> npt.NDArray[np.int64]:
         """Return the runs of records that readers keep of a shard of `records`, each [first, stop): int64 [runs, 2]."""
-        # The runs before, between and after the skipped ones, some of them perhaps empty.
+        # The runs before, between and after the skipped ones; empty runs are dropped.
         firsts = [0, *(stop for _, stop, _ in self.records)]
         stops = [*(first for first, _, _ in self.records), records]
         runs = [(first, stop) for first, stop in zip(firsts, stops, strict=True) if first < stop]
@@ -96,9 +96,9 @@ class Quarantine:
     shards: Mapping[str, ShardQuarantine] = dataclasses.field(default_factory=dict)
 
     def for_shard(self, shard: Shard) -> ShardQuarantine:
-        """Return the skipped records of a shard, possibly none."""
+        """Return the skipped records of a shard; its `records` are empty if the shard has none."""
         listed = self.shards.get(shard.name)
-        # A list for a shard of another conversion does not apply to this one.
+        # The entry may be about a shard of the same name that another conversion wrote.
         if listed is None or listed.crc32c != shard.crc32c:
             return ShardQuarantine(shard.crc32c, shard.bytes, ())
         return listed
@@ -131,7 +131,7 @@ class Quarantine:
             raise CorruptionError(path, 0, f"the checksum does not match the content. {_FIX}")
         try:
             value = parse_json(data)
-            # Checked first: the keys and types below are of this version. The schema reports a missing one.
+            # Checked first: the keys and types below are of this version. The schema reports a missing version.
             version = value.get("version", _VERSION) if isinstance(value, dict) else _VERSION
             if version != _VERSION:
                 raise ValueError(f"its version is unknown (got {abbreviate_value(version)}, expected {_VERSION})")
@@ -186,7 +186,7 @@ def read_quarantine(folder: str, manifest: Manifest) -> Quarantine:
 
 
 def _check_ranges(field: str, ranges: list[tuple[int, int, str]]) -> None:
-    """Raise ValueError unless each [first, stop) of the JSON field `field` has records, and they ascend without overlap."""
+    """Raise ValueError unless each range [first, stop) of the field `field` has records, and the ranges ascend without overlap."""
     for index, (first, stop, _) in enumerate(ranges):
         if first >= stop:
             raise ValueError(f"{field}[{index}] has no records (got {first} to {stop})")

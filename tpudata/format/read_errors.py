@@ -48,8 +48,9 @@ class _OddFeature(NamedTuple):
     Attributes:
         name: name of the feature.
         fault: its fault, in words that follow "feature NAME".
-        is_odd: returns whether values of the feature, None if it is missing, have the fault; None if it has more values than the
-            same feature of other records, since TensorFlow does not report the expected number.
+        is_odd: function that returns whether the feature's values in a record (None if the record lacks the feature) have the
+            fault. None if the fault is the number of values, since TensorFlow does not report it: of two records whose numbers
+            differ, the one with more values is taken to have the fault.
     """
 
     name: str
@@ -63,13 +64,13 @@ def name_of_split(folder: str, split: str) -> str:
 
 
 def name_of_files(paths: Sequence[str]) -> str:
-    """Return the name of datasets that read files without a manifest; the name has no path if it would be too long with all."""
+    """Return the name of datasets that read files without a manifest; it has no path if all paths would make it too long."""
     name = _mangle([*paths, ""])
     return name if len(name) <= _MAX_NAME_CHARACTERS else _mangle([""])
 
 
 def translate_reader_error(error: BaseException, *, may_be_plain: bool = False) -> TpudataError | None:
-    """Return the cause that `recover_own_error` finds, or an error that says how to find the record; None for other errors.
+    """Return the cause that `recover_own_error` finds, or an error that names the file or says how to find it; otherwise None.
 
     Args:
         error: the raised error.
@@ -97,7 +98,7 @@ def translate_reader_error(error: BaseException, *, may_be_plain: bool = False) 
         try:
             record_error: TpudataError | None = _find_odd_record(text, odd_feature)
         except TpudataError as search_error:
-            # It says more than TensorFlow does, such as which file is damaged.
+            # The search's error says more than TensorFlow's, such as which file is damaged.
             record_error = search_error
         return record_error or FeatureError(
             f"feature {odd_feature.name!r} of a record {odd_feature.fault}. {fix}{hint}"
@@ -155,7 +156,7 @@ def _find_odd_feature(text: str) -> _OddFeature | None:
 def find_file_error(text: str) -> TpudataError | None:
     """Return the error for the text of a TensorFlow error, if one of our datasets failed to read its files; otherwise None.
 
-    Reads the record in question from each file that it can be in.
+    If a record is damaged, reads the record at its offset in one file after another, until a damaged one is found.
 
     Raises:
         TpudataError: a file cannot be read.
@@ -163,7 +164,7 @@ def find_file_error(text: str) -> TpudataError | None:
     parts = _parse_dataset_name(text)
     if parts is None:
         return None
-    # Without a manifest, `split` is empty and the others are the files' paths; otherwise the only path is the dataset's folder.
+    # Without a manifest, `split` is empty and `paths` are the files; otherwise the only path is the dataset's folder.
     *paths, split = parts
     damaged = texts.DAMAGED_RECORD.search(text)
     if damaged is not None:
@@ -190,7 +191,7 @@ def find_file_error(text: str) -> TpudataError | None:
 
 
 def _find_record_damage(paths: Sequence[str], split: str, offset: int) -> TpudataError:
-    """Return the error for a damaged record, with its file if the record that is stored there is damaged.
+    """Return the error for a record that TensorFlow found damaged; it names the file in which the stored record is damaged, if any.
 
     Args:
         paths: the dataset's folder, or the files without a manifest.
@@ -244,14 +245,14 @@ def _find_odd_record(text: str, feature: _OddFeature) -> FeatureError | None:
     parts = _parse_dataset_name(text)
     if parts is None:
         return None
-    # Without a manifest, `split` is empty and the others are the paths of the files.
+    # Without a manifest, `split` is empty and `paths` are the files; otherwise the only path is the dataset's folder.
     *paths, split = parts
     compression = None
     if split:
         dataset = open_dataset(paths[0])
         compression = dataset.manifest.compression
         paths = [dataset.shard_path(shard) for shard in dataset.manifest.split(split).shards]
-    # The file and offset of the first record of each number of values.
+    # By number of values, the file and offset of the first record in which the feature has so many.
     places_by_count: dict[int, tuple[str, int]] = {}
     deadline = time.monotonic() + _SEARCH_SECONDS
     for path in paths:
@@ -314,7 +315,7 @@ def _find_damaged_shard(folder: str, split: str, offset: int) -> str | None:
 
 
 def _find_damaged_file(paths: Sequence[str], offset: int) -> str | None:
-    """Return the path of the file whose first damaged record is at an offset; None if no file has one."""
+    """Return the path of the first file whose first damaged record begins at an offset; None if there is no such file."""
     for path in paths:
         try:
             for begin, _ in read_records(path):

@@ -52,8 +52,8 @@ def list_file_names(compression: str | None, schema: Iterable[Feature]) -> tuple
     """Return the names of the files that TFDS may read next to the shards; empty if it does not read the shards.
 
     Args:
-        compression: compression of the shards.
-        schema: features of the records.
+        compression: compression of the shards; TFDS reads only shards without compression.
+        schema: features of the records; if exactly one has classes, there may be a file of its class names.
     """
     if compression is not None:
         return ()
@@ -131,9 +131,10 @@ def _find_label(schema: Iterable[Feature]) -> Feature | None:
 
 
 def _find_supervised_keys(schema: Sequence[Feature]) -> tuple[str, str] | None:
-    """Return the names of the input and the label for `as_supervised=True`; None unless there is exactly one of each.
+    """Return the names of the input and the label for `as_supervised=True`.
 
-    The input is the image, or without images the only feature that is not the label.
+    The input is the image, or without images the only feature that is not the label. Returns None unless there is exactly one
+    input and one label, and the label is a scalar.
     """
     label = _find_label(schema)
     others = [feature for feature in schema if feature is not label]
@@ -154,7 +155,7 @@ def _make_label_names(label: Feature, labels: Sequence[str]) -> list[str] | None
     if offset > _MAX_UNUSED_LABELS:
         return None
     unused = ["background" if offset == 1 else f"background_{number}" for number in range(offset)]
-    # Class names are kept as they are, so a name of an unused label that equals one is changed.
+    # Class names are kept as they are, so the names of the unused labels are changed while one of them equals a class name.
     while {*unused} & {*labels}:
         unused = [f"{name}_" for name in unused]
     names = [*unused, *labels]
@@ -163,7 +164,7 @@ def _make_label_names(label: Feature, labels: Sequence[str]) -> list[str] | None
 
 
 def _list_lengths(shards: list[Shard]) -> list[str]:
-    """Return the number of records of each planned shard of one prefix; 0 if the shard was not written."""
+    """Return the number of records, as text, of each planned shard of one prefix; "0" if the shard was not written."""
     shard_places = [parse_place(shard.name) for shard in shards]
     lengths = ["0"] * max(count for _, count in shard_places)
     for (number, _), shard in zip(shard_places, shards, strict=True):

@@ -43,7 +43,7 @@ def check_written(folder: str, files: Iterable[WrittenFile]) -> None:
         inner_folder, _, name = file.name.rpartition("/")
         files_by_folder[inner_folder][name] = file
     for inner_folder, files_by_name in files_by_folder.items():
-        entries = _list_entries(folder, inner_folder)
+        entries = _get_entries_by_name(folder, inner_folder)
         for name, file in files_by_name.items():
             problem = _find_problem(file, entries.get(name))
             if problem:
@@ -52,7 +52,7 @@ def check_written(folder: str, files: Iterable[WrittenFile]) -> None:
                 )
 
 
-def _list_entries(folder: str, inner_folder: str) -> dict[str, Entry]:
+def _get_entries_by_name(folder: str, inner_folder: str) -> dict[str, Entry]:
     """Return the entries of a folder inside the dataset's folder, by name; empty if it does not exist."""
     storage = storage_for(folder)
     path = storage.join(folder, inner_folder) if inner_folder else folder

@@ -29,7 +29,7 @@ class ByteCache(Generic[K, V]):
         """Return the value of a key, made by `make` if it is not cached. Two threads may both make it.
 
         Args:
-            key: identifies the value.
+            key: identity of the value: a later call with an equal key gets the cached value.
             make: makes the value; called without the lock.
             count_bytes: returns the size of the value.
         """

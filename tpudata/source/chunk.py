@@ -166,16 +166,16 @@ def _load(path: str, index: ShardIndex, chunk: Chunk) -> LoadedChunk:
 
 
 def cut_by_bytes(index: ShardIndex, first: int, stop: int, most_bytes: int) -> Iterator[tuple[int, int]]:
-    """Cut a run of records into parts of at most `most_bytes` bytes or one record; a compressed shard is cut between its blocks.
+    """Yield the parts of a run of records, each as (first record, record after the last one).
+
+    A part has at most `most_bytes` bytes, or one record; a compressed shard is cut only between its blocks, so a part of it may
+    be one larger block.
 
     Args:
         index: index of the shard.
         first: index of the run's first record.
-        stop: index of the record after its last one.
-        most_bytes: bytes of a part, before compression. A block may have more.
-
-    Returns:
-        First record of each part, and the record after its last one.
+        stop: index of the record after the run's last one.
+        most_bytes: bytes of a part, before compression.
     """
     step = 1 if index.compression is None else index.block_records
     part_first = first

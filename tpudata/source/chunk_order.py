@@ -71,10 +71,10 @@ class _Part(NamedTuple):
         order: indices in the table of the chunks in the line, int64 [chunks].
         ends: position in the line after each chunk, int64 [chunks].
         begin: position in the line at which the part begins.
-        end: position after it.
+        end: position in the line after the part's last record.
         first: index in `order` of the first chunk with records of the part.
-        stop: index after the last one.
-        windows: number of its windows.
+        stop: index in `order` after the last chunk with records of the part.
+        windows: number of windows into which these chunks are divided.
     """
 
     order: Integers
@@ -150,7 +150,7 @@ class ChunkOrder:
         epoch = position // self.epoch_records
         lane = position // self._rows % self._lanes
         part = self._part(epoch, lane)
-        # Records of this epoch that the lane takes before this one.
+        # Records of this epoch that the lane takes before this position.
         records_before = self._count_before(lane, position) - self._count_before(lane, epoch * self.epoch_records)
         line_position = part.begin + records_before
         window = part.find_window(line_position)
@@ -169,7 +169,7 @@ class ChunkOrder:
             # From a position in the line to the index of its record in the shard.
             shift = int(self._table.firsts[table_row]) - line_start
             chunks.append(Chunk(int(self._table.shards[table_row]), begin + shift, end + shift))
-        # Every window of an epoch begins at another position, which selects its permutation; stream 0 is that of the chunks.
+        # Every window of an epoch begins at another position, which selects its permutation; stream 0 permutes the chunks.
         count, stream = int(bounds[-1] - bounds[0]), int(bounds[0]) + 1
         line_positions = bounds[0] + self._draw_permutation(count, key.epoch, stream)
         chunk_of = np.searchsorted(bounds, line_positions, "right") - 1

@@ -67,7 +67,7 @@ class ExampleDecoder:
                 raise FeatureError(
                     f"Feature {name!r}: {feature.shape[2]} channels (expected 1, 3 or 4). Omit it from features=."
                 )
-            # Files have their sizes in them.
+            # An image file states its own size.
             sizes = () if feature.is_image_file else feature.shape
             if sizes.count(None) > 1 or (None in sizes and 0 in sizes):
                 raise FeatureError(
@@ -87,7 +87,7 @@ class ExampleDecoder:
 
 
 def _look_up_features(manifest: Manifest, fed: dict[str, Feature], names: Sequence[str]) -> dict[str, Feature]:
-    """Return features by the requested names, which are names of fed features or else of the manifest's.
+    """Return features by the requested names: short names of fed features, or names of features in the manifest.
 
     Raises:
         FeatureError: a name is not in the dataset.
@@ -175,13 +175,17 @@ def _reshape(feature: Feature, array: npt.NDArray[Any]) -> Decoded:
         raise FeatureError(
             f"Feature {feature.name!r}: {array.size} values (expected shape {feature.shape}). Convert the data again."
         ) from None
-    # This index makes a scalar of an array without dimensions, and changes no other.
+    # This index makes a scalar of an array without dimensions, and changes no other array.
     value: Decoded = shaped[()]
     return value
 
 
 def _decode_image(feature: Feature, data: bytes) -> npt.NDArray[np.uint8]:
-    """Return the pixels of an image file: uint8 [height, width, channels]."""
+    """Return the pixels of an image file: uint8 [height, width, channels].
+
+    Raises:
+        CorruptionError: as for `_decode_pixels`.
+    """
     channels = feature.shape[2]
     assert channels is not None  # __init__ checks
     pixels = _decode_pixels(feature, data, _MODES[channels])
@@ -192,8 +196,8 @@ def decode_label_map(feature: Feature, data: bytes) -> npt.NDArray[Any]:
     """Return the class of each pixel of a stored map, uint8 [height, width, 1]; int32 if the feature is uint16.
 
     Raises:
-        CorruptionError: it does not decode; the caller adds the place.
-        FeatureError: it is a file of another kind, whose values would not be the classes.
+        CorruptionError: the map does not decode; the caller adds the place.
+        FeatureError: the map is a file of another kind, whose values would not be the classes.
     """
     problem = find_label_map_problem(data, feature.dtype)
     if problem:
@@ -203,7 +207,7 @@ def decode_label_map(feature: Feature, data: bytes) -> npt.NDArray[Any]:
 
 
 def _decode_pixels(feature: Feature, data: bytes, mode: str | None) -> npt.NDArray[Any]:
-    """Decode an image file to one of Pillow's modes; None keeps its values.
+    """Decode an image file to one of Pillow's modes; with `mode` None, to the values as stored.
 
     Raises:
         CorruptionError: the file does not decode; the caller adds the place.

@@ -47,7 +47,7 @@ class Readers:
 
 
 def _call(function: Callable[..., T], arguments: tuple[object, ...]) -> T:
-    """Return the result of a call, unless the program is ending."""
+    """Return the result of a call; RuntimeError, without the call, if the program is ending."""
     if not threading.main_thread().is_alive():
         # At its end the interpreter waits for the threads, although nobody takes their results.
         raise RuntimeError("the program ends")

@@ -29,7 +29,7 @@ class RecordSource:
     - `for record in source` streams: requests of 8 MiB, several at a time;
     - `source.shuffle(...)` is a sequence in shuffled order that costs as little;
     - `source[i]` reads one record with one request, `source.__getitems__([i, ...])` several at once: neighbours, and near ones,
-      with one request of up to 8 MiB, and up to 64 requests at a time. PyTorch's DataLoader calls it for each batch.
+      with one request of up to 8 MiB, and up to 64 requests at a time. PyTorch's DataLoader calls `__getitems__` for each batch.
 
     Every record is checked against its checksums. The order is the dataset's.
 
@@ -48,7 +48,7 @@ class RecordSource:
 
     Raises:
         UsageError: an argument is of another type or value.
-        FeatureError: `features` names one that the dataset does not have, or as for `ExampleDecoder`.
+        FeatureError: as for `ExampleDecoder`, for example if `features` names a feature that the dataset does not have.
         DatasetError: the folder has no complete dataset, or the dataset no such split.
         StorageError: the manifest cannot be read.
     """
@@ -94,6 +94,7 @@ class RecordSource:
             TypeError: the number is not an integer.
             IndexError: there is no such record.
             CorruptionError: the record is damaged; the message names file and offset.
+            DatasetError: the shard's index belongs to another shard.
             FeatureError: the record does not have what the manifest says.
             StorageError: the shard or its index cannot be read.
         """
@@ -132,8 +133,8 @@ class RecordSource:
             epochs: number of epochs, one after the other in the sequence. With `range(k, len(shuffled))` as its sampler, PyTorch's
                 loader begins at position k.
             host_index: index of this host, from 0.
-            host_count: number of hosts that share each epoch: every record goes to one of them, and their numbers of records differ
-                by one at most.
+            host_count: number of hosts that share each epoch: every record goes to one host, and the hosts' numbers of records in
+                an epoch differ by one at most.
             workers: number of a loader's worker processes. Each then reads its own chunks; otherwise each would read all of them.
             batch_size: with `workers`, the number of neighbouring records that a loader gives to one worker: its batch size.
             window_bytes: bytes in the files of a window of records that are permuted together.
@@ -154,7 +155,7 @@ class RecordSource:
         )
 
     def __repr__(self) -> str:
-        # Grain compares this between a checkpoint and the run that restores it.
+        # Grain compares this text in a checkpoint with the text in the run that restores the checkpoint.
         decode = (
             "numpy" if isinstance(self._decode, ExampleDecoder) else getattr(self._decode, "__qualname__", self._decode)
         )

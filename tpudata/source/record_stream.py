@@ -44,13 +44,14 @@ def stream_records(records: ShardRecords, read_ahead: int, first: int = 0) -> It
 
     Raises:
         CorruptionError: a record or an index is damaged.
+        DatasetError: an index belongs to another shard.
         StorageError: a file cannot be read.
     """
     readers, owner, next_record = Readers(), os.getpid(), first
     # Small enough that several chunks are read at the same time.
     chunk_bytes = min(CHUNK_BYTES, max(1, read_ahead // _MIN_CHUNKS))
     chunks = _iterate_chunks(records, readers, first, chunk_bytes)
-    # Chunks that are being read, each with its records to come.
+    # Chunks that are being read, each with the future of its records.
     reads: deque[tuple[_SizedChunk, Future[LoadedChunk]]] = deque()
     used_bytes, next_chunk = 0, next(chunks, None)
     try:
@@ -76,13 +77,13 @@ def stream_records(records: ShardRecords, read_ahead: int, first: int = 0) -> It
 
 
 def _iterate_chunks(records: ShardRecords, readers: Readers, first_record: int, limit: int) -> Iterator[_SizedChunk]:
-    """Yield the chunks of at most `limit` bytes from a record on; indexes are read ahead.
+    """Yield the chunks from a record on, in order; indexes are read ahead.
 
     Args:
         records: the records of a split.
         readers: threads that read the indexes.
         first_record: number of the first record.
-        limit: bytes of a chunk, before compression.
+        limit: most bytes of a chunk, before compression; a single record, or a block of a compressed shard, may have more.
     """
     if first_record == len(records):
         return

@@ -86,12 +86,12 @@ class ShardRecords:
         return self._dataset.manifest.compression is not None
 
     def index(self, shard: int) -> ShardIndex:
-        """Return the index file of the shard `shards[shard]`, which is read when first needed.
+        """Return the index of the shard `shards[shard]`; its file is read when first needed, and again once the cache drops it.
 
         Raises:
-            CorruptionError: it is damaged.
-            DatasetError: it belongs to another shard.
-            StorageError: it cannot be read.
+            CorruptionError: the index is damaged.
+            DatasetError: the index belongs to another shard.
+            StorageError: the file cannot be read.
         """
         return self._indexes.get(shard, lambda: self._dataset.index(self.shards[shard]), _count_index_bytes)
 
@@ -100,11 +100,15 @@ class ShardRecords:
         return load_chunk(self._paths[chunk.shard], self.index(chunk.shard), chunk)
 
     def locate(self, number: int) -> tuple[int, int]:
-        """Return the index in `shards` of a record's shard, and the index of the record in the shard."""
+        """Return the index in `shards` of a record's shard, and the index of the record in the shard.
+
+        Args:
+            number: number of the record among the records of the split that are not in quarantine, from 0.
+        """
         shard = bisect.bisect_right(self._ends, number)
         runs = self.runs[shard]
         record = number - (self._ends[shard - 1] if shard else 0)
-        # Without records in quarantine before it, a record has the same index in the shard.
+        # Without gaps, which are records in quarantine, this number is the record's index in the shard.
         has_gaps = len(runs) > 1 or runs[0, 0] > 0
         if has_gaps:
             record = int(_skip_quarantined(runs, np.array([record]))[0])
@@ -116,7 +120,7 @@ class ShardRecords:
         return self._read_span(_Span(shard, records=[record], result_indices=[0]))[0]
 
     def read(self, numbers: Sequence[int]) -> list[Record]:
-        """Return records, in the order of `numbers`, each at least 0 and below `len`.
+        """Return the records of `numbers`, in their order; each number must be at least 0 and below `len`.
 
         Raises:
             CorruptionError: a record or an index is damaged.

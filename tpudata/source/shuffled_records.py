@@ -31,8 +31,8 @@ _log = logging.getLogger("tpudata")
 class ShuffledRecords:
     """Records of a split in shuffled order; `RecordSource.shuffle` makes it, and describes the arguments.
 
-    `shuffled[p]` is record number p of the order: first all records in the order of the first epoch, then all in the order of the
-    second, and so on.
+    `shuffled[p]` is record number p of the order: first the host's records in the order of the first epoch, then its records in the
+    order of the second, and so on.
     Read positions approximately in order: then every chunk is read once an epoch, and the next window is read while one is used;
     memory holds two windows, and a third one while several threads read at the end of a window.
 
@@ -101,6 +101,7 @@ class ShuffledRecords:
             TypeError: the position is not an integer.
             IndexError: there is no such position.
             CorruptionError: the record is damaged; the message names file and offset.
+            DatasetError: the shard's index belongs to another shard.
             FeatureError: the record does not have what the manifest says.
             StorageError: the shard or its index cannot be read.
         """
@@ -120,7 +121,7 @@ class ShuffledRecords:
         return (self[position] for position in range(len(self)))
 
     def __repr__(self) -> str:
-        # Grain compares this between a checkpoint and the run that restores it.
+        # Grain compares this text in a checkpoint with the text in the run that restores the checkpoint.
         options = ", ".join(f"{name}={value}" for name, value in self._options.items())
         return f"ShuffledRecords(records={len(self._records)}, {options})"
 
@@ -135,7 +136,7 @@ class ShuffledRecords:
         self._owner = os.getpid()
         self._lock = threading.Lock()
         self._readers = Readers()
-        # Windows in memory: of each lane, the one before the current one, the current one and the next one at most, in order.
+        # By lane, the windows in memory, in order: at most the window before the current one, the current one, and the next one.
         self._lanes: dict[int, _Lane] = {}
         self._late_records = 0
         self._is_warned = False
@@ -153,7 +154,7 @@ class ShuffledRecords:
         try:
             chunk = loading.chunks[int(loading.window.chunk_of[index])].result()
         except BaseException:
-            # The next call tries again.
+            # Drop the lane's windows, so that the next call reads them again.
             with self._lock:
                 self._lanes.pop(key.lane, None)
             raise
@@ -174,7 +175,7 @@ class ShuffledRecords:
             lane[key] = self._load(key)
         is_newest = key == next(reversed(lane))
         if is_newest:
-            # Threads may still read the window before this one, but none before that.
+            # Threads may still read the window before this one, but no earlier window.
             for passed_key in list(lane)[:-2]:
                 del lane[passed_key]
             next_key = self._order.find_following(key)
@@ -205,7 +206,7 @@ class ShuffledRecords:
         return False
 
     def _read_alone(self, key: WindowKey, index: int) -> Record:
-        """Read a record of a window, and nothing else."""
+        """Read a record of a window without the window's chunks."""
         window = self._order.make_window(key)
         chunk = window.chunks[window.chunk_of[index]]
         record = chunk.first + int(window.record_of[index])
@@ -219,20 +220,19 @@ class _LoadingWindow:
     """A window whose chunks are being read.
 
     Args:
-        window: the window.
-        readers: threads that read.
+        window: the window to read.
+        readers: threads that read its chunks.
         records: records of the split.
 
     Attributes:
-        window: the window.
-        chunks: records of its chunks, as they arrive.
+        window: the window, whose chunks and order locate its records.
+        chunks: records of the window's chunks, as they arrive.
         remaining: number of records that have not been taken.
     """
 
     def __init__(self, window: Window, readers: Readers, records: ShardRecords) -> None:
         self.window = window
         self.chunks: list[Future[LoadedChunk]] = [readers.submit(records.load, chunk) for chunk in window.chunks]
-        # Records that have not been taken.
         self.remaining = len(window.chunk_of)
 
 

@@ -18,7 +18,7 @@ def for_each(folder: str, action: Callable[[T], None], items: Iterable[T]) -> No
     """Call `action` with each item, concurrently on an object store; raise the error of the first item that fails.
 
     Args:
-        folder: folder of the files.
+        folder: folder of the files; the calls are concurrent if it is on an object store.
         action: handles one file; called by several threads on an object store.
         items: arguments of `action`.
     """

@@ -28,7 +28,7 @@ from tpudata.storage.objects.object_store import Content, Description
 from tpudata.storage.objects.retries import Retries, RetryPolicy
 
 _BLOCK_BYTES = 8 << 20
-# Schemes whose uploads can be discarded. Their objects are written in place, others under a temporary name.
+# Schemes whose uploads can be discarded: their objects are written in place, objects of other schemes under a temporary name.
 _DISCARDABLE = ("s3", "s3a")
 # Errors about one path; any other error is one of the store or the connection.
 _PATH_ERRORS = (FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError, AbsentError)
@@ -75,7 +75,7 @@ class _FsspecObjects:
         import fsspec
 
         try:
-            # Imports the store's package, to report a missing one now.
+            # Imports the store's package, to report now if it is missing.
             fsspec.get_filesystem_class(scheme)
         except ImportError as error:
             raise StorageError(f"{scheme}://: {error}") from None
@@ -84,8 +84,8 @@ class _FsspecObjects:
         # The store's package retries failed requests, so only answers without proof are requested again here.
         self.retries = Retries(scheme, _choose_policy, lambda error: isinstance(error, UnprovenError))
 
-    def translate_errors(self, done: str, path: str) -> AbstractContextManager[None]:
-        return _translate_errors(done, path)
+    def translate_errors(self, action: str, path: str) -> AbstractContextManager[None]:
+        return _translate_errors(action, path)
 
     def scan(self, folder: str, start: str, stop: str | None, limit: int | None, *, deep: bool) -> Iterator[Entry]:
         """Yield the entries of a folder, which fsspec lists all at once."""
@@ -93,10 +93,10 @@ class _FsspecObjects:
         with _translate_errors("listed", folder):
             filesystem, store_path = self._locate(folder)
             listing = filesystem.ls(store_path, detail=True)
-            # Stores without folders list a missing one as empty.
+            # Stores without folders list a missing folder as empty.
             if not listing and self.find(folder) is None:
                 raise StorageError(f"{folder} could not be listed: there is nothing below it. Check the path.")
-        # Each with the name by which entries are sorted.
+        # Entries, each after the name by which it is sorted.
         named_entries = []
         for info in listing:
             name = info["name"].rstrip("/").rpartition("/")[2]
@@ -143,7 +143,7 @@ class _FsspecObjects:
         except FileNotFoundError as error:
             raise AbsentError(404, _format_reason(error)) from error
         except Exception as error:
-            # Some stores reject a range that begins after the end.
+            # Some stores reject a range that begins after the end of the file.
             if span is None or span[0] < filesystem.info(store_path)["size"]:
                 raise
             raise RangeError(416, _format_reason(error)) from error
@@ -158,7 +158,7 @@ class _FsspecObjects:
             raise AbsentError(404, _format_reason(error)) from error
 
     def put(self, path: str, data: bytes, version: int | None) -> None:
-        """Write a small file; with `version` None, ConflictError if it exists."""
+        """Write a small file; with `version` None, ConflictError if it exists. Any other `version` replaces what is there."""
         filesystem, store_path = self._locate(path)
         # With this mode, an existing file is an error: for some stores atomically, for others after a look.
         options = {"mode": "create"} if version is None else {}
@@ -200,7 +200,7 @@ class _FsspecObjects:
             with contextlib.suppress(Exception):
                 if can_discard:
                     file.discard()
-                    # Otherwise, garbage collection would write the open file after all.
+                    # Without this, garbage collection would write the open file after all.
                     file.closed = True
                 else:
                     file.close()
@@ -211,7 +211,7 @@ class _FsspecObjects:
     def _compare_with_existing(self, path: str) -> Iterator[BinaryIO]:
         """Yield a temporary file to write to; at the end, StorageError unless the existing file has the same bytes.
 
-        Another attempt at the same work may have written the existing one.
+        Another attempt at the same work may have written the existing file.
         """
         filesystem, store_path = self._locate(path)
         with tempfile.TemporaryFile() as written:
@@ -270,17 +270,18 @@ def _make_entry(path: str, info: dict[str, Any]) -> Entry:
 
 
 @contextlib.contextmanager
-def _translate_errors(done: str, path: str, caught: type[Exception] = Exception) -> Iterator[None]:
+def _translate_errors(action: str, path: str, caught: type[Exception] = Exception) -> Iterator[None]:
     """Turn an exception of a store's package into an error that names the path.
 
     Args:
-        done: what could not be done, such as "read".
+        action: what could not be done, such as "read".
         path: path of the file or folder, for the message.
         caught: class of the exceptions to translate. While a file is written, exceptions of other classes are the caller's own.
 
     Raises:
-        StorageError: the error is about the path.
-        StorageUnavailableError: it is about the store or the connection.
+        StorageError: the exception is about the path.
+        StorageUnavailableError: the exception is about the store or the connection.
+        TpudataError, ConflictError: as raised, unchanged.
     """
     try:
         yield
@@ -288,11 +289,11 @@ def _translate_errors(done: str, path: str, caught: type[Exception] = Exception)
         raise
     except _PATH_ERRORS as error:
         raise StorageError(
-            f"{path} could not be {done}: {_format_reason(error)}. Check the path and your access."
+            f"{path} could not be {action}: {_format_reason(error)}. Check the path and your access."
         ) from error
     except caught as error:
         raise StorageUnavailableError(
-            f"{path} could not be {done}: {_format_reason(error)}. Check the store, and run again."
+            f"{path} could not be {action}: {_format_reason(error)}. Check the store, and run again."
         ) from error
 
 

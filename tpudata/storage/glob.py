@@ -45,7 +45,7 @@ def split_pattern(pattern: str) -> tuple[str, tuple[str, ...]]:
 def expand(pattern: str) -> Iterator[tuple[Entry, str]]:
     """Yield every file and folder that a pattern matches, and its path below the folder before the first wildcard.
 
-    Each is yielded once. A folder is sorted by name, with a `/` after the names of folders.
+    Each is yielded once. The entries of a folder come in the order of their names, with a `/` after the names of folders.
 
     Raises:
         StorageError: a folder cannot be listed, or a match is a pipe, a socket or a device.
@@ -119,7 +119,7 @@ def _walk(
 
     Args:
         folder: folder to walk through.
-        prefix: path of this folder below the pattern's, with a `/` at its end; empty for the pattern's folder.
+        prefix: path of this folder below the pattern's folder, with a `/` at its end; empty for the pattern's folder itself.
         parts: parts of the pattern.
         positions: indices of the parts that a name in the folder may match. `**` makes several of them possible, and one walk
             follows all, so that nothing is yielded twice.

@@ -47,7 +47,7 @@ class Storage(Protocol):
         """Return the path of `parts` below `base`, each a name or a path."""
 
     def list(self, folder: str) -> list[Entry]:
-        """Return the entries of a folder, sorted by name; StorageError if there is no such folder."""
+        """Return the entries of a folder, sorted by name; StorageError if there is no such folder, or a special entry in it."""
 
     @property
     def lists_deep(self) -> bool:
@@ -76,21 +76,21 @@ class Storage(Protocol):
     def cuts(self, folder: str, *, deep: bool = False) -> Sequence[str]:
         """Return names at which a large folder can be cut into ranges of `scan`, so that many workers list it.
 
-        They depend only on the names in it, so every call on every machine returns the same.
+        They depend only on the names in the folder, so every call on every machine returns the same cuts.
 
         Args:
             folder: folder whose names are cut.
             deep: as for `scan`.
 
         Returns:
-            Names in ascending order, without `""`; none if the folder is small.
+            Names in ascending order, without `""`; empty if the folder is small.
 
         Raises:
             StorageError: the folder cannot be listed. Object stores return no names for a folder that does not exist.
         """
 
     def stat(self, path: str) -> Entry | None:
-        """Return the file or folder at a path; None if neither exists."""
+        """Return the file or folder at a path; None if neither exists; StorageError for a pipe, a socket or a device."""
 
     def read(self, path: str, size: int | None = None) -> bytes:
         """Return a whole file; its probable `size` in bytes may save a request."""

@@ -51,7 +51,7 @@ _lock = threading.Lock()
 
 
 def request_limits() -> RequestLimits:
-    """Return the limits of this process: the limits of the context that began last, or the defaults."""
+    """Return the limits of this process: of the context that began last and has not ended, or the defaults without contexts."""
     with _lock:
         return next(reversed(_held.values()), _DEFAULT)
 

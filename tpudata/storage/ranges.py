@@ -19,7 +19,7 @@ class Range(NamedTuple):
     Attributes:
         folder: folder that is listed.
         start: first name in it, or first path below it if the store lists trees.
-        stop: name or path after the end.
+        stop: first name or path after the range; None for all from `start` on.
     """
 
     folder: str
@@ -42,12 +42,12 @@ def lazy_entries(folder: str, *, checked: bool = True) -> Iterator[Entry]:
     Raises:
         StorageError: there is no such folder, or something in it is neither a file nor a folder.
     """
-    for entry in _list_entries(folder):
+    for entry in _scan_entries(folder):
         yield entry.checked() if checked else entry
 
 
-def _list_entries(folder: str) -> Iterator[Entry]:
-    """Yield the entries of a folder in order, from a scan of the first ones and, if there are more, a scan of the others."""
+def _scan_entries(folder: str) -> Iterator[Entry]:
+    """Yield the entries of a folder in order, from a scan of the first 16,384 and, if there are more, a scan of the others."""
     storage = storage_for(folder)
     first_entries = list(storage.scan(folder, limit=_FIRST_ENTRIES))
     yield from first_entries
@@ -59,7 +59,7 @@ def _list_entries(folder: str) -> Iterator[Entry]:
 
 
 def folder_ranges(folder: str, *, deep: bool) -> Iterator[Range]:
-    """Yield the ranges of a folder in order; one of the whole folder, if it is small.
+    """Yield the ranges of a folder in order; a single range of the whole folder, if it is small.
 
     Args:
         folder: folder to list.

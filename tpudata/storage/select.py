@@ -34,14 +34,14 @@ def storage_for(path: str) -> Storage:
     """Return the storage of a path.
 
     Raises:
-        MissingExtraError: its client, or fsspec for a scheme that may be fsspec's, is not installed.
+        MissingExtraError: the storage's client, or fsspec for a scheme that may be fsspec's, is not installed.
         StorageError: no storage serves the path's scheme, fsspec's package for it is not installed, or `gs:` has no `//` after it.
         UsageError: a package registers a storage for the scheme that cannot be loaded or lacks members of `Storage`.
     """
     match = _SCHEME.match(path) if "://" in path else None
     if match is None:
         if path == "gs:" or path.startswith("gs:/"):
-            # A gs:// path that was normalised as a local path.
+            # This is a gs:// path that was normalised as a local path.
             raise StorageError(
                 f"{path}: ambiguous path. Pass gs://{path[4:] or 'BUCKET'} for Google Cloud Storage, ./{path} for a local file."
             )

@@ -47,7 +47,7 @@ def check_source(
     """Convert an input with a source of an installed package in several ways, and check the datasets.
 
     One worker and two write the same bytes. So do conversions of the same input in another folder, and a run that was killed and
-    resumed. An append of the same input adds nothing, and one of a grown input adds the new records alone. A
+    resumed. An append of the same input adds nothing, and an append of a grown input adds the new records alone. A
     record's split follows from its key.
 
     Args:
@@ -170,7 +170,7 @@ class _SourceCheck:
         _require(is_kept, f"{self.source}: a record changes its split with the seed. Keys must be the same each time.")
 
     def check_append(self, grown: AnyPath | None) -> None:
-        """Check that an append of the same input adds nothing, and one of a grown input only the new records.
+        """Check that an append of the same input adds nothing, and an append of a grown input only the new records.
 
         Args:
             grown: the same input with further records; None skips the second check.
@@ -201,7 +201,7 @@ class _SourceCheck:
         )
 
     def check_damaged_input(self, damaged: Path) -> None:
-        """Check that a damaged record ends a run with an error that names its file, and that a run that skips it counts it."""
+        """Check that a damaged record ends a run with an error that names the record's file, or is counted if the run skips it."""
         try:
             self.convert("damaged", damaged)
         except BadRecordError as error:
@@ -218,7 +218,7 @@ class _SourceCheck:
         _require(
             not (self.folder / "damaged" / "manifest.json").exists(), f"{self.source}: a failed run leaves a manifest."
         )
-        # `resume`, as the failed run has begun to write into the folder.
+        # `resume`, since the failed run has begun to write into the folder.
         manifest = self.convert("damaged", damaged, on_bad_record="skip", max_bad_records="100%", resume=True)
         rejects = sum(manifest.rejected.values())
         _require(
@@ -241,7 +241,7 @@ class _SourceCheck:
             raise AssertionError(f"{self.source}: converts {empty}, which is to have no records, without an error.")
 
     def _require_equal(self, output: str, expected: str, run: str, hint: str) -> None:
-        """Raise AssertionError if two datasets differ; the arguments are those of `_require_same`, with names of datasets."""
+        """Raise AssertionError if two datasets differ, given the subfolders of both; `run` and `hint` as for `_require_same`."""
         self._require_same(self._read_files(output), self._read_files(expected), run, hint)
 
     def _require_same(self, files: dict[str, bytes], expected: dict[str, bytes], run: str, hint: str) -> None:
@@ -280,7 +280,7 @@ def check_tokenizer(tokenizer: str, texts: Sequence[str], folder: AnyPath) -> To
 
     Args:
         tokenizer: value of `--tokenizer`, such as `"words:FILE"`.
-        texts: two texts or more, of one line each, which it can encode; empty ones are not stored.
+        texts: two texts or more, of one line each, which the tokenizer can encode; empty texts are not stored.
         folder: folder of the written files: new or empty.
 
     Returns:

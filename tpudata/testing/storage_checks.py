@@ -72,13 +72,13 @@ class _StorageCheck:
         self._write(path, b"")
         self._require(storage.read(path) == b"", "an empty file is not read as one.")
         self._write(path, _DATA)
-        # A storage may accept or reject it.
+        # A storage may accept or reject the same bytes.
         with contextlib.suppress(StorageError):
             self._write(path, _DATA, replace=False)
         self._require(storage.read(path) == _DATA, "`create` with replace=False damages a file of the same bytes.")
 
     def check_reading(self) -> None:
-        """Check that every way of reading returns the same bytes, also to many threads."""
+        """Check that every way of reading returns the bytes that were written, also in many threads."""
         storage, path = self._storage, self._file
         for size in (None, len(_DATA), 1, 2 * len(_DATA)):
             self._require(storage.read(path, size) == _DATA, f"`read` with size={size} does not return the whole file.")
@@ -88,13 +88,14 @@ class _StorageCheck:
             expected = _DATA[offset : offset + length]
             self._require(
                 part == expected,
-                f"`read_range` of {length} bytes from {offset} returns others (got {count_text(len(part), 'byte')}, expected"
+                f"`read_range` of {length} bytes from {offset} returns other bytes (got {count_text(len(part), 'byte')}, expected"
                 f" {len(expected)} of {len(_DATA)}).",
             )
         with storage.open(path) as file:
             self._require(
                 (file.read(7), file.read()) == (_DATA[:7], _DATA[7:]), "`open` does not read from start to end."
             )
+        # A hint never raises, also for a file that does not exist.
         storage.expect(self._join_path("none"), 0, 1)
         with ThreadPoolExecutor(_THREADS) as pool:
             offsets = range(0, len(_DATA), 100)
@@ -227,6 +228,6 @@ class _StorageCheck:
 
 
 def _make_scan_key(path: str, is_folder: bool, *, deep: bool) -> bytes:
-    """Return the sort key of an entry of `scan`: its path if it is deep, or else its name; with a `/` for a folder."""
+    """Return the sort key of an entry of `scan`: its path if the scan is deep, or else its name; with a `/` for a folder."""
     name = path if deep else path.rstrip("/").rpartition("/")[2]
     return f"{name}/".encode() if is_folder else name.encode()

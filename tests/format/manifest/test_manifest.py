@@ -322,7 +322,7 @@ def test_another_version_names_the_file() -> None:
     ("changes", "message"),
     [
         ({"splits": {"train": Split((Shard(NAMES[0], 10**15, 100, 0),))}}, "too many records for its size"),
-        ({"splits": {"train": Split((Shard(NAMES[0], 7, 111, 0),))}}, "expected 16 bytes or more a record"),
+        ({"splits": {"train": Split((Shard(NAMES[0], 7, 111, 0),))}}, "expected at most 6"),
         (
             {"splits": {name: Split((Shard(f"{name}-00000-of-9999999.tfrecord", 1, 16, 0),)) for name in ("a", "b")}},
             "count too many shards",

@@ -46,12 +46,12 @@ class MemoryStore:
         self.retries = Retries("memory", lambda: policy, lambda error: isinstance(error, UnprovenError))
 
     @contextlib.contextmanager
-    def translate_errors(self, done: str, path: str) -> Iterator[None]:
+    def translate_errors(self, action: str, path: str) -> Iterator[None]:
         try:
             yield
         except StoreError as error:
             kind = StorageUnavailableError if isinstance(error, TimeLimitError) else StorageError
-            raise kind(f"{path} could not be {done}: {error.__cause__ or error}") from error
+            raise kind(f"{path} could not be {action}: {error.__cause__ or error}") from error
 
     def describe(self, path: str) -> Description | None:
         del path

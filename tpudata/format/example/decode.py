@@ -129,7 +129,11 @@ def _parse_feature(data: memoryview) -> Value:
 
 
 def _parse_bytes(message: memoryview) -> list[bytes]:
-    """Return the values of a BytesList message."""
+    """Return the values of a BytesList message.
+
+    Raises:
+        ValueError, IndexError: the message is damaged.
+    """
     return [
         bytes(message[begin:end])
         for number, wire, begin, end in iterate_fields(message)
@@ -150,7 +154,11 @@ def _parse_floats(message: memoryview) -> list[float]:
 
 
 def _parse_ints(message: memoryview) -> list[int]:
-    """Return the values of an Int64List message."""
+    """Return the values of an Int64List message.
+
+    Raises:
+        ValueError, IndexError: packed values are in several pieces, or the message is damaged.
+    """
     values: list[int] = []
     for varints in _list_pieces(message, VARINT):
         position = 0

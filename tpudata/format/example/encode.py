@@ -76,7 +76,7 @@ def encode_example_parts(features: Mapping[str, Any]) -> list[bytes]:
 
 
 def plain_bytes(name: str, value: bytes | bytearray | memoryview) -> bytes:
-    """Return a value as bytes; FeatureError for a memoryview of larger items or of several dimensions.
+    """Return a value as bytes; FeatureError for a memoryview that is not one dimension of single bytes.
 
     Args:
         name: name of the feature, for the message.
@@ -106,7 +106,7 @@ def encode_entry(name: str, value: Any) -> bytes:
     Raises:
         FeatureError: the value is one that `encode_example` does not take.
     """
-    # The most frequent values: parts of their entries are cached.
+    # The most frequent values: the entries of integers, and the heads of short bytes values, are cached.
     if type(value) is int:
         return _encode_int_entry(name, value)
     if type(value) is bytes:
@@ -158,7 +158,7 @@ def _encode_int_entry(name: str, value: int) -> bytes:
 
 
 def _encode_bytes_head(name: str, size: int) -> bytes:
-    """Return the beginning of the map entry of a feature that is one bytes value of `size` bytes; the value itself follows it."""
+    """Return the beginning of the map entry of a feature that is one bytes value of `size` bytes: all but the value itself."""
     # From the value outwards: each level is a tag of one byte, the encoded size of the next inner level, and that level.
     value_size = encode_varint(size)
     list_bytes = 1 + len(value_size) + size
@@ -203,9 +203,9 @@ def _encode_feature(name: str, value: Any) -> bytes:
         return _encode_field(INT64_LIST, _encode_field(LIST_VALUE, packed))
     if all(isinstance(element, float) for element in elements):
         return _encode_field(FLOAT_LIST, _encode_field(LIST_VALUE, _convert_to_float32(name, elements).tobytes()))
-    kinds = sorted({type(element).__name__ for element in elements})
+    type_names = sorted({type(element).__name__ for element in elements})
     raise FeatureError(
-        f"Feature {name!r}: values of mixed or unknown types (got {', '.join(kinds)}, expected one of bytes, str, int,"
+        f"Feature {name!r}: values of mixed or unknown types (got {', '.join(type_names)}, expected one of bytes, str, int,"
         " bool, float)."
     )
 
@@ -260,7 +260,12 @@ def _list_elements(name: str, value: Any) -> list[Any]:
 
 
 def _convert_element(name: str, element: Any) -> Any:
-    """Return an element as bytes, int or float; an element of another type unchanged."""
+    """Return an element as bytes, int or float; an element of another type unchanged.
+
+    Raises:
+        FeatureError: as for `plain_bytes`.
+        UnicodeEncodeError: the element is text that UTF-8 cannot encode.
+    """
     if isinstance(element, str):
         return element.encode()
     if isinstance(element, (bytes, bytearray, memoryview)):

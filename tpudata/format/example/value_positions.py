@@ -69,7 +69,13 @@ def find_value_positions(example: bytes) -> dict[str, ValuePosition] | None:
 
 
 def _read_map_entry(example: memoryview, entry_begin: int, entry_end: int) -> tuple[str, ValuePosition] | None:
-    """Return the name of a feature and the position of its value, from its entry in the map; None if it has another form."""
+    """Return the name of a feature and the position of its value, from its entry in the map.
+
+    Returns None unless the entry is one key and one list, and the list one value or one piece of packed values.
+
+    Raises:
+        ValueError, IndexError: the entry is damaged.
+    """
     fields = list(iterate_fields(example, entry_begin, entry_end))
     payloads = {number: (begin, end) for number, wire, begin, end in fields if wire == LENGTH}
     # Parsers merge or reject a repeated key or value.

@@ -33,8 +33,8 @@ _MAX_FIELDS = 2**29 - 1
 def iterate_fields(data: memoryview, begin: int = 0, end: int | None = None) -> Iterator[tuple[int, int, int, int]]:
     """Yield (field number, wire type, begin, end) of each field of a message.
 
-    `begin` and `end` are the offsets in `data` of the field's payload: the bytes of a varint or a number, or those that follow the
-    length.
+    `begin` and `end` are the offsets in `data` of the field's payload: the bytes of a varint or a number, or the bytes that follow
+    the length.
 
     Args:
         data: bytes with the message.

@@ -174,14 +174,14 @@ def _is_column(feature: Feature, prefix: str, *, is_picture: bool) -> bool:
 
     Args:
         feature: the list.
-        prefix: the prefix; if it is empty or a picture's, other lists have it, too, such as captions.
+        prefix: the prefix; if it is empty or a picture's, lists of other things have it, too, such as captions.
         is_picture: whether a picture has this prefix.
     """
     if _find_box_prefix(feature) == prefix:
         return True
     if not prefix or is_picture or not feature.name.startswith(f"{prefix}/"):
         return False
-    # TensorFlow's object detection has one list of the points of all objects.
+    # In TensorFlow's object detection, one list has the points of all objects, several for each of them.
     return f"/{_POINT}/" not in feature.name or feature.shape != (None,)
 
 

@@ -42,7 +42,7 @@ class Feature:
         label_offset: label of the first class (1 for readers that keep 0 for "background").
 
     Raises:
-        FeatureError: the parts do not fit each other.
+        FeatureError: the attributes do not fit each other, or exceed the format's limits.
     """
 
     name: str
@@ -114,7 +114,7 @@ class Feature:
 
     @property
     def is_list(self) -> bool:
-        """Whether records have any number of entries of one size; encoded images are not lists."""
+        """Whether records have any number of entries of one size; images and label maps are not lists."""
         return self.shape[:1] == (None,) and all(self.shape[1:]) and not self.is_image_file and not self.is_image
 
     @property
@@ -154,7 +154,7 @@ class Feature:
 
         Raises:
             KeyError, TypeError: a key is missing or unknown.
-            FeatureError: the parts do not fit each other.
+            FeatureError: as for the class.
         """
         return cls(**{**value, "shape": tuple(value["shape"])})
 
@@ -163,7 +163,7 @@ def _normalize_shape(name: str, shape: Any) -> tuple[int | None, ...]:
     """Return a shape as a tuple of Python's integers and None; FeatureError, with the feature's name, for other values."""
     try:
         if isinstance(shape, str | bytes) or any(isinstance(size, bool) for size in shape):
-            # operator.index would take True for 1, and the letters of a text one by one.
+            # Without this line, True would be the size 1, each of the bytes a size, and an empty text the shape of a scalar.
             raise TypeError
         return tuple(None if size is None else operator.index(size) for size in shape)
     except TypeError:

@@ -1,7 +1,7 @@
 """Check of a manifest's JSON for the keys, types and ranges that `tpudata.format.manifest.manifest` describes.
 
 A manifest may have been edited; without this check, readers would fail later with a TypeError, or run out of memory. Unknown keys
-of the outermost object are allowed.
+are allowed in the outermost object, in the options and in the tokenizer.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _CRC32C_OR_NULL = Plain((str, NULL), pattern=CRC32C.pattern, words=CRC32C.words)
 _APPENDS = Plain((int,), high=2**31 - 1)
 _SHARD = Keys({"name": TEXT, "records": WHOLE, "bytes": WHOLE, "crc32c": CRC32C})
 _SPLIT = Keys({"shards": Items(_SHARD), "decoded_bytes": WHOLE})
-# The optional keys are those that Feature.to_json omits at their default.
+# A key is optional if Feature.to_json omits its default.
 _FEATURE = Keys(
     {"name": TEXT, "kind": TEXT, "dtype": TEXT, "shape": Items(_WHOLE_OR_NULL)},
     {"encoding": Plain((str, NULL)), "num_classes": _WHOLE_OR_NULL, "label_offset": WHOLE},
@@ -46,7 +46,7 @@ _TOKENIZER = Keys(
     {"name": TEXT, "vocab_size": _ID, "eos_id": _ID_OR_NULL, "pad_id": _ID, "file": TEXT, "sha256": TEXT},
     is_open=True,
 )
-# Options that readers use; the job that wrote the dataset used the others.
+# Options that readers use; only the job that wrote the dataset used the other options.
 _READ_OPTIONS = Keys({}, {"label_offset": WHOLE}, is_open=True)
 _MANIFEST = Keys(
     {
@@ -84,8 +84,8 @@ def check_manifest_json(value: Any) -> None:
         value: the object that `parse_json` returned.
 
     Raises:
-        ValueError: a key is missing, a key of an inner object is unknown, or a value has another type or range; the message
-            names the field, such as `splits.train.shards[0].records`.
+        ValueError: a key is missing, a key of a split, shard, feature or source is unknown, or a value has another type or range;
+            the message names the field, such as `splits.train.shards[0].records`.
     """
     _MANIFEST.check("", value)
     Anything().check("options", value["options"])

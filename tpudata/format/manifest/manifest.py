@@ -62,7 +62,7 @@ class Manifest:
     """Contents of a dataset; the module's docstring describes the file.
 
     Raises:
-        DatasetError: the parts do not fit each other.
+        DatasetError: a part is invalid, or the parts do not fit each other.
     """
 
     layout: str
@@ -123,7 +123,7 @@ class Manifest:
         if "padding" not in self.counts:
             return None
         tokens = self.counts.get("tokens", 0)
-        # 0 for a dataset that has neither.
+        # 0 for a dataset that has neither tokens nor padding.
         return tokens / max(1, tokens + self.counts["padding"])
 
     @property
@@ -260,23 +260,27 @@ def _check_shards(manifest: Manifest) -> None:
     """Check the shards of a manifest that was read, so that no reader allocates memory for records that cannot exist.
 
     Raises:
-        DatasetError: a shard has more records than fit its bytes, or names count more shards than a dataset may have.
+        DatasetError: a shard has more records than fit its bytes, or the shards' names, which end in the planned number of
+            shards of their prefix, announce more shards than a dataset may have.
     """
+    # A record takes at least the 16 bytes of its frame, which gzip packs by a factor of 1032 at best.
     largest_ratio = 1 if manifest.compression is None else MAX_RATIO
-    planned_shards: dict[str, int] = {}
+    planned_count_by_prefix: dict[str, int] = {}
     for shard in list_shards(manifest):
-        if shard.records * FRAME_BYTES > shard.bytes * largest_ratio:
+        max_records = shard.bytes * largest_ratio // FRAME_BYTES
+        if shard.records > max_records:
             raise DatasetError(
                 f"Shard {shard.name}: too many records for its size (got {count_text(shard.records, 'record')} in {shard.bytes}"
-                f" bytes, expected {FRAME_BYTES} bytes or more a record). {RESTORE}"
+                f" bytes, expected at most {max_records}). {RESTORE}"
             )
         prefix, (_, count) = parse_prefix(shard.name), parse_place(shard.name)
         # All names of a prefix have one count, except in a damaged manifest.
-        planned_shards[prefix] = max(planned_shards.get(prefix, 0), count)
-    total = sum(planned_shards.values())
+        planned_count_by_prefix[prefix] = max(planned_count_by_prefix.get(prefix, 0), count)
+    total = sum(planned_count_by_prefix.values())
     if total > MAX_SHARDS:
         raise DatasetError(
-            f"The names of shards count too many shards (got {total}, expected at most {MAX_SHARDS}). {RESTORE}"
+            f"The shard names (...-of-N) announce too many shards in all (got {total}, expected at most {MAX_SHARDS})."
+            f" {RESTORE}"
         )
 
 

@@ -37,7 +37,10 @@ def label_feature(manifest: Manifest, name: str | None = None) -> Feature | None
 
 
 def fed_features(manifest: Manifest, label: Feature | None) -> list[Feature]:
-    """Return the features that a model is fed, without the label, in the manifest's order; may be empty."""
+    """Return the features that a model is fed, without the label, in the manifest's order; may be empty.
+
+    In layout `tokens`, the loss weights of chats come last.
+    """
     layout = manifest.layout
     candidates = [feature for feature in manifest.features if feature is not label]
     if layout not in FED_BY_LAYOUT:
@@ -48,18 +51,21 @@ def fed_features(manifest: Manifest, label: Feature | None) -> list[Feature]:
         return usual + [f for f in candidates if f.name == "loss_weights" and is_sequence(f)]
     if usual or layout not in ("text", "tokens"):
         return usual
-    # The features of pairs, chats and fields of rows have other names.
+    # The features of pairs, chats and fields of rows are not called as in FED_BY_LAYOUT.
     names = _list_text_names(manifest)
     if layout == "text":
         return [feature for feature in candidates if feature.name in names]
     sequences = [feature for feature in candidates if is_sequence(feature)]
     named = [feature for feature in sequences if feature.name in names]
-    # Of several text fields, each has its ids in a feature FIELD_ids.
+    # If there are several text fields, the ids of each are in a feature FIELD_ids.
     return named or [feature for feature in sequences if feature.name.endswith(_IDS_SUFFIX)]
 
 
 def _list_text_names(manifest: Manifest) -> Collection[str]:
-    """Return the names of the features that hold a conversion's text: of a pair, of a chat, or of the text fields of rows."""
+    """Return the names of the features that hold a conversion's text: of a pair, of a chat, or of the text fields of rows.
+
+    For rows without text fields, returns the names of their lists of strings.
+    """
     options = manifest.options
     if options.get("inputs"):
         return _SIDES

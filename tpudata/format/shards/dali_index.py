@@ -62,7 +62,7 @@ def check_dali_index(subject: str, compression: str | None) -> None:
 
     Args:
         subject: the flag, folder or shard, with which the message begins.
-        compression: compression of the shards.
+        compression: compression of the shards; None, no compression, is allowed.
     """
     if compression is not None:
         raise UsageError(

@@ -145,7 +145,8 @@ class ShardIndex:
             path: path of the file, for messages.
 
         Raises:
-            CorruptionError: the bytes are not a whole index, or one of another layout, or no shard can have these offsets.
+            CorruptionError: the bytes are not a whole index, or an index of another layout, no shard can have these offsets, or the
+                summary is not a JSON object.
         """
         if data.startswith(_ANY_MAGIC) and not data.startswith(MAGIC):
             raise CorruptionError(
@@ -193,13 +194,13 @@ class ShardIndex:
 def _check_offsets(
     offsets: npt.NDArray[np.uint64], block_offsets: npt.NDArray[np.uint64] | None, block_records: int, shard_bytes: int
 ) -> None:
-    """Check the offsets in an index; ValueError unless they ascend from 0 to the end of the records and of the file.
+    """Raise ValueError if no shard of this size can have these offsets.
 
     Args:
         offsets: as in `ShardIndex`.
         block_offsets: as in `ShardIndex`.
         block_records: records per block.
-        shard_bytes: size of the shard's file.
+        shard_bytes: size of the shard's file, at which the last record or, with compression, the last block must end.
     """
     if shard_bytes > INT64_MAX or offsets.max() > INT64_MAX:
         raise ValueError("an offset is beyond 2**63 - 1")

@@ -101,7 +101,7 @@ class ShardKeys:
         Args:
             shard: the shard, as the manifest has it.
             path: path of the keys, for messages.
-            one_to_one: whether each input that is not rejected has its own record.
+            one_to_one: whether each input that is not rejected has its own record; then the number of records must match, too.
         """
         if self.shard_crc32c != shard.crc32c or (one_to_one and self.records != shard.records):
             raise CorruptionError(

@@ -69,12 +69,12 @@ def write_shard_files(
         replace: whether a shard of other bytes may be there already; see `Storage.create`.
 
     Returns:
-        The shard, and the two files that must be as written when the manifest is: the shard's and the index's.
+        The shard, and its two files, shard and index, which must still be as written when the manifest is written.
 
     Raises:
         DatasetError: there are no records, one is larger than a `tf.train.Example` may be, or the name is invalid; nothing was
             written.
-        UsageError: an unknown compression, or one with `dali_index`.
+        UsageError: an unknown compression, or a compressed shard with `dali_index`.
         StorageError: a file could not be written.
     """
     if not is_shard_name(name):

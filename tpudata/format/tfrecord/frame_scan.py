@@ -74,7 +74,8 @@ def scan_frames(
         large_bytes: mean size of records, in bytes, from which on only headers are read; None chooses by the storage.
 
     Raises:
-        CorruptionError: as for `frame_offsets`; `starts` then has the records before the damage, which begins at `offset`.
+        CorruptionError: as for `frame_offsets`; `starts` then has the records before the damage, which begins at the error's
+            `offset`.
     """
     offset = 0
     storage = storage_for(file.path)

@@ -44,7 +44,7 @@ MAX_RECORD_BYTES = (1 << 31) - 1
 
 
 def pack_header(size: int) -> bytes:
-    """Return the header of a record of a number of bytes."""
+    """Return the header of a record whose data have `size` bytes."""
     length = _LENGTH.pack(size)
     return length + pack_checksum(google_crc32c.value(length))
 
@@ -109,7 +109,7 @@ def read_records(path: str, compression: str | None = None) -> Iterator[tuple[in
 
     Args:
         path: path of the file.
-        compression: None, or `"gzip"`: offsets then count unpacked bytes, and damage may be found a few records early.
+        compression: None, or `"gzip"`: offsets then count unpacked bytes, and damage may be reported a few records too early.
 
     Raises:
         CorruptionError: a checksum is wrong, the file ends inside a record, or it cannot be unpacked.
@@ -145,7 +145,7 @@ def _unpack_records(path: str, packed: BinaryIO) -> Iterator[tuple[int, bytes]]:
 
 
 def _read_open_records(path: str, file: BinaryIO | gzip.GzipFile, size: int | None) -> Iterator[tuple[int, bytes]]:
-    """Yield the records of an open file of `size` bytes; None if the size is unknown.
+    """Yield (byte offset, data) of the records of an open file, whose size in bytes is None if it is unknown.
 
     Raises:
         CorruptionError: as for `read_records`.

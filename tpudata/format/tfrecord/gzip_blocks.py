@@ -57,7 +57,7 @@ class GzipBlockWriter:
 
     def write(self, pieces: Iterable[bytes]) -> None:
         """Append data to the current block."""
-        # An empty piece would begin the block twice.
+        # With an empty first piece, the next piece would begin the block again.
         for piece in filter(None, pieces):
             if not self._unpacked_size:
                 self._write(HEADER)

@@ -134,8 +134,11 @@ class RecordWriter:
         )
 
     def _compute_all_block_crcs(self) -> npt.NDArray[np.uint32]:
-        """Return the CRC-32C of each block: uint32 [blocks]. It takes 200 bytes per record, so records go in batches of blocks."""
-        # Whole blocks.
+        """Return the CRC-32C of each block: uint32 [blocks].
+
+        The computation takes 200 bytes per record, so records go in batches of blocks.
+        """
+        # A batch has whole blocks.
         step = -(-_STEP_RECORDS // self._block_records) * self._block_records
         # The first batch is empty, for a file without records.
         batches = [np.zeros(0, np.uint32)]
@@ -171,7 +174,7 @@ def _compute_block_crcs(
 ) -> npt.NDArray[np.uint32]:
     """Return the CRC-32C of each block of framed records: uint32 [blocks].
 
-    It is the exclusive-or of the checksums of the block's parts, each moved by the bytes that follow the part in the block.
+    A block's checksum is the exclusive-or of the checksums of its parts, each moved by the bytes that follow the part in the block.
 
     Args:
         sizes: int64 [records], bytes of each record's data.
@@ -185,9 +188,9 @@ def _compute_block_crcs(
     bytes_after = np.repeat(record_ends[first_records + counts - 1], counts) - record_ends
     length_crcs = extend_crc32c(np.zeros(len(sizes), np.uint32), _take_bytes(sizes.astype("<u8")))
     header_crcs = extend_crc32c(length_crcs, _take_bytes(_mask_all(length_crcs)))
-    # Of the data and the footer.
+    # A body is the data and the footer.
     body_crcs = extend_crc32c(crcs, _take_bytes(_mask_all(crcs)))
-    # Headers and bodies together: a step costs hardly more for twice as many.
+    # Headers and bodies are moved together: a step costs hardly more for twice as many checksums.
     moved = move_crc32c(
         np.concatenate([header_crcs, body_crcs]), np.concatenate([bytes_after + sizes + FOOTER_BYTES, bytes_after])
     )

@@ -35,7 +35,7 @@ class AnnotationCheck:
         self.has_any = bool(self._groups or self._tables)
 
     def find_problems(self, example: Mapping[str, Value]) -> Iterator[Problem]:
-        """Yield the problems of a record."""
+        """Yield the problems of a record's annotations."""
         uneven_prefixes = set()
         for prefix, columns in self._groups:
             lengths = {feature.name: count_entries(feature, example.get(feature.name, ())) for feature in columns}

@@ -23,7 +23,9 @@ from tpudata.storage import storage_for
 def quarantine_damage(
     folder: str, defects: Iterable[Defect], example_check: ExampleCheck | None
 ) -> tuple[Quarantine, list[Defect]]:
-    """Write the list of records for readers to skip: exactly the damaged ones. Without any, remove an earlier list.
+    """Write the list of records for readers to skip: the damaged ones of each shard that can be read by its index.
+
+    If there are none, an earlier list is removed.
 
     Args:
         folder: the dataset's folder.
@@ -34,8 +36,8 @@ def quarantine_damage(
         The quarantine that readers find now, and the defects that still keep them from the dataset.
 
     Raises:
-        DatasetError: the manifest cannot be read.
-        StorageError: a file cannot be read or written.
+        DatasetError: the manifest is damaged or of another version.
+        StorageError: the manifest cannot be read, the list cannot be written or removed, or the storage is unavailable.
     """
     storage = storage_for(folder)
     manifest_path, quarantine_path = storage.join(folder, MANIFEST_NAME), storage.join(folder, QUARANTINE_NAME)
@@ -90,11 +92,13 @@ def find_damaged_records(path: str, shard: Shard, index: ShardIndex, find_proble
         all_records = SkippedRecords(first=0, stop=shard.records, reason="the shard is missing")
         return ShardQuarantine(shard.crc32c, bytes=0, records=(all_records,))
     with storage.open(path) as file:
-        runs = [run for block in range(index.blocks) for run in _check_block(path, file, index, block, find_problems)]
+        runs = [
+            run for block in range(index.blocks) for run in _find_block_damage(path, file, index, block, find_problems)
+        ]
     return ShardQuarantine(shard.crc32c, entry.size, tuple(_join_runs(runs)))
 
 
-def _check_block(
+def _find_block_damage(
     path: str, file: BinaryIO, index: ShardIndex, block: int, find_problems: FindProblems
 ) -> Iterator[SkippedRecords]:
     """Read the next block of a shard and yield the records to skip.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import NamedTuple
 
-# Names of the problems of annotations.
+# Names of the problems of labels and annotations.
 BOXES, CLASSES, LISTS, MASKS = "boxes", "classes", "lists", "masks"
 
 
@@ -14,7 +14,7 @@ class Problem(NamedTuple):
 
     Attributes:
         reason: the problem, in words.
-        kind: name of the problem of an annotation: `BOXES`, `CLASSES`, `LISTS` or `MASKS`; empty for others.
+        kind: name of the problem of a label or an annotation: `BOXES`, `CLASSES`, `LISTS` or `MASKS`; empty for other problems.
     """
 
     reason: str
@@ -27,10 +27,10 @@ class Defect:
 
     Attributes:
         path: path of the file.
-        offset: byte in that file of the damaged record, line or block, or at which a file ends too early. None if the file as a
-            whole is missing or unexpected.
+        offset: byte in that file of the damaged record, line or block, or at which a file ends too early; for a record of a
+            compressed shard, in its unpacked bytes. None if the defect has no place, such as a missing or unexpected file.
         reason: the problem, in words.
-        kind: name of the problem of an annotation: "boxes", "classes", "lists" or "masks"; empty for others.
+        kind: name of the problem of a label or an annotation: "boxes", "classes", "lists" or "masks"; empty for other problems.
     """
 
     path: str

@@ -40,16 +40,19 @@ class RecordCheck:
 
     def find_problems(self, example: Mapping[str, Value]) -> Iterator[Problem]:
         """Yield the problems of a record's features, and of its annotations if the features allow a check."""
-        # Without annotations, `_find_feature_problems` yields the same in less time.
+        # Without annotations to check, `_find_feature_problems` yields the same problems in less time.
         if self._annotation_check.has_any:
             return self._find_all_problems(example)
         return self._find_feature_problems(example)
 
     def _find_all_problems(self, example: Mapping[str, Value]) -> Iterator[Problem]:
-        """Yield the problems of a record's features, and of its annotations unless a feature has the wrong kind or shape."""
+        """Yield the problems of a record's features, then the problems of its annotations.
+
+        Annotations are not checked if a feature is unknown, missing, or of the wrong kind or shape.
+        """
         can_check_annotations = True
         for problem in self._find_feature_problems(example):
-            # A label out of range changes no kind or shape.
+            # Annotations can be checked in spite of a label out of range, but not with values of another kind or shape.
             can_check_annotations = can_check_annotations and problem.kind == CLASSES
             yield problem
         if can_check_annotations:
@@ -83,8 +86,8 @@ class _FeatureCheck:
         type: type of every value.
         unit: number of values (of bytes for raw values) in the fixed dimensions of the shape.
         repeats: whether any multiple of `unit` is allowed, because a dimension varies.
-        low: smallest allowed integer, or None.
-        high: largest allowed integer, or None.
+        low: smallest allowed label; None if the feature has no classes.
+        high: largest allowed label; None if the feature has no classes.
     """
 
     feature: Feature
@@ -96,7 +99,7 @@ class _FeatureCheck:
 
     @property
     def may_be_absent(self) -> bool:
-        """Whether its absence means a list without values, as in TensorFlow."""
+        """Whether a record without the feature has an empty list of it, as TensorFlow's parser takes it."""
         return self.repeats and self.feature.shape == (None,) and self.feature.encoding != "raw"
 
     @classmethod

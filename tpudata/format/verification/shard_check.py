@@ -51,15 +51,18 @@ class ShardCheck:
         self._record_check = RecordCheck(manifest)
 
     def find_defects(self, shard: Shard, progress: Callable[[int], None] | None = None) -> Iterator[Defect]:
-        """Yield the defects of a shard's indexes, then the defects of the shard in the order of its bytes.
+        """Yield the defects of a shard's indexes, then the defects of the shard itself.
 
         Memory holds one record, of a compressed shard one block of records, and the index.
 
         Args:
             shard: the shard.
             progress: called with the number of bytes read since the last call.
+
+        Raises:
+            StorageUnavailableError: the storage did not answer, or denied permission.
         """
-        index = yield from self._check_index(shard)
+        index = yield from self._read_index(shard)
         if self._manifest.dali_index:
             yield from self._find_dali_defects(shard, index)
         path = storage_for(self._folder).join(self._folder, shard.name)
@@ -83,12 +86,14 @@ class ShardCheck:
     def _read_shard(
         self, path: str, shard: Shard, index: ShardIndex | None, walk: ShardWalk
     ) -> Iterator[Sequence[Defect]]:
-        """Read a shard, and yield its defects one after the other: of its size, of each record, and of its end.
+        """Read a shard, and yield lists of its defects: of its size, of each record or block, and of its end.
+
+        A record without defects gives an empty list, so that the caller can report progress.
 
         Args:
             path: the shard's path.
             shard: the shard.
-            index: its index; None if that is damaged.
+            index: the shard's index; None if it is missing or not valid.
             walk: the walk that reads the records.
         """
         storage = storage_for(path)
@@ -100,18 +105,18 @@ class ShardCheck:
             end = min(entry.size, shard.bytes)
             yield [Defect(path, end, f"the file has {entry.size} bytes, the manifest says {shard.bytes}")]
         if self._manifest.compression is not None and index is None:
-            for defect in self._check_unpacked(path, shard):
+            for defect in self._find_unpacked_defects(path, shard):
                 yield [defect]
             return
         with storage.open(path) as file:
             if index is not None and index.compression is not None:
-                yield from walk.check_blocks(file, index, self.find_problems)
+                yield from walk.find_block_defects(file, index, self.find_problems)
             else:
-                yield from walk.check_records(file, entry.size, self.find_problems)
+                yield from walk.find_record_defects(file, entry.size, self.find_problems)
         yield list(walk.find_end_defects())
 
     def _find_dali_defects(self, shard: Shard, index: ShardIndex | None) -> Iterator[Defect]:
-        """Yield the defects of a shard's index for DALI; `index` is the index of the shard, or None if it is damaged."""
+        """Yield the defects of a shard's index for DALI; `index` is the shard's own index, None if it is missing or not valid."""
         storage = storage_for(self._folder)
         path = storage.join(self._folder, dali_index_name(shard.name))
         try:
@@ -125,8 +130,8 @@ class ShardCheck:
         except StorageError as error:
             yield Defect(path, 0, f"cannot be read: {error}")
 
-    def _check_unpacked(self, path: str, shard: Shard) -> Iterator[Defect]:
-        """Yield the defects of a compressed shard without a valid index, up to the first damage, after which nothing unpacks."""
+    def _find_unpacked_defects(self, path: str, shard: Shard) -> Iterator[Defect]:
+        """Yield the defects of a compressed shard without a valid index, up to the first damage, which ends the reading."""
         records = 0
         try:
             for offset, data in read_records(path, self._manifest.compression):
@@ -160,8 +165,8 @@ class ShardCheck:
             problems += (Problem(problem) if isinstance(problem, str) else problem for problem in extra_problems)
         return problems
 
-    def _check_index(self, shard: Shard) -> Generator[Defect, None, ShardIndex | None]:
-        """Yield the defects of a shard's index; return the index if it is valid, else None."""
+    def _read_index(self, shard: Shard) -> Generator[Defect, None, ShardIndex | None]:
+        """Yield the defects of a shard's index, and return the index; None if it is missing or not valid."""
         storage = storage_for(self._folder)
         path = storage.join(self._folder, index_name(shard.name))
         try:

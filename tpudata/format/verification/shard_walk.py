@@ -63,7 +63,8 @@ class ShardWalk:
         self.offset = self.file_offset = 0
         self._path = path
         self._shard = shard
-        # None from the first record on that begins elsewhere than the index says.
+        # None without a valid index, and after a record that begins elsewhere than the index says (with compression, up to the
+        # end of its block).
         self._index = index
         self._reason_suffix = UNPACKED if index is not None and index.compression is not None else ""
         self._next_record = 0
@@ -76,16 +77,18 @@ class ShardWalk:
         self._block_start = self._block_start_crc = 0
         self._bad_blocks: _BadBlocks | None = None
 
-    def check_records(self, file: BinaryIO, end: int, find_problems: FindProblems) -> Iterator[list[Defect]]:
+    def find_record_defects(self, file: BinaryIO, end: int, find_problems: FindProblems) -> Iterator[list[Defect]]:
         """Read record after record up to offset `end`, and yield the defects of each."""
         while self.offset < end and not self._is_broken_off:
-            defects = list(self._check_next_record(file, end, find_problems))
+            defects = list(self._find_next_defects(file, end, find_problems))
             # Without compression, offsets of records are offsets in the file.
             if self._packed_crc is None:
                 self.file_offset = self.offset
             yield defects
 
-    def check_blocks(self, file: BinaryIO, index: ShardIndex, find_problems: FindProblems) -> Iterator[list[Defect]]:
+    def find_block_defects(
+        self, file: BinaryIO, index: ShardIndex, find_problems: FindProblems
+    ) -> Iterator[list[Defect]]:
         """Read a compressed file block by block, and yield the defects of each block or of each of its records.
 
         The index has the offset of every block, so damage hides no later block.
@@ -110,7 +113,7 @@ class ShardWalk:
                 # Count the records of this block, also if it is the last one.
                 self._enter_block(index, block + 1, end)
             else:
-                yield from self.check_records(io.BytesIO(data), end, find_problems)
+                yield from self.find_record_defects(io.BytesIO(data), end, find_problems)
         # The checksum of the file covers bytes after the last block.
         self._packed_crc = google_crc32c.extend(self._packed_crc, file.read())
 
@@ -137,7 +140,7 @@ class ShardWalk:
             reason = f"the checksum of the file is {crc:08x}, the manifest says {self._shard.crc32c:08x}"
             yield Defect(self._path, 0, reason)
 
-    def _check_next_record(self, file: BinaryIO, end: int, find_problems: FindProblems) -> Iterator[Defect]:
+    def _find_next_defects(self, file: BinaryIO, end: int, find_problems: FindProblems) -> Iterator[Defect]:
         """Read the next record, which should not reach beyond offset `end`, and yield its defects."""
         start = self.offset
         expected_end = yield from self._find_expected_end()
@@ -189,7 +192,10 @@ class ShardWalk:
         return None
 
     def _close_block(self) -> Iterator[Defect]:
-        """Compare the block that ends at the current offset with its checksum in the index."""
+        """Compare the block that ends at the current offset with its checksum in the index.
+
+        A block that differs is noted, so that one defect reports it together with its neighbours; an intact block ends their run.
+        """
         index, size = self._index, self.offset - self._block_start
         if index is not None and size and not self._is_broken_off:
             block = (self._next_record - 1) // index.block_records
@@ -236,7 +242,7 @@ class ShardWalk:
         yield self._report_damage(start, reason)
 
     def _break_off(self, reason: str) -> Defect:
-        """Return the defect after which the next record cannot be found."""
+        """Return the defect after which the next record cannot be found, and end the reading of records."""
         self._is_broken_off = True
         return self._report_damage(self.offset, reason)
 

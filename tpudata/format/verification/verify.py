@@ -47,10 +47,11 @@ def verify(
 ) -> Iterator[Defect]:
     """Read a dataset again and yield every defect in it: first in the files next to the shards, then in each shard.
 
-    Defects are any changed bit in a shard, an index, the manifest, labels.txt or the TFDS metadata; a shard or index that is
-    truncated, missing, unexpected, or that of another shard; counts and checksums that differ from the manifest; records that are
-    not Examples with the manifest's features, kinds, shapes and labels; files of rejected inputs with another number of lines than
-    the manifest counts. If the manifest itself is damaged, nothing else is checked, since everything is compared with it.
+    Defects are any changed bit in a shard, an index, the manifest, labels.txt, the tokenizer's files or the TFDS metadata; a shard
+    or index that is truncated, missing, unexpected, or of another shard; counts and checksums that differ from the manifest;
+    records that are not Examples with the manifest's features, kinds, shapes and labels; files of rejected inputs with another
+    number of lines than the manifest counts. If the manifest itself is damaged, nothing else is checked, since everything is
+    compared with it.
 
     Memory holds one record (one block of records for a compressed shard) and one index per worker; with several workers, also the
     defects of shards that are checked ahead of their turn.
@@ -70,22 +71,22 @@ def verify(
     manifest_path = storage.join(folder, MANIFEST_NAME)
     if storage.stat(manifest_path) is None:
         open_dataset(folder)  # its error names the missing manifest, and the fix
-    manifest = yield from _check_manifest(manifest_path)
+    manifest = yield from _read_manifest(manifest_path)
     if manifest is None:
         return
     shards = list_shards(manifest)
-    yield from _check_tokenizer_files(folder, manifest)
-    yield from _check_tfds_metadata(folder, manifest)
-    yield from _check_labels(folder, manifest)
+    yield from _find_tokenizer_defects(folder, manifest)
+    yield from _find_tfds_defects(folder, manifest)
+    yield from _find_label_defects(folder, manifest)
     yield from _find_unlisted_files(folder, manifest, shards)
-    yield from _check_rejects(folder, manifest)
-    yield from _check_quarantine(folder, manifest, shards)
+    yield from _find_reject_defects(folder, manifest)
+    yield from _find_quarantine_defects(folder, manifest, shards)
     if manifest.keys:
-        yield from _check_keys(folder, manifest, shards)
+        yield from _find_key_defects(folder, manifest, shards)
     yield from find_shard_defects(ShardCheck(folder, manifest, example_check), shards, workers, progress)
 
 
-def _check_manifest(path: str) -> Generator[Defect, None, Manifest | None]:
+def _read_manifest(path: str) -> Generator[Defect, None, Manifest | None]:
     """Yield the defects of the manifest; return it if the rest can be compared with it."""
     data = storage_for(path).read(path)
     has_right_checksum = checksum_fits(data)
@@ -97,12 +98,12 @@ def _check_manifest(path: str) -> Generator[Defect, None, Manifest | None]:
     try:
         return Manifest.from_bytes(data, path)
     except DatasetError as error:
-        # Catches a damaged manifest that has no checksum. A defect has the path already, with which the message begins.
+        # For example a damaged manifest without a checksum. The message begins with the path, which a defect has already.
         yield Defect(path, 0, str(error).removeprefix(f"{path} ").removeprefix(f"{path}: "))
         return None
 
 
-def _check_tokenizer_files(folder: str, manifest: Manifest) -> Iterator[Defect]:
+def _find_tokenizer_defects(folder: str, manifest: Manifest) -> Iterator[Defect]:
     """Yield the defects of the tokenizer's files."""
     storage = storage_for(folder)
     for tokenizer in tokenizer_files(manifest):
@@ -113,12 +114,12 @@ def _check_tokenizer_files(folder: str, manifest: Manifest) -> Iterator[Defect]:
             yield Defect(path, 0, "the SHA-256 of the tokenizer's file differs from the manifest's")
 
 
-def _check_tfds_metadata(folder: str, manifest: Manifest) -> Iterator[Defect]:
+def _find_tfds_defects(folder: str, manifest: Manifest) -> Iterator[Defect]:
     """Yield the defects of the TFDS metadata."""
     storage = storage_for(folder)
     labels = _read_intact_labels(folder, manifest)
     contents = tfds.encode_files(manifest, labels)
-    # `_check_labels` checks labels.txt. If that is damaged, TFDS's copy of the names cannot be compared with it.
+    # `_find_label_defects` checks labels.txt. If that file is damaged, TFDS's copy of the names cannot be compared with it.
     names = {*tfds.NAMES, *(metadata_names(manifest) if labels is not None else ())} - {LABELS_NAME}
     for name in sorted(names):
         path, content = storage.join(folder, name), contents.get(name)
@@ -133,7 +134,7 @@ def _check_tfds_metadata(folder: str, manifest: Manifest) -> Iterator[Defect]:
             yield Defect(path, _find_first_difference(stored, content), "differs from the manifest")
 
 
-def _check_labels(folder: str, manifest: Manifest) -> Iterator[Defect]:
+def _find_label_defects(folder: str, manifest: Manifest) -> Iterator[Defect]:
     """Yield the defect of labels.txt, if it has one."""
     storage = storage_for(folder)
     path = storage.join(folder, LABELS_NAME)
@@ -174,7 +175,7 @@ def _find_first_difference(data: bytes, other: bytes) -> int:
 
 
 def _find_unlisted_files(folder: str, manifest: Manifest, shards: list[Shard]) -> Iterator[Defect]:
-    """Yield a defect for each file that readers would take for a part of the dataset but that the manifest does not list."""
+    """Yield a defect for each file that looks like a shard, and each file in index/, that does not follow from the manifest."""
     storage = storage_for(folder)
     shard_names = {shard.name for shard in shards}
     prefixes = tuple(f"{split}-" for split in manifest.splits)
@@ -196,7 +197,7 @@ def _find_unlisted_files(folder: str, manifest: Manifest, shards: list[Shard]) -
             yield Defect(entry.path, None, "should not be there: the manifest lists no shard of this name")
 
 
-def _check_quarantine(folder: str, manifest: Manifest, shards: list[Shard]) -> Iterator[Defect]:
+def _find_quarantine_defects(folder: str, manifest: Manifest, shards: list[Shard]) -> Iterator[Defect]:
     """Yield the defects of the list of records that readers skip."""
     path = storage_for(folder).join(folder, QUARANTINE_NAME)
     try:
@@ -212,7 +213,7 @@ def _check_quarantine(folder: str, manifest: Manifest, shards: list[Shard]) -> I
             )
 
 
-def _check_keys(folder: str, manifest: Manifest, shards: list[Shard]) -> Iterator[Defect]:
+def _find_key_defects(folder: str, manifest: Manifest, shards: list[Shard]) -> Iterator[Defect]:
     """Yield the defects of the keys of the shards."""
     storage = storage_for(folder)
     for shard in shards:
@@ -226,7 +227,7 @@ def _check_keys(folder: str, manifest: Manifest, shards: list[Shard]) -> Iterato
             yield Defect(path, error.offset, error.reason)
 
 
-def _check_rejects(folder: str, manifest: Manifest) -> Iterator[Defect]:
+def _find_reject_defects(folder: str, manifest: Manifest) -> Iterator[Defect]:
     """Yield the defects of the files that list rejected inputs."""
     line_count = 0
     for path in list_reject_files(folder):

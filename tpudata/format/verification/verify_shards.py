@@ -60,7 +60,7 @@ def find_shard_defects(
 
 
 def _tie_to_parent(lifeline: Connection) -> None:
-    """Make this worker process end with the one that started it, or by SIGTERM. Ctrl-C, which goes to all, stays blocked."""
+    """Make this worker process end with the process that started it, or by SIGTERM; Ctrl-C, which reaches both, stays blocked."""
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
     watch(lifeline.fileno(), functools.partial(os._exit, TpudataError.exit_code))
 

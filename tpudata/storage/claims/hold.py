@@ -46,7 +46,8 @@ def take_claim(
         dead_after: seconds for which a claim of another machine must stand still for its run to count as dead.
 
     Raises:
-        OutputError: another run is or may be at work there, or this version does not understand its claim.
+        OutputError: another run is or may be at work there, this version does not understand its claim, or other runs were first
+            at each of 100 tries.
         StorageError: the claim cannot be read or written.
     """
     path, storage = claim_path(output), storage_for(output)
@@ -74,7 +75,7 @@ def drop_claim(output: str, claim: Claim) -> None:
 
 
 def _change_claim(output: str, claim: Claim, change: Callable[[Claim], bytes | None]) -> None:
-    """Replace the content of a run's claim, if the run still holds it; give up if it changes at each of 100 tries.
+    """Replace or remove the claim of a run, if the run still holds it; give up if the claim changes at each of 100 tries.
 
     Args:
         output: the folder.
@@ -138,6 +139,8 @@ def hold_claim(
 ) -> Iterator[None]:
     """Hold a claim on an output folder while the context lasts.
 
+    At its end, unless the job goes on, local folders that did not exist before are removed if they are empty.
+
     Args:
         output: the folder.
         claim: claim of the run.
@@ -166,7 +169,7 @@ def hold_claim(
             with contextlib.suppress(StorageError):
                 drop_claim(output, claim)
             for folder in new_folders:
-                # Only if nothing was written in it.
+                # Removes the folder only if nothing was written in it.
                 with contextlib.suppress(OSError):
                     folder.rmdir()
 

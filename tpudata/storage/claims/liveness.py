@@ -1,11 +1,11 @@
-"""Liveness of the run that holds a claim. How it is found depends on the run:
+"""Liveness of the run that holds a claim. Whether the run is dead is found in a way that depends on the run:
 
 - a run of a process of this machine is dead if the process is; its id and its start time identify it, since ids are reused;
 - a run of a process of another machine is dead if its claim stands still for a minute: it rewrites the claim every few seconds;
 - a job on another runner, which may outlive the process that started it, is dead if the claim names the job and its runner says
   that it has ended. Its last step removes the claim;
-- of a pipeline with `WriteTFRecordShards` on another machine it is unknown. The claim is removed when the pipeline ends; until then
-  a person decides.
+- a pipeline with `WriteTFRecordShards` on another machine may be dead or not, which only a person can decide. The claim is removed
+  when the pipeline ends.
 """
 
 from __future__ import annotations
@@ -69,7 +69,8 @@ def check_dead(
         content: content of the claim's file; None if there is no claim, which is no error.
         has_ended: as for `check_unclaimed`.
         fix: advice in the error if the run is alive.
-        dead_after: seconds for which a claim of another machine must stand still for its run to count as dead.
+        dead_after: seconds for which the claim of a process of another machine is watched, and must stand still for its run to
+            count as dead.
     """
     if content is None:
         return
@@ -79,8 +80,8 @@ def check_dead(
             f"{path}: not a claim that this version understands. If no run is at work in {output}, remove it and run again."
         )
     if claim.ends_with != JOB and claim.is_of_this_machine:
-        # A pipeline of this process that failed may have left its claim. Otherwise the process is dead if none has its id, or
-        # one that began at another time.
+        # A pipeline of this process that failed may have left its claim. Otherwise the process is dead if no process has its id,
+        # or a process that began at another time has it.
         is_own_pipeline = claim.pid == os.getpid() and claim.ends_with == PIPELINE
         is_dead = is_own_pipeline or read_birth(claim.pid) != claim.birth
     elif claim.ends_with == PROCESS:

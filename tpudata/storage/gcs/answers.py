@@ -26,7 +26,7 @@ class ListingPage(NamedTuple):
     """One page of a listing.
 
     Attributes:
-        objects: name, size in bytes and CRC-32C of each object.
+        objects: name, size in bytes and CRC-32C of each object; None for a checksum that the store does not state.
         prefixes: common beginnings of names up to the delimiter, each once.
         next_page: token of the next page; None for the last page.
     """
@@ -116,7 +116,7 @@ def _ask_once(transport: Transport, url: str, parse: Callable[[bytes], T]) -> tu
 
 
 def _parse_json(data: bytes, kind: str) -> dict[str, Any]:
-    """Return the object of a JSON answer; UnprovenError unless its `kind` is this one."""
+    """Return the object of a JSON answer; UnprovenError unless its value of "kind" is `kind`."""
     try:
         fields = json.loads(data)
     except (ValueError, RecursionError):
@@ -138,7 +138,7 @@ def _parse_page(data: bytes) -> ListingPage:
 
 
 def _parse_checksum(fields: dict[str, Any]) -> int | None:
-    """Return the CRC-32C in the description of an object, or None if it has none; ValueError if it is damaged."""
+    """Return the CRC-32C in the description of an object; None if it states no checksum; ValueError if the checksum is damaged."""
     text = fields.get("crc32c")
     if text is None:
         return None

@@ -42,7 +42,7 @@ def new_pools(server: str) -> urllib3.PoolManager:
         "num_pools": 1,
         # A thread may have two requests in flight, and each keeps its connection.
         "maxsize": 2 * MAX_READ_THREADS,
-        # One for all connections: loading a system's certificates takes 10 to 40 ms of CPU.
+        # One context for all connections: loading a system's certificates takes 10 to 40 ms of CPU.
         "ssl_context": context,
         # TCP_NODELAY by way of a proxy, too: otherwise a part waits 40 ms for an acknowledgement of its header.
         "socket_options": HTTPConnection.default_socket_options,

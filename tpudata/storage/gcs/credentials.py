@@ -48,7 +48,7 @@ def find_credentials() -> Credentials:
     credentials, project = _select_credentials(), find_billing_project()
     if project is None or not isinstance(credentials, CredentialsWithQuotaProject):
         return credentials
-    # Otherwise their header could name another project than the request.
+    # Without this, the header of the credentials could name another project than the request.
     with_project: Credentials = credentials.with_quota_project(project)  # type: ignore[no-untyped-call]
     return with_project
 

@@ -67,7 +67,7 @@ _FORBIDDEN = (
     ("rate limit", "Run again later, or raise the quota of the project."),
     ("quota", "Run again later, or raise the quota of the project."),
 )
-# URLs with a query, which may have the id of an upload: it is as good as a password for it.
+# URLs with a query, which may have the id of an upload: the id is as good as a password for the upload.
 _URL_WITH_QUERY = re.compile(r"(https?://[^\s?]+|url: [^\s?]+)\?\S*")
 
 
@@ -76,7 +76,7 @@ def is_transient(error: BaseException | None) -> bool:
     if isinstance(error, AnswerError):
         return error.code in _TRANSIENT_CODES
     if isinstance(error, google.auth.exceptions.GoogleAuthError):
-        # google-auth does not call it retryable if its request for a token got no answer.
+        # google-auth does not call an error retryable if its request for a token got no answer.
         has_no_answer = isinstance(error, google.auth.exceptions.TransportError) and is_transient(error.__cause__)
         return has_no_answer or bool(error.retryable)
     if isinstance(error, (requests.exceptions.SSLError, urllib3.exceptions.SSLError)):
@@ -107,18 +107,22 @@ def split_object(path: str) -> tuple[str, str]:
 
 
 @contextlib.contextmanager
-def translate_errors(done: str, path: str) -> Iterator[None]:
+def translate_errors(action: str, path: str) -> Iterator[None]:
     """Turn an exception of a request into an error that names the object, the reason and the fix.
 
     Args:
-        done: what could not be done with the object, such as "read".
+        action: what could not be done with the object, as a participle such as "read".
         path: path of the object.
+
+    Raises:
+        StorageError: the error is about this object.
+        StorageUnavailableError: the error is about the store or the connection.
     """
     try:
         yield
     except ERRORS as error:
         error_class = StorageError if _is_about_object(error) else StorageUnavailableError
-        raise error_class(f"{path} could not be {done}: {_describe_error(error, path)}") from error
+        raise error_class(f"{path} could not be {action}: {_describe_error(error, path)}") from error
 
 
 def _is_about_object(error: BaseException) -> bool:

@@ -62,8 +62,8 @@ class _GcsObjects:
         self._range_names = range_names
         self.retries = transport.retries
 
-    def translate_errors(self, done: str, path: str) -> AbstractContextManager[None]:
-        return translate_errors(done, path)
+    def translate_errors(self, action: str, path: str) -> AbstractContextManager[None]:
+        return translate_errors(action, path)
 
     def scan(self, folder: str, start: str, stop: str | None, limit: int | None, *, deep: bool) -> Iterator[Entry]:
         """Yield the entries of a folder; memory holds a page of a thousand."""
@@ -76,7 +76,7 @@ class _GcsObjects:
             # Some programs mark a folder by an empty object of the same name.
             if size is not None and name.endswith("/"):
                 continue
-            # `scan_names` lists one more, in case that the folder is marked.
+            # `scan_names` lists one name more, in case that the folder is marked.
             if count == limit:
                 return
             count += 1
@@ -88,7 +88,7 @@ class _GcsObjects:
             raise StorageError(f"{folder} could not be listed: there is no object below it. Check the path.")
 
     def cuts(self, folder: str, *, deep: bool) -> Sequence[str]:
-        """Return the names that cut a folder of more than `range_names` names into ranges; otherwise none."""
+        """Return the names that cut a folder of more than `range_names` names into ranges; empty for a smaller folder."""
         return cut_names(self._transport, folder, deep=deep, range_names=self._range_names)
 
     def find(self, path: str) -> Entry | None:

@@ -43,9 +43,9 @@ class KeyFile(NamedTuple):
 
 
 def find_key_file() -> KeyFile | None:
-    """Return the file of credentials that google-auth reads; None if no variable names one and gcloud has written none.
+    """Return the file of credentials that google-auth reads; None if `VARIABLE` names no file and gcloud has written none.
 
-    A file that a variable names may be missing.
+    A file that the variable names may be missing.
     """
     if name := os.environ.get(VARIABLE):
         return KeyFile(Path(name), is_set=True)
@@ -90,7 +90,7 @@ def _find_field_fault(fields: object) -> str | None:
     if file_type == "service_account":
         return _find_key_fault(fields["private_key"])
     if file_type == "impersonated_service_account":
-        # Credentials of another account, which are exchanged for the credentials of the impersonated one.
+        # Credentials of another account, which are exchanged for the credentials of the impersonated account.
         source_fault = _find_field_fault(fields.get("source_credentials"))
         return None if source_fault is None else f"in its source_credentials, {source_fault}"
     return None

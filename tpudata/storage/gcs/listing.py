@@ -61,9 +61,9 @@ def scan_names(
         transport: sends the requests.
         folder: folder to list.
         start: first name of the range, below the folder.
-        stop: name after the end of the range.
-        limit: number of names that the caller will take, for smaller pages.
-        deep: list all objects, and no folders.
+        stop: first name after the range, below the folder; None for a range up to the folder's end.
+        limit: number of names that the caller will take, for smaller pages; more may be yielded. None for all names.
+        deep: list all objects below the folder, and no folders; otherwise the folder's own objects and folders.
 
     Raises:
         StorageError: the folder cannot be listed, or a name has an empty part, which is not a folder.
@@ -103,7 +103,7 @@ def scan_names(
 
 
 def cut_names(transport: Transport, folder: str, *, deep: bool, range_names: int = RANGE_NAMES) -> Sequence[str]:
-    """Return ascending names that divide a folder into ranges; none if it is small.
+    """Return ascending names that divide a folder into ranges; empty if it is small.
 
     Args:
         transport: sends the requests.
@@ -124,7 +124,7 @@ def cut_names(transport: Transport, folder: str, *, deep: bool, range_names: int
 
         Args:
             start: start of the range.
-            stop: end of the range.
+            stop: first name after the range; None for a range up to the folder's end.
             range_count: number of ranges that are cut in this round. The more, the sooner their parts widen, which limits the
                 number of all parts.
         """
@@ -158,7 +158,7 @@ def _find_cuts(find_first: _FindFirst, start: str, stop: str | None, doubling: i
     Args:
         find_first: returns the first name of a range.
         start: start of the range.
-        stop: end of the range.
+        stop: first name after the range; None for a range up to the folder's end.
         doubling: number of cuts after which each part takes twice as many characters, after the first `_SINGLE_CHARACTERS`.
     """
     first_name, depth = find_first(start, stop), 0
@@ -177,7 +177,7 @@ def _find_cuts(find_first: _FindFirst, start: str, stop: str | None, doubling: i
         return
     common, character = first_name[:depth], first_name[depth]
     for number in itertools.count():
-        # Find the first name whose character at this depth is `step` or more after the last cut's.
+        # Find the first name whose character at this depth is `step` or more after the character of the last cut.
         step = 1 << max(0, (number - _SINGLE_CHARACTERS) // doubling + 1)
         next_character = _step_character(character, step)
         name = find_first(common + next_character, stop) if next_character else None
@@ -190,7 +190,7 @@ def _find_cuts(find_first: _FindFirst, start: str, stop: str | None, doubling: i
 
 def _has_names_after(find_first: _FindFirst, name: str, stop: str | None, depth: int) -> bool:
     """Return whether names before `stop` follow all names with the first `depth + 1` characters of `name`."""
-    # Nothing follows the last character of Unicode, so the one before it is raised.
+    # Nothing follows the last character of Unicode, so the character before it is raised.
     common = name[: depth + 1].rstrip(_LAST)
     return bool(common) and find_first(common[:-1] + _step_character(common[-1]), stop) is not None
 

@@ -70,7 +70,7 @@ class Pace:
                 self._changed.notify()
 
     def lower_limit(self, began: float, pause: float) -> None:
-        """Halve the limit and pause, as the store asks for fewer requests.
+        """Halve the limit and pause, since the store asks for fewer requests.
 
         Args:
             began: time at which the request was sent.

@@ -158,7 +158,7 @@ class _Client:
         """Return the URL of a request, with the project that pays; `address` may be a path on the server.
 
         Raises:
-            UnprovenError: it is on another server.
+            UnprovenError: the address is on another server.
         """
         is_path = address.startswith("/")
         if not is_path and _parse_origin(address) != _parse_origin(self._server):
@@ -185,14 +185,14 @@ class _Client:
             if answer.status != _DENIED or attempt == _MAX_TOKENS:
                 break
             with self._renewing:
-                # Another thread may have renewed it.
+                # Another thread may have renewed the token.
                 if self._credentials.token == token:
                     self._credentials.refresh(self._tokens)  # type: ignore[no-untyped-call]
         return answer
 
     def _send_once(self, method: str, url: str, headers: dict[str, str], data: bytes | None, seconds: float) -> Answer:
         """Send a request over a kept connection, without retries and redirects."""
-        # urllib3 logs URLs, and this id is as good as a password: see `HIDDEN_QUERY`.
+        # urllib3 logs URLs, and the id of an upload is as good as a password: see `HIDDEN_QUERY`.
         if "upload_id=" in url:
             url, headers[HIDDEN_QUERY] = url.partition("?")[0], f"?{parse_url(url).query}"
         response = self._pools.urlopen(
@@ -223,7 +223,7 @@ def _choose_policy(policy: RetryPolicy | None, environment_policy: RetryPolicy) 
     """Return the policy that applies now.
 
     Args:
-        policy: policy that the caller has fixed; None for the environment's.
+        policy: policy that the caller has fixed; None for the policy of the environment.
         environment_policy: policy in the environment variable. Without a limit there, `request_limits()` has the limit.
     """
     if policy is not None:

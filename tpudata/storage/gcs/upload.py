@@ -1,4 +1,4 @@
-"""Writing an object: a small one in one request, others in one resumable upload, which survives lost requests and answers.
+"""Writing an object: a small one in one request, a larger one in a resumable upload, which survives lost requests and answers.
 
 A part is kept until the store has it. If a request fails, the store is asked how much it received, and gets the rest; a small
 object is sent again. The only or the last part carries the checksum of all data, so the store rejects damage. It makes the object
@@ -52,7 +52,7 @@ class ObjectWriter(io.RawIOBase):
         transport: sends the requests.
         bucket: bucket of the object.
         name: name of the object.
-        generation: generation of the existing object, 0 for none.
+        generation: generation of the existing object; 0 if the object does not exist.
         part_bytes: bytes of a request, a multiple of 256 KiB.
     """
 
@@ -158,7 +158,7 @@ class ObjectWriter(io.RawIOBase):
             answered: description in the store's answer; None if the answer has no valid one.
 
         Raises:
-            UnprovenError: neither the answer nor the stored object proves it.
+            UnprovenError: neither the answer nor the stored object proves that.
             DamagedError: the object has other bytes; it is removed.
         """
         if answered is not None and self._matches_data(answered):
@@ -166,12 +166,12 @@ class ObjectWriter(io.RawIOBase):
         stored = self._describe()
         if stored is None or stored.version == self._generation:
             raise UnprovenError("an answer that an upload is complete, but no object")
-        # If the description has no checksum, the one that was sent with the data counts: the store has compared it.
+        # If the description has no checksum, the checksum that was sent with the data counts: the store has compared it.
         if stored.size == self.tell() and stored.crc32c in (None, self._crc32c):
             return
         if answered is None or answered.version != stored.version:
             raise UnprovenError("an answer that an upload is complete, but another object")
-        # Only the version of this upload is removed, not one that another writer makes meanwhile.
+        # Only the version of this upload is removed, not a version that another writer makes meanwhile.
         query = urlencode({"ifGenerationMatch": answered.version})
         self._transport.request("DELETE", f"{make_object_url(self._bucket, self._name)}?{query}")
         raise DamagedError

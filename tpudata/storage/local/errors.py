@@ -34,22 +34,22 @@ _FIXES = {
 _REMOVED = "It was removed during writing: let no other job write there at the same time."
 
 
-def make_storage_error(done: str, path: str, error: OSError) -> StorageError:
+def make_storage_error(action: str, path: str, error: OSError) -> StorageError:
     """Return the error for a file, with the reason and, if known, the fix.
 
     Args:
-        done: what could not be done with the file, such as "read".
+        action: what could not be done with the file, such as "read".
         path: path of the file.
         error: the operating system's error.
     """
-    fix = _REMOVED if (done, error.errno) == (WRITTEN, errno.ENOENT) else _FIXES.get(error.errno or 0, "")
-    return StorageError(f"{path} could not be {done}: {error.strerror or error}. {fix}".rstrip())
+    fix = _REMOVED if (action, error.errno) == (WRITTEN, errno.ENOENT) else _FIXES.get(error.errno or 0, "")
+    return StorageError(f"{path} could not be {action}: {error.strerror or error}. {fix}".rstrip())
 
 
 @contextlib.contextmanager
-def translate_errors(done: str, path: str) -> Iterator[None]:
+def translate_errors(action: str, path: str) -> Iterator[None]:
     """Turn an operating system error into the StorageError that `make_storage_error` returns; see there for the arguments."""
     try:
         yield
     except OSError as error:
-        raise make_storage_error(done, path, error) from error
+        raise make_storage_error(action, path, error) from error

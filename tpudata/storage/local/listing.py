@@ -23,8 +23,8 @@ def list_names(folder: str, start: str, stop: str | None, limit: int | None) -> 
     Args:
         folder: folder to list.
         start: first name of the range.
-        stop: name after the end of the range.
-        limit: number of names at most, the first in order; memory holds no more.
+        stop: first name after the range; None for all names from `start` on.
+        limit: number of names at most, the first in order, and no more are in memory; None for all names.
 
     Raises:
         StorageError: there is no such folder.
@@ -34,11 +34,11 @@ def list_names(folder: str, start: str, stop: str | None, limit: int | None) -> 
 
 
 def cut_names(folder: str, *, range_names: int = RANGE_NAMES, sampled_names: int = SAMPLED_NAMES) -> Sequence[str]:
-    """Return the names that divide a folder into ranges of about equal size; none if it has at most `range_names` names.
+    """Return the names that divide a folder into ranges of about equal size; empty if it has at most `range_names` names.
 
     Args:
         folder: folder to cut.
-        range_names: about the most names in a range; a folder of more than 32 times as many has 32 larger ranges.
+        range_names: about the most names in a range; a folder with more than 32 times as many names has 32 larger ranges.
         sampled_names: number of names that the cuts are chosen from, more than there are ranges.
 
     Raises:
@@ -50,7 +50,7 @@ def cut_names(folder: str, *, range_names: int = RANGE_NAMES, sampled_names: int
     if len(first_names) < range_names:
         return ()
     count = len(first_names)
-    # The names with the smallest checksums are a sample of them all, the same in every run.
+    # The names with the smallest checksums are a sample of all names, the same in every run.
     sample = heapq.nlargest(sampled_names, map(_rank, first_names))
     del first_names  # Memory holds only the sample from here on.
     # A heap, whose first item has the largest checksum of the sample, and is replaced by a name with a smaller one.
@@ -66,7 +66,7 @@ def cut_names(folder: str, *, range_names: int = RANGE_NAMES, sampled_names: int
 
 
 def _rank(name: str) -> tuple[int, str]:
-    """Return a name with the negative checksum of it, so that the smallest checksum ranks highest."""
+    """Return the negative checksum of a name, and the name: the smallest checksum ranks highest."""
     return -zlib.crc32(os.fsencode(name)), name
 
 

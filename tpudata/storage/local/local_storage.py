@@ -75,7 +75,7 @@ class LocalStorage:
             yield _look_up_entry(path, name, functools.partial(os.stat, path))
 
     def cuts(self, folder: str, *, deep: bool = False) -> Sequence[str]:
-        """Return the names that cut a folder of more than `range_names` names into ranges; otherwise none.
+        """Return the names that cut a folder of more than `range_names` names into ranges; empty for a smaller folder.
 
         Memory holds at most `range_names` names and a sample of 4,096.
         """
@@ -104,7 +104,7 @@ class LocalStorage:
                 data = os.read(descriptor, size + 1)
                 if 0 < size == len(data):
                     return data
-                # A special file of size 0, a file that has changed, or more bytes than one call returns.
+                # The file is a special one of size 0, has changed, or has more bytes than one call returns.
                 return data + _read_rest(descriptor, sys.maxsize)
             finally:
                 os.close(descriptor)
@@ -232,8 +232,8 @@ def _open(path: str) -> int:
     """Return the descriptor of a file for reading.
 
     Raises:
-        StorageError: it is a pipe or a device, whose reading could block or never end.
-        OSError: it cannot be opened.
+        StorageError: the file is a pipe or a device, whose reading could block or never end.
+        OSError: the file cannot be opened.
     """
     try:
         # A pipe that nobody writes to would block; a file ignores the flag.
@@ -281,10 +281,13 @@ def _swap(target: Path, old: bytes | None, new: bytes | None) -> bool:
 
 
 def _link(temporary: Path, target: Path) -> bool:
-    """Give a temporary file the name `target` too; return whether that was done, False if the name exists.
+    """Give a temporary file the name `target`; return whether that was done.
 
-    If two machines try at the same time, one of them gets True. Without hard links both may get True, but not two processes
-    of one machine, since only one of them holds the lock.
+    With hard links, the file has this name besides its own. If the name exists already, returns False: of two machines that try
+    at the same time, one gets True.
+
+    Without hard links, the file is renamed, so both machines may get True; not two processes of one machine, since the caller of
+    `_swap` holds the lock of the folder.
     """
     try:
         os.link(temporary, target)
@@ -300,10 +303,10 @@ def _link(temporary: Path, target: Path) -> bool:
 
 @contextlib.contextmanager
 def _lock(folder: Path) -> Iterator[None]:
-    """Hold an exclusive lock on a folder against other processes of this machine. The system releases it if this one dies."""
+    """Hold an exclusive lock on a folder against other processes of this machine; if this process dies, the system releases it."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
-        # Some mounted disks have no locks of folders; then none is held.
+        # Some mounted disks have no locks of folders; then no lock is held.
         with contextlib.suppress(OSError):
             fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
@@ -336,7 +339,7 @@ def _look_up_entry(path: str, name: str, stat: Callable[[], os.stat_result]) -> 
     Args:
         path: full path of the entry.
         name: its name in the folder.
-        stat: returns what the system knows of the path, or raises its OSError.
+        stat: returns what the system knows of the path, or raises OSError.
     """
     try:
         stat_result = stat()

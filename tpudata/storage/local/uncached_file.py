@@ -128,7 +128,7 @@ class UncachedFile(io.RawIOBase):
                 try:
                     start += os.write(self._descriptor, view[start:])
                 except OSError as error:
-                    # Not aligned for this file system, or after an incomplete write.
+                    # The bytes are not aligned for this file system, perhaps after an incomplete write.
                     if error.errno != errno.EINVAL or not self._is_direct:
                         raise
                     self._set_direct(is_direct=False)

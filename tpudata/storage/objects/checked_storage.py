@@ -80,13 +80,14 @@ class CheckedStorage:
         """Ignore the hint: many threads request read-ahead themselves."""
 
     def open(self, path: str) -> BinaryIO:
-        """Open an object for reading, 8 MiB a request; a store with versions reads one of them, even if another replaces it."""
+        """Open an object for reading, 8 MiB a request; a store with versions reads one version, even if another replaces it."""
         with self._store.translate_errors("opened", path):
             description = self._store.retries(lambda: self._store.describe(path))
             if description is None:
                 raise AbsentError(404, "no such object")
         version = description.version
-        # With a checksum, the reader compares the whole object at its end; without one, reading large files twice costs too much.
+        # With a checksum, the reader compares the whole object at its end. In a store without checksums, reading large files twice
+        # would cost too much.
         is_checked = description.crc32c is not None or not self._store.has_checksums
 
         def read(offset: int, length: int) -> bytes:
@@ -119,7 +120,7 @@ class CheckedStorage:
         except StorageUnavailableError:
             raise
         except StorageError:
-            # It was replaced after the description.
+            # The object was replaced after the description.
             return False
         if stored != old:
             return False
@@ -164,13 +165,13 @@ class CheckedStorage:
 
         def read_and_compare() -> bytes:
             if offset == 0 or is_checked:
-                # From 0, it may be the whole object, which has a checksum.
+                # A part from 0 may be the whole object, which has a checksum.
                 data, is_proven = read_once()
                 if is_proven or is_checked:
                     return data
                 second, _ = read_once()
             else:
-                # Both reads at the same time.
+                # Read twice at the same time.
                 with ThreadPoolExecutor(1, thread_name_prefix="tpudata-again") as pool:
                     second_read = pool.submit(read_once)
                     data, _ = read_once()
@@ -205,7 +206,7 @@ class CheckedStorage:
         expected = length if size is None else max(0, min(length, size - offset))
         if content.offset != offset or len(data) != expected:
             raise UnprovenError(f"received {len(data)} bytes from {content.offset} for {expected} bytes from {offset}")
-        # The checksum is that of the whole object.
+        # The checksum is of the whole object, so it proves a part only if the part is all of the object.
         if len(data) != size or content.crc32c is None:
             return data, False
         _check_checksum(content.crc32c, data)
@@ -215,7 +216,7 @@ class CheckedStorage:
         """Check that a content is a whole object; `size` is its probable size, or None.
 
         Raises:
-            UnprovenError: it is not, or there is no proof that it is.
+            UnprovenError: the content is not the whole object, or there is no proof that it is.
         """
         if content.crc32c is not None:
             _check_checksum(content.crc32c, content.data)

@@ -17,7 +17,7 @@ class ObjectReader(io.RawIOBase):
 
     Args:
         path: path of the object, for messages.
-        description: its description.
+        description: description of the version, which states the size and perhaps the checksum.
         read: returns bytes of the object, given offset and length.
         part_bytes: bytes of a part in `readall`.
     """

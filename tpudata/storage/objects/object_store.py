@@ -57,8 +57,8 @@ class ObjectStore(Protocol):
     has_checksums: bool
     retries: Retries
 
-    def translate_errors(self, done: str, path: str) -> AbstractContextManager[None]:
-        """Turn a failure into a StorageError with the path, the reason and the fix; `done` is what failed, such as "read"."""
+    def translate_errors(self, action: str, path: str) -> AbstractContextManager[None]:
+        """Turn a failure into a StorageError with the path, the reason and the fix; `action` is what failed, such as "read"."""
 
     @property
     def lists_deep(self) -> bool:
@@ -91,19 +91,19 @@ class ObjectStore(Protocol):
         """
 
     def remove(self, path: str, version: int | None) -> None:
-        """Remove an object.
+        """Remove an object if it is this version; any version if `version` is None, or the store has no versions.
 
         Raises:
             AbsentError: there is no such object.
-            ConflictError: it is not the version.
-            UnprovenError: it may still exist.
+            ConflictError: the object is another version.
+            UnprovenError: the object may still exist.
         """
 
     def put(self, path: str, data: bytes, version: int | None) -> None:
         """Write a small object in place of a version of it, or a new one if `version` is None, with retries and proof.
 
         Raises:
-            ConflictError: the object is not the version.
+            ConflictError: the object is another version, or exists although `version` is None.
         """
 
     def write(self, path: str, *, replace: bool) -> AbstractContextManager[BinaryIO]:

@@ -42,14 +42,14 @@ class RetryPolicy:
 
     @classmethod
     def parse(cls, text: str, variable: str) -> RetryPolicy:
-        """Return the policy that a text sets, such as `first_wait=0.1,limit=600`; other values are the defaults.
+        """Return the policy that a text sets, such as `first_wait=0.1,limit=600`; settings that are not named keep their defaults.
 
         Args:
             text: the settings.
             variable: name of the environment variable that holds the text, for messages.
 
         Raises:
-            UsageError: the text is not of this form, or has an unknown name or a value that is not above 0.
+            UsageError: the text is not of this form, or has an unknown name or a value that is not a finite number above 0.
         """
         values = {}
         names = [field.name for field in dataclasses.fields(cls)]
@@ -87,7 +87,7 @@ class Retries:
         """Return the result of `call`, which is called again after each transient failure.
 
         Raises:
-            TimeLimitError: it kept failing until the policy's limit.
+            TimeLimitError: the call kept failing, and the next attempt would be after the policy's limit.
         """
         policy = self._policy()
         began = time.monotonic()
