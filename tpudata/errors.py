@@ -39,7 +39,7 @@ class TpudataError(Exception):
 
 
 class UsageError(TpudataError):
-    """The command line or an argument is wrong: nothing was read or written."""
+    """The command line or an argument is wrong, or does not fit this installation."""
 
     exit_code = 2
 

@@ -35,6 +35,8 @@ COMMANDS = {
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the `tpudata` command and return its exit code: 0 done, 1 the data or the run failed, 2 wrong usage.
 
+    Signals and a closed stdout have other exit codes, see `run_command`.
+
     Args:
         argv: the arguments; None takes those of this process.
     """

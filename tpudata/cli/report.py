@@ -68,7 +68,7 @@ def _open_decoder(dataset: Dataset) -> Callable[[Sequence[int]], str] | None:
 
     try:
         tokenizer = dataset_tokenizer(dataset.path)
-    # A UsageError if no package here has a tokenizer of its name.
+    # UsageError: no package that is installed here has a tokenizer of this name.
     except (DatasetError, MissingExtraError, SourceError, UsageError):
         return None
     return lambda ids: tokenizer.decode(list(ids))

@@ -19,7 +19,7 @@ from tpudata.format.verification.damaged_records import quarantine_damage
 from tpudata.format.verification.shard_check import ExampleCheck
 from tpudata.images.check import find_decoded_image_problems, find_image_problems
 
-# Exit code if readers meet a defect.
+# Exit code if there is a defect; with --quarantine, if one still keeps readers from the dataset.
 _DEFECTS_REMAIN = 1
 
 
@@ -92,13 +92,13 @@ def _report(folder: str, defects: Iterator[Defect], check: ExampleCheck | None) 
 
 
 def _report_json(folder: str, defects: Iterator[Defect], check: ExampleCheck | None) -> int:
-    """Do the same as `_report`, but print one JSON object at the end."""
+    """Do the same as `_report`, but print one JSON object at the end instead of lines."""
     defect_list = list(defects)
     report: dict[str, Any] = {"path": folder, "defects": [dataclasses.asdict(defect) for defect in defect_list]}
     remaining = defect_list
     if check is not None:
         quarantine, remaining = quarantine_damage(folder, defect_list, check)
-        # The key `last` is documented as the number after the last record.
+        # docs/dataset/verify.md documents `last` as the number after the last record.
         report["left_out"] = {
             name: [{"first": first, "last": stop, "reason": reason} for first, stop, reason in shard.records]
             for name, shard in quarantine.shards.items()

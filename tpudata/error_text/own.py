@@ -45,16 +45,16 @@ def iterate_causes(error: BaseException | None) -> Iterator[BaseException]:
         error = error.__cause__ or error.__context__
 
 
-def _rebuild(kind: type[TpudataError], message: str) -> TpudataError:
+def _rebuild(error_class: type[TpudataError], message: str) -> TpudataError:
     """Rebuild an error from its class and its text, which may be all that Beam passes on.
 
     A text that lacks what the class needs gives a plain TpudataError.
     """
-    if issubclass(kind, BadRecordError) and ": rejected: " in message:
+    if issubclass(error_class, BadRecordError) and ": rejected: " in message:
         return BadRecordError(message)
     match = _CORRUPTION_MESSAGE.fullmatch(message)
-    if issubclass(kind, CorruptionError) and match:
+    if issubclass(error_class, CorruptionError) and match:
         return CorruptionError(match[1], int(match[2]), match[3])
-    if issubclass(kind, (BadRecordError, CorruptionError, MissingExtraError)):
+    if issubclass(error_class, (BadRecordError, CorruptionError, MissingExtraError)):
         return TpudataError(message)
-    return kind(message)
+    return error_class(message)

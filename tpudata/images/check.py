@@ -136,7 +136,7 @@ def _list_images(manifest: Manifest, example: Mapping[str, Value]) -> Iterator[t
     for feature in manifest.features:
         if feature.is_image_file:
             values = example.get(feature.name)
-            # The schema's check reports a missing one or one of another kind.
+            # The schema's check reports a missing value or one of another type.
             if values and isinstance(values[0], bytes):
                 yield feature, values[0]
 

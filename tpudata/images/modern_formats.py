@@ -26,7 +26,7 @@ _HEVC_STEPS = {1: (2, 2), 2: (2, 1), 3: (1, 1)}
 
 
 def open_modern(data: bytes, image_format: str) -> Image.Image | None:
-    """Open a HEIC; return None for other formats, which Pillow opens itself, if this build of Pillow has the format.
+    """Open a HEIC; for another format, which Pillow opens itself, check that this build of Pillow has it, and return None.
 
     HEIC is opened without registering it with Pillow, which would change Pillow for the whole process.
 
@@ -71,7 +71,7 @@ def find_iso_chroma_step(data: bytes, image_format: str) -> tuple[int, int]:
     """Return how many pixels share a sample of colour in a decoded AVIF or HEIC, across and down; (1, 1) if unknown.
 
     Every coded image has a configuration among the item properties (ISO/IEC 23008-12, 6.5; `av1C`, AV1 in ISOBMFF, 2.3; `hvcC`,
-    ISO/IEC 14496-15, 8.3). If they differ, as for a thumbnail, the finest counts.
+    ISO/IEC 14496-15, 8.3). If configurations differ, as for a thumbnail, the finest sampling counts.
     """
     steps, is_turned_sideways = [], False
     for kind, content in _iterate_item_properties(data):

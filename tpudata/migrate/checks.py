@@ -24,7 +24,7 @@ _PRIVATE_PARTS = {
 
 
 def find_indirect_imports(path: str, tree: ast.AST, plans: Mapping[str, FilePlan]) -> Notes:
-    """Yield the line and a note for each import that binds, or may bind, a name of TensorFlow through another module.
+    """Yield the line and a note for each import that binds, or may bind, a name of TensorFlow through another module or by `*`.
 
     Args:
         path: the file.
@@ -114,11 +114,12 @@ def find_private_imports(tree: ast.AST, imported_names: Container[str]) -> Notes
 
     Args:
         tree: syntax tree of the file.
-        imported_names: names of TensorFlow that the rewrite knows.
+        imported_names: the file's names that its imports bind to TensorFlow or to a part of it.
     """
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            # An import of a part of tf.contrib under a name that is used is rewritten, or its uses are noted.
+            # Skip tf.contrib if the import binds it to a name that the rewrite follows, an alias or `tensorflow`: the uses of that
+            # name are rewritten or noted.
             names = [
                 alias.name
                 for alias in node.names

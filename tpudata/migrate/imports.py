@@ -27,7 +27,7 @@ def rewrite_imports(program: Rewriter) -> None:
     # The call of disable_v2_behavior follows the import of TensorFlow itself. If there is none, `_list_new_imports` adds one after
     # the first import, so the call goes there.
     behaviour_statement = next(iter([*root_statements, *statements]), None)
-    # New imports follow the first one of the module, or each one if all are in functions or blocks.
+    # New imports follow the first import at the module's top level, or every import if all are in functions or blocks.
     extended_statements = [statement for statement in statements if not statement.col_offset][:1] or statements
     for statement in statements:
         new_lines = _list_new_imports(program) if statement in extended_statements else []
@@ -76,9 +76,11 @@ def _format_imports(program: Rewriter, statement: _Import) -> list[str]:
     only compat.v1 has move there, names of renamed parts are dropped, since their uses are rewritten, and all others stay.
     """
     bindings = {name: binding for name, binding in find_imports(statement).items() if name in program.plan.bindings}
-    # Aliases of a statement like the old one, statements with TensorFlow itself, and aliases by the module of compat.v1.
+    # Aliases that stay in a statement like the old one.
     aliases: list[str] = []
+    # New statements that import compat.v1 itself.
     root_imports: list[str] = []
+    # Aliases that are imported from compat.v1, by the module there.
     v1_aliases: dict[str, list[str]] = {}
     for alias in statement.names:
         # Without `as`, `import a.b` binds a.
@@ -87,7 +89,8 @@ def _format_imports(program: Rewriter, statement: _Import) -> list[str]:
         alias_text = ast.unparse(alias)
         if binding is None:
             aliases.append(alias_text)
-        # Next to a name for compat.v1, others of TensorFlow itself stay.
+        # TensorFlow itself becomes compat.v1 in a program of TensorFlow 1. If the program already has a name for compat.v1, its
+        # other names for TensorFlow stay.
         elif not binding.path and program.is_v1 and not program.plan.bindings[program.root].is_v1:
             v1_root = f"tensorflow.compat.v1 as {name}"
             root_aliases = aliases if isinstance(statement, ast.Import) else root_imports
@@ -96,6 +99,7 @@ def _format_imports(program: Rewriter, statement: _Import) -> list[str]:
             if root_import not in root_aliases:
                 root_aliases.append(root_import)
         elif not binding.path:
+            # `import tensorflow.contrib.x` binds `tensorflow`, and these modules are gone.
             is_gone = alias.name.startswith(("tensorflow.contrib", "tensorflow.estimator"))
             aliases.append("tensorflow" if is_gone and alias.asname is None else alias_text)
         elif _is_dropped(binding):
@@ -122,7 +126,7 @@ def _format_imports(program: Rewriter, statement: _Import) -> list[str]:
 
 
 def _is_dropped(binding: Binding) -> bool:
-    """Return whether an import is removed, because the uses of its part are rewritten or noted."""
+    """Return whether the import of a part of TensorFlow is removed, because the uses of the part are rewritten or noted."""
     return binding.path[0] in ("contrib", "estimator") or find_target(binding.path, is_whole=True) is not None
 
 

@@ -57,14 +57,14 @@ class Rewriter(abc.ABC):
 
     @abc.abstractmethod
     def rewrite_call(self, node: ast.Call) -> None:
-        """Rewrite a call whose arguments change with its name."""
+        """Rewrite or note a call whose arguments change with its name; leave other calls."""
 
     def find_path(self, node: ast.AST) -> Path | None:
         """Return the path below TensorFlow that an expression means, None for another expression."""
         return find_tensorflow_path(node, self.plan.bindings)
 
     def rewrite(self, node: ast.AST) -> None:
-        """Rewrite a node, unless it has been rewritten: a call, a name, or a statement that chooses TensorFlow's behaviour."""
+        """Rewrite a call, a name, or a statement that chooses TensorFlow's behaviour, unless it has been rewritten."""
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and self.plan.uses_estimator:
             path = self.find_path(node.value.func)
             # In guarded code as well: no branch may change the behaviour.
@@ -135,7 +135,7 @@ class Rewriter(abc.ABC):
         # `tf.layers` alone is a module, not a layer.
         if any(path[: len(prefix)] == prefix for prefix in _OLD_KERAS_PARTS) and path != ("layers",):
             self.old_keras = min(self.old_keras or node.lineno, node.lineno)
-        # Replace the longest part of the name that has another name today. Parts of slim that are gone have none.
+        # Replace the longest part of the name that has another name today. Parts of slim that are gone have no other name.
         renameable_parts = [] if _is_gone_slim(path) else name_parts
         for name_part in renameable_parts:
             part_path = self.find_path(name_part)
@@ -193,7 +193,7 @@ class Rewriter(abc.ABC):
 
 
 def _is_gone_slim(path: Path) -> bool:
-    """Return whether a path is below a part of tf.contrib.slim that the package tf_slim lacks."""
+    """Return whether a path is, or is below, a part of tf.contrib.slim that the package tf_slim lacks or that fails there."""
     gone_paths = [(*prefix, name) for prefix in _SLIM_PATHS for name in SLIM_GONE]
     return any(path[: len(gone)] == gone for gone in gone_paths)
 
@@ -209,6 +209,6 @@ def find_target(path: Path, *, is_whole: bool) -> str | None:
         if path[: len(prefix)] == prefix:
             return ".".join(("{slim}", *path[len(prefix) :]))
     if path == ("estimator",):
-        # The module itself becomes tpudata.estimator. RENAMED has the names in it that tpudata.estimator has; others are noted.
+        # The module itself becomes tpudata.estimator. RENAMED has the names in it that tpudata.estimator has; its other names are noted.
         return "{est}" if is_whole else None
     return RENAMED.get(".".join(path))

@@ -87,7 +87,7 @@ def load_tensorflow_names() -> TensorflowNames:
             # In these lines, a function stands instead of the module, and its parameters instead of names.
             keywords[module].update(names.split())
             continue
-        # The top has no module.
+        # The line of TensorFlow itself names no module.
         parts = module.split(".") if module else []
         modules |= {".".join(parts[:size]) for size in range(1, len(parts) + 1)}
         for name in names.split():

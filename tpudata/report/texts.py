@@ -53,7 +53,7 @@ class TextColumn:
         return ids, int(np.count_nonzero(_read_integers(values, self.segments)))
 
     def split_documents(self, values: _Values, eos_id: int | None) -> list[list[SamplePart]]:
-        """Return the documents of a row of tokens: those of its segments, or else up to each end of a document.
+        """Return the documents of a row of tokens, which is split by its segments, or else after each id that ends a document.
 
         A document has one part; with weights, a part for each run of tokens that are learned or not learned.
 
@@ -100,7 +100,8 @@ def join_sides(sides: Mapping[str, list[list[SamplePart]]]) -> Text:
     """Return the documents of a record with several sides: document k has the parts of the k-th document of each side.
 
     Args:
-        sides: the documents of each side, by its name. With several sides, the first part of each document gets this name.
+        sides: the documents of each side, by its name. With several sides, the first part of a side in
+            each document gets the side's name.
     """
     if len(sides) == 1:
         return next(iter(sides.values()))

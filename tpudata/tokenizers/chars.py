@@ -30,7 +30,7 @@ class CharTokenizer:
     Args:
         characters: each once, in the order of their code points.
         eos: None, or the name `<eos>`.
-        replace_unknown: a character that is not in the vocabulary becomes its last id; otherwise its text is rejected.
+        replace_unknown: whether a character outside the vocabulary becomes the last id; otherwise a text with it is rejected.
 
     Raises:
         UsageError: `eos` names another end of document.
@@ -68,6 +68,7 @@ class CharTokenizer:
 
         Raises:
             SourceError: it is not a vocabulary of characters.
+            UsageError: `eos` names another end of document.
         """
         try:
             vocabulary = parse_input_json(data)

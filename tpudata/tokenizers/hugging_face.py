@@ -34,7 +34,8 @@ class HuggingFaceTokenizer:
         data: content of the file.
         path: path of the file, for messages.
         eos: token that ends a document, or None.
-        special_tokens: what the name of a special token in a text becomes: `"text"`, or that token, as with None.
+        special_tokens: what the name of a special token in a text becomes: with `"text"` ordinary text; with `"token"` or None that
+            token.
 
     Raises:
         MissingExtraError: the package is not installed.
@@ -56,7 +57,7 @@ class HuggingFaceTokenizer:
             raise SourceError(f"{path} has the id {size - 1:,} (expected at most {MAX_IDS - 1:,}). {COPY_AGAIN}")
         eos_id = self._find_eos_id(eos, path)
         pad_id = next(iter(self._list_ids(_USUAL_PAD)), eos_id)
-        # Otherwise padding is 0, the id of an ordinary token.
+        # Without an id for padding, padding is 0, which also stands for an ordinary token: `decode` keeps it.
         self._has_pad = pad_id is not None
         self.unknown_id = self._find_unknown_id()
         self.identity = TokenizerIdentity(

@@ -93,7 +93,14 @@ class TokenizerSpec:
     def parse(
         cls, text: str, eos: str | None = None, *, replace_unknown: bool = False, special_tokens: str | None = None
     ) -> TokenizerSpec:
-        """Parse NAME or NAME:FILE of a tokenizer, one of tpudata's or an installed package's; UsageError for other values."""
+        """Parse NAME or NAME:FILE of a tokenizer, one of tpudata's or an installed package's; UsageError for other values.
+
+        Args:
+            text: the value of `--tokenizer`.
+            eos: as the attribute, like the other arguments.
+            replace_unknown: as the attribute.
+            special_tokens: as the attribute.
+        """
         kind, _, path = text.partition(":")
         return cls(kind, path, eos, replace_unknown=replace_unknown, special_tokens=special_tokens)
 

@@ -61,8 +61,8 @@ def measure(dataset: Dataset, flags: argparse.Namespace) -> dict[str, Any]:
           stages before it; and `share`, what it adds to a record's CPU time or elapsed time, as a share of the whole, null if it
           runs only once.
         - `limit`: name of the stage that adds most.
-        - `waits_for`: "cores" if they are busy, and shares are of CPU time; otherwise shares are of elapsed time, and it is
-          "storage", or "threads" for work that does not run on all cores at once.
+        - `waits_for`: "cores" if the cores are busy (shares are then of CPU time); otherwise "storage", or "threads" for work that
+          does not run on all cores at once (shares are then of elapsed time).
         - `advice`: how to feed faster.
         - `storage`: null on a disk; for an object store `StorageRates.to_json`.
         - `step`: null without a step time; otherwise `milliseconds`, `records_per_second` that it takes, `is_input_bound`,
@@ -82,7 +82,7 @@ def measure(dataset: Dataset, flags: argparse.Namespace) -> dict[str, Any]:
         from tpudata.input.options.tokens import Tokens
         from tpudata.input.stage_costs import Stages, count_usable_cores
 
-    # Before any measurement, since these check the model and the flags.
+    # Before any measurement: the compilation checks the model, and `_make_input_fns` the flags.
     cost = None if flags.tpu is None else compile_step(flags)
     input_fns = _make_input_fns(dataset, flags)
     split = dataset.manifest.split(flags.split)
@@ -187,7 +187,7 @@ def _describe_stage(stage: Stage, split: Split, work: str, share: float | None) 
         stage: measurement of the stage.
         split: the split that was fed.
         work: work of the stage in words.
-        share: what the stage adds to the cost of a record; None if it runs only once.
+        share: what the stage adds to the cost of a record, as a share of the whole cost; None if the stage runs only once.
     """
     return {
         "name": stage.name,

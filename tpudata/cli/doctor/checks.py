@@ -42,13 +42,13 @@ class DoctorLine(NamedTuple):
 
 
 def check_model_dir(folder: str) -> DoctorLine:
-    """Write, read and delete a small file in the folder of a model, and remove the folders that this created."""
+    """Write, read and delete a small file in the folder of a model; remove the folders that this created, and return the line."""
     new_folders = _list_missing_folders(folder)
     try:
         return _write_and_read(folder)
     finally:
         for path in new_folders:
-            # It stays if another program has written there meanwhile.
+            # A folder stays if another program has written into it meanwhile.
             with contextlib.suppress(OSError):
                 path.rmdir()
 

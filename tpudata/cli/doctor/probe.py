@@ -2,7 +2,8 @@
 
     python -m tpudata.cli.doctor.probe LIFELINE KIND [WORD ...]
 
-ends with the process that holds the other end of a pipe, whose descriptor is LIFELINE. It prints one line of JSON:
+ends with the process that holds the writing end of a pipe; LIFELINE is the descriptor of the pipe's reading end. It prints one line
+of JSON:
 {"found": "text"}; {"warning": "text"} if a run may be slow; {"none": "text"} if there is no TPU; {"problem": "text"} if something
 is missing or would end a run.
 """
@@ -28,7 +29,7 @@ from tpudata.error_text.lines import first_line
 from tpudata.errors import TpudataError
 from tpudata.format import open_dataset
 
-# Rows of the square matrices by device, approximate seconds of a measurement, and most multiplications in it.
+# Rows of the square matrices by device, approximate seconds of a measurement, and the largest number of multiplications in it.
 _ROWS = {"CPU": 1024, "GPU": 4096}
 _SECONDS = 0.5
 _MAX_TIMES = 10_000
@@ -49,7 +50,7 @@ def describe_devices() -> str:
 
 
 def describe_tpu() -> str:
-    """Return a line on the TPU chips of this machine, and their speed."""
+    """Return a line on the TPU chips of this machine, and their speed; NoTPUError without chips."""
     with quiet_loading(), uncollected_loading():
         return find_chips()
 

@@ -10,7 +10,7 @@ from typing import Any
 from tpudata.format import Dataset, Feature
 from tpudata.format.manifest.annotation_features import caption_feature, count_entries, object_tables
 
-# Most records of a split in which annotations are counted, so that a large dataset takes no longer.
+# Number of records of a split in which annotations are counted, at most, so that a large dataset takes no longer.
 COUNTED_RECORDS = 100
 _CLASSES, _POINTS = "/class/", "/keypoint/"
 

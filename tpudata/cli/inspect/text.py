@@ -147,7 +147,7 @@ def _format_reasons(heading: str, counts: dict[str, int]) -> str:
 
 
 def _format_counts(counts: dict[str, int], real_token_share: float | None) -> str:
-    """Return a table with the counts of documents and tokens, and the share of tokens that are not padding."""
+    """Return a table with the counts of documents and tokens, and the share of positions that are not padding, if it is known."""
     rows = [[name, count_text(count)] for name, count in counts.items()]
     if real_token_share is not None:
         rows.append(["real tokens", f"{real_token_share:.2%}"])

@@ -15,7 +15,7 @@ _MISSING_NAME_ERRORS = frozenset({"AttributeError", "ImportError", "ModuleNotFou
 
 
 def find_guarded(tree: ast.AST, bindings: Mapping[str, Binding]) -> set[ast.AST]:
-    """Return the nodes that one release alone runs.
+    """Return the nodes that may run with only one release.
 
     These are the nodes inside each `if` that tests TensorFlow's version or names, and those in the body and the handlers of each
     `try` that catches a missing name.

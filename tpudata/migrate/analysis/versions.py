@@ -18,13 +18,13 @@ _NEW_PROGRAM_PARTS = (("keras",), ("function",), ("GradientTape",))
 class Version(enum.Enum):
     """The API that a file is written for."""
 
-    # Names or parameters of TensorFlow 1.
+    # Names or parameters that only TensorFlow 1 has, in this file or in one that decides for it.
     V1 = "1"
     # `import tensorflow.compat.v1 as tf`: the file is ported already.
     PORTED = "1, on TensorFlow 2"
-    # A file next to a ported one, which may have been ported with it; or only tf.estimator, which TensorFlow 2 had as well.
+    # A file next to a ported one, which may have been ported with it; or one with only tf.estimator, which TensorFlow 2 had, too.
     MAYBE_V1 = "1, or 2 up to 2.15"
-    # Names that only TensorFlow 2 has; or `tf.compat.v1.x` next to names of TensorFlow 2, as tf_upgrade_v2 writes it.
+    # Names that only TensorFlow 2 has; `tf.compat.v1.x`, as tf_upgrade_v2 writes it; or an import of tensorflow.compat.v2.
     V2 = "2"
     # Names or parameters that only TensorFlow 1 has, next to names that only 2 has: the file stays on TensorFlow 2, with a note.
     MIXED = "2, with names of 1"
@@ -87,7 +87,7 @@ def _decide_version(versions: Mapping[str, Version], path: str, linked_files: Co
     version = versions[path]
     if version not in (Version.UNDECIDED, Version.MAYBE_V1, Version.MAYBE_V2):
         return version
-    # A file of Keras may be a separate program, so files that it is not linked to do not decide.
+    # A file of Keras may be a separate program, so only files of its programs decide.
     deciding_files = linked_files if version is Version.MAYBE_V2 else versions
     other_versions = {versions[file] for file in deciding_files}
     if Version.V1 in other_versions:
