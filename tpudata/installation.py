@@ -1,4 +1,4 @@
-"""Installed packages: their versions, and the command that installs those of an extra.
+"""Installed packages: their versions, and the command that installs the packages of an extra.
 
 tpudata is on no index, so each kind of installation has its own command.
 """

@@ -38,7 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     Signals and a closed stdout have other exit codes, see `run_command`.
 
     Args:
-        argv: the arguments; None takes those of this process.
+        argv: the words after `tpudata`; None for the words of this process.
     """
     if argv is None:
         end_on_interrupt()

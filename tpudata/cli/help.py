@@ -20,7 +20,7 @@ from tpudata.errors import MissingExtraError, UsageError
 # Pages that are listed for a word; more do not help to choose.
 _MAX_PAGES = 8
 # Score of a section for a word: its mentions, of which at most 5 count, since a table of many names is no better than a page about
-# one; and 10 if the heading has the word.
+# one name; and 10 if the heading has the word.
 _MAX_MENTIONS = 5
 _HEADING_SCORE = 10
 

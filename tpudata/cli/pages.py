@@ -65,7 +65,7 @@ class Page:
 
 
 def list_pages() -> list[Page]:
-    """Return the pages, section by section; an empty list if the installation has none."""
+    """Return the pages, section by section; an empty list if the installation has no pages."""
     folder = next((folder for folder in _FOLDERS if folder.is_dir()), None)
     if folder is None:
         return []

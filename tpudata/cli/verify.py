@@ -19,14 +19,14 @@ from tpudata.format.verification.damaged_records import quarantine_damage
 from tpudata.format.verification.shard_check import ExampleCheck
 from tpudata.images.check import find_decoded_image_problems, find_image_problems
 
-# Exit code if there is a defect; with --quarantine, if one still keeps readers from the dataset.
+# Exit code if there is a defect; with --quarantine, only if a defect still keeps readers from the dataset.
 _DEFECTS_REMAIN = 1
 
 
 def run(argv: Sequence[str]) -> int:
     """Run the command with its flags and return its exit code.
 
-    It is 1 if there is a defect, with `--quarantine` only if one still keeps readers from the dataset.
+    The code is 1 if there is a defect; with `--quarantine`, only if a defect still keeps readers from the dataset.
     """
     flags = new_parser().parse(argv)
     check = find_decoded_image_problems if flags.decode else find_image_problems

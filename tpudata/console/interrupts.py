@@ -90,7 +90,7 @@ def _handle_with(handler: signal.Handlers | object) -> Iterator[None]:
     try:
         yield
     finally:
-        # After an interrupt, `_end_silently` stays: the outer handler would turn a second one into a traceback.
+        # After an interrupt, `_end_silently` stays: the outer handler would turn a second Ctrl-C into a traceback.
         if is_default_or_ours(signal.getsignal(signal.SIGINT)):
             signal.signal(signal.SIGINT, outer_handler)
 

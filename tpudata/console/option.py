@@ -119,7 +119,7 @@ class Option:
     Attributes:
         group: group of the flag in the help.
         help: a phrase, with the default in parentheses unless that is false or nothing.
-        default: default of the field; REQUIRED without one.
+        default: default of the field; REQUIRED without a default.
         name: name of the field, and of the keyword of the functions.
         flag: the flag, such as `--shard-size`.
         value: the values that the flag takes.
@@ -329,7 +329,7 @@ def check_uses(values: DataclassInstance, mode: str = "") -> None:
 def drop_unset_options(values: DataclassInstance, fields: Mapping[str, Any]) -> dict[str, Any]:
     """Return fields without empty options that are optional in the manifest.
 
-    So the digest of the fields stays the one that versions without these options have computed for their shards.
+    So the digest of the fields stays the digest that versions without these options have computed for their shards.
 
     Args:
         values: an object of a dataclass of options.
@@ -345,7 +345,7 @@ def drop_unset_options(values: DataclassInstance, fields: Mapping[str, Any]) -> 
 
 
 def stored_options(values: DataclassInstance) -> dict[str, Any]:
-    """Return the manifest's entries for the options of an object, by the entries' names, without empty optional ones."""
+    """Return the manifest's entries for the options of an object, by the entries' names, without empty optional entries."""
     entries: dict[str, Any] = {}
     for name, option in list_options(type(values)).items():
         value = getattr(values, name)

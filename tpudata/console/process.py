@@ -26,7 +26,7 @@ from tpudata.errors import TpudataError
 
 # Exit code that a shell reports for a program that SIGPIPE ended.
 BROKEN_PIPE = 141
-# More processes than cores help if each waits for an object store; beyond this they only take memory, 100 MB or more each.
+# More processes than cores help if each waits for an object store; beyond this number they only take memory, 100 MB or more each.
 _WORKERS_PER_CORE = 4
 _log = logging.getLogger("tpudata")
 
@@ -41,7 +41,7 @@ def run_command(function: Callable[[Sequence[str]], int], argv: Sequence[str] | 
 
     Args:
         function: the command, which takes the arguments and returns its exit code.
-        argv: the arguments; None for those of this process.
+        argv: the arguments; None for the arguments of this process.
     """
     # sys.stdout is None if the descriptor is closed (`>&-`). Checked first, so that nothing is done that cannot be reported.
     if sys.stdout is None:

@@ -77,7 +77,7 @@ def interruptible(stop: Callable[[], None], tidy: Callable[[], None]) -> Iterato
 
 @contextlib.contextmanager
 def defer_signals() -> Iterator[None]:
-    """Handle SIGINT and SIGTERM after the body, which starts processes: a half-started one would end with a traceback.
+    """Handle SIGINT and SIGTERM after the body, which starts processes: a half-started process would end with a traceback.
 
     Signals are also blocked, which the processes inherit; outside the main thread, they are only blocked. Blocking alone is not
     enough: another thread receives a signal that the main thread blocks, and the main thread handles it.

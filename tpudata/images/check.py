@@ -26,7 +26,7 @@ def check_fits(feature: Feature, data: bytes) -> None:
         data: the bytes.
 
     Raises:
-        ValueError: they are not such an image; the message says what they are instead.
+        ValueError: the bytes are not such an image; the message says what they are instead.
     """
     image_format = detect_format(data)
     if image_format in _NOT_FED:
@@ -42,7 +42,7 @@ def find_image_problems(manifest: Manifest, example: Mapping[str, Value]) -> Ite
     Every image feature of the manifest must hold an image of a known format, which the feature next to it names (`image/format`
     for `image/encoded`). The header of a JPEG or PNG must be complete, and match the height, width and channels in the features
     next to it, and the manifest's height and width if all images share them. A label map must have a format whose values readers
-    do not change. Masks of objects are PNGs, and they and label maps have the size of their picture. No pixel is decoded.
+    do not change. Masks of objects must be PNGs, and masks and label maps must have the size of their picture. No pixel is decoded.
 
     Args:
         manifest: manifest of the dataset.
@@ -98,7 +98,7 @@ def _find_size_problems(manifest: Manifest, example: Mapping[str, Value]) -> Ite
     for feature in manifest.features:
         if not (feature.is_label_map or is_mask(feature)):
             continue
-        # The picture has the same prefix: `image/encoded` for `image/object/mask`.
+        # The picture has the prefix of the map or mask: `image/encoded` for `image/object/mask`.
         pictures_of_prefix = (p for p in pictures if feature.name.startswith(f"{p.name.rpartition('/')[0]}/"))
         picture = next(pictures_of_prefix, None)
         picture_values = None if picture is None else example.get(picture.name)

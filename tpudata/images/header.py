@@ -108,7 +108,7 @@ def check_size(image_format: str, width: int, height: int) -> None:
 def check_png_checksums(data: bytes) -> None:
     """Check the CRC of every chunk of a PNG that `read_header` has read.
 
-    Pillow does not check the CRCs of pixels; libpng, and so TensorFlow, rejects a file with a wrong one.
+    Pillow does not check the CRCs of pixels; libpng, and so TensorFlow, rejects a file with a wrong CRC.
 
     Raises:
         ValueError: a CRC is wrong; the message completes `rejected: `.
@@ -179,16 +179,16 @@ def _read_jpeg(data: bytes) -> ImageHeader:
     """Return the header of a JPEG, from its segments before the scan; ValueError if it is damaged."""
     position, end = 2, len(data)
     # The first Exif block counts; until then the orientation is 0. The transform byte of Adobe's marker is None without a marker,
-    # and may be empty in one that is cut.
+    # and may be empty in a marker that is cut.
     frame, orientation, adobe_transform, is_regular = None, 0, None, True
     if end > position and data[position] != 0xFF:
-        # TensorFlow and Pillow do not recognise it as a JPEG.
+        # TensorFlow and Pillow do not recognise such a file as a JPEG.
         raise ValueError("JPEG without a marker after its start (at byte 2)")
     unpack_segment = _SEGMENT.unpack_from
     while position + 4 <= end:
         marker, length = unpack_segment(data, position)
         if marker in _SKIPPED:
-            # The same as at the end of the loop, but most segments come here, and a call of `max` takes time.
+            # The same step as at the end of the loop, but most segments come here, and a call of `max` takes time.
             position += 2 + length if length > 2 else 4
             continue
         if marker <= 0xFF00:

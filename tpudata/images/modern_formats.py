@@ -99,7 +99,7 @@ def _iterate_item_properties(data: bytes) -> Iterator[tuple[bytes, bytes]]:
 
 
 def _find_box(data: bytes, kind: bytes) -> bytes:
-    """Return the content of the first box of a kind; empty without one."""
+    """Return the content of the first box of a kind; empty without such a box."""
     return next((content for box_kind, content in _iterate_boxes(data) if box_kind == kind), b"")
 
 

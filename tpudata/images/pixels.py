@@ -201,7 +201,7 @@ def is_lossless(data: bytes, image_format: str) -> bool:
 
 
 def is_animated(data: bytes, image_format: str) -> bool:
-    """Return whether an image, which must decode, has more than one frame or page; only the first is kept."""
+    """Return whether an image, which must decode, has more than one frame or page; `decode_image` returns only the first."""
     if image_format not in (GIF, WEBP, AVIF, TIFF):
         return False
     image = open_image(data, image_format)

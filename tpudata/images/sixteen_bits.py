@@ -44,7 +44,7 @@ def check_tiff(image: Image.Image) -> None:
 def make_eight_bit_grey(image: Image.Image) -> Image.Image:
     """Return a grey image of 16 bits a sample as one of 8 bits."""
     scaled = Image.fromarray(_scale(np.asarray(image)))
-    # Callers read its metadata, such as the transparent colour.
+    # Callers read the image's metadata, such as the transparent colour.
     scaled.info = image.info
     return scaled
 

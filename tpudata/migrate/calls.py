@@ -11,7 +11,7 @@ from tpudata.migrate.rewriter import Rewriter
 # Summaries that take the step as an argument.
 _SUMMARIES = frozenset(f"contrib.summary.{kind}" for kind in ("scalar", "histogram", "image", "audio"))
 _XAVIER = frozenset({"contrib.layers.xavier_initializer", "contrib.layers.xavier_initializer_conv2d"})
-# A program of sessions on a TPU calls one of these.
+# A program of sessions on a TPU calls one of these functions.
 _TPU_STARTS = frozenset({"contrib.tpu.initialize_system", "tpu.initialize_system"})
 
 
@@ -90,7 +90,7 @@ class CallRewriter(Rewriter):
             self.mark_rewritten(inner)
 
     def _rewrite_summary(self, node: ast.Call, kind: str) -> None:
-        """Rename the keywords of a summary of a kind, such as `scalar`; note a missing step, and arguments that it does not take."""
+        """Rename the keywords of a summary of a kind, such as `scalar`; note a missing step and arguments that are gone."""
         for keyword in node.keywords:
             if keyword.arg == "tensor":
                 self._rename_keyword(keyword, "data")

@@ -153,7 +153,7 @@ def find_dimension_values(tree: ast.AST, root: str) -> Notes:
 
 
 def _find_shape_names(tree: ast.AST) -> tuple[set[str], set[str]]:
-    """Return the variables that hold shapes, and those that hold dimensions."""
+    """Return the variables that hold shapes, and the variables that hold dimensions."""
     shapes: set[str] = set()
     dimensions: set[str] = set()
     # A second pass finds variables that are assigned from variables further down.

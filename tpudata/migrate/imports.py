@@ -16,7 +16,7 @@ _Import: TypeAlias = "ast.Import | ast.ImportFrom"
 
 
 def rewrite_imports(program: Rewriter) -> None:
-    """Rewrite the imports of TensorFlow, and add those that the rewritten names need."""
+    """Rewrite the imports of TensorFlow, and add the imports that the rewritten names need."""
     statements: list[_Import] = [
         node
         for node in ast.walk(program.tree)
@@ -24,8 +24,8 @@ def rewrite_imports(program: Rewriter) -> None:
     ]
     statements.sort(key=lambda statement: statement.lineno)
     root_statements = [binding.statement for binding in program.plan.bindings.values() if not binding.path]
-    # The call of disable_v2_behavior follows the import of TensorFlow itself. If there is none, `_list_new_imports` adds one after
-    # the first import, so the call goes there.
+    # The call of disable_v2_behavior follows the import of TensorFlow itself. Without such an import, `_list_new_imports` adds one
+    # after the first import, so the call goes there.
     behaviour_statement = next(iter([*root_statements, *statements]), None)
     # New imports follow the first import at the module's top level, or every import if all are in functions or blocks.
     extended_statements = [statement for statement in statements if not statement.col_offset][:1] or statements
@@ -70,10 +70,10 @@ def _rewrite_statement(program: Rewriter, statement: _Import, new_lines: list[st
 
 
 def _format_imports(program: Rewriter, statement: _Import) -> list[str]:
-    """Return the import statements that replace one; add a note if what it imports is gone.
+    """Return the import statements that replace `statement`; note imported parts that are gone.
 
     Names of a statement go different ways: TensorFlow itself becomes tensorflow.compat.v1 in a program of TensorFlow 1, parts that
-    only compat.v1 has move there, names of renamed parts are dropped, since their uses are rewritten, and all others stay.
+    only compat.v1 has move there, names of renamed parts are dropped, since their uses are rewritten, and all other names stay.
     """
     bindings = {name: binding for name, binding in find_imports(statement).items() if name in program.plan.bindings}
     # Aliases that stay in a statement like the old one.
@@ -131,7 +131,7 @@ def _is_dropped(binding: Binding) -> bool:
 
 
 def _must_move(program: Rewriter, binding: Binding) -> bool:
-    """Return whether an import of a part of TensorFlow must become one of compat.v1; note a part that no API has."""
+    """Return whether an import of a part of TensorFlow must become an import from compat.v1; note a part that no API has."""
     if binding.is_v1 or binding.is_v2:
         return False
     api = load_tensorflow_names().find_api(binding.path)

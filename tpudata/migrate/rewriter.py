@@ -47,7 +47,7 @@ class Rewriter(abc.ABC):
         v1_root = next((name for name, binding in roots.items() if binding.is_v1), None)
         self.root = v1_root or next(iter(roots), "tf")
         imports_v2 = any(binding.is_v2 for binding in roots.values())
-        # Without a root, the import that is added is one of compat.v1.
+        # Without a root, the import that is added is that of compat.v1.
         self.is_v1 = v1_root is not None or not roots or (not imports_v2 and is_written_for_v1(plan.version))
         self.is_v2 = v1_root is None and imports_v2
         self.notes: list[tuple[int, str]] = list(plan.notes)
@@ -154,7 +154,7 @@ class Rewriter(abc.ABC):
             self._rewrite_api(node, name_parts[-1], path)
 
     def _note_missing(self, node: ast.AST, path: Path) -> None:
-        """Note a name that TensorFlow no longer has, with the hint for the longest part of its path that has one."""
+        """Note a name that TensorFlow no longer has, with the hint for the longest part of its path that has a hint."""
         hints = (HINTS.get(".".join(path[:size])) for size in range(len(path), 0, -1))
         hint = next((hint for hint in hints if hint), None)
         fix = f"Use {hint}." if hint else "Write it with what TensorFlow has today."
@@ -162,7 +162,7 @@ class Rewriter(abc.ABC):
         self.note(node, f"tf.{'.'.join(path[:3])} has no counterpart. {fix}")
 
     def _rewrite_api(self, node: ast.AST, innermost: ast.AST, path: Path) -> None:
-        """Put `compat.v1` or `compat.v2` into a name that the file's API lacks and the other one has; note a name that neither has.
+        """Put `compat.v1` or `compat.v2` into a name that the file's API lacks and the other API has; note a name that neither has.
 
         Args:
             node: the dotted name.
@@ -209,6 +209,6 @@ def find_target(path: Path, *, is_whole: bool) -> str | None:
         if path[: len(prefix)] == prefix:
             return ".".join(("{slim}", *path[len(prefix) :]))
     if path == ("estimator",):
-        # The module itself becomes tpudata.estimator. RENAMED has the names in it that tpudata.estimator has; its other names are noted.
+        # The module itself becomes tpudata.estimator. A name in it is in RENAMED if tpudata.estimator has it, else it is noted.
         return "{est}" if is_whole else None
     return RENAMED.get(".".join(path))

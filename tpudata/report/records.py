@@ -231,7 +231,7 @@ class SampleReader:
         return ContentMatch(_digest(content.encode()), is_near)
 
     def _add_text(self, text: Text, classes: Sequence[str]) -> None:
-        """Add a text to those that are shown, if there is room for it."""
+        """Add a text to the texts that are shown, if there is room for it."""
         texts = self._sample.texts
         name = classes[0] if classes else ""
         most_of_class = _TEXTS_A_CLASS if classes else _TEXTS

@@ -79,10 +79,10 @@ class SplitSample:
         lengths: length of each text in characters, or in tokens without padding, by feature.
         places: number of tokens including padding.
         tokens: number of occurrences by id, without padding.
-        duplicates: number of records with the same picture, text or tokens as an earlier one of the split.
-        near_duplicates: number of pictures with the outline of an earlier one but other bytes, or of texts that differ from an
-            earlier one only in case and spaces.
-        shared: number of records with the same picture, text or tokens as one of an earlier split, by that split.
+        duplicates: number of records with the same picture, text or tokens as an earlier record of the split.
+        near_duplicates: number of pictures with the outline of an earlier picture but other bytes, or of texts that differ from
+            an earlier text only in case and spaces.
+        shared: number of records with the same picture, text or tokens as a record of an earlier split, by that split.
     """
 
     total: int

@@ -46,7 +46,7 @@ class TextColumn:
         return b"".join(values.get(self.feature.name, ())).decode("utf-8", "replace")
 
     def read_ids(self, values: _Values) -> tuple[_Ids, int]:
-        """Return the token ids of a record, and how many of them are not padding; without segments, none is padding."""
+        """Return the token ids of a record, and how many of them are not padding; without segments, all count."""
         ids = _read_integers(values, self.feature)
         if self.segments is None:
             return ids, len(ids)
@@ -107,14 +107,14 @@ def join_sides(sides: Mapping[str, list[list[SamplePart]]]) -> Text:
         return next(iter(sides.values()))
     joined: Text = [[] for _ in range(max(map(len, sides.values())))]
     for name, documents in sides.items():
-        # A side may have fewer documents than another one.
+        # A side may have fewer documents than another side.
         for document, (first, *others) in zip(joined, documents, strict=False):
             document += [first._replace(side=name), *others]
     return joined
 
 
 def _split_learned(ids: _Ids, is_learned: np.ndarray[Any, Any]) -> list[SamplePart]:
-    """Return the parts of a document: runs of tokens that are learned, and of others.
+    """Return the parts of a document: runs of tokens that are learned, and runs of tokens that are not.
 
     Args:
         ids: token ids of the document.

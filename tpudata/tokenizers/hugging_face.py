@@ -26,8 +26,8 @@ _PYTHON_ERRORS = (KeyboardInterrupt, SystemExit, GeneratorExit, MemoryError)
 class HuggingFaceTokenizer:
     """A tokenizer of Hugging Face. The special tokens that its template would add, its truncation and its padding are ignored.
 
-    The end of document is the token that `eos` names, or else the one among `</s>`, `<|endoftext|>`, `<|end_of_text|>`, `<eos>`
-    and `[SEP]` that it has, and none if it has several of them. Padding is `<pad>`, `[PAD]`, `<|pad|>` or
+    The end of document is the token that `eos` names, or else the only token of `</s>`, `<|endoftext|>`, `<|end_of_text|>`,
+    `<eos>` and `[SEP]` that the vocabulary has; if it has several of them, there is none. Padding is `<pad>`, `[PAD]`, `<|pad|>` or
     `<|padding|>`, or else the end of document, or else 0.
 
     Args:
@@ -102,9 +102,9 @@ class HuggingFaceTokenizer:
         return unknown_id
 
     def _find_eos_id(self, eos: str | None, path: str) -> int | None:
-        """Return the id of the token that ends a document: `eos`, or the only usual one that the vocabulary has.
+        """Return the id of the token that ends a document: `eos`, or the only usual token that the vocabulary has.
 
-        None if `eos` is None and the vocabulary has none or several of the usual ones; UsageError if it lacks `eos`.
+        None if `eos` is None and the vocabulary has no usual token or several; UsageError if it lacks `eos`.
         """
         if eos is not None:
             eos_ids = self._list_ids([eos])

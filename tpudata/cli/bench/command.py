@@ -212,7 +212,7 @@ def _compute_shares(stages: Sequence[Stage], *, is_busy: bool) -> dict[str, floa
     added_costs, max_cost = {}, 0.0
     for stage in stages:
         cost = stage.cpu_per_record if is_busy else 1 / stage.rate
-        # A stage that is measured as cheaper than an earlier one counts as free.
+        # A stage that is measured as cheaper than an earlier stage counts as free.
         added_costs[stage.name] = max(0.0, cost - max_cost)
         max_cost = max(max_cost, cost)
     return {name: cost / max_cost for name, cost in added_costs.items()}

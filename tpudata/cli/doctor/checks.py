@@ -23,7 +23,7 @@ from tpudata.storage.local.local_storage import TEMPORARY_PREFIX
 
 OK, WARNING, PROBLEM = "ok", "warning", "problem"
 _TEST_CONTENT = b"tpudata doctor"
-# Number of records whose labels are checked, spread over a split, and of those that are read at a time.
+# Number of records of a split whose labels are checked, spread evenly, and number of records that are read at a time.
 _CHECKED_RECORDS, _BATCH = 2000, 64
 
 
@@ -94,7 +94,7 @@ def _write_and_read(folder: str) -> DoctorLine:
 def check_files(dataset: Dataset) -> DoctorLine:
     """Compare the files of a dataset with the manifest: names of shards and indexes, and sizes and reported checksums of shards.
 
-    If they match, read one index, and a byte of its shard.
+    If the files match, read one index, and a byte of its shard.
     """
     storage = storage_for(dataset.path)
     try:

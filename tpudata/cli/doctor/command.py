@@ -54,7 +54,7 @@ _NO_ANSWER = "no answer"
 
 
 def run(argv: Sequence[str]) -> int:
-    """Print the checks; return 1 if one of them found a problem, which would end a run.
+    """Print the checks; return 1 if a check found a problem, which would end a run, else 0.
 
     Args:
         argv: the flags.

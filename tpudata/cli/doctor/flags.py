@@ -18,7 +18,7 @@ SHAPE_FLAGS = ("image-size", "crop", "sequence-length")
 
 
 def parse_flags(argv: Sequence[str]) -> argparse.Namespace:
-    """Parse and check the flags; those of `tpudata train` stay texts.
+    """Parse and check the flags; the values of `REHEARSAL_FLAGS` and of --step-time stay texts.
 
     Args:
         argv: the words after `tpudata doctor`.

@@ -56,7 +56,7 @@ def describe_tpu() -> str:
 
 
 def describe_credentials() -> str:
-    """Return a line on the credentials that google-auth finds; DefaultCredentialsError without valid ones."""
+    """Return a line on the credentials that google-auth finds; DefaultCredentialsError if there are none, or invalid ones."""
     from google.auth.exceptions import DefaultCredentialsError
 
     from tpudata.storage.gcs.credentials import (
@@ -79,7 +79,7 @@ def describe_credentials() -> str:
     # Credentials of a person have no address; their module says their kind.
     account = getattr(default, "service_account_email", None) or type(default).__module__.rpartition(".")[2]
     if impersonated := os.environ.get(IMPERSONATED, "").strip():
-        # The last of several accounts is the impersonated one; those before it are its delegates.
+        # The last of several accounts is the impersonated one; the accounts before it are its delegates.
         account = f"{impersonated.rpartition(',')[2].strip()}, impersonated by {account}"
     return f"{account}, project {project or 'not set'}"
 
@@ -141,7 +141,7 @@ def estimate_memory(folder: str, split: str, image_size: str, crop: str, sequenc
 def measure_feeding(
     folder: str, split: str, batch_size: str, step_time: str, image_size: str, crop: str, sequence_length: str
 ) -> str:
-    """Return a line on the measured records per second, and on those that a step time needs.
+    """Return a line on the measured records per second, and on the records per second that a step time needs.
 
     Args:
         folder: folder of the dataset.

@@ -36,7 +36,7 @@ def count_annotations(dataset: Dataset, split: str) -> dict[str, Any] | None:
 
     Returns:
         An object with `records`, the number of records that were read; for a dataset with objects also `objects`, `most_objects`
-        (of a record), `without_objects` (records) and `classes` (objects by class, the most frequent first); for one with captions
+        (of a record), `without_objects` (records) and `classes` (objects by class, the most frequent first); for a dataset with captions
         also `captions` and `most_captions` (of a record). None for a dataset with neither.
 
     Raises:

@@ -124,7 +124,7 @@ def _format_classes(labels: Sequence[str]) -> str:
 
 
 def _join_classes(classes: Sequence[str]) -> str:
-    """Return the first 20 classes in one line, and the number of the others."""
+    """Return the first 20 classes in one line, and the number of further classes."""
     more = f" and {count_text(len(classes) - _SHOWN_CLASSES)} more" if len(classes) > _SHOWN_CLASSES else ""
     return f"{', '.join(classes[:_SHOWN_CLASSES])}{more}"
 

@@ -54,7 +54,7 @@ class Binding:
 
 
 def find_module_path(name: str) -> Path | None:
-    """Return the path below `tensorflow` that a module or an imported name stands for; None for one of another package.
+    """Return the path below `tensorflow` that a module or an imported name stands for; None for a module of another package.
 
     Args:
         name: dotted name of the module, or of the module and the name in it.
@@ -135,7 +135,7 @@ def find_raw_path(node: ast.AST, bindings: Mapping[str, Binding]) -> Path | None
 def find_paths(tree: ast.AST, bindings: Mapping[str, Binding]) -> Iterator[tuple[ast.Attribute | ast.Name, Path]]:
     """Yield the node and the path of each name of TensorFlow that is read; for `tf.a.b`, only the whole name, not `tf.a`.
 
-    The path of `tf` alone is empty. Paths are those of `find_raw_path`, which keep a leading `compat.v1`.
+    The path of `tf` alone is empty. Paths keep a leading `compat.v1`, as `find_raw_path` does.
     """
     # Nodes inside of a longer name. `ast.walk` visits the longer name first.
     inner_ids: set[int] = set()

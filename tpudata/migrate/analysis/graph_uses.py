@@ -16,7 +16,7 @@ _SESSION_NAMES = frozenset(
         *("train.MonitoredTrainingSession", "train.SingularMonitoredSession", "train.SessionManager"),
     }
 )
-# Names that need a graph; a model_fn may use them, since its estimator gives it one.
+# Names that need a graph; a model_fn may use them, since its estimator gives it a graph.
 _GRAPH_NAMES = frozenset(
     {
         *("placeholder", "sparse_placeholder", "gradients", "train.Saver", "train.import_meta_graph", "train.batch"),
@@ -50,7 +50,7 @@ class _Scope:
 
     Attributes:
         calls: last parts of the names that it calls without an open graph.
-        uses: calls that need a graph, without an open one.
+        uses: calls that need a graph, while none is open.
     """
 
     calls: set[str] = dataclasses.field(default_factory=set)

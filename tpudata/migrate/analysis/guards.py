@@ -1,5 +1,6 @@
 """Code that a program runs with one release of TensorFlow alone, by its own test: an `if tf.__version__.startswith("1"):`, an
-`if hasattr(tf, "log"):`, or a `try:` with `except AttributeError:`. It does not show for which release the program is written.
+`if hasattr(tf, "log"):`, or a `try:` with `except AttributeError:`. Such code does not show for which release the program is
+written.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ def _list_caught_errors(node: ast.expr | None) -> Iterator[str]:
     """Yield the names of the classes that an `except` catches, except dotted names.
 
     Args:
-        node: the expression after `except`; None without one.
+        node: the expression after `except`; None for a bare `except:`.
     """
     for error_class in node.elts if isinstance(node, ast.Tuple) else [node]:
         if isinstance(error_class, ast.Name):

@@ -57,8 +57,8 @@ def plan_files(trees: Mapping[str, ast.Module]) -> dict[str, FilePlan]:
 class _Planner:
     """Facts about the files of a program, which are named by their paths.
 
-    A file belongs to one program or several: the file itself, and each file that imports it, directly or through others, is the top
-    of a program.
+    A file belongs to one program or several: the file itself, and each file that imports it, directly or through other files, is the
+    top of a program.
 
     Args:
         trees: syntax trees of the files, by their paths.
@@ -116,7 +116,7 @@ class _Planner:
         return plans
 
     def _find_callers(self, functions: Collection[str]) -> set[str]:
-        """Return the files that call one of these functions."""
+        """Return the files that call a function with one of these names."""
         return {path for path, tree in self._trees.items() if _calls_any(tree, functions)}
 
     def _find_programs(self, path: str) -> list[set[str]]:
@@ -124,7 +124,7 @@ class _Planner:
         return [program for program in self._reachable_files.values() if path in program]
 
     def _find_reachable(self, path: str) -> set[str]:
-        """Return a file and all files that it imports, directly or through others."""
+        """Return a file and all files that it imports, directly or through other files."""
         reachable: set[str] = set()
         waiting = {path}
         while waiting:
@@ -214,14 +214,14 @@ def _uses_estimator(tree: ast.Module, bindings: Mapping[str, Binding]) -> bool:
                 return True
         elif isinstance(node, ast.ImportFrom | ast.Import):
             names = [node.module or ""] if isinstance(node, ast.ImportFrom) else [alias.name for alias in node.names]
-            # The module itself, or one inside of it.
+            # The module itself, or a module inside of it.
             if any(f"{name}.".startswith("tpudata.estimator.") for name in names):
                 return True
     return False
 
 
 def _calls_any(tree: ast.Module, names: Collection[str]) -> bool:
-    """Return whether a file calls a function of one of these names."""
+    """Return whether a file calls a function with one of these names."""
     called_names = (split_dotted_name(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call))
     return any(name_parts is not None and name_parts[-1] in names for name_parts in called_names)
 

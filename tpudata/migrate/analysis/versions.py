@@ -1,4 +1,4 @@
-"""The API of TensorFlow that files are written for: one program has one, unless a file says otherwise."""
+"""The API of TensorFlow that files are written for: all files of a program share it, unless a file shows another API."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tpudata.migrate.tensorflow_names import Api, Path, load_tensorflow_names
 
 # Parts of compat.v1 that TensorFlow 2.0 to 2.4 had as well: mixed precision with Keras, and structures of datasets.
 _EARLY_V2_PARTS = (("mixed_precision",), ("train", "experimental"), ("data", "experimental"))
-# Parts of TensorFlow 2 that 1.15 has as well, though few programs for it use them.
+# Parts of TensorFlow 2 that 1.15 has as well, though few programs for 1.15 use these parts.
 _NEW_PROGRAM_PARTS = (("keras",), ("function",), ("GradientTape",))
 
 
@@ -22,7 +22,7 @@ class Version(enum.Enum):
     V1 = "1"
     # `import tensorflow.compat.v1 as tf`: the file is ported already.
     PORTED = "1, on TensorFlow 2"
-    # A file next to a ported one, which may have been ported with it; or one with only tf.estimator, which TensorFlow 2 had, too.
+    # A file next to a ported one, which may have been ported with it; or a file with only tf.estimator, which both releases had.
     MAYBE_V1 = "1, or 2 up to 2.15"
     # Names that only TensorFlow 2 has; `tf.compat.v1.x`, as tf_upgrade_v2 writes it; or an import of tensorflow.compat.v2.
     V2 = "2"
@@ -70,14 +70,14 @@ def find_program_versions(
 
     Args:
         versions: the API that each file shows by itself, by its path.
-        linked_files: for each file, all files of the programs that it belongs to. Only these decide on a file of Keras or eager
+        linked_files: for each file, all files of the programs that it belongs to. Only these files decide on a file of Keras or eager
             code, which may be a separate program.
     """
     return {path: _decide_version(versions, path, linked_files[path]) for path in versions}
 
 
 def _decide_version(versions: Mapping[str, Version], path: str, linked_files: Collection[str]) -> Version:
-    """Return the API of one file of a program: its own if that is clear, or else the one that other files suggest.
+    """Return the API of one file of a program: its own if that is clear, or else the API that other files suggest.
 
     Args:
         versions: as for `find_program_versions`.
