@@ -49,7 +49,7 @@ def watch(reader: int, end: Callable[[], object]) -> None:
 
     Args:
         reader: descriptor of the lifeline's reading end.
-        end: the function.
+        end: the function; its result is ignored.
     """
 
     def wait() -> None:

@@ -259,7 +259,7 @@ def add_option(parser: FlagParser, option: Option, *, is_required: bool = False)
 
     Args:
         parser: the parser.
-        option: the option.
+        option: the option, as `list_options` returns it.
         is_required: whether the flag must be passed.
     """
     # argparse formats help texts with %.

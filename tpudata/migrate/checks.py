@@ -27,7 +27,7 @@ def find_indirect_imports(path: str, tree: ast.AST, plans: Mapping[str, FilePlan
     """Yield the line and a note for each import that binds, or may bind, a name of TensorFlow through another module or by `*`.
 
     Args:
-        path: the file.
+        path: path of the file.
         tree: its syntax tree.
         plans: plans of all files of the program, by their paths.
     """

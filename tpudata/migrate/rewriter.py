@@ -202,8 +202,8 @@ def find_target(path: Path, *, is_whole: bool) -> str | None:
     """Return the current name of a path below TensorFlow, or None if it has none.
 
     Args:
-        path: the path.
-        is_whole: whether it is the whole dotted name in the program.
+        path: path of a dotted name in the program, or of its first parts.
+        is_whole: whether it is the path of the whole dotted name.
     """
     for prefix in _SLIM_PATHS:
         if path[: len(prefix)] == prefix:

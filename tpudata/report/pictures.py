@@ -16,7 +16,7 @@ def open_picture(content: bytes, feature: Feature) -> Image.Image:
 
     Args:
         content: the value of the feature.
-        feature: the feature.
+        feature: feature of the picture, which must be `is_picture` if it has bare pixels.
 
     Raises:
         TpudataError: the label map has other values than its feature says.

@@ -17,10 +17,10 @@ def advise(limit: str, waits_for: str, dataset: Dataset, flags: argparse.Namespa
     """Return advice on the stage that limits feeding.
 
     Args:
-        limit: name of the stage.
+        limit: name of the stage, such as `read`.
         waits_for: "cores", "storage" or "threads", as in `measure`.
-        dataset: the dataset.
-        flags: flags of the command.
+        dataset: the dataset that is fed.
+        flags: flags of the command, from `parse_bench_flags`.
         is_held: whether training keeps all records in memory.
     """
     if waits_for == "storage":

@@ -48,8 +48,8 @@ def measure(dataset: Dataset, flags: argparse.Namespace) -> dict[str, Any]:
     """Measure how fast a dataset is fed, and return the JSON object that `--json` prints.
 
     Args:
-        dataset: the dataset.
-        flags: flags of the command.
+        dataset: the dataset to feed.
+        flags: flags of the command, from `parse_bench_flags`.
 
     Returns:
         An object with these keys:
@@ -225,7 +225,7 @@ def _describe_step(
 
     Args:
         pipeline: measurement of the last stage, which is the whole input_fn.
-        flags: flags of the command.
+        flags: flags of the command, of which the step time and the batch size are used.
         storage: rates of the object store; None on a disk.
         is_busy: whether the cores limit feeding.
     """

@@ -55,7 +55,7 @@ def measure_multiplication_rate(
     """Return the floating-point operations per second of devices that multiply matrices at the same time.
 
     Args:
-        jax: the module.
+        jax: the module `jax`.
         devices: the devices, each of which multiplies a separate matrix.
         dtype: name of the dtype of the matrices.
         rows: rows of the square matrices.

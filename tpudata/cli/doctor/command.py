@@ -57,7 +57,7 @@ def run(argv: Sequence[str]) -> int:
     """Print the checks; return 1 if a check found a problem, which would end a run, else 0.
 
     Args:
-        argv: the flags.
+        argv: the words after `tpudata doctor`.
 
     Raises:
         UsageError: the usage is wrong.

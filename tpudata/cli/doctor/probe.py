@@ -191,7 +191,7 @@ def _measure_speed(tf: Any, kind: str, device: str) -> str:
     """Return the floating-point operations per second of a device that multiplies matrices, as text.
 
     Args:
-        tf: the module.
+        tf: the module `tensorflow`.
         kind: "CPU", which multiplies float32, or "GPU", which multiplies bfloat16.
         device: name of the device.
 

@@ -35,7 +35,7 @@ class _VersionTests:
     """Recognizer of expressions that test TensorFlow's release.
 
     Args:
-        tree: the file.
+        tree: syntax tree of the file.
         bindings: its names of TensorFlow.
     """
 

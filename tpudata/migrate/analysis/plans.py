@@ -57,8 +57,8 @@ def plan_files(trees: Mapping[str, ast.Module]) -> dict[str, FilePlan]:
 class _Planner:
     """Facts about the files of a program, which are named by their paths.
 
-    A file belongs to one program or several: the file itself, and each file that imports it, directly or through other files, is the
-    top of a program.
+    A file belongs to one program or several: the top of each is the file itself, or a file that imports it, directly or through
+    other files.
 
     Args:
         trees: syntax trees of the files, by their paths.
@@ -156,7 +156,7 @@ class _Planner:
         """Return notes on calls that need a graph or TensorFlow 1's behaviour, if the program gives them neither.
 
         Args:
-            path: the file.
+            path: path of the file.
             uses_estimator: whether a program of the file uses an estimator; if so, all uses are noted.
             sets_behaviour: whether a program of the file sets TensorFlow's behaviour; if so, and without an estimator, nothing is
                 noted.

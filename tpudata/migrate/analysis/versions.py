@@ -37,7 +37,7 @@ def find_version(tree: ast.AST, bindings: Mapping[str, Binding], guarded: Collec
     """Return the API that the names of one file show.
 
     Args:
-        tree: the file.
+        tree: syntax tree of the file.
         bindings: the file's names that stand for TensorFlow or parts of it, by name.
         guarded: nodes to ignore, see `find_guarded`.
     """
@@ -70,8 +70,8 @@ def find_program_versions(
 
     Args:
         versions: the API that each file shows by itself, by its path.
-        linked_files: for each file, all files of the programs that it belongs to. Only these files decide on a file of Keras or eager
-            code, which may be a separate program.
+        linked_files: for each file, all files of the programs that it belongs to. Only these files decide on a file of Keras or
+            eager code, which may be a separate program.
     """
     return {path: _decide_version(versions, path, linked_files[path]) for path in versions}
 
@@ -81,7 +81,7 @@ def _decide_version(versions: Mapping[str, Version], path: str, linked_files: Co
 
     Args:
         versions: as for `find_program_versions`.
-        path: the file.
+        path: path of the file to decide for.
         linked_files: all files of the programs that this file belongs to.
     """
     version = versions[path]
