@@ -49,7 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _dispatch(argv: Sequence[str]) -> int:
-    """Run the command that the arguments begin with, and return its exit code; UsageError if it is unknown."""
+    """Run the command that the arguments begin with, and return its exit code; UsageError if the command is unknown."""
     from tpudata._version import __version__
     from tpudata.console.flags import end_sentence
     from tpudata.console.nearest import suggestion

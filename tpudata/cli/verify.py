@@ -70,7 +70,7 @@ def _report(folder: str, defects: Iterator[Defect], check: ExampleCheck | None) 
     Args:
         folder: the dataset's folder.
         defects: the defects, as they are found.
-        check: check of Examples that found them, for the quarantine; None for no quarantine.
+        check: the check of Examples that found the defects, for the quarantine; None for no quarantine.
     """
     defect_list = []
     for defect in defects:

@@ -51,7 +51,7 @@ def interruptible(stop: Callable[[], None], tidy: Callable[[], None]) -> Iterato
         yield
         return
     interrupts = _Interrupts(stop, tidy)
-    # The handlers that are replaced: those that the program has not set itself.
+    # The handlers that are replaced, by signal. A handler that the program has set stays.
     replaced_handlers: dict[signal.Signals, Any] = {}
     if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
         replaced_handlers[signal.SIGTERM] = signal.SIG_DFL
@@ -116,7 +116,7 @@ def end_on_second_sigterm() -> Iterator[None]:
         yield
     finally:
         signal.set_wakeup_fd(outer_descriptor)
-        # Ends the thread: it reads the end of the file.
+        # This ends the thread, which then reads the end of the file.
         os.close(writer)
         thread.join()
         os.close(reader)

@@ -54,10 +54,10 @@ def find_image_problems(manifest: Manifest, example: Mapping[str, Value]) -> Ite
 
 
 def find_decoded_image_problems(manifest: Manifest, example: Mapping[str, Value]) -> Iterator[str | Problem]:
-    """Yield the problems of `find_image_problems`, and images and label maps with a complete header whose pixels do not decode.
+    """Yield the problems of `find_image_problems`, and one for each image or label map with a complete header that does not decode.
 
-    For JPEG and PNG, the formats that a conversion writes, the rules of a conversion with `--check decode` apply; images of
-    other formats, which datasets of users may contain, are problems if they are broken or unknown to TensorFlow.
+    For JPEG and PNG, the formats that a conversion writes, the rules of a conversion with `--check decode` apply; an image of
+    another format, which datasets of users may contain, is a problem if it is broken or unknown to TensorFlow.
 
     Args:
         manifest: manifest of the dataset.
@@ -93,7 +93,7 @@ def _read_size(data: bytes, image_format: str) -> tuple[int, int]:
 
 
 def _find_size_problems(manifest: Manifest, example: Mapping[str, Value]) -> Iterator[Problem]:
-    """Yield label maps and masks of objects that do not have the size of their picture, and masks that are not PNGs."""
+    """Yield a problem for each label map or mask of an object without the size of its picture, and for each mask that is no PNG."""
     pictures = [feature for feature in manifest.features if feature.encoding == "image"]
     for feature in manifest.features:
         if not (feature.is_label_map or is_mask(feature)):

@@ -97,7 +97,7 @@ class _SilentLibtiff:
 
     def __exit__(self, *_: object) -> None:
         with self._lock:
-            # `__enter__` did nothing.
+            # Without users, `__enter__` did nothing.
             if self._users == 0:
                 return
             self._users -= 1

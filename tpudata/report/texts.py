@@ -100,8 +100,8 @@ def join_sides(sides: Mapping[str, list[list[SamplePart]]]) -> Text:
     """Return the documents of a record with several sides: document k has the parts of the k-th document of each side.
 
     Args:
-        sides: the documents of each side, by its name. With several sides, the first part of a side in
-            each document gets the side's name.
+        sides: the documents of each side, by its name. With several sides, the first part of a side in each document gets the
+            side's name.
     """
     if len(sides) == 1:
         return next(iter(sides.values()))

@@ -90,7 +90,7 @@ class CharTokenizer:
         return self.identity.vocab_size - 1 if self._replaces_unknown else None
 
     def encode_batch(self, texts: Sequence[str]) -> list[Ids]:
-        """Return the ids of each text; ValueError for an unknown character, unless these are replaced."""
+        """Return the ids of each text; ValueError for an unknown character, unless the tokenizer replaces it."""
         code_points = _encode_code_points("".join(texts))
         ids = self._ids[np.minimum(code_points, len(self._ids) - 1)]
         # The last id stands for unknown characters.

@@ -65,12 +65,15 @@ class HuggingFaceTokenizer:
         )
 
     def encode_batch(self, texts: Sequence[str]) -> list[Ids]:
-        """Return the ids of each text; ValueError for text outside a vocabulary without an unknown token."""
+        """Return the ids of each text; ValueError for a text that the package cannot encode.
+
+        An example is a text outside of a vocabulary without an unknown token.
+        """
         encodings = _encode(self._tokenizer.encode_batch_fast, texts)
         return [np.array(encoding.ids, np.int32) for encoding in encodings]
 
     def encode_with_offsets(self, text: str) -> tuple[Ids, npt.NDArray[np.int64]]:
-        """Return the ids of a text, int32 [tokens], and the start and end of each in characters, int64 [tokens, 2].
+        """Return the ids of a text, int32 [tokens], and the start and end of each token in characters, int64 [tokens, 2].
 
         Raises:
             ValueError: as in `encode_batch`.

@@ -120,7 +120,7 @@ def _load_processor(data: bytes, path: str) -> Any:
             raise
         raise MissingExtraError("--tokenizer sentencepiece", "text") from error
     if not data:
-        # The package would accept it as an empty model.
+        # The package would accept an empty file as an empty model.
         raise SourceError(f"{path} is not a SentencePiece model: it is empty. {COPY_AGAIN}")
     try:
         return package.SentencePieceProcessor(model_proto=data)

@@ -42,7 +42,7 @@ class DoctorLine(NamedTuple):
 
 
 def check_model_dir(folder: str) -> DoctorLine:
-    """Write, read and delete a small file in the folder of a model; remove the folders that this created, and return the line."""
+    """Return the line on a small file that is written, read and deleted in a model's folder; remove folders that this created."""
     new_folders = _list_missing_folders(folder)
     try:
         return _write_and_read(folder)
@@ -252,7 +252,7 @@ def _find_outputs(model: str | None, params: Mapping[str, Any], label: Feature) 
     if defaults is None or "num_classes" not in defaults:
         return first, None
     if label.num_classes is not None:
-        # As `tpudata train` derives num_classes: the last output belongs to the last class.
+        # `tpudata train` derives num_classes in the same way: the last output belongs to the last class.
         return first, label.num_classes + label.label_offset - first
     return first, defaults["num_classes"] if isinstance(defaults["num_classes"], int) else None
 

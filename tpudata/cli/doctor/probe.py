@@ -93,6 +93,8 @@ def describe_data(folder: str) -> str:
 def estimate_memory(folder: str, split: str, image_size: str, crop: str, sequence_length: str) -> str:
     """Return a line on the memory of the shuffle window and of a cache of decoded records, and on the free memory.
 
+    The arguments are words of the probe's command line, numbers included.
+
     Args:
         folder: folder of the dataset.
         split: name of the split that is fed.
@@ -142,6 +144,8 @@ def measure_feeding(
     folder: str, split: str, batch_size: str, step_time: str, image_size: str, crop: str, sequence_length: str
 ) -> str:
     """Return a line on the measured records per second, and on the records per second that a step time needs.
+
+    The arguments are words of the probe's command line, numbers included.
 
     Args:
         folder: folder of the dataset.

@@ -157,8 +157,9 @@ class _Planner:
 
         Args:
             path: path of the file.
-            uses_estimator: whether a program of the file uses an estimator; if so, all uses are noted.
-            sets_behaviour: whether a program of the file sets TensorFlow's behaviour; if so, and without an estimator, nothing is
+            uses_estimator: whether a program of the file uses an estimator. If so, all uses outside of guarded code are noted; if
+                not, only the first.
+            sets_behaviour: whether a program of the file sets TensorFlow's behaviour; if so, and without an estimator, no use is
                 noted.
         """
         guarded_lines = {getattr(node, "lineno", 0) for node in self._guarded[path]}
