@@ -18,7 +18,7 @@ another class: CheckpointError (ValueError), ClusterConfigError (UsageError and 
 and NonFiniteError (TensorFlow's NanLossDuringTrainingError).
 
 A message has the form `WHERE: WHAT (got X, expected Y). FIX.` Wrong arguments to the estimator raise ValueError and TypeError, as
-in the original TPUEstimator.
+in TensorFlow's TPUEstimator.
 """
 
 import re

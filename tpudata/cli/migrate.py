@@ -1,4 +1,4 @@
-"""`tpudata migrate FILE...`: rewrites the names of TensorFlow 1 in programs for the original TPUEstimator."""
+"""`tpudata migrate FILE...`: rewrites the names of TensorFlow 1 in programs for TensorFlow's TPUEstimator."""
 
 from __future__ import annotations
 

@@ -130,7 +130,7 @@ def find_private_imports(tree: ast.AST, imported_names: Container[str]) -> Notes
         else:
             continue
         for name in names:
-            # Modules of the original estimator in tensorflow.python have another path, and are rewritten.
+            # Modules of TensorFlow's estimator in tensorflow.python have another path, and are rewritten.
             path = find_module_path(name) or ()
             for part, fate in _PRIVATE_PARTS.items():
                 # A path is below `tensorflow`: it begins with `python`, not with `tensorflow.python`.

@@ -96,10 +96,10 @@ class TokenizerSpec:
         """Parse NAME or NAME:FILE of a tokenizer, one of tpudata's or an installed package's; UsageError for other values.
 
         Args:
-            text: the value of `--tokenizer`.
-            eos: as the attribute, like the other arguments.
-            replace_unknown: as the attribute.
-            special_tokens: as the attribute.
+            text: the value of `--tokenizer`: the attribute `kind`, or `kind:path`.
+            eos: token that ends a document, or None for the tokenizer's default.
+            replace_unknown: whether chars gives an unknown character a separate id instead of raising an error.
+            special_tokens: what the name of a special token in a text becomes, as the attribute.
         """
         kind, _, path = text.partition(":")
         return cls(kind, path, eos, replace_unknown=replace_unknown, special_tokens=special_tokens)
