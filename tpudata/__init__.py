@@ -97,8 +97,8 @@ __all__ = [
     "tpu_system",
 ]
 
-# Names that are imported at their first use, with their modules: most load TensorFlow, the others numpy. A command whose package
-# takes no time to load can handle a Ctrl-C from its start.
+# Names that are imported at their first use, with their modules: tpudata.input and tpudata.devices load TensorFlow, tpudata.format
+# and tpudata.source load numpy. A command whose package takes no time to load can handle a Ctrl-C from its start.
 _LAZY = {
     "BadRecordError": "tpudata.errors",
     "CentreCrop": "tpudata.input",

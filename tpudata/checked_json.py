@@ -32,7 +32,10 @@ _NAMES = {
 
 
 def parse_json(data: bytes | str) -> Any:
-    """Parse JSON text; ValueError with the reason if it is not JSON, is nested too deeply, or has NaN or infinite numbers."""
+    """Parse JSON text; ValueError with the reason if it is not JSON, is nested too deeply, or has the words NaN or Infinity.
+
+    A number beyond the largest float, such as 1e999, becomes infinite; the schemas reject it.
+    """
     try:
         return json.loads(data, parse_constant=_reject_constant)
     except RecursionError:
@@ -76,7 +79,7 @@ class Plain:
     def check(self, where: str, value: Any) -> None:
         """Raise ValueError if a value is of another type, out of range, or a string that the pattern does not match."""
         if type(value) not in self.types:
-            names = " or ".join(_NAMES[kind] for kind in self.types)
+            names = " or ".join(_NAMES[json_type] for json_type in self.types)
             raise ValueError(f"{where} is {abbreviate_value(value)}, not {names}")
         if type(value) is int and not self.low <= value <= self.high:
             raise ValueError(
@@ -188,7 +191,7 @@ class Anything:
     """Any value of at most 32 levels, with finite numbers."""
 
     def check(self, where: str, value: Any) -> None:
-        """Raise ValueError if a value is nested more deeply, or a number in it is not finite."""
+        """Raise ValueError if a value is nested in more than 32 levels, or a number in it is not finite."""
         values, level = [value], 0
         while values:
             if level > _MAX_LEVELS:

@@ -157,7 +157,7 @@ def require_seconds(owner: str, name: str, value: Any, *, above_zero: bool = Fal
 
     Raises:
         TypeError: the value is not a number.
-        ValueError: the value is negative, or a rejected 0.
+        ValueError: the value is negative, NaN, or a rejected 0.
     """
     if value is None and or_none:
         return

@@ -18,7 +18,7 @@ another class: CheckpointError (ValueError), ClusterConfigError (UsageError and 
 and NonFiniteError (TensorFlow's NanLossDuringTrainingError).
 
 A message has the form `WHERE: WHAT (got X, expected Y). FIX.` Wrong arguments to the estimator raise ValueError and TypeError, as
-in the original TPUEstimator.
+in TensorFlow's TPUEstimator.
 """
 
 import re
@@ -39,7 +39,7 @@ class TpudataError(Exception):
 
 
 class UsageError(TpudataError):
-    """The command line or an argument is wrong: nothing was read or written."""
+    """The command line or an argument is wrong, or does not fit this installation."""
 
     exit_code = 2
 

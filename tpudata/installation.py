@@ -1,4 +1,4 @@
-"""Installed packages: their versions, and the command that installs those of an extra.
+"""Installed packages: their versions, and the command that installs the packages of an extra.
 
 tpudata is on no index, so each kind of installation has its own command.
 """
@@ -36,12 +36,12 @@ def install_command(extra: str = "") -> str:
 
     extra_suffix = f"[{extra}]" if extra else ""
     root = Path(__file__).resolve().parents[1]
-    # A clone, from which Python imports tpudata.
+    # Python imports tpudata from a clone.
     if (root / "setup.py").is_file():
         return f"pip install -e {shlex.quote(f'{root}{extra_suffix}')}"
     try:
         distribution = importlib.metadata.distribution(_NAME)
-        # pip writes it for an installation from a path or URL.
+        # pip writes this file for an installation from a path or URL.
         origin = json.loads(distribution.read_text("direct_url.json") or "{}")
         url = str(origin.get("url", ""))
     # The file may be damaged: not JSON, or not an object.

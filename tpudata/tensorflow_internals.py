@@ -17,12 +17,12 @@ __all__ = [
     "control_flow_ops",
     "eager_context",
     "eager_mode",
+    "find_slice_info",
     "graph_of_function",
     "kernels",
     "op_def_registry",
     "profile_file_and_timer",
     "replace_listeners",
-    "save_slice_info",
     "tpu_shard_context",
 ]
 # Modules with functions that serve all replicas at once, which here each replica calls for itself. With the first,
@@ -37,7 +37,7 @@ def eager_mode() -> AbstractContextManager[None]:
     return mode
 
 
-def save_slice_info(variable: tf.Variable) -> Any:
+def find_slice_info(variable: tf.Variable) -> Any:
     """Return the place of a v1 variable in the partitioned variable that it belongs to (a `SaveSliceInfo`), or None."""
     return variable._get_save_slice_info() if hasattr(variable, "_get_save_slice_info") else None
 

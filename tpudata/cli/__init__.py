@@ -35,8 +35,10 @@ COMMANDS = {
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the `tpudata` command and return its exit code: 0 done, 1 the data or the run failed, 2 wrong usage.
 
+    Signals and a closed stdout have other exit codes, see `run_command`.
+
     Args:
-        argv: the arguments; None takes those of this process.
+        argv: the words after `tpudata`; None for the words of this process.
     """
     if argv is None:
         end_on_interrupt()
@@ -47,7 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _dispatch(argv: Sequence[str]) -> int:
-    """Run the command that the arguments begin with, and return its exit code; UsageError if it is unknown."""
+    """Run the command that the arguments begin with, and return its exit code; UsageError if the command is unknown."""
     from tpudata._version import __version__
     from tpudata.console.flags import end_sentence
     from tpudata.console.nearest import suggestion

@@ -43,7 +43,7 @@ def _join_parsers() -> argparse.ArgumentParser:
     """Return one parser with a subparser for each command, as shtab needs it."""
     root = argparse.ArgumentParser(_NAME)
     commands = root.add_subparsers()
-    # `add_help=False`, as the parsers of commands have --help already.
+    # `add_help=False`, since the parsers of commands have --help already.
     for name, summary in COMMANDS.items():
         module = importlib.import_module(f"tpudata.cli.{name}")
         if name == "convert":
@@ -52,7 +52,7 @@ def _join_parsers() -> argparse.ArgumentParser:
                 parents = [_mark_paths(module.new_parser(kind))]
                 kinds.add_parser(kind, help=kind_summary, parents=parents, add_help=False)
         elif name == "help":
-            # Its parser takes any words; the names of commands and pages are completed.
+            # Its parser takes any word; the names of commands and pages are completed.
             names = [*COMMANDS, *find_short_names(list_pages()).values()]
             commands.add_parser(name, help=summary).add_argument("name", choices=names)
         else:

@@ -21,7 +21,7 @@ KINDS = {
 
 
 def run(argv: Sequence[str]) -> int:
-    """Run the Beam job of the kind that `argv` begins with, and return its exit code."""
+    """Run the Beam job of the kind that `argv` begins with, and return its exit code; UsageError if the kind is unknown."""
     if not argv:
         print(_format_help(), file=sys.stderr)
         return UsageError.exit_code
@@ -43,7 +43,7 @@ def new_parser(kind: str) -> FlagParser:
 
 
 def _import_job(kind: str) -> ModuleType:
-    """Import the module of the Beam job of a kind of input."""
+    """Import and return the module of the Beam job of a kind of input."""
     with quiet_beam_loading(), uncollected_loading():
         return importlib.import_module(f"beam_jobs.{kind}")
 

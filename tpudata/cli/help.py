@@ -20,13 +20,13 @@ from tpudata.errors import MissingExtraError, UsageError
 # Pages that are listed for a word; more do not help to choose.
 _MAX_PAGES = 8
 # Score of a section for a word: its mentions, of which at most 5 count, since a table of many names is no better than a page about
-# one; and 10 if the heading has the word.
+# one name; and 10 if the heading has the word.
 _MAX_MENTIONS = 5
 _HEADING_SCORE = 10
 
 
 def run(argv: Sequence[str]) -> int:
-    """Print a page, the arguments of a source, the pages that mention a word, or all pages, and return the exit code 0.
+    """Print a page, the arguments of a source, or a list of the pages that mention a word or of all pages; return the exit code 0.
 
     Raises:
         UsageError: there is no such command, page or source, and no page mentions the word; or several pages have the name.
@@ -85,12 +85,12 @@ def _describe_source_arguments(name: str) -> str:
             from beam_jobs.sources.installed.own_arguments import describe_source
     except ModuleNotFoundError:
         return ""
-    kinds = [kind for group in (IMAGES, DOCUMENTS) if (kind := load_source(group, name)) is not None]
-    return "\n\n".join(describe_source(name, kind) for kind in kinds)
+    sources = [source for group in (IMAGES, DOCUMENTS) if (source := load_source(group, name)) is not None]
+    return "\n\n".join(describe_source(name, source) for source in sources)
 
 
 def _list_mentions(word: str, pages: list[Page], names: dict[str, str]) -> str:
-    """Return the list of the pages that mention a word, each with its best section, the best first; empty without any."""
+    """Return the list of the pages that mention a word, each with its best section, the best first; empty if none does."""
     pattern = re.compile(rf"\b{re.escape(word)}", re.IGNORECASE)
     scored_lines: list[tuple[int, str]] = []
     for page in pages:

@@ -1,4 +1,4 @@
-"""`tpudata migrate FILE...`: rewrites the names of TensorFlow 1 in programs for the original TPUEstimator."""
+"""`tpudata migrate FILE...`: rewrites the names of TensorFlow 1 in programs for TensorFlow's TPUEstimator."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LEFT_TO_DO = 1
 def run(argv: Sequence[str]) -> int:
     """Run the command with its flags and return its exit code: 1 if something is left for a person to do."""
     flags = new_parser().parse(argv)
-    # Read all files before any is written: one that cannot be read leaves the others unchanged.
+    # Read all files before any is written: a file that cannot be read leaves all files unchanged.
     texts = {path: _read(path) for path in dict.fromkeys(flags.files)}
     migrations = migrate_files(texts)
     for path, migration in migrations.items():

@@ -19,8 +19,8 @@ class Page:
     """A page.
 
     Attributes:
-        name: its path without a suffix, such as `reference/sources`.
-        file: its path.
+        name: its path in the folder of the documentation, without a suffix, such as `reference/sources`.
+        file: path of its Markdown file.
     """
 
     name: str
@@ -37,7 +37,7 @@ class Page:
         sections: list[tuple[str, list[str]]] = []
         is_code = False
         for line in self.file.read_text("utf-8").splitlines():
-            # The line before a code block and the line after it begin so; `#` is a comment between them.
+            # The line before a code block and the line after it begin with ```; between them, `#` is a comment.
             is_code ^= line.startswith("```")
             # The first line of a page is a heading.
             if not is_code and re.match("#{1,3} ", line):
@@ -65,7 +65,7 @@ class Page:
 
 
 def list_pages() -> list[Page]:
-    """Return the pages, section by section; an empty list if the installation has none."""
+    """Return the pages, section by section; an empty list if the installation has no pages."""
     folder = next((folder for folder in _FOLDERS if folder.is_dir()), None)
     if folder is None:
         return []

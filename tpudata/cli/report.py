@@ -61,14 +61,14 @@ def new_parser() -> FlagParser:
 
 
 def _open_decoder(dataset: Dataset) -> Callable[[Sequence[int]], str] | None:
-    """Return the `decode` of the dataset's tokenizer; None without one, or if its package, extra or file is missing here."""
+    """Return the `decode` of the dataset's tokenizer; None without a tokenizer, or if its package, extra or file is missing."""
     if not isinstance(dataset.manifest.options.get("tokenizer"), dict):
         return None
     from tpudata.tokenizers import dataset_tokenizer
 
     try:
         tokenizer = dataset_tokenizer(dataset.path)
-    # A UsageError if no package here has a tokenizer of its name.
+    # UsageError: no package that is installed here has a tokenizer of this name.
     except (DatasetError, MissingExtraError, SourceError, UsageError):
         return None
     return lambda ids: tokenizer.decode(list(ids))

@@ -15,7 +15,7 @@ def run(argv: Sequence[str], prog: str = "tpudata reshard") -> int:
     """Run the Beam job and return its exit code.
 
     Args:
-        argv: the arguments.
+        argv: the words after the command.
         prog: the command as the user types it, for messages.
     """
     code: int = _import_job().run(argv, prog)

@@ -19,14 +19,14 @@ from tpudata.format.verification.damaged_records import quarantine_damage
 from tpudata.format.verification.shard_check import ExampleCheck
 from tpudata.images.check import find_decoded_image_problems, find_image_problems
 
-# Exit code if readers meet a defect.
+# Exit code if there is a defect; with --quarantine, only if a defect still keeps readers from the dataset.
 _DEFECTS_REMAIN = 1
 
 
 def run(argv: Sequence[str]) -> int:
     """Run the command with its flags and return its exit code.
 
-    It is 1 if there is a defect, with `--quarantine` only if one still keeps readers from the dataset.
+    The code is 1 if there is a defect; with `--quarantine`, only if a defect still keeps readers from the dataset.
     """
     flags = new_parser().parse(argv)
     check = find_decoded_image_problems if flags.decode else find_image_problems
@@ -70,7 +70,7 @@ def _report(folder: str, defects: Iterator[Defect], check: ExampleCheck | None) 
     Args:
         folder: the dataset's folder.
         defects: the defects, as they are found.
-        check: check of Examples that found them, for the quarantine; None for no quarantine.
+        check: the check of Examples that found the defects, for the quarantine; None for no quarantine.
     """
     defect_list = []
     for defect in defects:
@@ -92,13 +92,13 @@ def _report(folder: str, defects: Iterator[Defect], check: ExampleCheck | None) 
 
 
 def _report_json(folder: str, defects: Iterator[Defect], check: ExampleCheck | None) -> int:
-    """Do the same as `_report`, but print one JSON object at the end."""
+    """Do the same as `_report`, but print one JSON object at the end instead of lines."""
     defect_list = list(defects)
     report: dict[str, Any] = {"path": folder, "defects": [dataclasses.asdict(defect) for defect in defect_list]}
     remaining = defect_list
     if check is not None:
         quarantine, remaining = quarantine_damage(folder, defect_list, check)
-        # The key `last` is documented as the number after the last record.
+        # docs/dataset/verify.md documents `last` as the number after the last record.
         report["left_out"] = {
             name: [{"first": first, "last": stop, "reason": reason} for first, stop, reason in shard.records]
             for name, shard in quarantine.shards.items()

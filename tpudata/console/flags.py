@@ -119,7 +119,7 @@ class FlagParser(argparse.ArgumentParser):
         end = list(argv).index("--") if "--" in argv else len(argv)
         words = [self._spell(word, also_known or ()) for word in argv[:end]]
         if also_known is not None:
-            # Before argparse looks for required flags: the message on a misspelt flag helps more than one on a missing flag.
+            # Before argparse looks for required flags: the message on a misspelt flag helps more than a message on a missing flag.
             names = {*self.list_flag_names(), *also_known}
             unknown_flags = [word for word in words if word.startswith("--") and word.split("=", 1)[0] not in names]
             self.reject_unknown(unknown_flags, names)

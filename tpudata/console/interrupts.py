@@ -28,7 +28,7 @@ def owns_process() -> bool:
     return _is_owned
 
 
-def set_owned(*, is_owned: bool) -> None:
+def set_owns_process(*, is_owned: bool) -> None:
     """Set whether this process only runs one of tpudata's commands, or a part of one."""
     global _is_owned
     _is_owned = is_owned
@@ -47,7 +47,7 @@ def interruptible_work() -> Iterator[None]:
         outer_hook = sys.unraisablehook
 
         def end_or_pass_on(unraisable: sys.UnraisableHookArgs) -> None:
-            # The interrupt was raised in a finalizer, which swallows exceptions.
+            # An interrupt that is raised in a finalizer would be lost, since finalizers swallow exceptions.
             if issubclass(unraisable.exc_type, KeyboardInterrupt):
                 _end()
             outer_hook(unraisable)
@@ -70,7 +70,7 @@ def interruptible_loading() -> Iterator[None]:
 
 
 def is_default_or_ours(handler: object) -> bool:
-    """Return whether a handler of SIGINT is Python's default or one of this module."""
+    """Return whether a handler of SIGINT is Python's default, or one that this module sets before a first Ctrl-C."""
     return handler in (signal.default_int_handler, _end, _raise_once)
 
 
@@ -90,7 +90,7 @@ def _handle_with(handler: signal.Handlers | object) -> Iterator[None]:
     try:
         yield
     finally:
-        # After an interrupt, `_end_silently` stays: the outer handler would turn a second one into a traceback.
+        # After an interrupt, `_end_silently` stays: the outer handler would turn a second Ctrl-C into a traceback.
         if is_default_or_ours(signal.getsignal(signal.SIGINT)):
             signal.signal(signal.SIGINT, outer_handler)
 

@@ -1,4 +1,4 @@
-"""Lifelines: pipes by which processes end with the one that started them, even if that is killed.
+"""Lifelines: pipes by which processes end with the process that started them, even if it is killed.
 
 Nothing is written to a lifeline. A process that holds its reading end finds the end of file when the starting process closes the
 other end, which no other process has, or dies.
@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 
 class Lifeline:
-    """A lifeline of processes that this one starts; each gets `reader` by `pass_fds`, and its number as an argument.
+    """A lifeline of processes that this one starts; each gets `reader` by `pass_fds`, and the descriptor's number as an argument.
 
     Attributes:
         reader: descriptor of the reading end.
@@ -49,7 +49,7 @@ def watch(reader: int, end: Callable[[], object]) -> None:
 
     Args:
         reader: descriptor of the lifeline's reading end.
-        end: the function.
+        end: the function; its result is ignored.
     """
 
     def wait() -> None:

@@ -4,7 +4,7 @@
 
 These fields determine the flags of the commands (`add_option`), the checks of single values (`check_options`), the reference of
 the commands, and the keys of a training's YAML file. For conversions, they also determine the options in the manifest
-(`stored_options`), those that an append inherits (beam_jobs/command/inherited_options.py), and the flags that keywords become
+(`stored_options`), the options that an append inherits (beam_jobs/command/inherited_options.py), and the flags that keywords become
 (beam_jobs/calls/command_words.py). Rules between several options are in the `__post_init__` of their dataclass.
 """
 
@@ -74,7 +74,7 @@ class Value:
     """The values of an option on a command line.
 
     Attributes:
-        metavar: placeholder for the value in the help; empty for the choices.
+        metavar: placeholder for the value in the help; empty to show the choices.
         parse: function from text to the value; its ValueError or UsageError is shown.
         bounds: the numbers that are allowed; None for any value.
     """
@@ -119,7 +119,7 @@ class Option:
     Attributes:
         group: group of the flag in the help.
         help: a phrase, with the default in parentheses unless that is false or nothing.
-        default: default of the field; REQUIRED without one.
+        default: default of the field; REQUIRED without a default.
         name: name of the field, and of the keyword of the functions.
         flag: the flag, such as `--shard-size`.
         value: the values that the flag takes.
@@ -243,10 +243,10 @@ def option(
     return field  # type: ignore[no-any-return]
 
 
-def list_options(kind: type[DataclassInstance]) -> Mapping[str, Option]:
+def list_options(options_class: type[DataclassInstance]) -> Mapping[str, Option]:
     """Return the options of a dataclass by name, in the order of its fields."""
     options: dict[str, Option] = {}
-    for field in dataclasses.fields(kind):
+    for field in dataclasses.fields(options_class):
         if _METADATA in field.metadata:
             definition: Option = field.metadata[_METADATA]
             flag = definition.flag or f"--{field.name.replace('_', '-')}"
@@ -259,7 +259,7 @@ def add_option(parser: FlagParser, option: Option, *, is_required: bool = False)
 
     Args:
         parser: the parser.
-        option: the option.
+        option: the option, as `list_options` returns it.
         is_required: whether the flag must be passed.
     """
     # argparse formats help texts with %.
@@ -284,16 +284,16 @@ def add_option(parser: FlagParser, option: Option, *, is_required: bool = False)
     )
 
 
-def passed_options(kind: type, flags: argparse.Namespace) -> dict[str, Any]:
+def passed_options(options_class: type, flags: argparse.Namespace) -> dict[str, Any]:
     """Return the values of a dataclass's options that were passed, by their names.
 
     Args:
-        kind: the dataclass.
-        flags: result of a parser with flags of `add_option`.
+        options_class: the dataclass.
+        flags: result of a parser with flags of `add_option`; it may lack some of them.
     """
     return {
         name: option.from_flag(getattr(flags, name))
-        for name, option in list_options(kind).items()
+        for name, option in list_options(options_class).items()
         if getattr(flags, name, None) is not None
     }
 
@@ -313,7 +313,7 @@ def check_uses(values: DataclassInstance, mode: str = "") -> None:
     """
     options = list_options(type(values))
     for name, option in options.items():
-        # Not set.
+        # The option is not set.
         if getattr(values, name) in (None, False, ""):
             continue
         if option.modes and mode not in option.modes:
@@ -329,7 +329,7 @@ def check_uses(values: DataclassInstance, mode: str = "") -> None:
 def drop_unset_options(values: DataclassInstance, fields: Mapping[str, Any]) -> dict[str, Any]:
     """Return fields without empty options that are optional in the manifest.
 
-    So the digest of the fields stays the one that versions without these options have computed for their shards.
+    So the digest of the fields stays the digest that versions without these options have computed for their shards.
 
     Args:
         values: an object of a dataclass of options.
@@ -345,7 +345,7 @@ def drop_unset_options(values: DataclassInstance, fields: Mapping[str, Any]) -> 
 
 
 def stored_options(values: DataclassInstance) -> dict[str, Any]:
-    """Return the manifest's entries for the options of an object, by the entries' names, without empty optional ones."""
+    """Return the manifest's entries for the options of an object, by the entries' names, without empty optional entries."""
     entries: dict[str, Any] = {}
     for name, option in list_options(type(values)).items():
         value = getattr(values, name)

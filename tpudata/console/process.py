@@ -16,7 +16,7 @@ from tpudata.console.interrupts import (
     interruptible_loading,
     interruptible_work,
     owns_process,
-    set_owned,
+    set_owns_process,
     was_interrupted,
 )
 from tpudata.console.lifeline import watch
@@ -26,7 +26,7 @@ from tpudata.errors import TpudataError
 
 # Exit code that a shell reports for a program that SIGPIPE ended.
 BROKEN_PIPE = 141
-# More processes than cores help if each waits for an object store; beyond this they only take memory, 100 MB or more each.
+# More processes than cores help if each waits for an object store; beyond this number they only take memory, 100 MB or more each.
 _WORKERS_PER_CORE = 4
 _log = logging.getLogger("tpudata")
 
@@ -34,13 +34,14 @@ _log = logging.getLogger("tpudata")
 def run_command(function: Callable[[Sequence[str]], int], argv: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code: 0 done, 1 the data or the run failed, 2 wrong usage, or that of an interrupt.
 
-    A TpudataError is printed on stderr as `tpudata: error: ...`. Any other exception is a fault in a program, ours or the
-    user's, and keeps its traceback. If stdout is closed or fails (a full disk), one line on stderr reports it;
-    if the reader of a pipe, such as `head`, has ended, no line does, and the exit code is 141.
+    A TpudataError, and an error that the machine causes, such as too little memory, is printed on stderr as `tpudata: error: ...`.
+    Any other exception is a fault in a program, ours or the user's, and keeps its traceback. If stdout is closed or fails (a full
+    disk), one line on stderr reports it; if the reader of a pipe, such as `head`, has ended, no line does, and the exit code is
+    141.
 
     Args:
         function: the command, which takes the arguments and returns its exit code.
-        argv: the arguments; None for those of this process.
+        argv: the arguments; None for the arguments of this process.
     """
     # sys.stdout is None if the descriptor is closed (`>&-`). Checked first, so that nothing is done that cannot be reported.
     if sys.stdout is None:
@@ -51,7 +52,7 @@ def run_command(function: Callable[[Sequence[str]], int], argv: Sequence[str] | 
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
         # With arguments from a caller, the process belongs to the caller's program.
-        set_owned(is_owned=argv is None)
+        set_owns_process(is_owned=argv is None)
         code = _run_and_report(function, sys.argv[1:] if argv is None else argv)
         # Flush now, so that a closed pipe raises here and not at the interpreter's exit.
         sys.stdout.flush()
@@ -68,7 +69,7 @@ def run_command(function: Callable[[Sequence[str]], int], argv: Sequence[str] | 
         print(f"tpudata: error: standard output could not be written: {reason}.", file=sys.stderr)
         return TpudataError.exit_code
     finally:
-        set_owned(is_owned=False)
+        set_owns_process(is_owned=False)
     return code
 
 
@@ -97,6 +98,7 @@ def _run_and_report(function: Callable[[Sequence[str]], int], argv: Sequence[str
         with interruptible_work() if handles_interrupts else contextlib.nullcontext():
             return function(argv)
     except TpudataError as error:
+        # The interrupt may have become this error.
         if handles_interrupts and was_interrupted():
             return _report_interrupt(KeyboardInterrupt())
         # One line, even if the name of a file contains line ends.
@@ -132,7 +134,7 @@ def end_with_parent(lifeline: int) -> None:
     Args:
         lifeline: descriptor of the reading end of the parent's lifeline.
     """
-    set_owned(is_owned=True)
+    set_owns_process(is_owned=True)
     watch(lifeline, functools.partial(os._exit, TpudataError.exit_code))
 
 
@@ -169,5 +171,5 @@ def _stdout_fails() -> bool:
 
 
 def _drop_stdout() -> None:
-    """Send stdout's buffer to /dev/null: the interpreter would otherwise fail to write it again at exit."""
+    """Send stdout's buffer to /dev/null: otherwise the interpreter would try to write it again at exit, and fail."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -17,7 +17,7 @@ _INFORMATION = re.compile(
     rb"I\d{4} \d|\d{4}-\d\d-\d\d [\d:.]+: I |WARNING: All log messages before absl::InitializeLog"
 )
 
-# Start of Beam's warnings. Its files on gs:// are never used: tpudata.storage reads and writes them.
+# Starts of Beam's warnings about gs://. Beam's own access to gs:// is never used: tpudata.storage reads and writes there.
 _ABOUT_GCP = ("apitools not found", "Failed to import GCSFileSystem")
 
 
@@ -31,7 +31,7 @@ def quiet_loading() -> Iterator[None]:
     if _LEVEL in os.environ or sys.stderr is None:
         yield
         return
-    # 3 logs only fatal errors: Python exceptions report the others, and a missing GPU is not an error.
+    # 3 logs only fatal errors: Python exceptions report other errors, and a missing GPU is not an error.
     os.environ[_LEVEL] = "3"
     sys.stderr.flush()
     stderr = os.dup(2)

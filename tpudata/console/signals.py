@@ -51,7 +51,7 @@ def interruptible(stop: Callable[[], None], tidy: Callable[[], None]) -> Iterato
         yield
         return
     interrupts = _Interrupts(stop, tidy)
-    # The handlers that are replaced: those that the program has not set itself.
+    # The handlers that are replaced, by signal. A handler that the program has set stays.
     replaced_handlers: dict[signal.Signals, Any] = {}
     if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
         replaced_handlers[signal.SIGTERM] = signal.SIG_DFL
@@ -77,7 +77,7 @@ def interruptible(stop: Callable[[], None], tidy: Callable[[], None]) -> Iterato
 
 @contextlib.contextmanager
 def defer_signals() -> Iterator[None]:
-    """Handle SIGINT and SIGTERM after the body, which starts processes: a half-started one would end with a traceback.
+    """Handle SIGINT and SIGTERM after the body, which starts processes: a half-started process would end with a traceback.
 
     Signals are also blocked, which the processes inherit; outside the main thread, they are only blocked. Blocking alone is not
     enough: another thread receives a signal that the main thread blocks, and the main thread handles it.
@@ -110,13 +110,13 @@ def end_on_second_sigterm() -> Iterator[None]:
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
     outer_descriptor = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
-    thread = threading.Thread(target=_count_sigterms, args=(reader,), name="tpudata-sigterm", daemon=True)
+    thread = threading.Thread(target=_end_at_second_sigterm, args=(reader,), name="tpudata-sigterm", daemon=True)
     thread.start()
     try:
         yield
     finally:
         signal.set_wakeup_fd(outer_descriptor)
-        # Ends the thread: it reads the end of the file.
+        # This ends the thread, which then reads the end of the file.
         os.close(writer)
         thread.join()
         os.close(reader)
@@ -145,7 +145,10 @@ class _Interrupts:
         self._thread.start()
 
     def receive(self, signal_number: int, frame: FrameType | None) -> None:
-        """Handle a signal: raise the first one in the main thread; ignore later ones in a process of a command, else raise them."""
+        """Handle a signal: raise the first one in the main thread; ignore later ones in a process of a command.
+
+        In other processes, each later signal raises KeyboardInterrupt.
+        """
         del frame
         if self.received is None:
             self.received = Terminated() if signal_number == signal.SIGTERM else KeyboardInterrupt()
@@ -159,7 +162,7 @@ class _Interrupts:
         """Mark the context's body as ended; after a signal, wait up to 3 s until other processes are stopped."""
         self._body_has_ended = True
         if self.received is not None:
-            # The thread goes on, as this process may have to be ended by force.
+            # The thread goes on, since this process may have to be ended by force.
             self._has_stopped.wait(_TIDY_SECONDS)
         else:
             os.close(self._writer)
@@ -188,7 +191,7 @@ class _Interrupts:
         os._exit(code)
 
 
-def _count_sigterms(reader: int) -> None:
+def _end_at_second_sigterm(reader: int) -> None:
     """End the process at the second SIGTERM.
 
     Args:

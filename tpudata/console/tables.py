@@ -59,7 +59,7 @@ def memory_text(size: float) -> str:
 
 
 def warning_texts(warnings: Mapping[str, str]) -> list[str]:
-    """Return warnings as paragraphs of at most 100 columns.
+    """Return warnings as paragraphs that are wrapped at 100 columns; only a longer word exceeds them.
 
     Args:
         warnings: texts of the warnings by kind; the paragraphs are in the order of the kinds.

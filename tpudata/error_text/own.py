@@ -18,7 +18,7 @@ _CORRUPTION_MESSAGE = re.compile(r"(.*?) at byte (\d+): (.*)", re.DOTALL)
 
 
 def recover_own_error(error: BaseException) -> TpudataError | None:
-    """Return the TpudataError that `error` is, was caused by, or quotes in its text; None without one."""
+    """Return the TpudataError that `error` is, was caused by, or quotes in its text; None if there is no such error."""
     own_cause = find_own_cause(error)
     if own_cause is not None:
         return _rebuild(type(own_cause), _WHILE_RUNNING.sub("", str(own_cause)))
@@ -31,12 +31,12 @@ def recover_own_error(error: BaseException) -> TpudataError | None:
 
 
 def find_own_cause(error: BaseException) -> TpudataError | None:
-    """Return the TpudataError that `error` is or was caused by; None without one."""
+    """Return the TpudataError that `error` is or was caused by; None if there is no such error."""
     return next((cause for cause in iterate_causes(error) if isinstance(cause, TpudataError)), None)
 
 
 def iterate_causes(error: BaseException | None) -> Iterator[BaseException]:
-    """Yield an error, then the one that it was raised from or during, and so on."""
+    """Yield an error, then the error that it was raised from or during, and so on."""
     # Errors may be each other's causes.
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
@@ -45,16 +45,16 @@ def iterate_causes(error: BaseException | None) -> Iterator[BaseException]:
         error = error.__cause__ or error.__context__
 
 
-def _rebuild(kind: type[TpudataError], message: str) -> TpudataError:
+def _rebuild(error_class: type[TpudataError], message: str) -> TpudataError:
     """Rebuild an error from its class and its text, which may be all that Beam passes on.
 
     A text that lacks what the class needs gives a plain TpudataError.
     """
-    if issubclass(kind, BadRecordError) and ": rejected: " in message:
+    if issubclass(error_class, BadRecordError) and ": rejected: " in message:
         return BadRecordError(message)
     match = _CORRUPTION_MESSAGE.fullmatch(message)
-    if issubclass(kind, CorruptionError) and match:
+    if issubclass(error_class, CorruptionError) and match:
         return CorruptionError(match[1], int(match[2]), match[3])
-    if issubclass(kind, (BadRecordError, CorruptionError, MissingExtraError)):
+    if issubclass(error_class, (BadRecordError, CorruptionError, MissingExtraError)):
         return TpudataError(message)
-    return kind(message)
+    return error_class(message)

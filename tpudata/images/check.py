@@ -26,7 +26,7 @@ def check_fits(feature: Feature, data: bytes) -> None:
         data: the bytes.
 
     Raises:
-        ValueError: they are not such an image; the message says what they are instead.
+        ValueError: the bytes are not such an image; the message says what they are instead.
     """
     image_format = detect_format(data)
     if image_format in _NOT_FED:
@@ -42,7 +42,7 @@ def find_image_problems(manifest: Manifest, example: Mapping[str, Value]) -> Ite
     Every image feature of the manifest must hold an image of a known format, which the feature next to it names (`image/format`
     for `image/encoded`). The header of a JPEG or PNG must be complete, and match the height, width and channels in the features
     next to it, and the manifest's height and width if all images share them. A label map must have a format whose values readers
-    do not change. Masks of objects are PNGs, and they and label maps have the size of their picture. No pixel is decoded.
+    do not change. Masks of objects must be PNGs, and masks and label maps must have the size of their picture. No pixel is decoded.
 
     Args:
         manifest: manifest of the dataset.
@@ -54,10 +54,10 @@ def find_image_problems(manifest: Manifest, example: Mapping[str, Value]) -> Ite
 
 
 def find_decoded_image_problems(manifest: Manifest, example: Mapping[str, Value]) -> Iterator[str | Problem]:
-    """Yield the problems of `find_image_problems`, and images and label maps with a complete header whose pixels do not decode.
+    """Yield the problems of `find_image_problems`, and one for each image or label map with a complete header that does not decode.
 
-    For JPEG and PNG, the formats that a conversion writes, the rules of a conversion with `--check decode` apply; images of
-    other formats, which datasets of users may contain, are problems if they are broken or unknown to TensorFlow.
+    For JPEG and PNG, the formats that a conversion writes, the rules of a conversion with `--check decode` apply; an image of
+    another format, which datasets of users may contain, is a problem if it is broken or unknown to TensorFlow.
 
     Args:
         manifest: manifest of the dataset.
@@ -93,12 +93,12 @@ def _read_size(data: bytes, image_format: str) -> tuple[int, int]:
 
 
 def _find_size_problems(manifest: Manifest, example: Mapping[str, Value]) -> Iterator[Problem]:
-    """Yield label maps and masks of objects that do not have the size of their picture, and masks that are not PNGs."""
+    """Yield a problem for each label map or mask of an object without the size of its picture, and for each mask that is no PNG."""
     pictures = [feature for feature in manifest.features if feature.encoding == "image"]
     for feature in manifest.features:
         if not (feature.is_label_map or is_mask(feature)):
             continue
-        # The picture has the same prefix: `image/encoded` for `image/object/mask`.
+        # The picture has the prefix of the map or mask: `image/encoded` for `image/object/mask`.
         pictures_of_prefix = (p for p in pictures if feature.name.startswith(f"{p.name.rpartition('/')[0]}/"))
         picture = next(pictures_of_prefix, None)
         picture_values = None if picture is None else example.get(picture.name)
@@ -136,7 +136,7 @@ def _list_images(manifest: Manifest, example: Mapping[str, Value]) -> Iterator[t
     for feature in manifest.features:
         if feature.is_image_file:
             values = example.get(feature.name)
-            # The schema's check reports a missing one or one of another kind.
+            # The schema's check reports a missing value or one of another type.
             if values and isinstance(values[0], bytes):
                 yield feature, values[0]
 

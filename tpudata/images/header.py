@@ -31,7 +31,7 @@ _SOF_REJECTED = frozenset(range(0xFFC3, 0xFFD0)) - {0xFFC4, 0xFFC8, 0xFFCC}
 # Markers without a length: TEM and the restart markers.
 _BARE_MARKERS = frozenset((0xFF01, *range(0xFFD0, 0xFFD8)))
 _APP1, _APP14, _DNL, _SOS, _EOI = 0xFFE1, 0xFFEE, 0xFFDC, 0xFFDA, b"\xff\xd9"
-# Most segments, which are skipped: tables, comments, and those of applications other than Exif and Adobe.
+# Most segments, which are skipped: tables, comments, and applications' segments but APP1 (Exif) and APP14 (Adobe).
 _SKIPPED = frozenset((0xFFC4, 0xFFDB, 0xFFDD, 0xFFFE, *range(0xFFE0, 0xFFF0))) - {_APP1, _APP14}
 _EXIF, _ADOBE, _ADOBE_TRANSFORM = b"Exif\0\0", b"Adobe", 11
 _ORIENTATION_TAG = 0x0112
@@ -50,7 +50,8 @@ class ImageHeader(NamedTuple):
         orientation: Exif orientation, 1 to 8; 1 is upright.
         has_adobe_marker: whether the JPEG has Adobe's APP14 marker, which means that its CMYK is inverted.
         sampling: three bytes for each component of a JPEG of YCbCr: identifier, sampling factors and table; empty for other images.
-        is_regular: whether the JPEG has only the markers that its standard allows there. Decoders may take it even if not.
+        is_regular: whether the JPEG has, before its pixels, only markers that its standard allows there, or DNL. Decoders may
+            accept an irregular JPEG, too.
     """
 
     format: str
@@ -107,7 +108,7 @@ def check_size(image_format: str, width: int, height: int) -> None:
 def check_png_checksums(data: bytes) -> None:
     """Check the CRC of every chunk of a PNG that `read_header` has read.
 
-    Pillow does not check the CRCs of pixels; libpng, and so TensorFlow, rejects a file with a wrong one.
+    Pillow does not check the CRCs of pixels; libpng, and so TensorFlow, rejects a file with a wrong CRC.
 
     Raises:
         ValueError: a CRC is wrong; the message completes `rejected: `.
@@ -162,7 +163,7 @@ def _read_png(data: bytes) -> ImageHeader:
         elif kind == b"IEND":
             break
         position += 12 + length
-    # After the signature, and the length and kind of the first chunk, 8 bytes each.
+    # IHDR's content follows the signature, and the length and kind of the chunk, 8 bytes each.
     width, height, bits, color_type, *_ = _IHDR.unpack_from(data, 16)
     if bits not in _PNG_DEPTHS.get(color_type, ()):
         raise ValueError(f"PNG of colour type {color_type} with {bits} bits, which is invalid")
@@ -178,16 +179,16 @@ def _read_jpeg(data: bytes) -> ImageHeader:
     """Return the header of a JPEG, from its segments before the scan; ValueError if it is damaged."""
     position, end = 2, len(data)
     # The first Exif block counts; until then the orientation is 0. The transform byte of Adobe's marker is None without a marker,
-    # and may be empty in one that is cut.
+    # and may be empty in a marker that is cut.
     frame, orientation, adobe_transform, is_regular = None, 0, None, True
     if end > position and data[position] != 0xFF:
-        # TensorFlow and Pillow do not recognise it as a JPEG.
+        # TensorFlow and Pillow do not recognise such a file as a JPEG.
         raise ValueError("JPEG without a marker after its start (at byte 2)")
     unpack_segment = _SEGMENT.unpack_from
     while position + 4 <= end:
         marker, length = unpack_segment(data, position)
         if marker in _SKIPPED:
-            # The same as at the end of the loop, but most segments come here, and a call of `max` takes time.
+            # The same step as at the end of the loop, but most segments come here, and a call of `max` takes time.
             position += 2 + length if length > 2 else 4
             continue
         if marker <= 0xFF00:
@@ -221,7 +222,7 @@ def _read_jpeg(data: bytes) -> ImageHeader:
             if data.startswith(_ADOBE, body):
                 adobe_transform = data[body + _ADOBE_TRANSFORM : body + _ADOBE_TRANSFORM + 1]
         else:
-            # The standard allows none of the other markers before the pixels, and decoders take DNL.
+            # The standard allows no other marker before the pixels, but decoders accept DNL.
             is_regular = is_regular and marker == _DNL
         # A length counts its two bytes, so a smaller one is damaged.
         position += 2 + max(length, 2)

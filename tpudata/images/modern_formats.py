@@ -26,7 +26,7 @@ _HEVC_STEPS = {1: (2, 2), 2: (2, 1), 3: (1, 1)}
 
 
 def open_modern(data: bytes, image_format: str) -> Image.Image | None:
-    """Open a HEIC; return None for other formats, which Pillow opens itself, if this build of Pillow has the format.
+    """Open a HEIC; for another format, which Pillow opens itself, check that this build of Pillow has it, and return None.
 
     HEIC is opened without registering it with Pillow, which would change Pillow for the whole process.
 
@@ -51,7 +51,7 @@ def open_modern(data: bytes, image_format: str) -> Image.Image | None:
 def is_reversible(data: bytes) -> bool:
     """Return whether a JPEG 2000 keeps every pixel: the COD segment of its main header names the 5/3 wavelet (ITU-T T.800, A.6.1).
 
-    Such a file may still be truncated to a rate; its pixels are then those that a decoder returns.
+    Such a file may still be truncated to a rate; what a decoder returns then counts as its pixels.
     """
     position = _find_codestream(data)
     if data[position : position + len(_START)] != _START:
@@ -71,7 +71,7 @@ def find_iso_chroma_step(data: bytes, image_format: str) -> tuple[int, int]:
     """Return how many pixels share a sample of colour in a decoded AVIF or HEIC, across and down; (1, 1) if unknown.
 
     Every coded image has a configuration among the item properties (ISO/IEC 23008-12, 6.5; `av1C`, AV1 in ISOBMFF, 2.3; `hvcC`,
-    ISO/IEC 14496-15, 8.3). If they differ, as for a thumbnail, the finest counts.
+    ISO/IEC 14496-15, 8.3). If configurations differ, as for a thumbnail, the finest sampling counts.
     """
     steps, is_turned_sideways = [], False
     for kind, content in _iterate_item_properties(data):
@@ -81,7 +81,7 @@ def find_iso_chroma_step(data: bytes, image_format: str) -> tuple[int, int]:
         elif kind == b"hvcC" and len(content) > _HEVC_CHROMA and content[_HEVC_CHROMA] & _HEVC_CHROMA_BITS:
             steps.append(_HEVC_STEPS[content[_HEVC_CHROMA] & _HEVC_CHROMA_BITS])
         elif kind == b"irot" and content:
-            # The number of quarter turns.
+            # The content is the number of quarter turns.
             is_turned_sideways = is_turned_sideways or bool(content[0] & 1)
     finest_across = min((across for across, _ in steps), default=1)
     finest_down = min((down for _, down in steps), default=1)
@@ -99,7 +99,7 @@ def _iterate_item_properties(data: bytes) -> Iterator[tuple[bytes, bytes]]:
 
 
 def _find_box(data: bytes, kind: bytes) -> bytes:
-    """Return the content of the first box of a kind; empty without one."""
+    """Return the content of the first box of a kind; empty without such a box."""
     return next((content for box_kind, content in _iterate_boxes(data) if box_kind == kind), b"")
 
 
@@ -108,7 +108,7 @@ def _iterate_boxes(data: bytes) -> Iterator[tuple[bytes, bytes]]:
     position = 0
     while position + 8 <= len(data):
         kind, size, head_bytes = _parse_box_head(data, position)
-        # The last box may have the size 0: it extends to the end of the file.
+        # The last box may have the size 0: it extends to the end of the data.
         end = position + size if size else len(data)
         # A size that does not even hold the head would let the loop stand still.
         if end < position + head_bytes:

@@ -48,7 +48,7 @@ def translate_pillow_errors(image_format: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _suppress_warnings() -> Iterator[None]:
-    """Suppress warnings of odd metadata and large images if tpudata owns the process, since their filters are process-wide."""
+    """Suppress warnings of odd metadata and large images if tpudata owns the process: filters of warnings are process-wide."""
     if not owns_process():
         yield
         return
@@ -97,7 +97,7 @@ class _SilentLibtiff:
 
     def __exit__(self, *_: object) -> None:
         with self._lock:
-            # `__enter__` did nothing.
+            # Without users, `__enter__` did nothing.
             if self._users == 0:
                 return
             self._users -= 1

@@ -36,7 +36,7 @@ _TURNS = {
     7: Image.Transpose.TRANSVERSE,
     8: Image.Transpose.ROTATE_90,
 }
-# Those that exchange rows and columns.
+# Transposes that exchange rows and columns.
 _SIDEWAYS = tuple(_TURNS[orientation] for orientation in (5, 6, 7, 8))
 _GREY_MODES = ("1", "L", "LA", "La")
 _COLOR_MODES = ("P", "PA", "RGB", "RGBA", "RGBX", "RGBa", "YCbCr", "CMYK")
@@ -71,6 +71,7 @@ def decode_image(
 
     Raises:
         ValueError: broken, or of an unsupported kind; the message completes `rejected: `.
+        UsageError: this installation lacks the format.
     """
     if image_format == PNG:
         check_png_checksums(data)
@@ -119,10 +120,11 @@ def check_decodes(data: bytes, image_format: str, header: ImageHeader | None = N
     Args:
         data: the encoded image.
         image_format: format from `detect_format`.
-        header: header from `read_header`, to compare the size with.
+        header: header from `read_header`, to compare the size with; None for no comparison.
 
     Raises:
         ValueError: it is broken; the message completes `rejected: `.
+        UsageError: this installation lacks the format.
     """
     if image_format == PNG:
         check_png_checksums(data)
@@ -143,8 +145,8 @@ def check_decodes(data: bytes, image_format: str, header: ImageHeader | None = N
 def encode_image(decoded: DecodedImage, image_format: str, quality: int) -> bytes:
     """Return the bytes of an encoded image. Equal images give equal bytes with one build of Pillow.
 
-    A JPEG keeps the source's sampling of colours if it is 4:2:0 or 4:2:2. Others become the nearest of 4:2:0, 4:2:2 and 4:4:4 that
-    has as many samples or more in each direction, which loses nothing.
+    A JPEG keeps the source's sampling of colours if it is 4:2:0, 4:2:2 or 4:4:4. Any other sampling becomes the coarsest of these
+    three that has as many samples or more in each direction, so no sample of colour is lost.
 
     Args:
         decoded: image from `decode_image`.
@@ -199,7 +201,7 @@ def is_lossless(data: bytes, image_format: str) -> bool:
 
 
 def is_animated(data: bytes, image_format: str) -> bool:
-    """Return whether an image, which must decode, has more than one frame or page; only the first is kept."""
+    """Return whether an image, which must decode, has more than one frame or page; `decode_image` returns only the first."""
     if image_format not in (GIF, WEBP, AVIF, TIFF):
         return False
     image = open_image(data, image_format)

@@ -14,7 +14,7 @@ from tpudata.images.image_format import PNG, TIFF
 from tpudata.images.pillow_files import load_image, open_image, translate_pillow_errors
 
 SIXTEEN_BIT_MODES = ("I;16", "I;16L", "I;16B")
-# Samples that are scaled at a time: 8 MB as int64.
+# Samples that are scaled at a time: 8 MiB as int64.
 _BAND_SAMPLES = 1 << 20
 _BITS_PER_SAMPLE, _SAMPLE_FORMAT, _UNSIGNED = 258, 339, 1  # TIFF tags, and a value of SampleFormat
 _TILE_SIDES = (322, 323)
@@ -34,7 +34,7 @@ def check_tiff(image: Image.Image) -> None:
         width, height = (image.tag_v2.get(tag, 1) for tag in _TILE_SIDES)
         has_large_tiles = width * height > MAX_PIXELS
     if has_large_tiles:
-        # An image of one pixel may have such a tile, and it is unpacked whole.
+        # An image of one pixel may have such a tile, which is unpacked whole.
         raise ValueError(f"a TIFF with tiles of too many pixels: {width} x {height} pixels; {MAX_PIXELS:,} are allowed")
     if bits > 16 or not is_unsigned:
         samples = f"{bits} bits per sample" if is_unsigned else f"signed or fractional samples of {bits} bits"
@@ -44,7 +44,7 @@ def check_tiff(image: Image.Image) -> None:
 def make_eight_bit_grey(image: Image.Image) -> Image.Image:
     """Return a grey image of 16 bits a sample as one of 8 bits."""
     scaled = Image.fromarray(_scale(np.asarray(image)))
-    # Callers read its metadata, such as the transparent colour.
+    # Callers read the image's metadata, such as the transparent colour.
     scaled.info = image.info
     return scaled
 

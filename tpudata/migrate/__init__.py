@@ -1,1 +1,1 @@
-"""Rewriting of programs for the original TPUEstimator to current names. Never imports TensorFlow."""
+"""Rewriting of programs for TensorFlow's TPUEstimator to current names. Never imports TensorFlow."""

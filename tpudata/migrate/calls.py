@@ -11,7 +11,7 @@ from tpudata.migrate.rewriter import Rewriter
 # Summaries that take the step as an argument.
 _SUMMARIES = frozenset(f"contrib.summary.{kind}" for kind in ("scalar", "histogram", "image", "audio"))
 _XAVIER = frozenset({"contrib.layers.xavier_initializer", "contrib.layers.xavier_initializer_conv2d"})
-# A program of sessions on a TPU calls one of these.
+# A program of sessions on a TPU calls one of these functions.
 _TPU_STARTS = frozenset({"contrib.tpu.initialize_system", "tpu.initialize_system"})
 
 
@@ -19,7 +19,7 @@ class CallRewriter(Rewriter):
     """A rewriter of calls whose arguments have changed."""
 
     def rewrite_call(self, node: ast.Call) -> None:
-        """Rewrite or note a call whose arguments change."""
+        """Rewrite or note a call whose arguments change with its name; leave other calls."""
         path = self.find_path(node.func)
         name = "" if path is None else ".".join(path)
         function = name.rpartition(".")[2]
@@ -35,7 +35,7 @@ class CallRewriter(Rewriter):
         elif name in _XAVIER and (node.args or _find_keyword(node, "uniform") is not None):
             self.note(node, f"{function} has become glorot_uniform_initializer(seed, dtype), which is uniform.")
         elif name.endswith("cluster_resolver.TPUClusterResolver"):
-            self._check_resolver(node)
+            self._note_empty_tpu_name(node)
         elif name in _TPU_STARTS and not self.plan.uses_estimator:
             self.note(
                 node,
@@ -51,7 +51,7 @@ class CallRewriter(Rewriter):
             self._rewrite_batch_and_drop_remainder(node, node.func)
 
     def _rewrite_recording_interval(self, node: ast.Call) -> None:
-        """Rewrite `record_summaries_every_n_global_steps(n)` to a `record_if` that is true in each n-th step."""
+        """Rewrite `record_summaries_every_n_global_steps(n)` to a `record_if` that is true in every n-th step."""
         interval = self.rewrite_operand(node.args[0])
         step_argument = node.args[1] if len(node.args) > 1 else _find_keyword(node, "global_step")
         if step_argument is None:
@@ -60,8 +60,8 @@ class CallRewriter(Rewriter):
             step = self.rewrite_operand(step_argument)
         self.replace_call(node, self.spell(f"{{tf2}}.summary.record_if({{v1}}.equal({step} % {interval}, 0))"))
 
-    def _check_resolver(self, node: ast.Call) -> None:
-        """Note a call with an empty name of a TPU, which meant the TPU of this machine."""
+    def _note_empty_tpu_name(self, node: ast.Call) -> None:
+        """Note a TPUClusterResolver for a TPU with an empty name, which meant the TPU of this machine."""
         tpu = node.args[0] if node.args else _find_keyword(node, "tpu")
         if isinstance(tpu, ast.Constant) and tpu.value == "":
             self.note(
@@ -90,7 +90,7 @@ class CallRewriter(Rewriter):
             self.mark_rewritten(inner)
 
     def _rewrite_summary(self, node: ast.Call, kind: str) -> None:
-        """Rename the keywords of a summary of a kind, such as `scalar`, and note arguments that it no longer takes."""
+        """Rename the keywords of a summary of a kind, such as `scalar`; note a missing step and arguments that are gone."""
         for keyword in node.keywords:
             if keyword.arg == "tensor":
                 self._rename_keyword(keyword, "data")

@@ -24,10 +24,10 @@ _PRIVATE_PARTS = {
 
 
 def find_indirect_imports(path: str, tree: ast.AST, plans: Mapping[str, FilePlan]) -> Notes:
-    """Yield the line and a note for each import that binds, or may bind, a name of TensorFlow through another module.
+    """Yield the line and a note for each import that binds, or may bind, a name of TensorFlow through another module or by `*`.
 
     Args:
-        path: the file.
+        path: path of the file.
         tree: its syntax tree.
         plans: plans of all files of the program, by their paths.
     """
@@ -114,11 +114,12 @@ def find_private_imports(tree: ast.AST, imported_names: Container[str]) -> Notes
 
     Args:
         tree: syntax tree of the file.
-        imported_names: names of TensorFlow that the rewrite knows.
+        imported_names: the file's names that its imports bind to TensorFlow or to a part of it.
     """
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            # An import of a part of tf.contrib under a name that is used is rewritten, or its uses are noted.
+            # Skip tf.contrib if the import binds it to a name that the rewrite follows, an alias or `tensorflow`: the uses of that
+            # name are rewritten or noted.
             names = [
                 alias.name
                 for alias in node.names
@@ -129,7 +130,7 @@ def find_private_imports(tree: ast.AST, imported_names: Container[str]) -> Notes
         else:
             continue
         for name in names:
-            # Modules of the original estimator in tensorflow.python have another path, and are rewritten.
+            # Modules of TensorFlow's estimator in tensorflow.python have another path, and are rewritten.
             path = find_module_path(name) or ()
             for part, fate in _PRIVATE_PARTS.items():
                 # A path is below `tensorflow`: it begins with `python`, not with `tensorflow.python`.
@@ -152,7 +153,7 @@ def find_dimension_values(tree: ast.AST, root: str) -> Notes:
 
 
 def _find_shape_names(tree: ast.AST) -> tuple[set[str], set[str]]:
-    """Return the variables that hold shapes, and those that hold dimensions."""
+    """Return the variables that hold shapes, and the variables that hold dimensions."""
     shapes: set[str] = set()
     dimensions: set[str] = set()
     # A second pass finds variables that are assigned from variables further down.

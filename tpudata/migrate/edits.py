@@ -59,7 +59,7 @@ class EditedText:
         return self._text.startswith(self._newline.encode(), end)
 
     def remove_line(self, node: ast.AST) -> None:
-        """Remove a node that is alone in its lines, with the end of the last one."""
+        """Remove a node that is alone in its lines, with the line end after it."""
         self.replace_range(self.begin(node), self.end(node) + len(self._newline), "")
 
     def find_new_line(self, line: int) -> int:

@@ -17,7 +17,7 @@ _Import: TypeAlias = "ast.Import | ast.ImportFrom"
 
 
 def rewrite_imports(program: Rewriter) -> None:
-    """Rewrite the imports of TensorFlow, and add those that the rewritten names need."""
+    """Rewrite the imports of TensorFlow, and add the imports that the rewritten names need."""
     statements: list[_Import] = [
         node
         for node in ast.walk(program.tree)
@@ -86,15 +86,17 @@ def _rewrite_statement(program: Rewriter, statement: _Import, new_lines: list[st
 
 
 def _format_imports(program: Rewriter, statement: _Import) -> list[str]:
-    """Return the import statements that replace one; add a note if what it imports is gone.
+    """Return the import statements that replace `statement`; note imported parts that are gone.
 
     Names of a statement go different ways: TensorFlow itself becomes tensorflow.compat.v1 in a program of TensorFlow 1, parts that
-    only compat.v1 has move there, names of renamed parts are dropped, since their uses are rewritten, and all others stay.
+    only compat.v1 has move there, names of renamed parts are dropped, since their uses are rewritten, and all other names stay.
     """
     bindings = {name: binding for name, binding in find_imports(statement).items() if name in program.plan.bindings}
-    # Aliases of a statement like the old one, statements with TensorFlow itself, and aliases by the module of compat.v1.
+    # Aliases that stay in a statement like the old one.
     aliases: list[str] = []
+    # New statements that import compat.v1 itself.
     root_imports: list[str] = []
+    # Aliases that are imported from compat.v1, by the module there.
     v1_aliases: dict[str, list[str]] = {}
     for alias in statement.names:
         # Without `as`, `import a.b` binds a.
@@ -103,7 +105,8 @@ def _format_imports(program: Rewriter, statement: _Import) -> list[str]:
         alias_text = ast.unparse(alias)
         if binding is None:
             aliases.append(alias_text)
-        # Next to a name for compat.v1, others of TensorFlow itself stay.
+        # TensorFlow itself becomes compat.v1 in a program of TensorFlow 1. If the program already has a name for compat.v1, its
+        # other names for TensorFlow stay.
         elif not binding.path and program.is_v1 and not program.plan.bindings[program.root].is_v1:
             v1_root = f"tensorflow.compat.v1 as {name}"
             root_aliases = aliases if isinstance(statement, ast.Import) else root_imports
@@ -112,6 +115,7 @@ def _format_imports(program: Rewriter, statement: _Import) -> list[str]:
             if root_import not in root_aliases:
                 root_aliases.append(root_import)
         elif not binding.path:
+            # `import tensorflow.contrib.x` binds `tensorflow`, and these modules are gone.
             is_gone = alias.name.startswith(("tensorflow.contrib", "tensorflow.estimator"))
             aliases.append("tensorflow" if is_gone and alias.asname is None else alias_text)
         elif _is_dropped(binding):
@@ -138,12 +142,12 @@ def _format_imports(program: Rewriter, statement: _Import) -> list[str]:
 
 
 def _is_dropped(binding: Binding) -> bool:
-    """Return whether an import is removed, because the uses of its part are rewritten or noted."""
+    """Return whether the import of a part of TensorFlow is removed, because the uses of the part are rewritten or noted."""
     return binding.path[0] in ("contrib", "estimator") or find_target(binding.path, is_whole=True) is not None
 
 
 def _must_move(program: Rewriter, binding: Binding) -> bool:
-    """Return whether an import of a part of TensorFlow must become one of compat.v1; note a part that no API has."""
+    """Return whether an import of a part of TensorFlow must become an import from compat.v1; note a part that no API has."""
     if binding.is_v1 or binding.is_v2:
         return False
     api = load_tensorflow_names().find_api(binding.path)

@@ -9,7 +9,7 @@ from __future__ import annotations
 TPU_NAMES = frozenset(
     {"CrossShardOptimizer", "InputPipelineConfig", "RunConfig", "TPUConfig", "TPUEstimator", "TPUEstimatorSpec"}
 )
-# A test compares them with the names of tpudata.estimator.
+# A test compares these names with those of tpudata.estimator.
 ESTIMATOR_NAMES = frozenset(
     {
         *("BestExporter", "CheckpointSaverHook", "CheckpointSaverListener", "Estimator", "EstimatorSpec", "EvalSpec"),
@@ -84,6 +84,7 @@ RENAMED: dict[str, str] = {
 REMOVED = frozenset(
     {"disable_v2_behavior", "disable_eager_execution", "enable_eager_execution", "disable_control_flow_v2"}
 )
+# What to use instead of a name or a part that has no counterpart; notes quote it.
 HINTS = {
     "contrib.training.HParams": "a dict, or your own dataclass",
     "contrib.layers.optimize_loss": "an optimizer's minimize, with tpudata.estimator.CrossShardOptimizer",

@@ -60,7 +60,7 @@ def migrate(text: str, path: str) -> Migration:
 
 
 def migrate_files(texts: Mapping[str, str]) -> dict[str, Migration]:
-    """Migrate the files of a program; what one file shows of TensorFlow's release counts for all.
+    """Migrate the files of a program; a file that shows TensorFlow's release may decide for files that do not.
 
     Args:
         texts: the files by their paths.
@@ -101,7 +101,7 @@ def _migrate(program: CallRewriter, *, notes_keras: bool) -> Migration:
 
     Args:
         program: the file, not yet rewritten.
-        notes_keras: whether a name that needs the old Keras is noted.
+        notes_keras: whether to note the first name that needs the old Keras.
     """
     tree, bindings = program.tree, program.plan.bindings
     imported_names = {name for name, binding in bindings.items() if not isinstance(binding.statement, ast.Assign)}

@@ -47,7 +47,7 @@ class Rewriter(abc.ABC):
         v1_root = next((name for name, binding in roots.items() if binding.is_v1), None)
         self.root = v1_root or next(iter(roots), "tf")
         imports_v2 = any(binding.is_v2 for binding in roots.values())
-        # Without a root, the import that is added is one of compat.v1.
+        # Without a root, the import that is added is that of compat.v1.
         self.is_v1 = v1_root is not None or not roots or (not imports_v2 and is_written_for_v1(plan.version))
         self.is_v2 = v1_root is None and imports_v2
         self.notes: list[tuple[int, str]] = list(plan.notes)
@@ -57,14 +57,14 @@ class Rewriter(abc.ABC):
 
     @abc.abstractmethod
     def rewrite_call(self, node: ast.Call) -> None:
-        """Rewrite a call whose arguments change with its name."""
+        """Rewrite or note a call whose arguments change with its name; leave other calls."""
 
     def find_path(self, node: ast.AST) -> Path | None:
         """Return the path below TensorFlow that an expression means, None for another expression."""
         return find_tensorflow_path(node, self.plan.bindings)
 
     def rewrite(self, node: ast.AST) -> None:
-        """Rewrite a node, unless it has been rewritten: a call, a name, or a statement that chooses TensorFlow's behaviour."""
+        """Rewrite a call, a name, or a statement that chooses TensorFlow's behaviour, unless it has been rewritten."""
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and self.plan.uses_estimator:
             path = self.find_path(node.value.func)
             # In guarded code as well: no branch may change the behaviour.
@@ -135,7 +135,7 @@ class Rewriter(abc.ABC):
         # `tf.layers` alone is a module, not a layer.
         if any(path[: len(prefix)] == prefix for prefix in _OLD_KERAS_PARTS) and path != ("layers",):
             self.old_keras = min(self.old_keras or node.lineno, node.lineno)
-        # Replace the longest part of the name that has another name today. Parts of slim that are gone have none.
+        # Replace the longest part of the name that has another name today. Parts of slim that are gone have no other name.
         renameable_parts = [] if _is_gone_slim(path) else name_parts
         for name_part in renameable_parts:
             part_path = self.find_path(name_part)
@@ -154,7 +154,7 @@ class Rewriter(abc.ABC):
             self._rewrite_api(node, name_parts[-1], path)
 
     def _note_missing(self, node: ast.AST, path: Path) -> None:
-        """Note a name that TensorFlow no longer has, with the hint for the longest part of its path that has one."""
+        """Note a name that TensorFlow no longer has, with the hint for the longest part of its path that has a hint."""
         hints = (HINTS.get(".".join(path[:size])) for size in range(len(path), 0, -1))
         hint = next((hint for hint in hints if hint), None)
         fix = f"Use {hint}." if hint else "Write it with what TensorFlow has today."
@@ -162,7 +162,7 @@ class Rewriter(abc.ABC):
         self.note(node, f"tf.{'.'.join(path[:3])} has no counterpart. {fix}")
 
     def _rewrite_api(self, node: ast.AST, innermost: ast.AST, path: Path) -> None:
-        """Put `compat.v1` or `compat.v2` into a name that the file's API lacks and the other one has; note a name that neither has.
+        """Put `compat.v1` or `compat.v2` into a name that the file's API lacks and the other API has; note a name that neither has.
 
         Args:
             node: the dotted name.
@@ -193,7 +193,7 @@ class Rewriter(abc.ABC):
 
 
 def _is_gone_slim(path: Path) -> bool:
-    """Return whether a path is below a part of tf.contrib.slim that the package tf_slim lacks."""
+    """Return whether a path is, or is below, a part of tf.contrib.slim that the package tf_slim lacks or that fails there."""
     gone_paths = [(*prefix, name) for prefix in _SLIM_PATHS for name in SLIM_GONE]
     return any(path[: len(gone)] == gone for gone in gone_paths)
 
@@ -202,13 +202,13 @@ def find_target(path: Path, *, is_whole: bool) -> str | None:
     """Return the current name of a path below TensorFlow, or None if it has none.
 
     Args:
-        path: the path.
-        is_whole: whether it is the whole dotted name in the program.
+        path: path of a dotted name in the program, or of its first parts.
+        is_whole: whether it is the path of the whole dotted name.
     """
     for prefix in _SLIM_PATHS:
         if path[: len(prefix)] == prefix:
             return ".".join(("{slim}", *path[len(prefix) :]))
     if path == ("estimator",):
-        # The module itself becomes tpudata.estimator. RENAMED has the names in it that tpudata.estimator has; others are noted.
+        # The module itself becomes tpudata.estimator. A name in it is in RENAMED if tpudata.estimator has it, else it is noted.
         return "{est}" if is_whole else None
     return RENAMED.get(".".join(path))

@@ -11,8 +11,8 @@ from typing import TypeAlias
 
 Path: TypeAlias = tuple[str, ...]
 _FILE = FilePath(__file__).with_name("v1_names.txt")
-# The file does not list these parts: those that only TensorFlow 1 has; those with classes of Keras, which TensorFlow 2 has there;
-# and those for which other modules have rules.
+# The file does not list these parts: parts that only TensorFlow 1 has; parts with classes of Keras, which TensorFlow 2 has there;
+# and parts for which other modules have rules.
 _V1_PARTS = frozenset({"contrib", "layers"})
 _KERAS_PARTS = frozenset({"losses", "metrics", "optimizers", "initializers"})
 _UNLISTED = frozenset(
@@ -87,7 +87,7 @@ def load_tensorflow_names() -> TensorflowNames:
             # In these lines, a function stands instead of the module, and its parameters instead of names.
             keywords[module].update(names.split())
             continue
-        # The top has no module.
+        # The line of TensorFlow itself names no module.
         parts = module.split(".") if module else []
         modules |= {".".join(parts[:size]) for size in range(1, len(parts) + 1)}
         for name in names.split():

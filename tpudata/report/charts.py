@@ -18,7 +18,7 @@ _SHOWN_CHARACTERS = 28
 
 def draw_bars(rows: Sequence[tuple[str, int]]) -> str:
     """Return a chart with a horizontal bar for each name and its count."""
-    # 1 for counts that are all 0.
+    # At least 1, since it divides the counts, which may all be 0.
     largest = max((count for _, count in rows), default=0) or 1
     longest = _WIDTH - _LABEL_WIDTH - _COUNT_WIDTH
     parts = []

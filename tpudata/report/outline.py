@@ -22,7 +22,7 @@ class Outlines:
         self._by_part: dict[tuple[int, int], list[int]] = {}
 
     def add(self, outline: int) -> bool:
-        """Add an outline unless an earlier one is nearly the same; return whether one is."""
+        """Add an outline unless an earlier one is nearly the same; return whether an earlier one is."""
         width = _SIDE * _SIDE // _PARTS
         # The number and the bits of each part of `width` bits.
         parts = [(number, (outline >> (number * width)) & ((1 << width) - 1)) for number in range(_PARTS)]

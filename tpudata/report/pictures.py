@@ -16,7 +16,7 @@ def open_picture(content: bytes, feature: Feature) -> Image.Image:
 
     Args:
         content: the value of the feature.
-        feature: the feature.
+        feature: feature of the picture, which must be `is_picture` if it has bare pixels.
 
     Raises:
         TpudataError: the label map has other values than its feature says.
@@ -30,7 +30,7 @@ def open_picture(content: bytes, feature: Feature) -> Image.Image:
 def colour_label_map(content: bytes, feature: Feature) -> Image.Image:
     """Return a label map as a picture with the colours of PASCAL VOC, in which a class has the same colour in all records."""
     classes = decode_label_map(feature, content)[:, :, 0]
-    # Bits 0, 3 and 6 of the class become the highest ones of red, bits 1, 4 and 7 of green, bits 2 and 5 of blue.
+    # Bits 0, 3 and 6 of the class become the highest bits of red, bits 1, 4 and 7 of green, bits 2 and 5 of blue.
     colours = np.zeros((*classes.shape, 3), np.uint8)
     for bit in range(8):
         colours[..., bit % 3] |= ((classes >> bit & 1) << (7 - bit // 3)).astype(np.uint8)
@@ -67,7 +67,7 @@ def encode_png(picture: Image.Image) -> bytes:
 
 
 def _decode_pixels(content: bytes, feature: Feature) -> Image.Image:
-    """Return a picture from bare pixels, uint8 [height, width, 1 or 3]."""
+    """Return a picture from bare pixels, uint8 [height, width, channels], with 1, 3 or 4 channels."""
     # `or 0` is for type checkers: `is_picture` has made sure that no size is None.
     height, width, channels = (size or 0 for size in feature.shape)
     array = np.frombuffer(content, np.uint8).reshape(height, width, channels)

@@ -19,7 +19,8 @@ from tpudata.report.pictures import colour_label_map, encode_png, is_picture, ma
 from tpudata.report.split_sample import ClassedText, SamplePart, SamplePicture, SplitSample, Text
 from tpudata.report.texts import find_text_columns, join_sides
 
-# Most pictures and texts that are shown: of a class, of a dataset without classes, and of all classes.
+# Largest numbers of pictures that are shown: of a class, of a dataset without classes, and in all. Then of texts: of a class, and
+# of a dataset without classes, which is also the largest number of classes whose texts are shown.
 _PICTURES_A_CLASS, _PICTURES_WITHOUT_CLASSES, _PICTURES = 6, 30, 120
 _TEXTS_A_CLASS, _TEXTS = 3, 12
 # Largest height and width of a picture in pixels.
@@ -79,7 +80,7 @@ class SampleReader:
         self._texts = () if self._picture is not None else find_text_columns(manifest)
         tokenizer = manifest.options.get("tokenizer")
         self._eos_id = tokenizer.get("eos_id") if isinstance(tokenizer, dict) else None
-        # Only these are read, so only these are checked.
+        # Only the values of these features are read, so only these features are checked.
         used_features = (
             self._label,
             image,
@@ -197,7 +198,7 @@ class SampleReader:
         )
 
     def _add_tokens(self, values: Mapping[str, Any], classes: Sequence[str]) -> ContentMatch:
-        """Add the rows of token ids of a record to the statistics; their match is never a near one.
+        """Add the rows of token ids of a record to the statistics; return their digest, without a search for near-duplicates.
 
         Args:
             values: values of the record's features.
@@ -217,7 +218,7 @@ class SampleReader:
         return ContentMatch(_digest(content))
 
     def _add_strings(self, values: Mapping[str, Any], classes: Sequence[str]) -> ContentMatch:
-        """Add the texts of a record to the statistics; return their digest, and whether an earlier record has nearly the same."""
+        """Add the texts of a record to the statistics; return their digest, and whether earlier texts are nearly the same."""
         texts = {column.feature.name: column.read_text(values) for column in self._texts}
         for name, text in texts.items():
             self._sample.lengths.setdefault(name, []).append(len(text))
@@ -230,11 +231,11 @@ class SampleReader:
         return ContentMatch(_digest(content.encode()), is_near)
 
     def _add_text(self, text: Text, classes: Sequence[str]) -> None:
-        """Add a text to those that are shown, if there is room for it."""
+        """Add a text to the texts that are shown, if there is room for it."""
         texts = self._sample.texts
         name = classes[0] if classes else ""
         most_of_class = _TEXTS_A_CLASS if classes else _TEXTS
-        # A class that is shown already gets up to three texts; no further class is shown once there are `_TEXTS`.
+        # A class that is shown already gets up to three texts; no further class is shown once `_TEXTS` classes are.
         if len(texts.get(name, [])) < most_of_class and (name in texts or len(texts) < _TEXTS):
             texts.setdefault(name, []).append(ClassedText(text, tuple(classes)))
 

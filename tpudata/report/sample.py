@@ -36,8 +36,8 @@ def _sample_split(dataset: Dataset, split: str, samples: int, first_splits: dict
         dataset: the dataset.
         split: name of the split.
         samples: number of records to read, at most.
-        first_splits: the first split that has a record of a content, by the content's digest; the new contents of this split are
-            added.
+        first_splits: for the digest of each content of a record, the first split that has it; contents that this split is the first
+            to have are added.
     """
     # A split may be empty, or all its records in quarantine.
     if not any(len(dataset.kept_runs(shard)) for shard in dataset.manifest.split(split).shards):

@@ -14,8 +14,8 @@ class SamplePart(NamedTuple):
 
     Attributes:
         content: the text, or the ids.
-        is_learned: whether the loss counts this part and not others, such as the inputs of a pair or the user's turns of a chat;
-            False if it counts all.
+        is_learned: whether the weights of this part's tokens let the loss count it, unlike the inputs of a pair or the user's turns
+            of a chat; False without weights.
         side: name of the side of a pair, or of the field, that begins here; empty for the other parts of the side, and if there is
             only one side.
     """
@@ -71,17 +71,18 @@ class SplitSample:
         object_classes: number of objects by class name.
         objects: number of objects of each record; empty without objects.
         sizes: (height, width) of each picture in pixels.
-        misfits: number of records that do not match the manifest; of these, the other statistics have only the size.
+        misfits: number of records that do not match the manifest; of these, the other statistics have only the size
+            and whether they are duplicates.
         unreadable: number of pictures that cannot be decoded.
         pictures: the pictures that are shown, by their first class (`""` without classes).
         texts: the texts that are shown, by their first class (`""` without classes).
         lengths: length of each text in characters, or in tokens without padding, by feature.
         places: number of tokens including padding.
         tokens: number of occurrences by id, without padding.
-        duplicates: number of records with the same picture, text or tokens as an earlier one of the split.
-        near_duplicates: number of pictures with the outline of an earlier one but other bytes, or of texts that differ from an
-            earlier one only in case and spaces.
-        shared: number of records with the same picture, text or tokens as one of an earlier split, by that split.
+        duplicates: number of records with the same picture, text or tokens as an earlier record of the split.
+        near_duplicates: number of pictures with the outline of an earlier picture but other bytes, or of texts that differ from
+            an earlier text only in case and spaces.
+        shared: number of records with the same picture, text or tokens as a record of an earlier split, by that split.
     """
 
     total: int

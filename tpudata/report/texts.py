@@ -46,14 +46,14 @@ class TextColumn:
         return b"".join(values.get(self.feature.name, ())).decode("utf-8", "replace")
 
     def read_ids(self, values: _Values) -> tuple[_Ids, int]:
-        """Return the token ids of a record, and how many of them are not padding; without segments, none is padding."""
+        """Return the token ids of a record, and how many of them are not padding; without segments, all count."""
         ids = _read_integers(values, self.feature)
         if self.segments is None:
             return ids, len(ids)
         return ids, int(np.count_nonzero(_read_integers(values, self.segments)))
 
     def split_documents(self, values: _Values, eos_id: int | None) -> list[list[SamplePart]]:
-        """Return the documents of a row of tokens: those of its segments, or else up to each end of a document.
+        """Return the documents of a row of tokens, which is split by its segments, or else after each id that ends a document.
 
         A document has one part; with weights, a part for each run of tokens that are learned or not learned.
 
@@ -100,20 +100,21 @@ def join_sides(sides: Mapping[str, list[list[SamplePart]]]) -> Text:
     """Return the documents of a record with several sides: document k has the parts of the k-th document of each side.
 
     Args:
-        sides: the documents of each side, by its name. With several sides, the first part of each document gets this name.
+        sides: the documents of each side, by its name. With several sides, the first part of a side in each document gets the
+            side's name.
     """
     if len(sides) == 1:
         return next(iter(sides.values()))
     joined: Text = [[] for _ in range(max(map(len, sides.values())))]
     for name, documents in sides.items():
-        # A side may have fewer documents than another one.
+        # A side may have fewer documents than another side.
         for document, (first, *others) in zip(joined, documents, strict=False):
             document += [first._replace(side=name), *others]
     return joined
 
 
 def _split_learned(ids: _Ids, is_learned: np.ndarray[Any, Any]) -> list[SamplePart]:
-    """Return the parts of a document: runs of tokens that are learned, and of others.
+    """Return the parts of a document: runs of tokens that are learned, and runs of tokens that are not.
 
     Args:
         ids: token ids of the document.

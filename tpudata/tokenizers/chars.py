@@ -30,7 +30,7 @@ class CharTokenizer:
     Args:
         characters: each once, in the order of their code points.
         eos: None, or the name `<eos>`.
-        replace_unknown: a character that is not in the vocabulary becomes its last id; otherwise its text is rejected.
+        replace_unknown: whether a character outside the vocabulary becomes the last id; otherwise a text with it is rejected.
 
     Raises:
         UsageError: `eos` names another end of document.
@@ -68,6 +68,7 @@ class CharTokenizer:
 
         Raises:
             SourceError: it is not a vocabulary of characters.
+            UsageError: `eos` names another end of document.
         """
         try:
             vocabulary = parse_input_json(data)
@@ -89,7 +90,7 @@ class CharTokenizer:
         return self.identity.vocab_size - 1 if self._replaces_unknown else None
 
     def encode_batch(self, texts: Sequence[str]) -> list[Ids]:
-        """Return the ids of each text; ValueError for an unknown character, unless these are replaced."""
+        """Return the ids of each text; ValueError for an unknown character, unless the tokenizer replaces it."""
         code_points = _encode_code_points("".join(texts))
         ids = self._ids[np.minimum(code_points, len(self._ids) - 1)]
         # The last id stands for unknown characters.

@@ -26,15 +26,16 @@ _PYTHON_ERRORS = (KeyboardInterrupt, SystemExit, GeneratorExit, MemoryError)
 class HuggingFaceTokenizer:
     """A tokenizer of Hugging Face. The special tokens that its template would add, its truncation and its padding are ignored.
 
-    The end of document is the token that `eos` names, or else the one among `</s>`, `<|endoftext|>`, `<|end_of_text|>`, `<eos>`
-    and `[SEP]` that it has, and none if it has several of them. Padding is `<pad>`, `[PAD]`, `<|pad|>` or
+    The end of document is the token that `eos` names, or else the only token of `</s>`, `<|endoftext|>`, `<|end_of_text|>`,
+    `<eos>` and `[SEP]` that the vocabulary has; if it has several of them, there is none. Padding is `<pad>`, `[PAD]`, `<|pad|>` or
     `<|padding|>`, or else the end of document, or else 0.
 
     Args:
         data: content of the file.
         path: path of the file, for messages.
         eos: token that ends a document, or None.
-        special_tokens: what the name of a special token in a text becomes: `"text"`, or that token, as with None.
+        special_tokens: what the name of a special token in a text becomes: with `"text"` ordinary text; with `"token"` or None that
+            token.
 
     Raises:
         MissingExtraError: the package is not installed.
@@ -56,7 +57,7 @@ class HuggingFaceTokenizer:
             raise SourceError(f"{path} has the id {size - 1:,} (expected at most {MAX_IDS - 1:,}). {COPY_AGAIN}")
         eos_id = self._find_eos_id(eos, path)
         pad_id = next(iter(self._list_ids(_USUAL_PAD)), eos_id)
-        # Otherwise padding is 0, the id of an ordinary token.
+        # Without an id for padding, padding is 0, which also stands for an ordinary token: `decode` keeps it.
         self._has_pad = pad_id is not None
         self.unknown_id = self._find_unknown_id()
         self.identity = TokenizerIdentity(
@@ -64,12 +65,15 @@ class HuggingFaceTokenizer:
         )
 
     def encode_batch(self, texts: Sequence[str]) -> list[Ids]:
-        """Return the ids of each text; ValueError for text outside a vocabulary without an unknown token."""
+        """Return the ids of each text; ValueError for a text that the package cannot encode.
+
+        An example is a text outside of a vocabulary without an unknown token.
+        """
         encodings = _encode(self._tokenizer.encode_batch_fast, texts)
         return [np.array(encoding.ids, np.int32) for encoding in encodings]
 
     def encode_with_offsets(self, text: str) -> tuple[Ids, npt.NDArray[np.int64]]:
-        """Return the ids of a text, int32 [tokens], and the start and end of each in characters, int64 [tokens, 2].
+        """Return the ids of a text, int32 [tokens], and the start and end of each token in characters, int64 [tokens, 2].
 
         Raises:
             ValueError: as in `encode_batch`.
@@ -101,9 +105,9 @@ class HuggingFaceTokenizer:
         return unknown_id
 
     def _find_eos_id(self, eos: str | None, path: str) -> int | None:
-        """Return the id of the token that ends a document: `eos`, or the only usual one that the vocabulary has.
+        """Return the id of the token that ends a document: `eos`, or the only usual token that the vocabulary has.
 
-        None if `eos` is None and the vocabulary has none or several of the usual ones; UsageError if it lacks `eos`.
+        None if `eos` is None and the vocabulary has no usual token or several; UsageError if it lacks `eos`.
         """
         if eos is not None:
             eos_ids = self._list_ids([eos])

@@ -35,12 +35,12 @@ class FileUse(enum.Enum):
 
 
 class TokenizerKind(NamedTuple):
-    """A kind of tokenizer; docs/convert/extending.md has a recipe for another one.
+    """A kind of tokenizer; docs/convert/extending.md has a recipe for another kind.
 
     Attributes:
         file: whether it has a file.
-        open: returns the tokenizer, given its spec, the bytes of its file (empty without one) and the characters of the data.
-        takes_eos: whether --eos names one of its tokens.
+        open: returns the tokenizer, given its spec, the bytes of its file (empty without a file) and the characters of the data.
+        takes_eos: whether --eos may name one of its tokens.
         has_special_tokens: whether it has special tokens whose names may stand in a text, and follows the spec's rule for them.
     """
 
@@ -93,7 +93,14 @@ class TokenizerSpec:
     def parse(
         cls, text: str, eos: str | None = None, *, replace_unknown: bool = False, special_tokens: str | None = None
     ) -> TokenizerSpec:
-        """Parse NAME or NAME:FILE of a tokenizer, one of tpudata's or an installed package's; UsageError for other values."""
+        """Parse NAME or NAME:FILE of a tokenizer, one of tpudata's or an installed package's; UsageError for other values.
+
+        Args:
+            text: the value of `--tokenizer`: the attribute `kind`, or `kind:path`.
+            eos: token that ends a document, or None for the tokenizer's default.
+            replace_unknown: whether chars gives an unknown character a separate id instead of raising an error.
+            special_tokens: what the name of a special token in a text becomes, as the attribute.
+        """
         kind, _, path = text.partition(":")
         return cls(kind, path, eos, replace_unknown=replace_unknown, special_tokens=special_tokens)
 
@@ -156,7 +163,7 @@ def dataset_tokenizer(folder: str) -> Tokenizer:
         DatasetError: there is no complete dataset, or it has no tokenizer.
         MissingExtraError: the tokenizer needs an extra that is not installed.
         UsageError: the package that brings the tokenizer is not installed.
-        SourceError: the file is missing, or not the one that made the dataset.
+        SourceError: the file is missing, or not the file that made the dataset.
     """
     options = open_dataset(folder).manifest.options
     try:
@@ -194,7 +201,7 @@ def _open(spec: TokenizerSpec, characters: str) -> Tokenizer:
 
     Args:
         spec: the tokenizer.
-        characters: characters of the vocabulary of `chars` without a file; empty for others.
+        characters: characters of the vocabulary of `chars` without a file; empty for other tokenizers.
 
     Raises:
         SourceError: its file does not exist, is too large, or is not of this kind.
@@ -220,7 +227,7 @@ def _open_bytes(spec: TokenizerSpec, _data: bytes, _characters: str) -> Tokenize
 
 
 def _open_chars(spec: TokenizerSpec, data: bytes, characters: str) -> Tokenizer:
-    """Open a tokenizer of characters: from the content of its vocabulary file if it has one, otherwise from the characters.
+    """Open a tokenizer of characters: from the content of the spec's vocabulary file, or without a file from `characters`.
 
     Raises:
         SourceError: the content is not a vocabulary, or there are no characters.

@@ -44,14 +44,14 @@ class SentencePieceTokenizer:
         size: int = self._processor.get_piece_size()
         eos_id = _drop_negative(self._processor.eos_id())
         if eos is not None:
-            # The id of unknown text for a piece that the model lacks.
+            # For a piece that the model lacks, this is the id of unknown text.
             eos_id = self._processor.piece_to_id(eos)
             if self._processor.id_to_piece(eos_id) != eos:
                 raise UsageError(f"--eos: {path} has no piece {eos!r}. Pass one of its pieces.")
         pad_id = _drop_negative(self._processor.pad_id())
         if pad_id is None:
             pad_id = eos_id
-        # Otherwise padding is 0, the id of an ordinary piece.
+        # Without an id for padding, padding is 0, which also stands for an ordinary piece: `decode` keeps it.
         self._has_pad = pad_id is not None
         self.unknown_id = _drop_negative(self._processor.unk_id())
         self._control_ids = _find_control_pieces(self._processor) if special_tokens == TOKEN else {}
@@ -120,7 +120,7 @@ def _load_processor(data: bytes, path: str) -> Any:
             raise
         raise MissingExtraError("--tokenizer sentencepiece", "text") from error
     if not data:
-        # The package would accept it as an empty model.
+        # The package would accept an empty file as an empty model.
         raise SourceError(f"{path} is not a SentencePiece model: it is empty. {COPY_AGAIN}")
     try:
         return package.SentencePieceProcessor(model_proto=data)

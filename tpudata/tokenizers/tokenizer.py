@@ -94,7 +94,7 @@ class PlacingTokenizer(Tokenizer, Protocol):
     """A tokenizer that reports the characters of each token."""
 
     def encode_with_offsets(self, text: str) -> tuple[Ids, npt.NDArray[np.int64]]:
-        """Return the ids, int32 [tokens], and the start and end of each in characters, int64 [tokens, 2]."""
+        """Return the ids, int32 [tokens], and the start and end of each token in characters, int64 [tokens, 2]."""
 
 
 def sha256(data: bytes) -> str:

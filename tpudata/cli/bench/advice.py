@@ -17,10 +17,10 @@ def advise(limit: str, waits_for: str, dataset: Dataset, flags: argparse.Namespa
     """Return advice on the stage that limits feeding.
 
     Args:
-        limit: name of the stage.
+        limit: name of the stage, such as `read`.
         waits_for: "cores", "storage" or "threads", as in `measure`.
-        dataset: the dataset.
-        flags: flags of the command.
+        dataset: the dataset that is fed.
+        flags: flags of the command, from `parse_bench_flags`.
         is_held: whether training keeps all records in memory.
     """
     if waits_for == "storage":
@@ -31,7 +31,7 @@ def advise(limit: str, waits_for: str, dataset: Dataset, flags: argparse.Namespa
             "The cores wait for the storage: bring the dataset nearer (a local disk, a bucket in the same region)"
             f"{streams}, or keep its records in memory with cache=True."
         )
-    # Images are decoded in the last stage unless another one follows.
+    # The stage `decode` only exists if a stage that changes pixels follows it; otherwise the last stage decodes.
     decoding_stage = "decode" if changes_pixels(flags) else "input_fn"
     if has_pictures(dataset) and limit == decoding_stage:
         return f"{_advise_on_decoding(dataset, flags)} More cores help in proportion."

@@ -48,8 +48,8 @@ def measure(dataset: Dataset, flags: argparse.Namespace) -> dict[str, Any]:
     """Measure how fast a dataset is fed, and return the JSON object that `--json` prints.
 
     Args:
-        dataset: the dataset.
-        flags: flags of the command.
+        dataset: the dataset to feed.
+        flags: flags of the command, from `parse_bench_flags`.
 
     Returns:
         An object with these keys:
@@ -61,8 +61,8 @@ def measure(dataset: Dataset, flags: argparse.Namespace) -> dict[str, Any]:
           stages before it; and `share`, what it adds to a record's CPU time or elapsed time, as a share of the whole, null if it
           runs only once.
         - `limit`: name of the stage that adds most.
-        - `waits_for`: "cores" if they are busy, and shares are of CPU time; otherwise shares are of elapsed time, and it is
-          "storage", or "threads" for work that does not run on all cores at once.
+        - `waits_for`: "cores" if the cores are busy (shares are then of CPU time); otherwise "storage", or "threads" for work that
+          does not run on all cores at once (shares are then of elapsed time).
         - `advice`: how to feed faster.
         - `storage`: null on a disk; for an object store `StorageRates.to_json`.
         - `step`: null without a step time; otherwise `milliseconds`, `records_per_second` that it takes, `is_input_bound`,
@@ -82,7 +82,7 @@ def measure(dataset: Dataset, flags: argparse.Namespace) -> dict[str, Any]:
         from tpudata.input.options.tokens import Tokens
         from tpudata.input.stage_costs import Stages, count_usable_cores
 
-    # Before any measurement, since these check the model and the flags.
+    # Before any measurement: the compilation checks the model, and `_make_input_fns` the flags.
     cost = None if flags.tpu is None else compile_step(flags)
     input_fns = _make_input_fns(dataset, flags)
     split = dataset.manifest.split(flags.split)
@@ -149,7 +149,7 @@ def _make_input_fns(dataset: Dataset, flags: argparse.Namespace) -> dict[str, In
 
     pipeline_fn = make_stage_fn(flags.dtype, RandAugment() if flags.augment else None)
     if (has_pictures(dataset) or crop is not None) and changes_pixels(flags):
-        # Decoding alone: neither augmented nor converted to floats.
+        # The stage only decodes: it neither augments nor converts to floats.
         return {"decode": make_stage_fn("uint8", augment=None), "input_fn": pipeline_fn}
     return {"input_fn": pipeline_fn}
 
@@ -187,7 +187,7 @@ def _describe_stage(stage: Stage, split: Split, work: str, share: float | None) 
         stage: measurement of the stage.
         split: the split that was fed.
         work: work of the stage in words.
-        share: what the stage adds to the cost of a record; None if it runs only once.
+        share: what the stage adds to the cost of a record, as a share of the whole cost; None if the stage runs only once.
     """
     return {
         "name": stage.name,
@@ -212,7 +212,7 @@ def _compute_shares(stages: Sequence[Stage], *, is_busy: bool) -> dict[str, floa
     added_costs, max_cost = {}, 0.0
     for stage in stages:
         cost = stage.cpu_per_record if is_busy else 1 / stage.rate
-        # A stage that is measured as cheaper than an earlier one counts as free.
+        # A stage that is measured as cheaper than an earlier stage counts as free.
         added_costs[stage.name] = max(0.0, cost - max_cost)
         max_cost = max(max_cost, cost)
     return {name: cost / max_cost for name, cost in added_costs.items()}
@@ -225,7 +225,7 @@ def _describe_step(
 
     Args:
         pipeline: measurement of the last stage, which is the whole input_fn.
-        flags: flags of the command.
+        flags: flags of the command, of which the step time and the batch size are used.
         storage: rates of the object store; None on a disk.
         is_busy: whether the cores limit feeding.
     """

@@ -54,8 +54,8 @@ class StorageRates:
         """Predict the load that a rate of records puts on the store and on this machine.
 
         Returns:
-            A JSON object: `bytes_per_second`; the number of `streams` that give them if each is as fast as one alone; the
-            `memory_bytes` that these take; and the number of `cores` that are busy with reading.
+            A JSON object: `bytes_per_second`; the number of `streams` that read these bytes if each is as fast as one alone; the
+            `memory_bytes` of the streams; and the number of `cores` that are busy with reading.
         """
         rate = records_per_second * self.record_bytes
         streams = math.ceil(rate / self.stream_rate)
@@ -75,7 +75,7 @@ def measure_storage(
     Args:
         dataset: the dataset, on an object store.
         split_name: name of the split.
-        stages: stages of feeding it.
+        stages: stages of feeding the split.
         reading_stage: measurement of the first stage, which only reads.
         seconds: duration of the measurement of one stream.
 
@@ -84,7 +84,7 @@ def measure_storage(
     """
     split = dataset.manifest.split(split_name)
     record_bytes = split.bytes / split.records
-    # Both are known for an object store.
+    # Both attributes are known for an object store.
     assert stages.reads is not None
     assert stages.piece_memory is not None
     return StorageRates(

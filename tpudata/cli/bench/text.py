@@ -54,7 +54,7 @@ def format_report(report: dict[str, Any]) -> str:
 
 
 def _format_step(step: dict[str, Any], fed_rate: float) -> str:
-    """Return sentences that compare the records that a step takes with those that are fed.
+    """Return sentences that compare the records that a step takes with the records that are fed.
 
     Args:
         step: the entry `step` of the report, see `tpudata.cli.bench.command.measure`.
@@ -81,7 +81,7 @@ def _format_storage(storage: dict[str, Any]) -> str:
 
 
 def _format_tpu(tpu: dict[str, Any]) -> str:
-    """Return sentences that compare the records that a TPU takes with those that are fed.
+    """Return sentences that compare the records that a TPU takes with the records that are fed.
 
     Args:
         tpu: the entry `tpu` of the report, see `tpudata.cli.bench.command.measure`.

@@ -39,7 +39,7 @@ def compile_step(flags: argparse.Namespace) -> StepCost:
         raise TpudataError(
             f"--tpu {flags.tpu.name}: the step was not compiled for it ({reasons}). Omit --tpu and --model."
         )
-    # It has one cost, for the only TPU.
+    # There is one cost, since there is one mode and one TPU.
     return findings.costs[0]
 
 

@@ -23,7 +23,7 @@ from tpudata.storage.local.local_storage import TEMPORARY_PREFIX
 
 OK, WARNING, PROBLEM = "ok", "warning", "problem"
 _TEST_CONTENT = b"tpudata doctor"
-# Number of records whose labels are checked, spread over a split, and of those that are read at a time.
+# Number of records of a split whose labels are checked, spread evenly, and number of records that are read at a time.
 _CHECKED_RECORDS, _BATCH = 2000, 64
 
 
@@ -42,13 +42,13 @@ class DoctorLine(NamedTuple):
 
 
 def check_model_dir(folder: str) -> DoctorLine:
-    """Write, read and delete a small file in the folder of a model, and remove the folders that this created."""
+    """Return the line on a small file that is written, read and deleted in a model's folder; remove folders that this created."""
     new_folders = _list_missing_folders(folder)
     try:
         return _write_and_read(folder)
     finally:
         for path in new_folders:
-            # It stays if another program has written there meanwhile.
+            # A folder stays if another program has written into it meanwhile.
             with contextlib.suppress(OSError):
                 path.rmdir()
 
@@ -94,7 +94,7 @@ def _write_and_read(folder: str) -> DoctorLine:
 def check_files(dataset: Dataset) -> DoctorLine:
     """Compare the files of a dataset with the manifest: names of shards and indexes, and sizes and reported checksums of shards.
 
-    If they match, read one index, and a byte of its shard.
+    If the files match, read one index, and a byte of its shard.
     """
     storage = storage_for(dataset.path)
     try:
@@ -252,7 +252,7 @@ def _find_outputs(model: str | None, params: Mapping[str, Any], label: Feature) 
     if defaults is None or "num_classes" not in defaults:
         return first, None
     if label.num_classes is not None:
-        # As `tpudata train` derives num_classes: the last output belongs to the last class.
+        # `tpudata train` derives num_classes in the same way: the last output belongs to the last class.
         return first, label.num_classes + label.label_offset - first
     return first, defaults["num_classes"] if isinstance(defaults["num_classes"], int) else None
 

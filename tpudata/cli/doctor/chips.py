@@ -10,7 +10,7 @@ from typing import Any
 from tpudata.console.tables import count_text
 from tpudata.errors import TpudataError
 
-# Rows of the square matrices, approximate seconds of a measurement, and most multiplications in it.
+# Rows of the square matrices, approximate seconds of a measurement, and the largest number of multiplications in it.
 _ROWS = 4096
 _SECONDS = 0.5
 _MAX_TIMES = 10_000
@@ -55,8 +55,8 @@ def measure_multiplication_rate(
     """Return the floating-point operations per second of devices that multiply matrices at the same time.
 
     Args:
-        jax: the module.
-        devices: the devices.
+        jax: the module `jax`.
+        devices: the devices, each of which multiplies a separate matrix.
         dtype: name of the dtype of the matrices.
         rows: rows of the square matrices.
         duration: approximate seconds of the measurement.

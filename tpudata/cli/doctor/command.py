@@ -54,10 +54,10 @@ _NO_ANSWER = "no answer"
 
 
 def run(argv: Sequence[str]) -> int:
-    """Print the checks; return 1 if one of them found a problem, which would end a run.
+    """Print the checks; return 1 if a check found a problem, which would end a run, else 0.
 
     Args:
-        argv: the flags.
+        argv: the words after `tpudata doctor`.
 
     Raises:
         UsageError: the usage is wrong.

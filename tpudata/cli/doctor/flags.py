@@ -11,20 +11,20 @@ from tpudata.errors import UsageError
 from tpudata.models import check_model_name
 from tpudata.storage import storage_for
 
-# Flags of `tpudata train` that are passed to the rehearsal.
+# Flags of `tpudata train` that are passed to the rehearsal, with their metavars.
 REHEARSAL_FLAGS = {"image-size": "HxW", "crop": "SIZE", "sequence-length": "N", "batch-size": "N"}
 # Flags that bring records to one shape, in the order of the probe's arguments.
 SHAPE_FLAGS = ("image-size", "crop", "sequence-length")
 
 
 def parse_flags(argv: Sequence[str]) -> argparse.Namespace:
-    """Parse and check the flags.
+    """Parse and check the flags; the values of `REHEARSAL_FLAGS` and of --step-time stay texts.
 
     Args:
-        argv: the flags.
+        argv: the words after `tpudata doctor`.
 
     Raises:
-        UsageError: the usage is wrong.
+        UsageError: a flag is unknown, invalid or missing, or lacks another one that it needs.
     """
     flags = new_parser().parse(argv)
     model_flags = [name for name in ("config", "param", "tpu") if getattr(flags, name)]
@@ -100,7 +100,14 @@ def _check_value(name: str, text: str | None, parse: Callable[[str], object]) ->
 
 
 def read_config(path: str | None) -> dict[str, Any]:
-    """Return the values that the file of --config sets, by name with underscores; the rehearsal checks them fully."""
+    """Return the values that the file of --config sets, by name with underscores; the rehearsal checks them fully.
+
+    Args:
+        path: path of the file; None without one.
+
+    Returns:
+        The values; empty without a file, or if it is not a mapping.
+    """
     from tpudata.train.options.config_file import PARAMS, check_params
     from tpudata.train.options.yaml_text import parse_yaml
 

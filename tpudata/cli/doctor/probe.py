@@ -2,7 +2,8 @@
 
     python -m tpudata.cli.doctor.probe LIFELINE KIND [WORD ...]
 
-ends with the process that holds the other end of a pipe, whose descriptor is LIFELINE. It prints one line of JSON:
+ends with the process that holds the writing end of a pipe; LIFELINE is the descriptor of the pipe's reading end. It prints one line
+of JSON:
 {"found": "text"}; {"warning": "text"} if a run may be slow; {"none": "text"} if there is no TPU; {"problem": "text"} if something
 is missing or would end a run.
 """
@@ -28,7 +29,7 @@ from tpudata.error_text.lines import first_line
 from tpudata.errors import TpudataError
 from tpudata.format import open_dataset
 
-# Rows of the square matrices by device, approximate seconds of a measurement, and most multiplications in it.
+# Rows of the square matrices by device, approximate seconds of a measurement, and the largest number of multiplications in it.
 _ROWS = {"CPU": 1024, "GPU": 4096}
 _SECONDS = 0.5
 _MAX_TIMES = 10_000
@@ -49,13 +50,13 @@ def describe_devices() -> str:
 
 
 def describe_tpu() -> str:
-    """Return a line on the TPU chips of this machine, and their speed."""
+    """Return a line on the TPU chips of this machine, and their speed; NoTPUError without chips."""
     with quiet_loading(), uncollected_loading():
         return find_chips()
 
 
 def describe_credentials() -> str:
-    """Return a line on the credentials that google-auth finds; DefaultCredentialsError without valid ones."""
+    """Return a line on the credentials that google-auth finds; DefaultCredentialsError if there are none, or invalid ones."""
     from google.auth.exceptions import DefaultCredentialsError
 
     from tpudata.storage.gcs.credentials import (
@@ -78,7 +79,7 @@ def describe_credentials() -> str:
     # Credentials of a person have no address; their module says their kind.
     account = getattr(default, "service_account_email", None) or type(default).__module__.rpartition(".")[2]
     if impersonated := os.environ.get(IMPERSONATED, "").strip():
-        # The last of several accounts is the impersonated one; those before it are its delegates.
+        # The last of several accounts is the impersonated one; the accounts before it are its delegates.
         account = f"{impersonated.rpartition(',')[2].strip()}, impersonated by {account}"
     return f"{account}, project {project or 'not set'}"
 
@@ -91,6 +92,8 @@ def describe_data(folder: str) -> str:
 
 def estimate_memory(folder: str, split: str, image_size: str, crop: str, sequence_length: str) -> str:
     """Return a line on the memory of the shuffle window and of a cache of decoded records, and on the free memory.
+
+    The arguments are words of the probe's command line, numbers included.
 
     Args:
         folder: folder of the dataset.
@@ -140,7 +143,9 @@ def estimate_memory(folder: str, split: str, image_size: str, crop: str, sequenc
 def measure_feeding(
     folder: str, split: str, batch_size: str, step_time: str, image_size: str, crop: str, sequence_length: str
 ) -> str:
-    """Return a line on the measured records per second, and on those that a step time needs.
+    """Return a line on the measured records per second, and on the records per second that a step time needs.
+
+    The arguments are words of the probe's command line, numbers included.
 
     Args:
         folder: folder of the dataset.
@@ -190,7 +195,7 @@ def _measure_speed(tf: Any, kind: str, device: str) -> str:
     """Return the floating-point operations per second of a device that multiplies matrices, as text.
 
     Args:
-        tf: the module.
+        tf: the module `tensorflow`.
         kind: "CPU", which multiplies float32, or "GPU", which multiplies bfloat16.
         device: name of the device.
 

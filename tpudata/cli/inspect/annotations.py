@@ -10,7 +10,7 @@ from typing import Any
 from tpudata.format import Dataset, Feature
 from tpudata.format.manifest.annotation_features import caption_feature, count_entries, object_tables
 
-# Most records of a split in which annotations are counted, so that a large dataset takes no longer.
+# Number of records of a split in which annotations are counted, at most, so that a large dataset takes no longer.
 COUNTED_RECORDS = 100
 _CLASSES, _POINTS = "/class/", "/keypoint/"
 
@@ -36,8 +36,8 @@ def count_annotations(dataset: Dataset, split: str) -> dict[str, Any] | None:
 
     Returns:
         An object with `records`, the number of records that were read; for a dataset with objects also `objects`, `most_objects`
-        (of a record), `without_objects` (records) and `classes` (objects by class, the most frequent first); for one with captions
-        also `captions` and `most_captions` (of a record). None for a dataset with neither.
+        (of a record), `without_objects` (records) and `classes` (objects by class, the most frequent first); for a dataset with
+        captions also `captions` and `most_captions` (of a record). None for a dataset with neither.
 
     Raises:
         CorruptionError: one of the records is damaged.
@@ -70,7 +70,7 @@ def _find_kind(suffix: str, feature: Feature) -> str:
 
     Args:
         suffix: name of the feature after the prefix that all features of the objects share.
-        feature: the feature.
+        feature: the feature; the shape of keypoints is part of their kind.
     """
     if _CLASSES in suffix or suffix == "/label":
         return "classes"

@@ -19,7 +19,7 @@ from tpudata.format.reject_lines import list_reject_files
 from tpudata.format.shards.stored_shards import find_changed_shard_error
 from tpudata.storage import storage_for
 
-# What is shown of a long list or bytes, and of a long text.
+# Number of values shown of a long list or of long bytes, and of characters shown of a long text.
 _SHOWN_VALUES, _SHOWN_CHARACTERS = 8, 60
 
 
@@ -66,12 +66,11 @@ def describe(dataset: Dataset, records: int) -> dict[str, Any]:
 
     Returns:
         `path`, `layout`, `compression`, `format_version`, `created_by`, `records`, `bytes`, `splits` (per name: `records`,
-        `bytes`, `decoded_bytes`, `shards`, `examples`, and if there are any `annotations`, see `count_annotations`), `features`,
+        `bytes`, `decoded_bytes`, `shards`, `examples`, and `annotations` if it has any, see `count_annotations`), `features`,
         `annotations` (kinds by feature), `labels` (class names or null), `rejected` (counts by reason), `rejects` (paths of the
-        files that list them), `converted` (counts of re-encoded inputs by reason), `counts` (of documents and tokens, if it was
-        made from text), `warnings` (lines about the input, by kind), `real_token_share` (of the places in sequences, or null),
-        `options` and `source`.
-        Sizes are in bytes.
+        files that list rejected inputs), `converted` (counts of re-encoded inputs by reason), `counts` (of documents and tokens,
+        if the dataset was made from text), `warnings` (lines about the input, by kind), `real_token_share` (of the places in
+        sequences, or null), `options` and `source`. Sizes are in bytes.
 
     Raises:
         DatasetError: a shard or its index is missing, or a shard differs from the manifest and the quarantine.
@@ -167,7 +166,7 @@ def _describe_shard(shard: Shard) -> dict[str, Any]:
 def _shorten_value(values: Sequence[Any], feature: Feature | None) -> Any:
     """Return the values of one feature of one record for JSON, abbreviated.
 
-    One value is returned without its list; of a long list, its length and first values.
+    A single value is returned without its list; a list of more than 8 values becomes its length and its first 8 values.
     """
     # Bytes of an unknown feature may be text.
     is_text = feature is None or feature.encoding in (None, "utf8")

@@ -124,7 +124,7 @@ def _format_classes(labels: Sequence[str]) -> str:
 
 
 def _join_classes(classes: Sequence[str]) -> str:
-    """Return the first 20 classes in one line, and the number of the others."""
+    """Return the first 20 classes in one line, and the number of further classes."""
     more = f" and {count_text(len(classes) - _SHOWN_CLASSES)} more" if len(classes) > _SHOWN_CLASSES else ""
     return f"{', '.join(classes[:_SHOWN_CLASSES])}{more}"
 
@@ -147,7 +147,7 @@ def _format_reasons(heading: str, counts: dict[str, int]) -> str:
 
 
 def _format_counts(counts: dict[str, int], real_token_share: float | None) -> str:
-    """Return a table with the counts of documents and tokens, and the share of tokens that are not padding."""
+    """Return a table with the counts of documents and tokens, and the share of positions that are not padding, if it is known."""
     rows = [[name, count_text(count)] for name, count in counts.items()]
     if real_token_share is not None:
         rows.append(["real tokens", f"{real_token_share:.2%}"])

@@ -10,7 +10,7 @@ from collections.abc import Collection
 import tensorflow as tf
 
 from tpudata.tensor_types import Array
-from tpudata.tensorflow_internals import save_slice_info
+from tpudata.tensorflow_internals import find_slice_info
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Part:
     @classmethod
     def find(cls, variable: tf.Variable) -> "Part | None":
         """Return the slice that a v1 variable holds; None if the variable is not part of a partitioned variable."""
-        slice_info = save_slice_info(variable)
+        slice_info = find_slice_info(variable)
         if slice_info is None:
             return None
         return cls(

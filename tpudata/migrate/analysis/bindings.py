@@ -34,7 +34,7 @@ class Binding:
 
     Attributes:
         path: path of the part below `tensorflow`; empty for TensorFlow itself.
-        module: the module that the import names, with the imported name.
+        module: the module that the import names, `a.b` for `from a import b`; empty for an assignment.
         statement: the import statement, or the assignment that gives a part another name.
     """
 
@@ -54,7 +54,11 @@ class Binding:
 
 
 def find_module_path(name: str) -> Path | None:
-    """Return the path below `tensorflow` that a module stands for; None for a module of another package."""
+    """Return the path below `tensorflow` that a module or an imported name stands for; None for a module of another package.
+
+    Args:
+        name: dotted name of the module, or of the module and the name in it.
+    """
     if name in _MODULES:
         return _MODULES[name]
     for prefix in (f"{_V1}.", f"{_V2}.", "tensorflow."):
@@ -84,7 +88,10 @@ def find_imports(statement: ast.Import | ast.ImportFrom) -> dict[str, Binding]:
 
 
 def find_bindings(tree: ast.AST) -> dict[str, Binding]:
-    """Return the names that a program binds, by imports to TensorFlow or a part of it, by assignments to a renamed or gone part."""
+    """Return the names that a program binds to TensorFlow or to a part of it.
+
+    Imports count for all parts, assignments only for parts that are renamed or gone, see `_find_aliases`.
+    """
     statements = [node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)]
     imports = {name: binding for statement in statements for name, binding in find_imports(statement).items()}
     # `import tensorflow.keras` may be there only for what it loads.
@@ -105,7 +112,7 @@ def _find_aliases(tree: ast.AST, bindings: Mapping[str, Binding]) -> dict[str, B
             # A longer path is a class or function inside of a part.
             if path is None or len(path) > 2:
                 continue
-            # Of tf.estimator, modules are parts; its classes and functions are not.
+            # The modules of tf.estimator are parts; its classes and functions are not.
             if path[:1] == ("contrib",) or path in (("estimator",), ("estimator", "tpu")):
                 aliases[node.targets[0].id] = Binding(path, "", node)
     return aliases
@@ -126,9 +133,9 @@ def find_raw_path(node: ast.AST, bindings: Mapping[str, Binding]) -> Path | None
 
 
 def find_paths(tree: ast.AST, bindings: Mapping[str, Binding]) -> Iterator[tuple[ast.Attribute | ast.Name, Path]]:
-    """Yield the node and the path of each name of TensorFlow that is read; of `tf.a.b`, only the whole name, not `tf.a`.
+    """Yield the node and the path of each name of TensorFlow that is read; for `tf.a.b`, only the whole name, not `tf.a`.
 
-    The path of `tf` alone is empty. Paths are those of `find_raw_path`, which keep a leading `compat.v1`.
+    The path of `tf` alone is empty. Paths keep a leading `compat.v1`, as `find_raw_path` does.
     """
     # Nodes inside of a longer name. `ast.walk` visits the longer name first.
     inner_ids: set[int] = set()

@@ -16,7 +16,7 @@ _SESSION_NAMES = frozenset(
         *("train.MonitoredTrainingSession", "train.SingularMonitoredSession", "train.SessionManager"),
     }
 )
-# Names that need a graph; a model_fn may use them, since its estimator gives it one.
+# Names that need a graph; a model_fn may use them, since its estimator gives it a graph.
 _GRAPH_NAMES = frozenset(
     {
         *("placeholder", "sparse_placeholder", "gradients", "train.Saver", "train.import_meta_graph", "train.batch"),
@@ -50,7 +50,7 @@ class _Scope:
 
     Attributes:
         calls: last parts of the names that it calls without an open graph.
-        uses: calls that need a graph, without an open one.
+        uses: calls that need a graph, while none is open.
     """
 
     calls: set[str] = dataclasses.field(default_factory=set)
@@ -78,7 +78,7 @@ class GraphUses:
         self._reached_names = self._find_reached_names(self._modules)
 
     def find(self, path: str) -> list[GraphUse]:
-        """Return the uses in a file, sorted by line: sessions anywhere, and others in code that importing or starting a file runs.
+        """Return the uses in a file, sorted by line: sessions anywhere, other uses in code that importing or starting a file runs.
 
         Code that nothing in the program calls may be a model_fn: an estimator runs it with a graph, but it opens no session.
         """
@@ -97,7 +97,7 @@ class GraphUses:
         return any(scope.uses for scope in self._list_scopes(self._find_reached_names([path])))
 
     def _find_reached_names(self, paths: Iterable[str]) -> set[str]:
-        """Return the names of functions that the module-level code of files calls, directly or through others."""
+        """Return the names of functions that the module-level code of files calls, directly or through other functions."""
         pending = set().union(*(self._modules[path].module.calls for path in paths))
         reached: set[str] = set()
         while pending:
@@ -172,7 +172,7 @@ class _GraphUseReader:
         return scope
 
     def _record_call(self, node: ast.Call, scope: _Scope) -> None:
-        """Record a call that no `with` of a graph encloses: as a use if it needs a graph, or as a call of the program's function.
+        """Record a call that no `with` of a graph encloses: as a use if it needs a graph, else as calls of the program's functions.
 
         Args:
             node: the call.
@@ -184,7 +184,7 @@ class _GraphUseReader:
         if name in _SESSION_NAMES | _GRAPH_NAMES and not _passes_graph(node):
             scope.uses.append(GraphUse(node.lineno, name))
         if name == "app.run" or (chain is not None and chain[-2:] == ("app", "run")):
-            # It calls the function that it gets, by default `main`.
+            # `app.run` calls the function that it gets, by default `main`.
             arguments = (*node.args, *(keyword.value for keyword in node.keywords))
             functions = [argument.id for argument in arguments if isinstance(argument, ast.Name)]
             scope.calls.update(functions or ["main"])
@@ -205,7 +205,7 @@ class _GraphUseReader:
         return isinstance(node, ast.Call) and find_tensorflow_path(node.func, self._bindings) == ("Graph",)
 
     def _opens_graph(self, node: ast.AST) -> bool:
-        """Return whether an expression of a `with` is the `as_default()` of a graph, or a session of one."""
+        """Return whether an expression of a `with` is the `as_default()` of a graph, or a `Session` with `graph=`."""
         if not isinstance(node, ast.Call):
             return False
         # A session that gets a graph makes it the default.

@@ -1,5 +1,6 @@
 """Code that a program runs with one release of TensorFlow alone, by its own test: an `if tf.__version__.startswith("1"):`, an
-`if hasattr(tf, "log"):`, or a `try:` with `except AttributeError:`. It does not show for which release the program is written.
+`if hasattr(tf, "log"):`, or a `try:` with `except AttributeError:`. Such code does not show for which release the program is
+written.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ _MISSING_NAME_ERRORS = frozenset({"AttributeError", "ImportError", "ModuleNotFou
 
 
 def find_guarded(tree: ast.AST, bindings: Mapping[str, Binding]) -> set[ast.AST]:
-    """Return the nodes that one release alone runs.
+    """Return the nodes that may run with only one release.
 
     These are the nodes inside each `if` that tests TensorFlow's version or names, and those in the body and the handlers of each
     `try` that catches a missing name.
@@ -34,7 +35,7 @@ class _VersionTests:
     """Recognizer of expressions that test TensorFlow's release.
 
     Args:
-        tree: the file.
+        tree: syntax tree of the file.
         bindings: its names of TensorFlow.
     """
 
@@ -69,7 +70,7 @@ def _list_caught_errors(node: ast.expr | None) -> Iterator[str]:
     """Yield the names of the classes that an `except` catches, except dotted names.
 
     Args:
-        node: the expression after `except`; None without one.
+        node: the expression after `except`; None for a bare `except:`.
     """
     for error_class in node.elts if isinstance(node, ast.Tuple) else [node]:
         if isinstance(error_class, ast.Name):

@@ -28,7 +28,8 @@ class FilePlan:
     Attributes:
         bindings: names of TensorFlow in the file.
         version: the API that the program is written for.
-        guarded: nodes that are not rewritten: code that depends on a test of TensorFlow's release, or on a `try`.
+        guarded: nodes that are not rewritten: code that depends on a test of TensorFlow's release, or on a `try`;
+            empty in a file that is written for TensorFlow 1.
         uses_estimator: whether a program that the file belongs to uses an estimator.
         has_old_shapes: whether dimensions of shapes have a `value` in the program, as in TensorFlow 1.
         disables_v2: whether the rewrite adds `disable_v2_behavior()` to the file, which a program of sessions needs.
@@ -56,7 +57,8 @@ def plan_files(trees: Mapping[str, ast.Module]) -> dict[str, FilePlan]:
 class _Planner:
     """Facts about the files of a program, which are named by their paths.
 
-    A file belongs to one program or several: each file that imports it, directly or through others, is the top of one.
+    A file belongs to one program or several: the top of each is the file itself, or a file that imports it, directly or through
+    other files.
 
     Args:
         trees: syntax trees of the files, by their paths.
@@ -66,7 +68,7 @@ class _Planner:
         self._trees = trees
         self._bindings = {path: find_bindings(tree) for path, tree in trees.items()}
         self._uses = GraphUses(trees, self._bindings)
-        # Files that are run, or whose import alone opens a session or makes a placeholder.
+        # Files that are run, or whose import alone reaches a call that needs a graph.
         self._entry_files = find_entry_files(trees) | {path for path in trees if self._uses.reaches_any(path)}
         paths_by_module = {PurePath(path).stem: path for path in trees}
         self._imported_files = {
@@ -114,7 +116,7 @@ class _Planner:
         return plans
 
     def _find_callers(self, functions: Collection[str]) -> set[str]:
-        """Return the files that call one of these functions."""
+        """Return the files that call a function with one of these names."""
         return {path for path, tree in self._trees.items() if _calls_any(tree, functions)}
 
     def _find_programs(self, path: str) -> list[set[str]]:
@@ -122,7 +124,7 @@ class _Planner:
         return [program for program in self._reachable_files.values() if path in program]
 
     def _find_reachable(self, path: str) -> set[str]:
-        """Return a file and all files that it imports, directly or through others."""
+        """Return a file and all files that it imports, directly or through other files."""
         reachable: set[str] = set()
         waiting = {path}
         while waiting:
@@ -133,8 +135,8 @@ class _Planner:
     def _disables_v2(self, path: str) -> bool:
         """Return whether the rewrite adds `disable_v2_behavior()` to a file.
 
-        It does so for an entry file, and for a file with graph uses if an entry file without TensorFlow starts it. Both must be
-        written for TensorFlow 1, and belong only to programs without an estimator.
+        It does so for an entry file, and for a file with graph uses that an entry file without TensorFlow imports. The file must be
+        written for TensorFlow 1, and belong only to programs that use no estimator and do not choose the behaviour.
         """
         programs = self._find_programs(path)
         if self._versions[path] is not Version.V1 or any(program & self._estimator_files for program in programs):
@@ -151,12 +153,14 @@ class _Planner:
         return path in starters or bool(starters and self._uses.find(path))
 
     def _note_graph_uses(self, path: str, *, uses_estimator: bool, sets_behaviour: bool) -> list[tuple[int, str]]:
-        """Return notes on calls that need a graph or TensorFlow 1's behaviour, and do not get it.
+        """Return notes on calls that need a graph or TensorFlow 1's behaviour, if the program gives them neither.
 
         Args:
-            path: the file.
-            uses_estimator: whether a program of the file uses an estimator: all uses are noted.
-            sets_behaviour: whether a program of the file sets its behaviour: without an estimator, nothing is noted.
+            path: path of the file.
+            uses_estimator: whether a program of the file uses an estimator. If so, all uses outside of guarded code are noted; if
+                not, only the first.
+            sets_behaviour: whether a program of the file sets TensorFlow's behaviour; if so, and without an estimator, no use is
+                noted.
         """
         guarded_lines = {getattr(node, "lineno", 0) for node in self._guarded[path]}
         uses = [use for use in self._uses.find(path) if use.line not in guarded_lines]
@@ -211,14 +215,14 @@ def _uses_estimator(tree: ast.Module, bindings: Mapping[str, Binding]) -> bool:
                 return True
         elif isinstance(node, ast.ImportFrom | ast.Import):
             names = [node.module or ""] if isinstance(node, ast.ImportFrom) else [alias.name for alias in node.names]
-            # The module itself, or one inside of it.
+            # The module itself, or a module inside of it.
             if any(f"{name}.".startswith("tpudata.estimator.") for name in names):
                 return True
     return False
 
 
 def _calls_any(tree: ast.Module, names: Collection[str]) -> bool:
-    """Return whether a file calls a function of one of these names."""
+    """Return whether a file calls a function with one of these names."""
     called_names = (split_dotted_name(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call))
     return any(name_parts is not None and name_parts[-1] in names for name_parts in called_names)
 
@@ -230,7 +234,7 @@ def _list_imports(tree: ast.Module) -> set[str]:
         if isinstance(node, ast.Import):
             names |= {alias.name.rpartition(".")[2] for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
-            # What is imported from a package may be a module.
+            # A name that is imported from a package may be a module.
             names |= {alias.name for alias in node.names}
             names.add((node.module or "").rpartition(".")[2])
     return names

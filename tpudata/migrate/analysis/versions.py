@@ -1,4 +1,4 @@
-"""The API of TensorFlow that files are written for: one program has one, unless a file says otherwise."""
+"""The API of TensorFlow that files are written for: all files of a program share it, unless a file shows another API."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from tpudata.migrate.tensorflow_names import Api, Path, load_tensorflow_names
 
 # Parts of compat.v1 that TensorFlow 2.0 to 2.4 had as well: mixed precision with Keras, and structures of datasets.
 _EARLY_V2_PARTS = (("mixed_precision",), ("train", "experimental"), ("data", "experimental"))
-# Parts of TensorFlow 2 that 1.15 has as well, though few programs for it use them.
+# Parts of TensorFlow 2 that 1.15 has as well, though few programs for 1.15 use these parts.
 _NEW_PROGRAM_PARTS = (("keras",), ("function",), ("GradientTape",))
 
 
 class Version(enum.Enum):
     """The API that a file is written for."""
 
-    # Names or parameters of TensorFlow 1.
+    # Names or parameters that only TensorFlow 1 has, in this file or in one that decides for it.
     V1 = "1"
     # `import tensorflow.compat.v1 as tf`: the file is ported already.
     PORTED = "1, on TensorFlow 2"
-    # A file next to a ported one, which may have been ported with it; or only tf.estimator, which TensorFlow 2 had as well.
+    # A file next to a ported one, which may have been ported with it; or a file with only tf.estimator, which both releases had.
     MAYBE_V1 = "1, or 2 up to 2.15"
-    # Names that only TensorFlow 2 has; or `tf.compat.v1.x` next to names of TensorFlow 2, as tf_upgrade_v2 writes it.
+    # Names that only TensorFlow 2 has; `tf.compat.v1.x`, as tf_upgrade_v2 writes it; or an import of tensorflow.compat.v2.
     V2 = "2"
     # Names or parameters that only TensorFlow 1 has, next to names that only 2 has: the file stays on TensorFlow 2, with a note.
     MIXED = "2, with names of 1"
@@ -37,7 +37,7 @@ def find_version(tree: ast.AST, bindings: Mapping[str, Binding], guarded: Collec
     """Return the API that the names of one file show.
 
     Args:
-        tree: the file.
+        tree: syntax tree of the file.
         bindings: the file's names that stand for TensorFlow or parts of it, by name.
         guarded: nodes to ignore, see `find_guarded`.
     """
@@ -70,24 +70,24 @@ def find_program_versions(
 
     Args:
         versions: the API that each file shows by itself, by its path.
-        linked_files: for each file, all files of the programs that it belongs to. Only these decide on a file of Keras or eager
-            code, which may be a separate program.
+        linked_files: for each file, all files of the programs that it belongs to. Only these files decide on a file of Keras or
+            eager code, which may be a separate program.
     """
     return {path: _decide_version(versions, path, linked_files[path]) for path in versions}
 
 
 def _decide_version(versions: Mapping[str, Version], path: str, linked_files: Collection[str]) -> Version:
-    """Return the API of one file of a program: its own if that is clear, or else the one that other files suggest.
+    """Return the API of one file of a program: its own if that is clear, or else the API that other files suggest.
 
     Args:
         versions: as for `find_program_versions`.
-        path: the file.
+        path: path of the file to decide for.
         linked_files: all files of the programs that this file belongs to.
     """
     version = versions[path]
     if version not in (Version.UNDECIDED, Version.MAYBE_V1, Version.MAYBE_V2):
         return version
-    # A file of Keras may be a separate program, so files that it is not linked to do not decide.
+    # A file of Keras may be a separate program, so only files of its programs decide.
     deciding_files = linked_files if version is Version.MAYBE_V2 else versions
     other_versions = {versions[file] for file in deciding_files}
     if Version.V1 in other_versions:
