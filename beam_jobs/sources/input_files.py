@@ -1,4 +1,4 @@
-"""The files that an input names: one, those of a folder, or those that a pattern matches."""
+"""The files that an input names: a single file, the files of a folder, or the files that a pattern matches."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ class Source(abc.ABC):
 
     @abc.abstractmethod
     def parts(self) -> Iterable[Any]:
-        """Yield parts of the input, in order: folders, ranges of names, archives. One worker calls it, and holds one at a time."""
+        """Yield the input's parts in order: folders, ranges of names, archives. One worker calls this, and holds one part."""
 
     @abc.abstractmethod
     def units(self, part: Any, ignored: list[str]) -> Iterable[Any]:
@@ -121,7 +121,7 @@ class Source(abc.ABC):
 
 
 class PackSource(Source):
-    """A source that lists references by column: for records so small that a Python object for each would cost more than it."""
+    """A source that lists references by column, for small records: a Python object for each would cost more than the record."""
 
     @property
     def has_own_packs(self) -> bool:
@@ -159,7 +159,7 @@ class Scan(Protocol):
         """Read the part from start to end, and yield the smaller parts that `Source.units` takes in place of it, in order."""
 
     def take_rows(self) -> KeyRows:
-        """Return the keys of the rows since the last call, with their places."""
+        """Return the keys of the rows read since the last call, with their places."""
 
 
 class ScannedSource(Source):
@@ -227,15 +227,15 @@ def make_reference(
     Args:
         options: options of the conversion, with the splits.
         key: the record's stable name, unique in the input.
-        path: the file that holds it.
-        size: bytes of the record in the file.
-        offset: byte offset in the file.
+        path: the file that holds the record.
+        size: number of bytes of the record.
+        offset: byte offset in the file; `WHOLE_FILE` if the file is the record.
         split: split that the input states, or empty.
         labels: names of the record's classes.
-        payload: kind of its bytes; by default they describe themselves, as image files do.
-        crc32: CRC-32 that the bytes must have, or None.
+        payload: kind of the record's bytes; by default they describe themselves, as image files do.
+        crc32: CRC-32 that the bytes must have; None if the input states none.
         features: extra features of the record, by name: numbers, strings, bytes, numpy arrays, and lists of these.
-        data: the bytes, if the file has no addressable members.
+        data: the record's bytes if no range of the file holds them, as in compressed files; otherwise empty.
     """
     if not split:
         split = options.split.assign_split(key_digest(key)) if options.split else DEFAULT_SPLIT

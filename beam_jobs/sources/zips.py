@@ -82,7 +82,7 @@ class Zips(ClassifiedSource):
     classes: Classes
     has_classes: bool = True
     path_labels: PathLabels | None = None
-    # Classes are names of folders; with --label-type=int, these are labels.
+    # Names of folders are classes or, with --label-type=int, integer labels.
     folder_classes: bool = True
     takes_label_type: bool = True
     takes_label_from: bool = True
@@ -93,6 +93,7 @@ class Zips(ClassifiedSource):
 
         Raises:
             SourceError: there is no archive, or only some of their names stand for splits.
+            CorruptionError: with `--label-from`, one of the first archives is truncated or damaged.
             UsageError: the options assign splits, but the names of the archives stand for splits; or as `PathLabels.find`.
         """
         names = [name for _, name in take_first_names(files)]
@@ -138,6 +139,7 @@ class Zips(ClassifiedSource):
         Raises:
             CorruptionError: the archive is truncated or damaged.
             SourceError: a member is in no folder of its class, or its folder and its archive are of different splits.
+            UsageError: the options assign splits, but a folder in the archive stands for a split.
         """
         with open_zip(unit.path) as (file, archive):
             for member in archive.infolist():

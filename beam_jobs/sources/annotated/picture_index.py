@@ -33,7 +33,7 @@ class PictureIndex:
     """Index of the pictures below a folder.
 
     Args:
-        folder: the folder.
+        folder: path of the folder, which is listed at once.
         omitted: folders without pictures, such as those of label maps, by path below `folder` with a slash at the end.
     """
 
@@ -86,7 +86,7 @@ def list_pictures(files: Range, omitted: tuple[str, ...]) -> Iterator[Picture]:
 
 
 def find_path_below(folder: str, path: str) -> str:
-    """Return a path relative to a folder; an empty string if it is not below it. Folders may end with `/`."""
+    """Return a path relative to a folder; an empty string if the path is not below it. Both may end with `/`."""
     prefix = f"{folder.rstrip('/')}/"
     return path.removeprefix(prefix).rstrip("/") if path.startswith(prefix) else ""
 

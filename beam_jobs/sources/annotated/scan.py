@@ -36,7 +36,7 @@ class Block(NamedTuple):
     """Some pictures of an annotation file, and rejections of annotations among them.
 
     Attributes:
-        data: their pickle, which takes half of the memory of the objects: a process may hold all blocks of an input.
+        data: pickle of the pictures and rejections, which takes half of their memory: a process may hold all blocks of an input.
     """
 
     data: bytes
@@ -151,7 +151,7 @@ class AnnotationScan:
         self.facts.files[self._file_index] = self._part, block_count
 
     def _match_picture(self, annotation: ImageAnnotation | BadRecordError) -> AnnotatedPicture | BadRecordError:
-        """Return an annotation with its picture, or its error if it is invalid or has not exactly one picture; update the facts."""
+        """Return an annotation with its picture, or its error if it is invalid or has no or several pictures; update the facts."""
         if isinstance(annotation, BadRecordError):
             return self._make_rejection(annotation, self._find(annotation.key) if annotation.key else [])
         pictures = self._find(annotation.picture)

@@ -76,7 +76,7 @@ class MatchedImages(ClassifiedSource):
     classes: Classes
     has_classes: bool = True
     path_labels: PathLabels | None = None
-    # Classes are names of folders; with --label-type=int, these are labels.
+    # Names of folders are classes or, with --label-type=int, integer labels.
     folder_classes: bool = True
     takes_label_type: bool = True
     takes_label_from: bool = True
@@ -87,7 +87,7 @@ class MatchedImages(ClassifiedSource):
     ) -> MatchedImages:
         """Return the source of a pattern.
 
-        It looks at the first files for `--label-from`, and to reject an assignment of splits to folders that are splits already.
+        It looks at the first files for `--label-from`, and to reject `--split` if their folders are splits already.
 
         Args:
             options: options of the conversion.
@@ -96,7 +96,7 @@ class MatchedImages(ClassifiedSource):
             parts: parts of the pattern from there on; see `split_pattern`.
 
         Raises:
-            StorageError: the fixed folder, in which it looks, does not exist.
+            StorageError: the fixed folder does not exist, and the first files are looked at.
             UsageError: the options assign splits, but the folders are splits already; or as `PathLabels.find`.
         """
         paths = (
@@ -137,7 +137,7 @@ class MatchedImages(ClassifiedSource):
         return find_folder_split(split_folders[0]) if split_folders else ""
 
     def _reject_splits(self, paths: Iterable[str]) -> None:
-        """Raise UsageError if --split is passed, and one of these paths has a split."""
+        """Raise UsageError if --split is passed, and one of these paths has a folder that is a split."""
         splits = sorted({split for path in paths if (split := self._find_split(path))})
         if splits:
             reject_split_flag(self.options, f"{self.options.input} has split folders already ({', '.join(splits)})")
@@ -145,7 +145,7 @@ class MatchedImages(ClassifiedSource):
     def parts(self) -> Iterator[MatchedFolder]:
         """Yield the folders whose files may match."""
         folder_pattern = self.pattern[:-1]
-        # Only with a shuffle: otherwise the files of a folder come before those of the folders in it.
+        # Without a shuffle, the files of a folder come before the files of its subfolders, unlike in a deep listing.
         if "**" in folder_pattern and self.options.shuffle and storage_for(self.fixed).lists_deep:
             yield MatchedFolder(self.fixed, "", deep=True)
             return
@@ -171,7 +171,11 @@ class MatchedImages(ClassifiedSource):
         Args:
             unit: one of `units`.
             ignored: is extended with the path of each file that is skipped by its name.
-            reject: called with the error of a file whose folder is not a known class, or whose path is rejected.
+            reject: called with the error of a file whose folder is not a known class, or whose path `--label-from` rejects.
+
+        Raises:
+            SourceError: a file lies in no folder of its class.
+            UsageError: the options assign splits, but a file lies in a folder that is a split.
         """
         # The split and the labels of the last folder.
         last_folder: str | None = None
@@ -213,7 +217,7 @@ class MatchedImages(ClassifiedSource):
                 if not entry.is_folder and matches(key, self.pattern):
                     yield entry.checked(), key
             return
-        # The folder matches already.
+        # `parts` yields only folders that match, so only names are compared here.
         name_pattern = self.pattern[-1:]
         for entry in storage_for(files.folder).scan(files.folder, start=files.start, stop=files.stop):
             if not entry.is_folder and matches(entry.name, name_pattern):

@@ -79,7 +79,7 @@ class _Pair(NamedTuple):
 
 
 def is_idx_name(name: str) -> bool:
-    """Return whether a file has the name of one in an IDX pair."""
+    """Return whether a file is named like the images or the labels of an IDX pair."""
     return _NAME.fullmatch(name) is not None
 
 
@@ -117,8 +117,9 @@ class IdxPairs(ClassifiedSource):
             paths: images and labels files; the partner of each is looked for next to it.
 
         Raises:
-            SourceError: a partner is missing, values are not unsigned bytes, or the counts of images and labels differ.
-            CorruptionError: a file's size differs from its header.
+            SourceError: a file has no name of an IDX file, a partner is missing, values are not unsigned bytes, images have an
+                unsupported shape, or the counts of images and labels differ.
+            CorruptionError: a header is truncated, or a file's size differs from its header.
             UsageError: the options assign splits, but the pairs are of several splits already.
         """
         pairs = sorted({_find_pair(path) for path in paths})

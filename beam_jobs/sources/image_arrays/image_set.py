@@ -15,7 +15,7 @@ class ImageRow(NamedTuple):
     """One image of a set.
 
     Attributes:
-        offset: byte offset of its pixels in the file.
+        offset: byte offset of its pixels in the file; without meaning if `data` has the pixels.
         labels: its labels, as the file has them.
         data: its pixels if they are compressed in the file; otherwise empty.
         columns: extra features, by name.

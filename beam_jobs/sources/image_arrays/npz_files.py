@@ -75,7 +75,7 @@ class NpzSet(ImageSet):
 
     Attributes:
         path: the archive.
-        name: name of the archive, and that of the array of images.
+        name: name of the archive, a slash, and the name of the array of images.
         split: split that the names of the arrays stand for; empty without one.
         images: the array of images.
         labels: the array of labels.
@@ -154,7 +154,7 @@ def open_npz_file(path: str) -> list[NpzSet]:
 
 
 def _group_arrays(arrays: list[_Array], kind_words: tuple[str, ...], path: str) -> dict[str, _Array]:
-    """Return the arrays of a kind by the other words in their names; SourceError if two arrays have the same.
+    """Return the arrays of a kind by the other words in their names; SourceError if two arrays have the same other words.
 
     Args:
         arrays: all arrays of the archive.

@@ -41,9 +41,9 @@ def is_array_name(name: str) -> bool:
 
 
 def find_array_files(names: Mapping[str, str]) -> list[str]:
-    """Return the paths of a folder's files of arrays; an empty list if any file is of another kind, except for a README and such.
+    """Return the paths of a folder's files of arrays; an empty list if there are files of other kinds.
 
-    Names decide, and the content of the first file.
+    Names decide, and the content of the first file of arrays. Files about the data, such as a README, do not count.
 
     Args:
         names: names of the folder's files, by path.
@@ -59,7 +59,7 @@ def is_array_file(path: str, head: bytes) -> bool:
     """Return whether a file has arrays.
 
     Args:
-        path: path of the file.
+        path: path of the file. Its name decides about CIFAR's binary files, which have no signature.
         head: first 512 bytes of the file.
     """
     name = path.rpartition("/")[2]
@@ -73,7 +73,7 @@ class ImageArrays(ClassifiedSource):
 
     Attributes:
         options: options with the splits and the seed of the order.
-        sets: the files, which are the units.
+        sets: the sets of images, which are the units; an archive may have several.
         classes: names of the labels, which are whole numbers.
         features: extra features.
         has_classes: False if records are unlabelled.
@@ -99,7 +99,7 @@ class ImageArrays(ClassifiedSource):
             paths: the files; those about the data, such as a README or the names of CIFAR's classes, are skipped.
 
         Raises:
-            SourceError: a file does not have arrays of images and labels, no file has, or sets differ in their kind of classes.
+            SourceError: a file lacks arrays of images and labels, no file has images, or sets have different kinds of classes.
             CorruptionError: a file is truncated or damaged.
             UsageError: the options assign splits, but the sets are of several splits already.
         """
@@ -109,7 +109,7 @@ class ImageArrays(ClassifiedSource):
                 f"{options.input} has no file of arrays with images, only files about them. Add one, or pass another --input."
             )
         sets = [image_set for path in sorted(files) for image_set in _open_sets(path)]
-        # --split divides sets of a single split, but would mix those of several.
+        # --split divides sets of a single split, but would mix sets of several.
         splits = sorted({image_set.split for image_set in sets if image_set.split})
         if len(splits) > 1:
             reject_split_flag(options, f"{options.input} has splits already ({', '.join(splits)})")

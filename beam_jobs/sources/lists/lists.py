@@ -48,7 +48,7 @@ class ListSchema(NamedTuple):
 
     Attributes:
         kinds: name and kind of each extra column.
-        labels: the classes; None without a column of labels.
+        labels: the classes; None before the scan, and without a column of labels.
         integers: whether labels are whole numbers: the labels themselves or, with a file of names, the indices of its lines.
         several: whether a row may have any number of labels.
     """
@@ -145,7 +145,7 @@ class Lists(ScannedSource):
 
     @property
     def labels(self) -> Labels | None:
-        """The classes of `--labels FILE`, or those that the scan found."""
+        """The classes of `--labels FILE`, or else the classes that the scan found; None before it or without a column of labels."""
         return self.classes.labels or self.schema.labels
 
     @property
@@ -175,8 +175,8 @@ class Lists(ScannedSource):
             part: its path.
 
         Raises:
-            SourceError: its columns or its format are not those of the first list, it has no rows, or its name is ambiguous about
-                splits.
+            SourceError: its format or its columns of path, label and split are not those of the first list, it has no rows, or its
+                name is ambiguous about splits.
         """
         # Raises if the name of the list is ambiguous.
         self._find_named_split(part)
@@ -185,7 +185,7 @@ class Lists(ScannedSource):
             raise SourceError(
                 f"{part} and {self.first_path} have different columns for path, label and split. Convert them separately."
             )
-        # CSV has a header and no types, JSON the reverse: both values are equal if the list is of the other form.
+        # CSV has columns in a header and no types, JSON the reverse: the two values differ if the list has the first one's format.
         if bool(file.columns) == self.typed:
             raise SourceError(f"{self.options.input} has CSV and JSONL lists. Convert them separately.")
         reader = ColumnReader(self.source_options.column_kinds, self.roles, self.typed)
@@ -225,7 +225,7 @@ class Lists(ScannedSource):
         )
 
     def describe_repeat(self, repeat: Repeat, facts: ListFacts) -> SourceError:
-        """Return the error of two rows with one path, which is read again; the message has '' if the list has changed since."""
+        """Return the error of two rows with the same path, by reading the path again; it is '' if the list has changed since."""
         path, _ = facts.lists[repeat.list_index]
         first_path, _ = facts.lists[repeat.first_list_index]
         # Rows of a JSON array may share a line, so the digest is compared, too.

@@ -38,8 +38,8 @@ class _LineDecoder:
     """Iterator over decoded lines that counts lines and bytes.
 
     Attributes:
-        offset: offset in the file after the last line.
-        line: number of the last line in the file, from 1.
+        offset: offset in the file after the last line returned.
+        line: number of that line in the file, counted from 1.
     """
 
     def __init__(self, lines: Iterable[bytes], path: str, offset: int, line: int) -> None:
@@ -67,7 +67,7 @@ class _LineDecoder:
             self.reject(f"byte {error.start} of the line is not UTF-8; save the list as UTF-8")
 
     def reject(self, reason: str) -> NoReturn:
-        """Raise SourceError for the last line."""
+        """Raise SourceError for the last line returned or read."""
         raise SourceError(f"{self._path} line {self.line}: {reason}.")
 
 
@@ -105,10 +105,10 @@ def read_array_rows(pieces: Iterable[bytes], path: str, *, offset: int, line: in
         line: number of lines before the first piece.
 
     Raises:
-        SourceError: an element is not a JSON object, or the array has no end; names file and line, or byte.
+        SourceError: an element is too large or not a JSON object, or the array has no end; the message names file and line or byte.
     """
-    # Ends of the lines read since the last element. `array_spans` reads past an element, to the comma or bracket after it, so these
-    # may lie after the element that it yields.
+    # Ends of the lines read since the last element. `array_spans` reads past an element, to the comma or bracket after it, so some
+    # of these ends may lie after the element.
     line_ends: collections.deque[int] = collections.deque()
 
     def record_line_ends() -> Iterator[bytes]:

@@ -123,7 +123,7 @@ def parse_path(row: ListRow, roles: Roles, origin: str) -> str:
     """Return the path in a row.
 
     Raises:
-        BadRecordError: the row has none, or one that is not Unicode.
+        BadRecordError: the row has no path, or its path is not Unicode.
     """
     value = row.values.get(roles.path)
     if not isinstance(value, str) or not value.strip():
@@ -137,7 +137,7 @@ def parse_path(row: ListRow, roles: Roles, origin: str) -> str:
 
 
 def parse_labels(row: ListRow, roles: Roles, separator: str | None, origin: str) -> tuple[tuple[str, ...], bool]:
-    """Return the labels of a row as written, and whether it may have several; no labels without their column.
+    """Return the labels of a row as written, and whether it may have several; no labels without a column of labels.
 
     Raises:
         BadRecordError: see `parse_json_labels`.

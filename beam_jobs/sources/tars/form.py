@@ -144,7 +144,7 @@ def _find_columns(unit: TarUnit, first: Mapping[str, MemberContent], declared: M
 
     A compressed tar is not unpacked again, so only its first sample counts, which is `first`.
     """
-    # Without JSON, there are no columns, and `find` rejects all that are declared.
+    # If the first sample has no JSON, there are no columns, and `find` rejects all declared ones.
     if JSON not in first or read_compression(unit.path):
         return JsonColumns.find([first[JSON]] if JSON in first else [], declared, unit.path)
     with open_tar(unit.path, "") as (file, size):
@@ -153,7 +153,7 @@ def _find_columns(unit: TarUnit, first: Mapping[str, MemberContent], declared: M
 
 
 def list_member_paths(units: Iterable[TarUnit]) -> Iterator[str]:
-    """Yield the paths of the members of tars that may be pictures. A compressed tar is read up to 512 MiB."""
+    """Yield the paths of the members of tars that may be pictures; of a compressed tar, only the members in its first 512 MiB."""
     for unit in units:
         compression = read_compression(unit.path)
         with open_tar(unit.path, compression) as (file, size):

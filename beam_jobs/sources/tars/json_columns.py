@@ -35,7 +35,7 @@ class JsonColumns(NamedTuple):
             path: path of the tar.
 
         Raises:
-            SourceError: values of a column are missing or differ in kind, as for lists.
+            SourceError: no kind stores all values of a column unchanged, or a value does not fit its declared kind.
             UsageError: there is no column of a declared name.
         """
         # Declared kinds of lists are not checked here: a record with other values is rejected when it is converted.
@@ -51,7 +51,7 @@ class JsonColumns(NamedTuple):
             nested_names |= {name for name, value in values.items() if not _is_flat(value)}
             flat_values = {name: value for name, value in values.items() if name not in nested_names}
             reader.add(flat_values, _SamplePlace(list_index=0, line=index, path=f"{path}/{content.member.name}"))
-        # Columns that were flat in samples before the first nested value.
+        # Remove columns that had flat values in samples before their first nested value.
         for name in nested_names:
             reader.facts.columns.pop(name, None)
         return cls(tuple(reader.facts.find_kinds(declared).items()))

@@ -35,7 +35,7 @@ class TarUnit(NamedTuple):
         return f"{self.name}/{member}"
 
     def find_end(self, file_size: int | None) -> int | None:
-        """Return the byte of the file at which the tar ends; None if the whole file is the tar, and its size is None."""
+        """Return the byte of the file at which the tar ends; None if the whole file is the tar, and `file_size` is None."""
         return file_size if self.end < 0 else self.end
 
 
@@ -59,7 +59,7 @@ def list_tar_files(
         file: the opened tar.
         unit: the tar.
         size: size of the file in bytes; None if it is compressed.
-        ignored: is extended with the names of members that are ignored.
+        ignored: is extended with TAR/MEMBER for each member that is ignored by its name.
         reject: called with the error of a member that cannot be a record.
         most_bytes: size of the largest member that may be a record.
     """
