@@ -125,7 +125,7 @@ class PackSource(Source):
 
     @property
     def has_own_packs(self) -> bool:
-        """Whether packs of fewer than 4,096 references are not joined; without a shuffle, shards begin where packs begin."""
+        """Whether the source's packs are kept; otherwise its references are regrouped into packs of 4,096."""
         return False
 
     @abc.abstractmethod

@@ -102,7 +102,7 @@ def _print_row(devices: int, arrays: int, loop: int, calls: int, rounds: int, *,
         loop: number of steps in a call.
         calls: number of calls in a round.
         rounds: number of rounds.
-        is_fed: whether stacks are read meanwhile; otherwise, all calls take the first stack. The third side always does.
+        is_fed: whether stacks are read meanwhile; otherwise, all calls take the first stack, as the third side always does.
     """
     builders = (
         lambda: _build_engine(devices, arrays, loop, is_fed=is_fed),
@@ -131,7 +131,7 @@ def _print_row(devices: int, arrays: int, loop: int, calls: int, rounds: int, *,
 
 
 def _build_and_call(build: Callable[[], Callable[[], Any]]) -> tuple[Callable[[], Any], float]:
-    """Build a side, and call it once; return it, and the CPU seconds that both took."""
+    """Build a side, and call it once; return the side, and the CPU seconds of building and call."""
     begin = time.process_time()
     side = build()
     side()
@@ -207,7 +207,7 @@ def _build_jax(devices: int, arrays: int, loop: int, *, is_alike: bool, is_fed: 
         devices: number of devices.
         arrays: number of arrays that a step updates.
         loop: number of steps in a loop.
-        is_alike: whether the steps do what the engine's do besides: average the loss, stop at NaN, check the arrays.
+        is_alike: whether the steps do all that the engine's steps do: average the loss, stop at NaN, check the arrays.
         is_fed: whether each loop reads a new stack of batches; otherwise, all loops take the first one.
     """
     mesh = make_mesh(find_local_devices(devices))

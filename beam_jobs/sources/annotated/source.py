@@ -43,7 +43,7 @@ _PICTURES = ""
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class AnnotatedImages(ScannedSource):
-    """The pictures of a folder with annotations: a ScannedSource whose parts are annotation files.
+    """The pictures of a folder with annotations: a ScannedSource whose parts are the annotation files and, last, the folder.
 
     Attributes:
         options: options with the splits and the seed of the order.
@@ -54,7 +54,7 @@ class AnnotatedImages(ScannedSource):
         annotated: digests of the pictures with annotations, ascending; empty before the scan.
         blocks: blocks of all files and ranges of the folder if they were scanned in this process; otherwise None.
         ignored_values: names of values of the annotations that are not stored, once they are scanned.
-        note: called with notes about the input.
+        note: called with the names of values of the annotations that are not stored.
     """
 
     options: ConvertOptions

@@ -90,10 +90,10 @@ class IdxPairs(ClassifiedSource):
     Attributes:
         options: options with the splits and the seed of the order.
         runs: the units.
-        classes: names of the labels, which are whole numbers.
+        classes: mapping from labels, which are whole numbers, to class names.
         has_classes: False if records are unlabelled.
-        named_splits: splits in the names of the files.
-        note: called with the name of each set.
+        named_splits: splits in the names of the files; empty with --split.
+        note: called with the split and the name of each pair, as SPLIT/NAME.
     """
 
     options: ConvertOptions
@@ -104,7 +104,7 @@ class IdxPairs(ClassifiedSource):
     note: Note = ignore_note
 
     def noting(self, note: Note) -> IdxPairs:
-        """Return the source that calls `note` with the name of each set."""
+        """Return the source that calls `note` with the split and the name of each pair."""
         return dataclasses.replace(self, note=note)
 
     @classmethod
@@ -139,7 +139,7 @@ class IdxPairs(ClassifiedSource):
         return self.runs
 
     def units(self, part: IdxUnit, ignored: list[str]) -> Sequence[IdxUnit]:
-        """Return the part, which is one run of images; note its set."""
+        """Return the part, which is one run of images; note its pair."""
         del ignored
         self.note(IDX_SETS, f"{part.split or DEFAULT_SPLIT}/{part.name}")
         return (part,)

@@ -74,11 +74,11 @@ class ImageArrays(ClassifiedSource):
     Attributes:
         options: options with the splits and the seed of the order.
         sets: the sets of images, which are the units; an archive may have several.
-        classes: names of the labels, which are whole numbers.
+        classes: mapping from labels, which are whole numbers, to class names.
         features: extra features.
         has_classes: False if records are unlabelled.
         several_labels: whether an image may have any number of classes.
-        named_splits: splits in the names of the files and arrays.
+        named_splits: splits in the names of the files and arrays; empty with --split.
     """
 
     options: ConvertOptions

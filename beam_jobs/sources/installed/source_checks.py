@@ -104,7 +104,7 @@ def list_references(
 
 
 class _ReferenceCheck:
-    """Check of the references of a unit. It takes half a microsecond for a reference like earlier ones, several for others.
+    """Check of a unit's references, which takes half a microsecond for one like earlier ones, several for any other.
 
     Args:
         source: source of the unit.

@@ -66,7 +66,7 @@ class Lists(ScannedSource):
     Attributes:
         options: options with the splits and the seed of the order.
         source_options: options of columns and labels.
-        files: the lists; all have the columns of the first one for path, label and split.
+        files: the lists; all have the same columns of path, label and split.
         splits: splits that the names of the lists stand for, unless there is a column of splits.
         first_path: path of the first list.
         typed: whether values have types, as in JSONL.

@@ -57,14 +57,14 @@ class ParquetFile(NamedTuple):
 
 
 class ParquetUnit(NamedTuple):
-    """A row group.
+    """A row group, or a file that cannot be read if bad records are skipped.
 
     Attributes:
         path: the file.
         size: its size in bytes.
         name: prefix of keys.
         split: split that its name stands for; empty without one.
-        group: index of the row group; None if the file is damaged.
+        group: index of the row group; None for a file that cannot be read.
         first: index of its first row.
     """
 
@@ -260,7 +260,7 @@ class ParquetImages(Source):
             reject(make_file_rejection(unit.path, error, suffix))
 
     def _list_rows(self, file: ParquetReader, unit: ParquetUnit, reject: Reject) -> Iterator[Reference]:
-        """Yield a reference with its image for each row of a row group; no reference for the unit of a damaged file."""
+        """Yield a reference with its image for each row of a row group; no reference for the unit of a file that could not be read."""
         row, columns = unit.first, self.columns
         for batch in () if unit.group is None else file.read_batches(unit.group, columns.column_names, _BATCH_ROWS):
             images = list(_iterate_images(batch.column(columns.image)))

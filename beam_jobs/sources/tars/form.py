@@ -50,7 +50,7 @@ class TarForm(NamedTuple):
         form: `CLASSES`, `TARS` or `PAIRS`.
         labels: labels of the first sample that has some, as written; empty for other forms.
         several: whether these labels are a list.
-        has_captions: whether samples have captions: texts that are not their class.
+        has_captions: whether the first sample has a caption: a text that is not its class.
         map_dtype: dtype of the label maps of samples, by the first sample; empty if it has none.
         columns: columns in the JSON of samples.
     """

@@ -27,7 +27,7 @@ class JsonColumns(NamedTuple):
 
     @classmethod
     def find(cls, contents: Iterable[MemberContent], declared: Mapping[str, ColumnKind], path: str) -> JsonColumns:
-        """Return the columns in the JSON of some samples: all keys except the label and those with nested values.
+        """Return the columns in the JSON of some samples: all keys except the label and keys with nested values.
 
         Args:
             contents: the JSON of the samples.

@@ -39,7 +39,7 @@ SMALL_BYTES = 1 << 16
 RUN_DOCUMENTS = 1 << 16
 # Number of small files that are listed together.
 _UNIT_FILES = 1000
-# (split, documents of a file): either all blocks of an input have the split of their file's name, or all an empty one.
+# (split, documents of a file): either all blocks of an input have the split of their file's name, or all an empty string.
 _SplitBlock: TypeAlias = "tuple[str, DocumentBlock]"
 
 
@@ -47,7 +47,7 @@ class TextUnit(NamedTuple):
     """Files, or parts of files, that are listed together.
 
     Attributes:
-        parts: files or parts of them, each with the split that the file's name stands for, or an empty one.
+        parts: files or parts of files, each with the split that the file's name stands for, or an empty string.
     """
 
     parts: tuple[tuple[TextPart, str], ...]

@@ -69,7 +69,7 @@ class GeneratedFolders(RecordSource):
         return (part,)
 
     def references(self, unit: int, ignored: list[str], reject: Reject = raise_rejection) -> Iterator[Reference]:
-        """Yield the references of one folder, whose first record the unit is."""
+        """Yield the references of the folder whose first record is number `unit`."""
         del ignored, reject
         name = f"n{unit // _FOLDER_RECORDS:08d}"
         for number in range(unit, min(unit + _FOLDER_RECORDS, self.records)):
@@ -132,7 +132,7 @@ def combine(folder: Path, records: int) -> dict[str, Output]:
     for name, combine_fn in _make_combines().items():
         outputs[name] = Output()
         with (folder / f"{name}-parts").open("wb") as file:
-            # Bytes of accumulators that are merged into one, and how many of them are merged so far.
+            # Bytes of accumulators that are merged into one accumulator, and the bytes merged so far.
             share, merged_bytes = (folder / name).stat().st_size / FANOUT, 0
             accumulator = combine_fn.create_accumulator()
             for data in _read_elements(folder / name):
@@ -223,7 +223,7 @@ def split_runs_by_shard(folder: Path, records: int) -> dict[str, Output]:
 
 
 def make_manifest(folder: Path, records: int) -> dict[str, Output]:
-    """Make the manifest from the results of all shards, on one worker; each has the summary of one image."""
+    """Make the manifest from the results of all shards, on one worker; each shard's result is the summary of one image."""
     plan = _read_plan(folder)
     total, shards = ImageSummary(), []
     summary = ImageSummary()

@@ -72,7 +72,7 @@ def prepare_graph(name: str, streams: int, window: int) -> Callable[[], Iterable
     Args:
         name: name of the pipeline.
         streams: number of files, or of pieces of files, that are read at a time.
-        window: records in the window of a shuffle.
+        window: records in the window of a shuffle; pipelines without a shuffle ignore it.
     """
     import tensorflow as tf
 
