@@ -104,7 +104,7 @@ def _is_image(head: bytes) -> bool:
         detected_format = detect_format(head)
     except ValueError:
         return False
-    # A list may begin with the signatures of these two: its first column may be called BMI or P3.
+    # A list may begin with the signatures of BMP and PPM: its first column may be called BMI or P3.
     if detected_format == BMP:
         return b"\0" in head
     return detected_format != PPM or _PPM_START.match(head) is not None

@@ -41,7 +41,7 @@ def find_listed_split(name: str) -> str:
 def take_first_names(names: Iterable[_Name]) -> list[_Name]:
     """Return the first names of an input, or files with names: `LOOKED_AT` and one more, or all if there are fewer.
 
-    The one more tells `NamedSplits.find` that the names are not all.
+    The additional name tells `NamedSplits.find` that there are more.
     """
     return list(itertools.islice(names, LOOKED_AT + 1))
 

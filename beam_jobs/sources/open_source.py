@@ -3,7 +3,7 @@
 folder    ImageNet's raw files, IDX pairs, files of arrays, tar, zip or Parquet files, or class folders; with --unlabelled, all
           files below it
 file      a tar, a zip, a Parquet file, one of an IDX pair, a file of arrays, or a list
-pattern   files of one of these forms, or images: all files whose names are not those of another form
+pattern   files of one of these forms, or images: all files whose names do not indicate another form
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def open_source(options: ConvertOptions, source_options: SourceOptions | None = 
 def _open_named(options: ConvertOptions, source_options: SourceOptions, name: str) -> Source:
     """Open the source that --source names; raise UsageError if a flag does not fit it."""
     if name in SOURCES:
-        # All flags of lists are for lists and Parquet files; --column-types is for tars, too, whose JSON has extra columns.
+        # Lists take these flags, and `ParquetImages.find` rejects some itself; tars take --column-types for columns of their JSON.
         if name not in ("list", "parquet"):
             source_options.reject_list_flags(f"--source is {name}", has_columns=name == "tar")
         if source_options.unlabelled and name in ("folders", "imagenet"):
@@ -237,7 +237,7 @@ def _find_form_of_name(name: str) -> str:
 
 
 def _open_files(options: ConvertOptions, source_options: SourceOptions, path: str) -> Source:
-    """Return the source of the input's files, which all have the form of the file at `path`; SourceError if that is an image."""
+    """Return the source of the input's files for the form of the file at `path`, which all must have; SourceError for an image."""
     form = find_form_of_file(path)
     if form == IMAGE:
         raise SourceError(f"{path} is one image. Name {FORMS}.")

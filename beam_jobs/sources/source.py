@@ -165,12 +165,12 @@ class Scan(Protocol):
 class ScannedSource(Source):
     """A source whose schema depends on the whole input: all parts are scanned before any unit is listed.
 
-    Before the scan, `several_labels`, `labels`, `integer_labels` and `features` are those of an input without rows.
+    Before the scan, `several_labels`, `labels`, `integer_labels` and `features` are as for an input without rows.
     """
 
     @abc.abstractmethod
     def no_facts(self) -> Any:
-        """Return empty facts, to which `merge` adds those of parts."""
+        """Return empty facts, to which `merge` adds the facts about parts."""
 
     @abc.abstractmethod
     def scan(self, index: int, part: Any) -> Scan:

@@ -139,7 +139,7 @@ def _build_and_call(build: Callable[[], Callable[[], Any]]) -> tuple[Callable[[]
 
 
 def _measure(side: Callable[[], Any], calls: int) -> _CallTime:
-    """Return the means of this thread's CPU time and of the time by the clock of some calls of a side."""
+    """Return the mean CPU time of this thread, and the mean time by the clock, of `calls` calls of a side."""
     cpu, clock = time.thread_time(), time.perf_counter()
     for _ in range(calls):
         side()

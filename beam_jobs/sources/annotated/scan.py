@@ -122,7 +122,7 @@ class AnnotationScan:
         return len(self._keys)
 
     def take_rows(self) -> KeyRows:
-        """Return the keys of the pictures since the last call, each with its index in the file as its line; add them to `facts`."""
+        """Return the keys of the pictures read since the last call, with indices in the file as lines; add them to `facts`."""
         lines = range(self._pictures_read - len(self._keys), self._pictures_read)
         rows = make_key_rows(self._keys, lines, self._file_index)
         self.facts.add_annotated(self._keys)
@@ -172,7 +172,7 @@ class AnnotationScan:
         return AnnotatedPicture(pictures[0], annotation)
 
     def _make_rejection(self, error: BadRecordError, pictures: Sequence[Picture]) -> BadRecordError:
-        """Return an annotation's error, with the key of its picture if it matches exactly one.
+        """Return an annotation's error, with the key of its picture if there is exactly one.
 
         The pictures count as annotated, so that the listing does not report them again as pictures without annotation.
         """

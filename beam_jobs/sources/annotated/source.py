@@ -234,7 +234,7 @@ class AnnotatedImages(ScannedSource):
             yield from (batch[row] for row in np.flatnonzero(self.annotated[nearest_rows] != digests).tolist())
 
     def _make_annotated_reference(self, picture: Picture, annotation: ImageAnnotation) -> Reference:
-        """Return the reference to a picture with its annotation; UsageError if --split is passed and its folder is a split."""
+        """Return the reference to a picture with its annotation; UsageError if --split is passed and a folder is a split."""
         split = self.form.split_lists.find_split(picture.key) or ""
         if not split:
             split = _find_outer_split(picture.key.split("/")[:-1])

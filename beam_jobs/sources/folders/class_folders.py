@@ -82,7 +82,7 @@ class ClassFolders(Source):
     Attributes:
         options: options with the splits and the seed of the order.
         tops: the folders whose subfolders are classes.
-        folder_labels: the classes, including those of empty folders.
+        folder_labels: the classes, including classes whose folders are empty.
         classes: mapping from folder names to class names.
     """
 

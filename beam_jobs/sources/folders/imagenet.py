@@ -159,7 +159,12 @@ class ImageNet(Source):
     def references(
         self, unit: ImageNetUnit, ignored: list[str], reject: Reject = raise_rejection
     ) -> Iterator[Reference]:
-        """Yield a reference to every image of a part."""
+        """Yield a reference to every image of a part.
+
+        Raises:
+            CorruptionError: a tar is truncated or damaged.
+            SourceError: there is a folder among the images.
+        """
         for name, path, offset, size in _list_images(unit, ignored, reject):
             try:
                 synset = self.classes.resolve(unit.synset or self._find_synset(name, unit.path), f"{unit.path}/{name}")
@@ -257,6 +262,7 @@ def _list_images(unit: ImageNetUnit, ignored: list[str], reject: Reject) -> Iter
     """Yield every image of a part: (name, path of the file that holds it, offset there or WHOLE_FILE, size in bytes).
 
     Raises:
+        CorruptionError: the tar is truncated or damaged.
         SourceError: there is a folder among the images.
     """
     if unit.is_tar:

@@ -48,8 +48,8 @@ class MatchedFiles(NamedTuple):
     """Files that are listed together.
 
     Attributes:
-        folder: folder that has them, directly or below it.
-        files: a range of the folder.
+        folder: folder that has the files, directly or in its subfolders.
+        files: the files, a range of the folder.
     """
 
     folder: MatchedFolder
@@ -96,7 +96,7 @@ class MatchedImages(ClassifiedSource):
             parts: parts of the pattern from there on; see `split_pattern`.
 
         Raises:
-            StorageError: the fixed folder does not exist, and the first files are looked at.
+            StorageError: the first files are looked at, and the fixed folder does not exist.
             UsageError: the options assign splits, but the folders are splits already; or as `PathLabels.find`.
         """
         paths = (

@@ -123,7 +123,7 @@ class CifarFile(ImageSet):
         values = _decode_keys(read_pickle(self.path), self.path)
         array = values.get("data")
         labels = values.get("fine_labels" if self.is_cifar100 else "labels")
-        # CIFAR-10 has no coarse labels: its labels take their place, and `_make_columns` ignores these.
+        # CIFAR-10 has no coarse labels. Its labels are passed instead, and `_make_columns` ignores them.
         coarse_labels = values.get("coarse_labels") if self.is_cifar100 else labels
         if not (isinstance(array, PickledArray) and isinstance(labels, list) and isinstance(coarse_labels, list)):
             raise SourceError(

@@ -62,5 +62,5 @@ class ImageSet(abc.ABC):
 
         Raises:
             CorruptionError: the file is truncated or damaged.
-            SourceError: the arrays are not those of the set's format.
+            SourceError: the arrays are not as the set's format requires.
         """

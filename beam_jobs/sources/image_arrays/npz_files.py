@@ -191,7 +191,7 @@ def _check_pair(path: str, images: _Array, labels: _Array) -> None:
 
 
 def _list_arrays(path: str) -> list[_Array]:
-    """Read the headers of an archive's arrays; CorruptionError if one is damaged."""
+    """Return the arrays of an archive, by their headers; CorruptionError if the archive or a header is damaged."""
     arrays = []
     with open_zip(path) as (file, archive):
         for member in archive.infolist():

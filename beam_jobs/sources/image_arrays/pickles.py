@@ -1,8 +1,8 @@
 """Pickles of arrays, numbers, texts, lists and dicts, read without making any other object.
 
 Python's pickles are programs: unpickling one may run any code. This reader supports the operations that put values together
-(pickletools.py of the standard library documents them all) and the functions with which NumPy makes arrays. It calls none of these:
-an array becomes its shape and the place of its bytes in the file, so the pixels of a file of CIFAR are not read here.
+(pickletools.py of the standard library documents them all) and the functions with which NumPy makes arrays. It calls no function: an
+array becomes its shape and the place of its bytes in the file, so the pixels of a file of CIFAR are not read here.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class _PickleReader:
         self._path = path
         self._size = size
         self._stack: list[Any] = []
-        # Values that a pickle stores by number, to use them again.
+        # By number: values that the pickle uses again.
         self._memo: dict[int, Any] = {}
         self.offset = 0
 
@@ -217,7 +217,7 @@ def _push_integer(reader: _PickleReader) -> None:
     reader._push(int.from_bytes(reader._take(reader._read_number("<B")), "little", signed=True))
 
 
-# Operations by code; the names are those of pickletools.
+# Operations by code; comments have the names that pickletools has for them.
 _OPERATIONS: Mapping[bytes, Callable[[_PickleReader], Any]] = {
     b"\x80": lambda reader: reader._take(1),  # PROTO
     b"\x95": lambda reader: reader._take(8),  # FRAME

@@ -1,6 +1,6 @@
 """Files of arrays of images with labels: the formats of CIFAR, SVHN, Keras's MNIST and MedMNIST.
 
-A key is the name of the file, for an archive followed by that of the array, and the image's number from 0 in eight digits.
+A key is the name of the file, for an archive also the name of the array of images, and the image's number from 0 in eight digits.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _HEAD_BYTES = 512
 
 
 def is_array_name(name: str) -> bool:
-    """Return whether a name is unmistakably that of a file of arrays."""
+    """Return whether a file's name shows unmistakably that it is a file of arrays."""
     return name.lower().endswith(_ENDINGS) or is_cifar_batch_name(name)
 
 
@@ -91,12 +91,12 @@ class ImageArrays(ClassifiedSource):
 
     @classmethod
     def find(cls, options: ConvertOptions, source_options: SourceOptions, paths: Iterable[str]) -> ImageArrays:
-        """Read the headers of the files.
+        """Return the source of the files; read headers of .npz and .mat files, and CIFAR's names of classes.
 
         Args:
             options: options of the conversion.
             source_options: options of labels.
-            paths: the files; those about the data, such as a README or the names of CIFAR's classes, are skipped.
+            paths: the files; files about the data, such as a README or the names of CIFAR's classes, are skipped.
 
         Raises:
             SourceError: a file lacks arrays of images and labels, no file has images, or sets have different kinds of classes.
@@ -189,7 +189,7 @@ def _open_sets(path: str) -> Sequence[ImageSet]:
 
 
 def _open_classes(options: SourceOptions, sets: Sequence[ImageSet]) -> Classes:
-    """Return the classes of `--labels FILE`, of CIFAR's file of names, or else the numbers; SourceError if these files differ."""
+    """Return the classes of `--labels FILE`, of CIFAR's file of names, or else the numbers; SourceError if such files differ."""
     if options.labels_file is None:
         folders = {find_parent(image_set.path) or "." for image_set in sets if isinstance(image_set, CifarFile)}
         names_and_paths = filter(None, map(read_cifar_names, sorted(folders)))

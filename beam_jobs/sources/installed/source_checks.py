@@ -71,7 +71,7 @@ def list_units(source: Source, part: Any, ignored: list[str]) -> Iterable[Any]:
 def list_references(
     source: Source, unit: Any, ignored: list[str], reject: Reject, *, stores_classes: bool = True
 ) -> Iterator[Reference]:
-    """Yield the references of a unit, see `Source.references`; reject those without a class or with an invalid class name.
+    """Yield the references of a unit, see `Source.references`; reject references without a class or with an invalid one.
 
     Args:
         source: source of the unit.
@@ -104,7 +104,7 @@ def list_references(
 
 
 class _ReferenceCheck:
-    """Check of a unit's references, which takes half a microsecond for one like earlier ones, several for any other.
+    """Check of a unit's references. A reference like earlier ones takes half a microsecond, any other several.
 
     Args:
         source: source of the unit.
@@ -119,8 +119,8 @@ class _ReferenceCheck:
         has_one_class = source.has_classes and not columns.several_labels and not self._has_annotations
         self._needs_class = stores_classes and has_one_class
         self._names = {feature.name for feature in columns.features}
-        # The last payload that `find_reason` accepted, None with annotations, and up to `_MAX_LABELS` combinations of labels that it
-        # accepted, after which the set is cleared.
+        # The last payload that `find_reason` accepted, None with annotations, and up to `_MAX_LABELS` combinations of labels that
+        # it accepted; a full set is cleared.
         self._payload: Payload | None = None
         self._labels: set[tuple[str, ...]] = set()
 

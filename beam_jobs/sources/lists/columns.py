@@ -38,10 +38,10 @@ from tpudata.json_values import abbreviate_json
 # Declared numbers may have leading zeros.
 _DECLARED_INT = re.compile(r"[+-]?[0-9]+")
 _DECLARED_FLOAT = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?|nan|-?inf", re.IGNORECASE)
-# From narrow to wide; a column is as wide as its widest value. A rank is an index in these.
+# From narrow to wide; a column is as wide as its widest value. A rank is an index in `_KINDS`.
 _KINDS = (INT, FLOAT, STR)
 _INT_RANK, _FLOAT_RANK, _STR_RANK = range(len(_KINDS))
-# Kinds of lists of these, in the same order.
+# Kinds of lists whose items are of `_KINDS`, in the same order.
 _KINDS_OF_LISTS = tuple(LIST_KINDS)
 # Characters of an integer that is compared exactly: the largest float32 has 39 digits, and there may be a sign.
 _MAX_EXACT_DIGITS = 40
@@ -82,7 +82,7 @@ class Column:
     listed: RowPlace | None = None
 
     def merge(self, other: Column) -> Column:
-        """Return the facts about these rows and those of `other`."""
+        """Return the facts about the rows of this column and of `other`."""
         ranks = [column.widest for column in (self, other) if column.widest is not None]
         return Column(
             widest=max(ranks, default=None),

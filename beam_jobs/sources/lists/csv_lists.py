@@ -109,7 +109,7 @@ def _split_in_bulk(data: bytes, form: CsvForm, start: int) -> list[list[str]] | 
     """Return the cells of each row, also of blank ones; None if the lines must be split row by row.
 
     Lines must be split row by row if they have an error, which is then reported, if they end inside quotes or without a line end,
-    if they exceed `MAX_ROW_BYTES`, or if the file begins with them and a byte order mark.
+    if they exceed `MAX_ROW_BYTES`, or if they are the first ones and begin with a byte order mark.
 
     Args:
         data: whole lines, or a part of a long line.
@@ -152,7 +152,7 @@ def _locate_bulk_rows(rows: list[list[str]], data: bytes, start: int, line: int)
 
 
 def _split_one_by_one(pieces: Iterable[bytes], form: CsvForm, offset: int, line: int) -> Iterator[_LocatedCells]:
-    """Split pieces row by row; SourceError for an invalid row, with its line. The arguments are those of `_split_cells`."""
+    """Split pieces row by row; SourceError for an invalid row, with its line. Arguments are as for `_split_cells`."""
     spans = line_spans(pieces, offset, MAX_ROW_BYTES)
     rows = locate_rows(spans, form.delimiter, MAX_ROW_BYTES, form.path, is_raw=form.is_raw, fix="Check its line ends.")
     for span, last_line, end in rows:

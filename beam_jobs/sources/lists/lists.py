@@ -175,7 +175,7 @@ class Lists(ScannedSource):
             part: its path.
 
         Raises:
-            SourceError: its format or its columns of path, label and split are not those of the first list, it has no rows, or its
+            SourceError: its format or its columns of path, label and split differ from the first list's, it has no rows, or its
                 name is ambiguous about splits.
         """
         # Raises if the name of the list is ambiguous.
@@ -210,7 +210,7 @@ class Lists(ScannedSource):
             # The dataset to append to may have other labels.
             are_all_labels = not self.options.append
         else:
-            # Labels are not checked here: the listing rejects those that the file does not have.
+            # Labels are not checked here: the listing rejects labels that the file does not have.
             integers = all(map(is_integer_label, facts.names))
             are_all_labels = False
         kinds = tuple(facts.columns.find_kinds(source_options.column_kinds).items())
@@ -255,7 +255,7 @@ class Lists(ScannedSource):
         return (part,)
 
     def references(self, unit: ListBlock, ignored: list[str], reject: Reject = raise_rejection) -> Iterator[Reference]:
-        """Yield a reference to the file of each row of a block; reject rows that are invalid or whose file cannot be read.
+        """Yield a reference to the file of each row of a block; reject rows that are invalid or whose file is not found.
 
         Raises:
             SourceError: the list was cut during the run.

@@ -1,4 +1,4 @@
-"""The rows of JSONL lists and of JSON arrays, with the line and the byte at which each ends; csv_lists.py has those of CSV.
+"""The rows of JSONL lists and of JSON arrays, with the line and the byte at which each ends; csv_lists.py reads rows of CSV.
 
 A list is read twice: once from start to end by one worker, which finds the kinds of its columns and divides it into blocks, and
 once block by block. Blocks end where rows end, so no block begins inside quotes.
@@ -78,7 +78,7 @@ def read_json_rows(lines: Iterable[bytes], path: str, *, offset: int, line: int)
         lines: lines of the list, with their line ends.
         path: path of the list, for messages.
         offset: offset of the first of these lines in the file.
-        line: number of lines before it.
+        line: number of lines before the first of these lines.
     """
     reader = _LineDecoder(lines, path, offset, line)
     for text in reader:

@@ -59,7 +59,7 @@ class ListScan:
         self._reader = reader
         self._separator = separator
         self._block_bytes = block_bytes
-        # Paths and lines of the rows since the last call of `take_rows`.
+        # Paths and lines of the rows read since the last call of `take_rows`.
         self._paths: list[str] = []
         self._lines: list[int] = []
 
@@ -69,7 +69,7 @@ class ListScan:
         return len(self._paths)
 
     def take_rows(self) -> KeyRows:
-        """Return the keys of the rows since the last call, with their lines."""
+        """Return the keys of the rows read since the last call, with their lines."""
         rows = make_key_rows(self._paths, self._lines, self._list_index)
         self._paths.clear()
         self._lines.clear()

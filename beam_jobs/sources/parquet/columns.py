@@ -64,7 +64,7 @@ class ParquetColumns(NamedTuple):
 
 
 def find_columns(schema: Any, options: SourceOptions, path: str) -> ParquetColumns:
-    """Return the columns of images, labels and extra features: those that options name, or else columns of usual types or names.
+    """Return the columns of images, labels and extra features: columns that options name, or else columns of usual types or names.
 
     Raises:
         SourceError: a column is missing, appears twice, or is of a type that does not fit.

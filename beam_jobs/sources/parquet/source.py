@@ -87,7 +87,7 @@ class ParquetImages(Source):
         source_options: options of columns and labels.
         files: the files.
         splits: splits that the names of the files stand for.
-        columns: columns of the first file; all files have the same.
+        columns: columns of the first file, which all files have.
         classes: mapping from labels to class names.
         note: called with columns that are not stored.
     """
@@ -131,7 +131,7 @@ class ParquetImages(Source):
         splits = NamedSplits.find(
             options, [name for _, name in first_files], find_file_split, find_split_in_file_name, accidental=False
         )
-        # With names in the metadata, whole numbers are indices of these, not labels themselves.
+        # With class names in the metadata, whole numbers are indices of the names, not labels themselves.
         classes = Classes.open(source_options, integers=columns.integers and columns.class_names is None)
         _check_objects(columns, classes, first_path)
         return cls(options, source_options, files, splits, columns, classes)
@@ -182,7 +182,7 @@ class ParquetImages(Source):
 
     @property
     def labels(self) -> Labels | None:
-        """The classes of the annotations if there are objects, else of `--labels FILE` or the schema's metadata, or None."""
+        """The classes of the annotations if there are objects, else of `--labels` or the metadata; None if both lack names."""
         if self.annotations is not None:
             return self.annotations.labels
         return self.classes.labels or (None if self.columns.class_names is None else Labels(self.columns.class_names))
@@ -260,7 +260,7 @@ class ParquetImages(Source):
             reject(make_file_rejection(unit.path, error, suffix))
 
     def _list_rows(self, file: ParquetReader, unit: ParquetUnit, reject: Reject) -> Iterator[Reference]:
-        """Yield a reference with its image for each row of a row group; no reference for the unit of a file that could not be read."""
+        """Yield a reference with its image for each row of a row group; no reference for a file that could not be read."""
         row, columns = unit.first, self.columns
         for batch in () if unit.group is None else file.read_batches(unit.group, columns.column_names, _BATCH_ROWS):
             images = list(_iterate_images(batch.column(columns.image)))

@@ -33,7 +33,7 @@ from tpudata.format.label_map import GREY, MAP_BITS, PALETTE, png_kind
 CLASSES, TARS, PAIRS = "classes", "tars", "pairs"
 # Descriptions of the forms, for messages.
 FORMS = {CLASSES: "a tar of images in folders", TARS: "a tar of tars", PAIRS: "a tar of samples"}
-# Bytes of a compressed tar in which its form is looked for; unpacking them takes a second or two.
+# Number of bytes of a compressed tar that are searched for its form; unpacking so many takes a second or two.
 MAX_LOOKED_AT = 1 << 29
 # Number of samples that are searched for a label.
 _MAX_SAMPLES = 1000
@@ -49,7 +49,7 @@ class TarForm(NamedTuple):
     Attributes:
         form: `CLASSES`, `TARS` or `PAIRS`.
         labels: labels of the first sample that has some, as written; empty for other forms.
-        several: whether these labels are a list.
+        several: whether `labels` are a list in the sample.
         has_captions: whether the first sample has a caption: a text that is not its class.
         map_dtype: dtype of the label maps of samples, by the first sample; empty if it has none.
         columns: columns in the JSON of samples.

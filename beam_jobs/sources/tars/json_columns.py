@@ -32,7 +32,7 @@ class JsonColumns(NamedTuple):
         Args:
             contents: the JSON of the samples.
             declared: kinds by column, which take precedence.
-            path: path of the tar.
+            path: path of the tar, for messages.
 
         Raises:
             SourceError: no kind stores all values of a column unchanged, or a value does not fit its declared kind.
@@ -76,7 +76,7 @@ class JsonColumns(NamedTuple):
 
 
 class _SamplePlace(RowPlace):
-    """Place of a sample; `path` is that of its JSON in the tar."""
+    """Place of a sample; `path` is the path of its JSON in the tar."""
 
     def __str__(self) -> str:
         return self.path

@@ -59,7 +59,7 @@ from tpudata.format import Feature
 
 @dataclasses.dataclass(frozen=True)
 class Tars(ClassifiedSource):
-    """Tar files of one form: a Source whose parts are tars, and whose units are these or, for a tar of tars, the tars in it.
+    """Tar files of one form: a Source whose parts are tars, and whose units are the tars or, for a tar of tars, its inner tars.
 
     Attributes:
         options: options with the splits and the seed of the order.

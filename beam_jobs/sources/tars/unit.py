@@ -1,4 +1,4 @@
-"""A tar, or a tar in a tar, as a unit of listing, and those of its members that may be records."""
+"""A tar, or a tar in a tar, as a unit of listing, and its members that may be records."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def list_tar_files(
     *,
     most_bytes: int = MAX_INPUT_BYTES,
 ) -> Iterator[Member]:
-    """Yield the files of a tar that may be records or belong to some.
+    """Yield the files of a tar that may be records or belong to records.
 
     Args:
         file: the opened tar.

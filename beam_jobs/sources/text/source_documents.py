@@ -159,7 +159,7 @@ class SourceDocuments(PackSource):
         """Yield the documents of a unit by column, see `PackSource`.
 
         With a shuffle, the documents of each run are sorted by position in the shuffled order.
-        Documents that are too large, or whose classes differ from those that the source declares, are rejected.
+        Documents that are too large, or whose classes are not what the source declares, are rejected.
         """
         documents = self._list_documents(unit, ignored, reject)
         for run in gather_runs(documents, lambda reference: (reference.size, 1), _RUN_DOCUMENTS):
@@ -231,7 +231,7 @@ def _is_small(reference: Reference) -> bool:
 
 
 def _read_rows(pack: Pack, rows: npt.NDArray[np.intp]) -> Iterator[bytes]:
-    """Yield the bytes of some documents, reading neighbours together; b"" for an unreadable one, which its shard reports."""
+    """Yield the bytes of some documents, reading neighbours together; b"" for an unreadable document, which its shard reports."""
     if len(rows):
         for _, data in read_packs([pack.take(rows)]):
             yield b"" if isinstance(data, BadRecordError) else data

@@ -40,7 +40,7 @@ OVERHEAD = 230
 _FOLDER_RECORDS = 10_000
 # Most parts in which an engine lists.
 _LISTINGS = 1 << 14
-# Files over which the runs of shards are spread, of which one at a time is read back into memory.
+# Number of files over which the runs of shards are spread; one file at a time is read back into memory.
 _FILES = 512
 # Length before each element of a file.
 _LENGTH = struct.Struct("<Q")
