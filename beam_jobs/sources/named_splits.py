@@ -183,7 +183,7 @@ class NamedSplits:
             splits, split_of = inner_splits, split_inside
         split_names = frozenset(split for split in splits.values() if split)
         others = [name for name, split in splits.items() if not split]
-        # Two splits are no accident; nor is one whose names cannot be accidental, unless it is `train`, the split of all others.
+        # Two splits are no accident; nor is one if names cannot be accidental, unless it is `train`, the split of all other names.
         is_deliberate = len(split_names) > 1 or not (accidental or split_names == {"train"})
         are_splits = bool(split_names) and (not others or is_deliberate)
         if are_splits and others:

@@ -2,7 +2,7 @@
 
 folder    ImageNet's raw files, IDX pairs, files of arrays, tar, zip or Parquet files, or class folders; with --unlabelled, all
           files below it
-file      a tar, a zip, a Parquet file, one of an IDX pair, a file of arrays, or a list
+file      a tar, a zip, a Parquet file, a file of an IDX pair, a file of arrays, or a list
 pattern   files of one of these forms, or images: all files whose names do not indicate another form
 """
 
@@ -145,7 +145,7 @@ def _open_folder(options: ConvertOptions, source_options: SourceOptions) -> Sour
 
 
 def _reject_other_files(folder: str, files: Sequence[Entry]) -> None:
-    """Raise SourceError if the files of a folder without subfolders are not images, judging by one that is not Markdown."""
+    """Raise SourceError if the files of a folder without subfolders are not images, judging by a file that is not Markdown."""
     data_files = [entry for entry in files if not _is_markdown(entry.name)] or files
     # Prefer a file with an ending: any text counts as a list, such as a LICENSE next to tars.
     first = next((entry for entry in data_files if "." in entry.name), data_files[0])
@@ -244,7 +244,7 @@ def _open_files(options: ConvertOptions, source_options: SourceOptions, path: st
     files = InputFiles(options.input)
     if form == LIST:
         return Lists.find(options, source_options, files)
-    # Hugging Face's repositories have a README.md next to such files and zips.
+    # Hugging Face's repositories have a README.md next to Parquet files and zips.
     if form == PARQUET:
         return ParquetImages.find(options, source_options, InputFiles(options.input, skips_markdown=True))
     source_options.reject_list_flags(f"{path} is {form}", has_columns=form == TAR)

@@ -35,7 +35,7 @@ class Source(abc.ABC):
 
     @property
     def several_labels(self) -> bool:
-        """Whether a record may have any number of classes; otherwise each has one, if the source has classes."""
+        """Whether a record may have any number of classes; otherwise each record has one class, if the source has classes."""
         return False
 
     @property

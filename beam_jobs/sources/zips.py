@@ -54,7 +54,7 @@ class ZipUnit(NamedTuple):
     Attributes:
         path: the file.
         name: prefix of keys.
-        split: split that its name stands for; empty without one.
+        split: split that its name stands for; empty if there is none.
     """
 
     path: str

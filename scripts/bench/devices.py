@@ -14,7 +14,7 @@ else fills the caches.
 The first two run twice: with the stacks that the feed's thread reads at the same time ("fed"), and with one stack for all calls
 ("at hand").
 
-All wait for the end of a call, as CPU devices require, and fetch its losses. CPU time is that of the main thread, which calls the
+All wait for the end of a call, which CPU devices require, and fetch its losses. CPU time is that of the main thread, which calls the
 devices and computes part of such small steps itself. Prints ms a step, ratios of CPU times (medians of the rounds), and the CPU
 seconds of the process that building and the first call take; the engine's include TensorFlow's tracing. Never fails on time.
 """
@@ -168,7 +168,7 @@ def _build_engine(devices: int, arrays: int, loop: int, *, is_fed: bool) -> Call
         devices: number of devices.
         arrays: number of variables.
         loop: number of steps in a loop.
-        is_fed: whether each loop reads a new stack of batches; otherwise, all loops take the first one.
+        is_fed: whether each loop reads a new stack of batches; otherwise, all loops take the first stack.
     """
 
     def call_model(features: Any, labels: Any) -> TPUEstimatorSpec:
@@ -208,7 +208,7 @@ def _build_jax(devices: int, arrays: int, loop: int, *, is_alike: bool, is_fed: 
         arrays: number of arrays that a step updates.
         loop: number of steps in a loop.
         is_alike: whether the steps do all that the engine's steps do: average the loss, stop at NaN, check the arrays.
-        is_fed: whether each loop reads a new stack of batches; otherwise, all loops take the first one.
+        is_fed: whether each loop reads a new stack of batches; otherwise, all loops take the first stack.
     """
     mesh = make_mesh(find_local_devices(devices))
     everywhere, rows = PartitionSpec(), PartitionSpec(None, AXIS)

@@ -7,7 +7,7 @@ Cases, by default all:
     fixed     MNIST-like records of 842 bytes in batches of 1,024, parsed, next to TensorFlow's raw reader, which parses nothing, in
               order and shuffled, to the two usual ways to parse, and to the least work that a graph can do: read, decode_raw, a
               slice for each feature, and a gather if it shuffles
-    resume    seconds to the first batch from step 0 and from later ones
+    resume    seconds to the first batch from step 0 and from later steps
     shuffle   how well a dataset that is sorted by class is mixed, next to a true permutation
     tokens    rows of 512 packed tokens, as int64 lists and as bytes of int32, in batches of 1,024
     jpeg      photographs, cropped for training and evaluation, next to tensorflow/tpu's imagenet_input and, with --dali PYTHON,
@@ -270,7 +270,7 @@ def read_least_shuffled(data: str) -> tf.data.Dataset:
 
     # Return the columns of the records of a random run; the number of the draw is its seed.
     def read_run(draw: tf.Tensor) -> Any:
-        # Seeds of runs begin with 0, those of windows with 1.
+        # Seeds of runs begin with 0, seeds of windows with 1.
         run = tf.random.stateless_uniform([], tf.stack([0, draw]), 0, runs, tf.int64)
         shard, run_in_shard = run // shard_runs, run % shard_runs
         variant = tf.raw_ops.TFRecordDatasetV2(

@@ -11,7 +11,7 @@ Figures are tokens of text per CPU second. Nothing here passes or fails.
     bytes, packed   the same with input_ids, segment_ids and positions
     own batch       SentencePiece's and tokenizers' own batch calls, on models trained here
     encode_batch    the same through tpudata's tokenizers
-    packed          documents to packed Examples with them
+    packed          documents to packed Examples with tpudata's tokenizers
 """
 
 from __future__ import annotations

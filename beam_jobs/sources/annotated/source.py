@@ -194,8 +194,8 @@ class AnnotatedImages(ScannedSource):
 
         Args:
             unit: one of `units`.
-            ignored: is extended with the path of each picture that is skipped: one that the lists of splits lack or, with
-                `--unannotated=skip`, one without annotation.
+            ignored: is extended with the path of each picture that is skipped: a picture that the lists of splits lack or,
+                with `--unannotated=skip`, a picture without annotation.
             reject: called with the error of an annotation that is invalid or does not match exactly one picture and, unless
                 `--unannotated` is `skip` or `empty`, of a picture without annotation.
         """

@@ -39,7 +39,7 @@ class ClassFolder(NamedTuple):
     Attributes:
         path: the folder.
         key: its path below the input, with `/`.
-        split: split that its parent stands for; empty without one.
+        split: split that its parent stands for; empty if there is none.
         label: name of the class.
     """
 

@@ -246,7 +246,7 @@ def _list_synset_parts(options: ConvertOptions, split: str, entry: Entry) -> Ite
 
 
 def _read_synsets(path: str) -> tuple[str, ...]:
-    """Return the synsets in a file, one a line; SourceError if a line has anything else, or is blank and not at the end."""
+    """Return the synsets in a file, a line each; SourceError if a line has anything else, or is blank and not at the end."""
     text = storage_for(path).read(path).decode("utf-8", "replace")
     synsets = tuple(line.strip() for line in text.rstrip().splitlines())
     for line_number, synset in enumerate(synsets, 1):

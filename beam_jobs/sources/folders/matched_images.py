@@ -119,7 +119,7 @@ class MatchedImages(ClassifiedSource):
                 folder_classes=False,
             )
         if options.split:
-            # The first files fail early; all others are checked when they are listed.
+            # Fail early for the first files; all files are checked when they are listed.
             first_matches = itertools.islice(expand_below(fixed, parts), _MAX_MATCHES)
             source._reject_splits({key for entry, key in first_matches if not entry.is_folder})
         return source
@@ -130,7 +130,7 @@ class MatchedImages(ClassifiedSource):
         return () if self.path_labels is None else self.path_labels.features
 
     def _find_split(self, key: str) -> str:
-        """Return the split of a file or folder by its path below the input; empty without one. Paths of folders end with `/`."""
+        """Return the split of a file or folder by its path below the input, in which folders end with `/`; empty if there is none."""
         folders = key.split("/")[:-1]
         # The folder above the class; if no folder is a class, the outermost.
         split_folders = folders[-2:-1] if self.folder_classes else folders[:1]

@@ -33,7 +33,7 @@ class ImageSet(abc.ABC):
     Attributes:
         path: the file.
         name: prefix of the indices in keys.
-        split: split that the set's name stands for; empty without one.
+        split: split that the set's name stands for; empty if there is none.
         payload: kind of the images' bytes.
     """
 

@@ -3,7 +3,7 @@
     mnist.npz                x_train  y_train  x_test  y_test
     pathmnist.npz            train_images  train_labels  val_images  val_labels  test_images  test_labels
 
-One word of an array's name is `images` or `labels` or the like; the others, if any, name the split. Images are uint8
+One word of an array's name is `images` or `labels` or the like; other words, if any, name the split. Images are uint8
 [N, height, width] or [N, height, width, channels]; labels whole numbers [N] or [N, 1], or [N, classes] of zeros and ones. Only the
 headers of the arrays are read before the images, and nothing is unpickled.
 """
@@ -76,7 +76,7 @@ class NpzSet(ImageSet):
     Attributes:
         path: the archive.
         name: name of the archive, a slash, and the name of the array of images.
-        split: split that the names of the arrays stand for; empty without one.
+        split: split that the names of the arrays stand for; empty if there is none.
         images: the array of images.
         labels: the array of labels.
     """

@@ -1,7 +1,7 @@
 """Pickles of arrays, numbers, texts, lists and dicts, read without making any other object.
 
 Python's pickles are programs: unpickling one may run any code. This reader supports the operations that put values together
-(pickletools.py of the standard library documents them all) and the functions with which NumPy makes arrays. It calls no function: an
+(pickletools.py of the standard library documents them all) and the functions with which NumPy makes arrays. None is called: an
 array becomes its shape and the place of its bytes in the file, so the pixels of a file of CIFAR are not read here.
 """
 

@@ -168,7 +168,7 @@ class ImageArrays(ClassifiedSource):
 
 
 def _has_images(name: str) -> bool:
-    """Return whether a file has images by its name: it is not one about the data, such as a README."""
+    """Return whether a file has images by its name: it is not a file about the data, such as a README."""
     return name not in OTHER_FILES and not name.lower().endswith(".md") and not is_left_behind(name)
 
 

@@ -247,7 +247,7 @@ def convert_row(values: Mapping[str, Any], kinds: Mapping[str, ColumnKind]) -> d
 
 
 def _convert_value(value: Any, kind: ColumnKind) -> Any:
-    """Convert a row's value to the one that a column of this kind stores."""
+    """Return what a column of this kind stores for a row's value."""
     if kind.kind in LIST_KINDS:
         element_kind = ColumnKind(LIST_KINDS[kind.kind])
         return [_convert_value(element, element_kind) for element in value or ()]

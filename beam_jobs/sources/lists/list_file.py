@@ -120,7 +120,7 @@ class ListBlock(NamedTuple):
     Attributes:
         file: the list.
         start, end: byte range of the file.
-        line: number of the last line of the row before it, 0 without one: for a JSON array, the block may begin in this line.
+        line: number of the last line of the row before it, 0 if there is none. A block of a JSON array may begin in this line.
     """
 
     file: ListFile

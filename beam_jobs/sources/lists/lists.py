@@ -105,7 +105,7 @@ class Lists(ScannedSource):
             files: the lists.
 
         Raises:
-            SourceError: there is no list, the first one lacks rows or columns, or only some names of lists stand for splits.
+            SourceError: there is no list, the first list lacks rows or columns, or only some names of lists stand for splits.
             UsageError: the options do not fit the list, or assign splits, but the names of the lists stand for splits.
         """
         source_options.reject_list_types(reason="values of other lists show that they are lists")
@@ -185,7 +185,7 @@ class Lists(ScannedSource):
             raise SourceError(
                 f"{part} and {self.first_path} have different columns for path, label and split. Convert them separately."
             )
-        # CSV has columns in a header and no types, JSON the reverse: the two values differ if the list has the first one's format.
+        # CSV has columns in a header and no types, JSON the reverse: the two values differ if the list has the first list's format.
         if bool(file.columns) == self.typed:
             raise SourceError(f"{self.options.input} has CSV and JSONL lists. Convert them separately.")
         reader = ColumnReader(self.source_options.column_kinds, self.roles, self.typed)

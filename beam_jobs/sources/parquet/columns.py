@@ -27,7 +27,7 @@ class ObjectsColumn(NamedTuple):
         class_names: class names in the schema's metadata; None if classes are not numbers, or have no names there.
         has_classes: whether objects have classes.
         has_areas: whether objects have areas.
-        has_crowds: whether objects are marked as single ones or crowds.
+        has_crowds: whether objects are marked as single objects or crowds.
     """
 
     class_names: tuple[str, ...] | None

@@ -63,7 +63,7 @@ class ParquetUnit(NamedTuple):
         path: the file.
         size: its size in bytes.
         name: prefix of keys.
-        split: split that its name stands for; empty without one.
+        split: split that its name stands for; empty if there is none.
         group: index of the row group; None for a file that cannot be read.
         first: index of its first row.
     """
@@ -171,7 +171,7 @@ class ParquetImages(Source):
 
     @property
     def has_classes(self) -> bool:
-        """Whether there is a column of labels, or one of objects with classes."""
+        """Whether there is a column of labels, or a column of objects with classes."""
         objects = self.columns.objects
         return self.columns.label is not None or (objects is not None and objects.has_classes)
 

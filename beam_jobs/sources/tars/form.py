@@ -128,7 +128,7 @@ def _read_samples(file: BinaryIO, unit: TarUnit, size: int | None) -> Iterator[t
 
 
 def _find_map_dtype(file: BinaryIO, fields: Mapping[str, MemberContent]) -> str:
-    """Return the dtype of a sample's label map; empty without one, and for a picture whose values are not classes."""
+    """Return the dtype of a sample's label map; empty if there is none, and for a picture whose values are not classes."""
     name = find_label_map_field(fields)
     bits_and_color = None if name is None else png_kind(_read_head(file, fields[name].member))
     if bits_and_color is None:

@@ -97,7 +97,7 @@ def _is_scalar(value: Any) -> bool:
 
 
 def _convert_value(name: str, kind: ColumnKind, value: Any, origin: str) -> Any:
-    """Convert a value of a sample's JSON to the one that its column stores; BadRecordError if a whole number is missing."""
+    """Return what a column stores for a value of a sample's JSON; BadRecordError if a whole number is missing."""
     if kind.kind in LIST_KINDS:
         if not isinstance(value, list):
             # The converter rejects a scalar, also 0 and false.

@@ -114,7 +114,7 @@ def list_references(folder: Path, records: int) -> dict[str, Output]:
         for start in range(0, len(units), part_units):
             accumulators: dict[str, Any] = {name: combine.create_accumulator() for name, combine in combines.items()}
             for element in step.process(units[start : start + part_units]):
-                # Packs are the main output. Tagged elements are for combines; those of other tags do not count here.
+                # Packs are the main output. Tagged elements are for combines; elements of other tags do not count here.
                 if not isinstance(element, TaggedOutput):
                     outputs["packs"].write(files["packs"], element)
                 elif element.tag in combines:
