@@ -14,7 +14,7 @@ else fills the caches.
 The first two run twice: with the stacks that the feed's thread reads at the same time ("fed"), and with one stack for all calls
 ("at hand").
 
-All wait for the end of a call, which CPU devices require, and fetch its losses. CPU time is that of the main thread, which calls the
+All wait for the end of a call, which CPU devices require, and fetch its losses. CPU time is of the main thread, which calls the
 devices and computes part of such small steps itself. Prints ms a step, ratios of CPU times (medians of the rounds), and the CPU
 seconds of the process that building and the first call take; the engine's include TensorFlow's tracing. Never fails on time.
 """
