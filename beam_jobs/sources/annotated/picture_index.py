@@ -86,7 +86,7 @@ def list_pictures(files: Range, omitted: tuple[str, ...]) -> Iterator[Picture]:
 
 
 def find_path_below(folder: str, path: str) -> str:
-    """Return a path relative to a folder; an empty string if the path is not below it. Both may end with `/`."""
+    """Return a path relative to a folder; an empty string if the path is not below it. Path and folder may end with `/`."""
     prefix = f"{folder.rstrip('/')}/"
     return path.removeprefix(prefix).rstrip("/") if path.startswith(prefix) else ""
 

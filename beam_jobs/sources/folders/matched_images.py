@@ -130,7 +130,7 @@ class MatchedImages(ClassifiedSource):
         return () if self.path_labels is None else self.path_labels.features
 
     def _find_split(self, key: str) -> str:
-        """Return the split of a file or folder by its path below the input; a folder's path ends with `/`. Empty without a split."""
+        """Return the split of a file or folder by its path below the input; a folder's path ends with `/`. Empty if none."""
         folders = key.split("/")[:-1]
         # The folder above the class; if no folder is a class, the outermost.
         split_folders = folders[-2:-1] if self.folder_classes else folders[:1]

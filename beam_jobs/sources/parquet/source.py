@@ -57,7 +57,7 @@ class ParquetFile(NamedTuple):
 
 
 class ParquetUnit(NamedTuple):
-    """A row group, or a file that cannot be read if bad records are skipped.
+    """A row group or, if bad records are skipped, a file that cannot be read.
 
     Attributes:
         path: the file.

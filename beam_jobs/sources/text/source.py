@@ -78,7 +78,7 @@ class TextSource(PackSource):
     small_bytes: int = SMALL_BYTES
 
     def noting(self, note: Note) -> TextSource:
-        """Return the source with another attribute `note`."""
+        """Return the source that calls `note`; the attribute says with what."""
         return dataclasses.replace(self, note=note)
 
     @classmethod
