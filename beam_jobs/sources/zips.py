@@ -192,7 +192,7 @@ class Zips(ClassifiedSource):
         if split:
             reject_split_flag(self.options, f"{unit.path} has split folders already ({split})")
         split = self.splits.find_member_split(unit.split, split, origin)
-        offset = find_content(file, member, unit.path)
+        offset = find_content_offset(file, member, unit.path)
         is_stored = member.compress_type == zipfile.ZIP_STORED
         data = b"" if is_stored else _unpack(file, offset, member, origin)
         return make_reference(
@@ -220,7 +220,7 @@ def _list_member_paths(files: InputFiles) -> Iterator[str]:
                     yield name
 
 
-def find_content(file: BinaryIO, member: zipfile.ZipInfo, path: str) -> int:
+def find_content_offset(file: BinaryIO, member: zipfile.ZipInfo, path: str) -> int:
     """Return the offset of a member's content, which follows its header; CorruptionError if the header is damaged."""
     offset = member.header_offset
     if offset < 0:

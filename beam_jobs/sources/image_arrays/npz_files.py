@@ -27,7 +27,7 @@ from beam_jobs.sources.idx_pairs.file import check_shape
 from beam_jobs.sources.image_arrays.image_set import ImageRow, ImageSet
 from beam_jobs.sources.image_arrays.pieces import PieceReader, read_numbers
 from beam_jobs.sources.named_splits import find_folder_split
-from beam_jobs.sources.zips import find_content, open_zip
+from beam_jobs.sources.zips import find_content_offset, open_zip
 from tpudata.console.tables import count_text
 from tpudata.errors import CorruptionError, SourceError
 
@@ -197,7 +197,7 @@ def _list_arrays(path: str) -> list[_Array]:
         for member in archive.infolist():
             if not member.filename.endswith(_ENDING):
                 continue
-            offset = find_content(file, member, path)
+            offset = find_content_offset(file, member, path)
             with archive.open(member) as content:
                 start = io.BytesIO(_read(content, _MAX_HEADER_BYTES, path))
             try:

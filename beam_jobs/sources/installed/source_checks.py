@@ -60,12 +60,12 @@ def check_attributes(source: Source) -> None:
 
 def list_parts(source: Source) -> Iterable[Any]:
     """Return the parts of a source; UsageError if its method does not return an iterable."""
-    return _check_iterable(source, "parts", source.parts())
+    return _require_iterable(source, "parts", source.parts())
 
 
 def list_units(source: Source, part: Any, ignored: list[str]) -> Iterable[Any]:
     """Return the units of a part, see `Source.units`; UsageError if the method does not return an iterable."""
-    return _check_iterable(source, "units", source.units(part, ignored))
+    return _require_iterable(source, "units", source.units(part, ignored))
 
 
 def list_references(
@@ -95,7 +95,7 @@ def list_references(
 
     check = _ReferenceCheck(source, method_name, stores_classes=stores_classes)
     references = source.references(unit, ignored, check_and_reject)
-    for reference in _check_iterable(source, "references", references):
+    for reference in _require_iterable(source, "references", references):
         reason = None if check.is_usual(reference) else check.find_reason(reference)
         if reason is None:
             yield reference
@@ -177,7 +177,7 @@ def _name_source(source: Source) -> str:
     return f"{type(source).__module__}.{type(source).__qualname__}"
 
 
-def _check_iterable(source: Source, method: str, returned: Any) -> Iterable[Any]:
+def _require_iterable(source: Source, method: str, returned: Any) -> Iterable[Any]:
     """Return what a method has returned; UsageError if it is not iterable, or is text or bytes."""
     if not isinstance(returned, Iterable) or isinstance(returned, (str, bytes)):
         raise UsageError(

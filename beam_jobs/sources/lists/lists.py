@@ -294,7 +294,7 @@ class Lists(ScannedSource):
 
     def _find_named_split(self, path: str) -> str:
         """Return the split that a list's name stands for, or an empty string; SourceError if it is ambiguous."""
-        return "" if self.roles.split is not None else self.splits.find_split(self.files.find_name(path))
+        return "" if self.roles.split is not None else self.splits.find_split(self.files.find_relative_path(path))
 
     def _find_file(
         self, row: ListRow, origin: str, folder: str, kinds: Mapping[str, ColumnKind]

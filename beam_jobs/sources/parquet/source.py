@@ -274,7 +274,7 @@ class ParquetImages(Source):
             for (image, path), label, row_objects, *extra in zip(images, labels, objects, *extra_columns, strict=True):
                 origin, key = f"{unit.path} row {row}", f"{unit.name}:{row}"
                 try:
-                    data = _check_bytes(image, path, origin)
+                    data = _require_bytes(image, path, origin)
                     classes = () if columns.label is None else (self._resolve_class(label, origin),)
                     features = self._convert_extra(extra, origin)
                     if columns.objects is not None:
@@ -394,7 +394,7 @@ def _iterate_images(column: Any) -> Iterator[tuple[bytes | None, bytes | None]]:
     yield from zip(images.to_pylist(), paths.to_pylist(), strict=True)
 
 
-def _check_bytes(data: bytes | None, path: bytes | None, origin: str) -> bytes:
+def _require_bytes(data: bytes | None, path: bytes | None, origin: str) -> bytes:
     """Return the bytes of an image; BadRecordError if there are none. `origin` names the row."""
     if data is None and path:
         path_text = path.decode("utf-8", "backslashreplace")

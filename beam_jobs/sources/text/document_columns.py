@@ -161,7 +161,7 @@ class DocumentColumns:
             if isinstance(label, str) and label != label.strip():
                 note(LABEL_BLANKS, label)
             class_names = self._resolve_classes(label, origin)
-        return class_names, key if key_field is None else _check_row_key(values[key_field], key_field, origin)
+        return class_names, key if key_field is None else _parse_row_key(values[key_field], key_field, origin)
 
     def _resolve_classes(self, value: Any, origin: str) -> tuple[str, ...]:
         """Return the class names for the label in a row; BadRecordError if it is invalid."""
@@ -214,7 +214,7 @@ def _parse_labels(value: Any, text: TextOptions, origin: str) -> tuple[tuple[str
     return parse_row_labels(value, text.labels.label_separator, origin, f"field {text.labels.label_field!r}")
 
 
-def _check_row_key(value: Any, name: str, origin: str) -> str:
+def _parse_row_key(value: Any, name: str, origin: str) -> str:
     """Return the key in a row's field as text; BadRecordError if it is empty, or neither text nor a whole number."""
     is_key = isinstance(value, (str, int)) and not isinstance(value, bool) and value != ""
     if not is_key or (isinstance(value, str) and not is_utf8(value)):
