@@ -51,9 +51,9 @@ class Classes:
     """Mapping from labels as an input writes them to class names.
 
     Attributes:
-        labels: the names in `--labels FILE` or in the metadata of the input; None without either.
-        path: path of the file with the names; empty without one.
-        integers: whether the input writes whole numbers. They are labels themselves; with names, indices into these.
+        labels: the names in `--labels FILE` or in the metadata of the input; None if neither has names.
+        path: path of the file with the names; empty if there is none.
+        integers: whether the input writes whole numbers, which are indices into `labels`, or labels themselves if that is None.
         rejects_numbers: whether numbers are rejected, because the first labels of the input are names.
         comes_from_metadata: whether the names come from the metadata of the input.
     """
@@ -99,7 +99,7 @@ class Classes:
             origin: file and line or offset, for the message.
 
         Raises:
-            BadRecordError: the label is unknown, empty, out of range, or of the wrong type.
+            BadRecordError: the label is unknown, empty, out of range, of the wrong type, or no valid class name.
         """
         if self.labels is not None:
             if label in self._names:
@@ -142,7 +142,7 @@ class Classes:
 
 
 class ClassifiedSource(Source):
-    """A source with a field `classes`, whose names are those of `--labels FILE` or are collected from the references.
+    """A source with a field `classes`: its names come from a file or the input's metadata, or are collected from the references.
 
     Attributes:
         classes: mapping to class names.
@@ -152,7 +152,7 @@ class ClassifiedSource(Source):
 
     @property
     def labels(self) -> Labels | None:
-        """The classes of `--labels FILE`."""
+        """The classes of `--labels FILE` or the input's metadata; None if they are collected from the references."""
         return self.classes.labels
 
     @property
@@ -165,7 +165,7 @@ def read_labels(path: str) -> Labels:
     """Return the class names in a file, a line each.
 
     Raises:
-        SourceError: the file does not exist, is a folder or not UTF-8, or a line of it is empty or repeated.
+        SourceError: the file does not exist, is a folder or not UTF-8, or a line is empty, repeated, or no valid class name.
     """
 
     def reject(reason: str) -> NoReturn:
@@ -193,7 +193,7 @@ def read_labels(path: str) -> Labels:
 
 
 def parse_row_labels(value: Any, separator: str | None, origin: str, name: str) -> tuple[tuple[str, ...], bool]:
-    """Return the labels in a row's value, stripped, and whether it may hold several.
+    """Return the labels in a row's value, stripped, and whether the value may hold several.
 
     Args:
         value: the value, as written.

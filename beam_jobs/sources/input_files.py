@@ -1,4 +1,4 @@
-"""The files that an input names: one, those of a folder, or those that a pattern matches."""
+"""The files that an input names: a single file, the files of a folder, or the files that a pattern matches."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class InputFiles:
         if is_empty:
             raise SourceError(f"{self.path} has no files to convert. Add files, or pass another --input.")
 
-    def find_name(self, path: str) -> str:
+    def find_relative_path(self, path: str) -> str:
         """Return the relative path that iteration yields with a path."""
         for folder in (self.path, split_pattern(self.path)[0]):
             prefix = f"{folder.rstrip('/')}/"

@@ -67,7 +67,7 @@ def find_form_of_start(path: str) -> str | None:
 
 
 def find_form_of_file(path: str) -> str:
-    """Return the form of a file by its first bytes: `LIST` for any text.
+    """Return the form of a file by its first bytes, and of CIFAR's binary files by name; `LIST` for any text.
 
     Raises:
         SourceError: the file is empty, or of no form that is read; the message says what it is.
@@ -104,7 +104,7 @@ def _is_image(head: bytes) -> bool:
         detected_format = detect_format(head)
     except ValueError:
         return False
-    # A list may begin with the signatures of these two: its first column may be called BMI or P3.
+    # A list may begin with the signatures of BMP and PPM: its first column may be called BMI or P3.
     if detected_format == BMP:
         return b"\0" in head
     return detected_format != PPM or _PPM_START.match(head) is not None

@@ -39,9 +39,9 @@ def find_listed_split(name: str) -> str:
 
 
 def take_first_names(names: Iterable[_Name]) -> list[_Name]:
-    """Return the first names of an input, or files with names, as `NamedSplits.find` takes them.
+    """Return the first names of an input, or files with names: `LOOKED_AT` and one more, or all if there are fewer.
 
-    One more than `LOOKED_AT` shows that these are not all.
+    The additional name tells `NamedSplits.find` that there are more.
     """
     return list(itertools.islice(names, LOOKED_AT + 1))
 
@@ -49,7 +49,7 @@ def take_first_names(names: Iterable[_Name]) -> list[_Name]:
 def find_splits(names: Sequence[str], origin: str) -> dict[str, str]:
     """Return the split that each folder of an input stands for, by name; empty if the folders are classes.
 
-    One class may be called `train` by chance, so a single name of a split among others is a class.
+    One class may be called `train` by chance, so a single name of a split among other names is a class.
 
     Raises:
         SourceError: two folders stand for one split, or several names are splits and others are not.
@@ -82,7 +82,7 @@ def find_class_and_split(folders: Sequence[str], record: str) -> tuple[str, str]
         (class, split), with an empty string for no split.
 
     Raises:
-        SourceError: there is no folder, or the innermost is named after a split, so the record has no class.
+        SourceError: the record has no class: there is no folder, or the innermost is named after a split, or is empty, `.` or `..`.
     """
     if not folders or find_folder_split(folders[-1]) or folders[-1] in ("", ".", ".."):
         raise SourceError(
@@ -93,7 +93,10 @@ def find_class_and_split(folders: Sequence[str], record: str) -> tuple[str, str]
 
 
 def find_top_split(name: str) -> str:
-    """Return the split that the outermost folder, or a file in no folder, is named after: `train/a.txt`, `train-00.jsonl`."""
+    """Return the split that the outermost folder, or a file in no folder, is named after: `train/a.txt`, `train-00.jsonl`.
+
+    Like the functions below, return an empty string if there is none.
+    """
     return find_folder_split(name.split("/")[0].split(".")[0].split("-")[0])
 
 
@@ -134,7 +137,7 @@ class NamedSplits:
     Names stand for splits if all of them do, or if two different splits are among them; a name without a split is then an error.
     If names cannot be accidental, such as `validation-00000-of-00001.parquet`, one split is enough, unless it is `train`, the
     split of all other names anyway. If no name begins with a split, splits within names count, provided that every name has one
-    and that they differ.
+    and that at least two splits differ.
 
     Attributes:
         input_path: the input's path.
@@ -171,16 +174,16 @@ class NamedSplits:
 
         Raises:
             SourceError: names stand for splits by the rules of the class, and one of them has no split.
-            UsageError: the options assign splits, but the names stand for splits.
+            UsageError: the options assign splits, but the names stand for splits other than `train` alone.
         """
         splits = {name: split_of(name) for name in names}
         inner_splits = {name: split_inside(name) for name in splits} if not any(splits.values()) else {}
-        # If no name begins with a split, splits inside names count, provided that every name has one and that they differ.
+        # Splits inside names count only if every name has one and at least two differ: a single word may be a split by chance.
         if len({*inner_splits.values()}) > 1 and all(inner_splits.values()):
             splits, split_of = inner_splits, split_inside
         split_names = frozenset(split for split in splits.values() if split)
         others = [name for name, split in splits.items() if not split]
-        # Two splits are no accident; nor is one whose names cannot be accidental, unless it is `train`, the split of all others.
+        # Two splits are no accident; nor is one if names cannot be accidental, unless it is `train`, the split of all other names.
         is_deliberate = len(split_names) > 1 or not (accidental or split_names == {"train"})
         are_splits = bool(split_names) and (not others or is_deliberate)
         if are_splits and others:
@@ -213,7 +216,7 @@ class NamedSplits:
             origin: the member, for the message.
 
         Raises:
-            SourceError: they differ, unless all archives are called `train`: those may have members of all splits.
+            SourceError: the two splits differ, unless all archives are called `train`: they may have members of all splits.
         """
         if member_split and archive_split not in ("", member_split) and self.splits != {"train"}:
             raise SourceError(
@@ -243,7 +246,7 @@ class NamedSplits:
         return split if self.are_splits else ""
 
     def _make_contradiction_error(self, name: str, difference: str) -> SourceError:
-        """Return the error for a later name that contradicts what the first names led to; `difference` is a clause on how."""
+        """Return the error for a later name that contradicts the decision by the first names; `difference` is a clause on how."""
         return SourceError(
             f"{self.input_path} has {name}, which {difference} before it do. Rename it, or name the files by a pattern."
         )

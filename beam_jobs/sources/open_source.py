@@ -2,8 +2,8 @@
 
 folder    ImageNet's raw files, IDX pairs, files of arrays, tar, zip or Parquet files, or class folders; with --unlabelled, all
           files below it
-file      a tar, a zip, a Parquet file, one of an IDX pair, a file of arrays, or a list
-pattern   files of one of these forms, or images: all files whose names are not those of another form
+file      a tar, a zip, a Parquet file, a file of an IDX pair, a file of arrays, or a list
+pattern   files of one of these forms, or images: all files whose names do not indicate another form
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def open_source(options: ConvertOptions, source_options: SourceOptions | None = 
 def _open_named(options: ConvertOptions, source_options: SourceOptions, name: str) -> Source:
     """Open the source that --source names; raise UsageError if a flag does not fit it."""
     if name in SOURCES:
-        # Lists and Parquet files have all columns, JSON in tars has extra ones.
+        # Lists take these flags, and `ParquetImages.find` rejects some itself; tars take --column-types for columns of their JSON.
         if name not in ("list", "parquet"):
             source_options.reject_list_flags(f"--source is {name}", has_columns=name == "tar")
         if source_options.unlabelled and name in ("folders", "imagenet"):
@@ -127,7 +127,7 @@ def _open_folder(options: ConvertOptions, source_options: SourceOptions) -> Sour
     imagenet = ImageNet.find(options, source_options) if source_options.folders_are_classes else None
     if imagenet is not None:
         return imagenet
-    # No other files have such names, so anything may lie next to them.
+    # Only IDX files have such names, so other files may lie next to them.
     idx_paths = [entry.path for entry in files if is_idx_name(entry.name)]
     if idx_paths:
         return IdxPairs.find(options, source_options, idx_paths)
@@ -145,9 +145,9 @@ def _open_folder(options: ConvertOptions, source_options: SourceOptions) -> Sour
 
 
 def _reject_other_files(folder: str, files: Sequence[Entry]) -> None:
-    """Raise SourceError if the files of a folder without subfolders are not images, judging by one that is not Markdown."""
+    """Raise SourceError if the files of a folder without subfolders are not images, judging by a file that is not Markdown."""
     data_files = [entry for entry in files if not _is_markdown(entry.name)] or files
-    # One with an ending, since any text counts as a list, such as a LICENSE next to tars.
+    # Prefer a file with an ending: any text counts as a list, such as a LICENSE next to tars.
     first = next((entry for entry in data_files if "." in entry.name), data_files[0])
     form = find_form_of_file(first.path)
     if form != IMAGE:
@@ -199,7 +199,7 @@ def _find_form(pattern: str) -> str:
     """Return the form of the files that a pattern matches, by the names of the first `_MAX_NAMES`.
 
     Raises:
-        SourceError: no file matches, or the forms differ.
+        SourceError: no file matches, or the files are of several forms.
     """
     name_pattern = split_pattern(pattern)[1][-1]
     # All matches of `*.jpg` have one form, so the first decides.
@@ -215,7 +215,7 @@ def _find_form(pattern: str) -> str:
             f"{pattern} matches no file. A folder's files are matched by FOLDER/*, all below it by FOLDER/**."
         )
     if IMAGE in paths:
-        # A file of these forms among images is a bad record. Tars, lists and IDX files may be meant instead of the images.
+        # Files of these forms among images become bad records. Tars, lists and IDX files are an error: they may be the input meant.
         for form in (UNSUPPORTED, ZIP, PARQUET, ARRAYS):
             paths.pop(form, None)
     if len(paths) > 1:
@@ -237,14 +237,14 @@ def _find_form_of_name(name: str) -> str:
 
 
 def _open_files(options: ConvertOptions, source_options: SourceOptions, path: str) -> Source:
-    """Open the files of an input with the source for the form of one, at `path`; SourceError if that is an image."""
+    """Return the source of the input's files for the form of the file at `path`, which all must have; SourceError for an image."""
     form = find_form_of_file(path)
     if form == IMAGE:
         raise SourceError(f"{path} is one image. Name {FORMS}.")
     files = InputFiles(options.input)
     if form == LIST:
         return Lists.find(options, source_options, files)
-    # Hugging Face's repositories have a README.md next to such files and zips.
+    # Hugging Face's repositories have a README.md next to Parquet files and zips.
     if form == PARQUET:
         return ParquetImages.find(options, source_options, InputFiles(options.input, skips_markdown=True))
     source_options.reject_list_flags(f"{path} is {form}", has_columns=form == TAR)

@@ -15,7 +15,7 @@ from tpudata.console.option import Stored, Value, check_options, list_options, o
 from tpudata.errors import UsageError
 
 COLUMN_TYPES = (INT, FLOAT, FLOAT32, STR)
-# Types for columns of Parquet files only: values in other lists show that they are lists.
+# Types of columns of lists, for Parquet files and JSON in tars; values in CSV and JSONL lists show whether they are lists.
 _LIST_TYPES = tuple(LIST_KINDS)
 # Sources of this package; beam_jobs/sources/source_table.py has the functions that open them.
 SOURCE_NAMES = ("folders", "files", "list", "tar", "zip", "parquet", "idx", "arrays", "imagenet")
@@ -224,7 +224,7 @@ class SourceOptions:
                     f"--annotations and {_name_flag(name)}: the annotations say how pictures are labelled. Omit the latter."
                 )
         for column, column_kind in self.column_kinds.items():
-            # A list has no substitute: a missing one is stored as an empty one.
+            # A missing list is stored as an empty list, so a column of lists takes no substitute.
             is_list = column_kind.kind in _LIST_TYPES
             is_allowed = column_kind.missing is None if is_list else column_kind.kind in COLUMN_TYPES
             if not is_allowed:

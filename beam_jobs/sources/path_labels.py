@@ -63,10 +63,10 @@ class PathLabels:
 
         Args:
             options: options with the expression, and maybe with kinds of columns.
-            paths: paths of the pictures in which the expression is searched for.
+            paths: paths of the pictures; the expression is searched for in the first 10,000.
 
         Raises:
-            UsageError: no path matches, or a declared column is not a group or is of lists.
+            UsageError: the first paths do not match, or a declared column is not a group or is of lists.
         """
         if options.label_from is None:
             return None

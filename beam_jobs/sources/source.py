@@ -35,7 +35,7 @@ class Source(abc.ABC):
 
     @property
     def several_labels(self) -> bool:
-        """Whether a record may have any number of classes; otherwise each has one, if the source has classes."""
+        """Whether a record may have any number of classes; otherwise each record has one class, if the source has classes."""
         return False
 
     @property
@@ -94,7 +94,7 @@ class Source(abc.ABC):
 
     @abc.abstractmethod
     def parts(self) -> Iterable[Any]:
-        """Yield parts of the input, in order: folders, ranges of names, archives. One worker calls it, and holds one at a time."""
+        """Yield the input's parts in order: folders, ranges of names, archives. One worker calls this, and holds one part."""
 
     @abc.abstractmethod
     def units(self, part: Any, ignored: list[str]) -> Iterable[Any]:
@@ -121,11 +121,11 @@ class Source(abc.ABC):
 
 
 class PackSource(Source):
-    """A source that lists references by column: for records so small that a Python object for each would cost more than it."""
+    """A source that lists references by column, for small records: a Python object for each would cost more than the record."""
 
     @property
     def has_own_packs(self) -> bool:
-        """Whether packs of fewer than 4,096 references are not joined; without a shuffle, shards begin where packs begin."""
+        """Whether the source's packs are kept; otherwise its references are regrouped into packs of 4,096."""
         return False
 
     @abc.abstractmethod
@@ -159,18 +159,18 @@ class Scan(Protocol):
         """Read the part from start to end, and yield the smaller parts that `Source.units` takes in place of it, in order."""
 
     def take_rows(self) -> KeyRows:
-        """Return the keys of the rows since the last call, with their places."""
+        """Return the keys of the rows read since the last call, with their places."""
 
 
 class ScannedSource(Source):
     """A source whose schema depends on the whole input: all parts are scanned before any unit is listed.
 
-    Before the scan, `several_labels`, `labels`, `integer_labels` and `features` are those of an input without rows.
+    Before the scan, `several_labels`, `labels`, `integer_labels` and `features` are as for an input without rows.
     """
 
     @abc.abstractmethod
     def no_facts(self) -> Any:
-        """Return empty facts, to which `merge` adds those of parts."""
+        """Return empty facts, to which `merge` adds the facts about parts."""
 
     @abc.abstractmethod
     def scan(self, index: int, part: Any) -> Scan:
@@ -227,15 +227,15 @@ def make_reference(
     Args:
         options: options of the conversion, with the splits.
         key: the record's stable name, unique in the input.
-        path: the file that holds it.
-        size: bytes of the record in the file.
-        offset: byte offset in the file.
+        path: the file that holds the record.
+        size: number of bytes of the record.
+        offset: byte offset in the file; `WHOLE_FILE` if the file is the record.
         split: split that the input states, or empty.
         labels: names of the record's classes.
-        payload: kind of its bytes; by default they describe themselves, as image files do.
-        crc32: CRC-32 that the bytes must have, or None.
+        payload: kind of the record's bytes; by default they describe themselves, as image files do.
+        crc32: CRC-32 that the bytes must have; None if the input states none.
         features: extra features of the record, by name: numbers, strings, bytes, numpy arrays, and lists of these.
-        data: the bytes, if the file has no addressable members.
+        data: the record's bytes if no range of the file holds them, as in compressed files; otherwise empty.
     """
     if not split:
         split = options.split.assign_split(key_digest(key)) if options.split else DEFAULT_SPLIT

@@ -1,4 +1,4 @@
-"""The sources of images by name: functions that open those of this package, and the sources of installed packages
+"""The sources of images by name: functions that open this package's sources, and the sources of installed packages
 (beam_jobs/sources/installed/installed_sources.py).
 """
 
@@ -51,7 +51,7 @@ def find_opener(name: str) -> OpenSource:
 
 
 def list_source_names() -> list[str]:
-    """Return the names of all sources, those of installed packages last."""
+    """Return the names of all sources, sources of installed packages last."""
     return [*SOURCES, *list_installed_names(IMAGES)]
 
 

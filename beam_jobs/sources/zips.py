@@ -54,7 +54,7 @@ class ZipUnit(NamedTuple):
     Attributes:
         path: the file.
         name: prefix of keys.
-        split: split that its name stands for; empty without one.
+        split: split that its name stands for; empty if there is none.
     """
 
     path: str
@@ -82,7 +82,7 @@ class Zips(ClassifiedSource):
     classes: Classes
     has_classes: bool = True
     path_labels: PathLabels | None = None
-    # Classes are names of folders; with --label-type=int, these are labels.
+    # Names of folders are classes or, with --label-type=int, integer labels.
     folder_classes: bool = True
     takes_label_type: bool = True
     takes_label_from: bool = True
@@ -93,6 +93,7 @@ class Zips(ClassifiedSource):
 
         Raises:
             SourceError: there is no archive, or only some of their names stand for splits.
+            CorruptionError: with `--label-from`, one of the first archives is truncated or damaged.
             UsageError: the options assign splits, but the names of the archives stand for splits; or as `PathLabels.find`.
         """
         names = [name for _, name in take_first_names(files)]
@@ -138,6 +139,7 @@ class Zips(ClassifiedSource):
         Raises:
             CorruptionError: the archive is truncated or damaged.
             SourceError: a member is in no folder of its class, or its folder and its archive are of different splits.
+            UsageError: the options assign splits, but a folder in the archive stands for a split.
         """
         with open_zip(unit.path) as (file, archive):
             for member in archive.infolist():
@@ -190,7 +192,7 @@ class Zips(ClassifiedSource):
         if split:
             reject_split_flag(self.options, f"{unit.path} has split folders already ({split})")
         split = self.splits.find_member_split(unit.split, split, origin)
-        offset = find_content(file, member, unit.path)
+        offset = find_content_offset(file, member, unit.path)
         is_stored = member.compress_type == zipfile.ZIP_STORED
         data = b"" if is_stored else _unpack(file, offset, member, origin)
         return make_reference(
@@ -218,7 +220,7 @@ def _list_member_paths(files: InputFiles) -> Iterator[str]:
                     yield name
 
 
-def find_content(file: BinaryIO, member: zipfile.ZipInfo, path: str) -> int:
+def find_content_offset(file: BinaryIO, member: zipfile.ZipInfo, path: str) -> int:
     """Return the offset of a member's content, which follows its header; CorruptionError if the header is damaged."""
     offset = member.header_offset
     if offset < 0:

@@ -2,7 +2,7 @@
 
     python scripts/bench/convert.py [--pictures FOLDER] [--sizes 5000,20000] [--rounds 3] [--programs NAME,...]
 
-The pictures, 200 JPEGs of about 110 kB drawn here unless a folder is named, are linked into class folders as often as needed. Each
+The pictures, 200 JPEGs of about 117 kB drawn here unless a folder is named, are linked into class folders as often as needed. Each
 round runs, in separate processes and in turn:
 
     plain       reads each file and writes it framed with its CRC; without TensorFlow
@@ -90,7 +90,7 @@ PROGRAMS = {
 
 
 class Cost(NamedTuple):
-    """Cost of a command: CPU seconds, elapsed seconds, and peak bytes of its largest process."""
+    """Cost of a command: CPU seconds, seconds by the clock, and peak bytes of its largest process."""
 
     cpu: float
     clock: float
@@ -201,7 +201,7 @@ def draw_pictures(folder: Path, count: int = 200) -> Path:
 
 
 def link_pictures(pictures: Sequence[Path], folder: Path, count: int) -> Path:
-    """Make `count` hard links to pictures, in turn, in 20 class folders; return the folder of these.
+    """Make `count` hard links to pictures, in turn, in 20 class folders of `folder`; return `folder`.
 
     Without hard links between the folders' file systems, make copies.
     """

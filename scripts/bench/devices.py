@@ -14,7 +14,7 @@ else fills the caches.
 The first two run twice: with the stacks that the feed's thread reads at the same time ("fed"), and with one stack for all calls
 ("at hand").
 
-All wait for the end of a call, as CPU devices require, and fetch its losses. CPU time is that of the main thread, which calls the
+All wait for the end of a call, which CPU devices require, and fetch its losses. CPU time is of the main thread, which calls the
 devices and computes part of such small steps itself. Prints ms a step, ratios of CPU times (medians of the rounds), and the CPU
 seconds of the process that building and the first call take; the engine's include TensorFlow's tracing. Never fails on time.
 """
@@ -102,7 +102,7 @@ def _print_row(devices: int, arrays: int, loop: int, calls: int, rounds: int, *,
         loop: number of steps in a call.
         calls: number of calls in a round.
         rounds: number of rounds.
-        is_fed: whether stacks are read meanwhile; otherwise, all calls take the first stack. The third side always does.
+        is_fed: whether stacks are read meanwhile; otherwise, all calls take the first stack, as the third side always does.
     """
     builders = (
         lambda: _build_engine(devices, arrays, loop, is_fed=is_fed),
@@ -131,7 +131,7 @@ def _print_row(devices: int, arrays: int, loop: int, calls: int, rounds: int, *,
 
 
 def _build_and_call(build: Callable[[], Callable[[], Any]]) -> tuple[Callable[[], Any], float]:
-    """Build a side, and call it once; return it, and the CPU seconds that both took."""
+    """Build a side, and call it once; return the side, and the CPU seconds of building and call."""
     begin = time.process_time()
     side = build()
     side()
@@ -139,7 +139,7 @@ def _build_and_call(build: Callable[[], Callable[[], Any]]) -> tuple[Callable[[]
 
 
 def _measure(side: Callable[[], Any], calls: int) -> _CallTime:
-    """Return the means of this thread's CPU time and of the time by the clock of some calls of a side."""
+    """Return the mean CPU time of this thread, and the mean time by the clock, of `calls` calls of a side."""
     cpu, clock = time.thread_time(), time.perf_counter()
     for _ in range(calls):
         side()
@@ -168,7 +168,7 @@ def _build_engine(devices: int, arrays: int, loop: int, *, is_fed: bool) -> Call
         devices: number of devices.
         arrays: number of variables.
         loop: number of steps in a loop.
-        is_fed: whether each loop reads a new stack of batches; otherwise, all loops take the first one.
+        is_fed: whether each loop reads a new stack of batches; otherwise, all loops take the first stack.
     """
 
     def call_model(features: Any, labels: Any) -> TPUEstimatorSpec:
@@ -207,8 +207,8 @@ def _build_jax(devices: int, arrays: int, loop: int, *, is_alike: bool, is_fed: 
         devices: number of devices.
         arrays: number of arrays that a step updates.
         loop: number of steps in a loop.
-        is_alike: whether the steps do what the engine's do besides: average the loss, stop at NaN, check the arrays.
-        is_fed: whether each loop reads a new stack of batches; otherwise, all loops take the first one.
+        is_alike: whether the steps do all that the engine's steps do: average the loss, stop at NaN, check the arrays.
+        is_fed: whether each loop reads a new stack of batches; otherwise, all loops take the first stack.
     """
     mesh = make_mesh(find_local_devices(devices))
     everywhere, rows = PartitionSpec(), PartitionSpec(None, AXIS)

@@ -27,7 +27,7 @@ _LOOP = 100
 
 
 class _Cost(NamedTuple):
-    """Seconds of a step: by the clock, those in which the loop waits for its batch, and CPU time."""
+    """Seconds of a step: by the clock, of waiting for the step's batch, and of CPU time."""
 
     clock: float
     waiting: float
@@ -81,7 +81,7 @@ def _measure_cost(feed: Callable[..., Iterator[Any]], dataset: Any, flags: argpa
     for _ in range(2 * _LOOP if step == 0 else 2):
         next(steps)
     count, waiting, begin, cpu = 0, 0.0, time.perf_counter(), time.process_time()
-    # Whole stacks, since the first step of each one takes all of its time.
+    # Whole stacks, since the first step of a stack takes all of the stack's time.
     while time.perf_counter() - begin < flags.seconds or count % _LOOP:
         request_time = time.perf_counter()
         next(steps)

@@ -44,7 +44,7 @@ PIPELINES = {
         *("source, batches", "source, 64 threads", "training, arrays", "as_numpy", "as_jax"),
     ),
 }
-# One after the other, some of the objects show how long all of them take.
+# Number of objects that are read one after the other, to compute the rate for all of them.
 ONE_BY_ONE = 60
 
 

@@ -64,7 +64,7 @@ def _measure(side: subprocess.Popen[str], steps: int) -> dict[str, float]:
 
 
 def _serve(name: str) -> None:
-    """Answer lines of stdin, each a number of steps, with the milliseconds of a step by each clock, in their order."""
+    """Answer lines of stdin, each a number of steps, with the milliseconds of a step by each clock, in the order of `_CLOCKS`."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     if name == "ours":
         os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")  # tf.compat.v1.layers needs it

@@ -5,7 +5,8 @@
 Writes two datasets to FOLDER, unless they exist: records of 842 bytes (28 x 28 pixels and a label) and of 110 kB on average, as
 large as photographs (random bytes, fed as strings: nothing is decoded). `make_input_fn` feeds each in a separate process, in
 training with a window of 64 MB and in evaluation. Prints how much the peak memory of the process has grown since TensorFlow was
-imported and had made a batch: after a quarter of the records, and after all of them. Memory is bounded if the two are about equal.
+imported and had run a small pipeline: after a quarter of the records, and after all of them. Memory is bounded if the two are about
+equal.
 """
 
 from __future__ import annotations

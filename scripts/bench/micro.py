@@ -238,7 +238,7 @@ def run_uncached_writes(folder: Path, data: bytes) -> Callable[[], int]:
 
 
 def run_buffered_writes(folder: Path, data: bytes) -> Callable[[], int]:
-    """Return a function that writes 100 MB to a file through the page cache, with a buffer of as many bytes as UncachedFile's.
+    """Return a function that writes 100 MB to a file through the page cache, with a buffer as large as UncachedFile's, 4 MiB.
 
     It removes the file, and returns the number of records.
     """

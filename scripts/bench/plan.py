@@ -81,7 +81,7 @@ def _run_steps(folder: Path, records: int) -> None:
     print(f"{records:,} references\n")
     print(f"{'step':10} {'workers':8} {'CPU':>9} {'a reference':>12} {'peak':>9} {'grows by':>9}  passes on")
     for name, step, is_serial in _STEPS:
-        # Spawned, so that a step's memory does not include that of the step before.
+        # Spawned, so that a step's memory does not include memory of the step before.
         context = multiprocessing.get_context("spawn")
         results: Any = context.SimpleQueue()
         process = context.Process(target=_measure_step, args=(step, folder, records, results))

@@ -7,7 +7,7 @@ Cases, by default all:
     fixed     MNIST-like records of 842 bytes in batches of 1,024, parsed, next to TensorFlow's raw reader, which parses nothing, in
               order and shuffled, to the two usual ways to parse, and to the least work that a graph can do: read, decode_raw, a
               slice for each feature, and a gather if it shuffles
-    resume    seconds to the first batch from step 0 and from later ones
+    resume    seconds to the first batch from step 0 and from later steps
     shuffle   how well a dataset that is sorted by class is mixed, next to a true permutation
     tokens    rows of 512 packed tokens, as int64 lists and as bytes of int32, in batches of 1,024
     jpeg      photographs, cropped for training and evaluation, next to tensorflow/tpu's imagenet_input and, with --dali PYTHON,
@@ -137,7 +137,7 @@ def shuffle(folder: Path, rounds: int) -> None:  # noqa: ARG001
         "shuffle: a dataset sorted by class; distance of records from their places, as a share of all, and classes per batch"
     )
     print(f"    {'':49} {'mean':>6} {'25%':>6} {'50%':>6} {'75%':>6} {'classes':>8}")
-    # Records and window are numbers of records, size is the bytes of one, and chunk is the records that are shuffled as one.
+    # `size` is the bytes of a record; `chunk` is the number of records that are shuffled as a unit; `window` is in records.
     for name, records, size, chunk, window, classes in (
         ("1.28 M of 110 kB (141 GB), 1000 classes", 1_280_000, 110_000, 8, 1024, 1000),
         ("409,600 of 842 bytes (345 MB), 10 classes", 409_600, 842, 1024, WINDOW, 10),
@@ -249,7 +249,7 @@ def read_slowly(data: str) -> tf.data.Dataset:
 
 
 def read_least(data: str) -> tf.data.Dataset:
-    """Return a dataset with the least work that makes tensors in order: it knows the positions of values, and parses no Example."""
+    """Return a dataset with the least work that makes tensors in order: positions of values are known, and no Example is parsed."""
     return (
         tf.data.TFRecordDataset(_list_shards(data))
         .batch(BATCH)
@@ -268,9 +268,9 @@ def read_least_shuffled(data: str) -> tf.data.Dataset:
     (shard_runs,) = {shard.records // BATCH for shard in shards}
     runs = shard_runs * len(shards)
 
-    # The columns of the records of a random run; the number of the draw is its seed.
+    # Return the columns of the records of a random run; the number of the draw is its seed.
     def read_run(draw: tf.Tensor) -> Any:
-        # Seeds of runs begin with 0, those of windows with 1.
+        # Seeds of runs begin with 0, seeds of windows with 1.
         run = tf.random.stateless_uniform([], tf.stack([0, draw]), 0, runs, tf.int64)
         shard, run_in_shard = run // shard_runs, run % shard_runs
         variant = tf.raw_ops.TFRecordDatasetV2(
@@ -282,7 +282,7 @@ def read_least_shuffled(data: str) -> tf.data.Dataset:
         records = tf.data.experimental.from_variant(variant, tf.TensorSpec([], tf.string))
         return slice_records(records.batch(BATCH).take(1).get_single_element())
 
-    # The batches of a window's records in random order; `number` is the number of the window.
+    # Return batches of a window's records in random order; `number` is the number of the window.
     def mix(number: tf.Tensor, *window: tf.Tensor) -> tf.data.Dataset:
         draws = tf.random.stateless_uniform([WINDOW], tf.stack([1, number]), dtype=tf.float32)
         order = tf.reshape(tf.argsort(draws)[: WINDOW // BATCH * BATCH], [-1, BATCH])

@@ -11,7 +11,7 @@ Figures are tokens of text per CPU second. Nothing here passes or fails.
     bytes, packed   the same with input_ids, segment_ids and positions
     own batch       SentencePiece's and tokenizers' own batch calls, on models trained here
     encode_batch    the same through tpudata's tokenizers
-    packed          documents to packed Examples with them
+    packed          documents to packed Examples with tpudata's tokenizers
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def report_bytes(texts: Sequence[str], length: int, rounds: int) -> None:
 
 
 def report_tokenizer(texts: Sequence[str], length: int, rounds: int, spec: TokenizerSpec) -> None:
-    """Print how fast a tokenizer is, next to its package's own batch call."""
+    """Print how fast a tokenizer encodes and packs texts, next to the batch call of its package."""
     tokenizer = open_tokenizer(spec)
     blocks = make_blocks(texts)
     batch = list(texts)
@@ -140,7 +140,7 @@ def make_package_encoder(spec: TokenizerSpec, batch: list[str]) -> Callable[[], 
 
 
 def report(runs: dict[str, Callable[[], int]], rounds: int) -> None:
-    """Run functions in turn; print for each the tokens per CPU second of its best round, and the same relative to the first.
+    """Run functions in turn; print for each the tokens per CPU second of its best round, and the ratio to the first function's.
 
     Args:
         runs: functions that return the number of their tokens, by name.

@@ -161,7 +161,7 @@ def _model_fn(features: Any, labels: Any, mode: str, params: dict[str, Any]) -> 
 
 
 def make_estimator(folder: str, *, num_replicas: int, channels: int) -> TPUEstimator:
-    """Return an estimator of the model with a model folder."""
+    """Return an estimator of the model, which stores it in a folder."""
     config = RunConfig(
         TPUConfig(_LOOP, num_replicas=num_replicas), model_dir=folder, save_checkpoints_secs=None, tf_random_seed=1
     )

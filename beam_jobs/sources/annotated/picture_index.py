@@ -1,4 +1,4 @@
-"""The pictures below a folder, found by the names that annotation files have for them.
+"""The pictures below a folder, found by the names that annotation files have for pictures.
 
 A worker lists the folder once in a run. Each picture takes 32 bytes of memory and its path.
 """
@@ -33,8 +33,8 @@ class PictureIndex:
     """Index of the pictures below a folder.
 
     Args:
-        folder: the folder.
-        omitted: folders without pictures, such as those of label maps, by path below `folder` with a slash at the end.
+        folder: path of the folder, which is listed at once.
+        omitted: paths below `folder`, with a slash at the end, of folders without pictures, such as folders of label maps.
     """
 
     def __init__(self, folder: str, omitted: tuple[str, ...]) -> None:
@@ -73,10 +73,10 @@ def load_index(folder: str, omitted: tuple[str, ...], run: str) -> PictureIndex:
 
 
 def list_pictures(files: Range, omitted: tuple[str, ...]) -> Iterator[Picture]:
-    """Yield the pictures of a range of `folder_ranges` in order, by the extensions of their names, but none below omitted folders.
+    """Yield the files of a range that have extensions of pictures, in order, except files below omitted folders.
 
     Args:
-        files: the range.
+        files: the range, one of `folder_ranges`.
         omitted: paths of folders below the input that end with `/`.
     """
     for entry, key in files_below(files, is_left_behind):
@@ -86,7 +86,7 @@ def list_pictures(files: Range, omitted: tuple[str, ...]) -> Iterator[Picture]:
 
 
 def find_path_below(folder: str, path: str) -> str:
-    """Return a path relative to a folder; an empty string if it is not below it. Folders may end with `/`."""
+    """Return a path relative to a folder; an empty string if the path is not below it. Path and folder may end with `/`."""
     prefix = f"{folder.rstrip('/')}/"
     return path.removeprefix(prefix).rstrip("/") if path.startswith(prefix) else ""
 

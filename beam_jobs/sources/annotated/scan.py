@@ -36,7 +36,7 @@ class Block(NamedTuple):
     """Some pictures of an annotation file, and rejections of annotations among them.
 
     Attributes:
-        data: their pickle, which takes half of the memory of the objects: a process may hold all blocks of an input.
+        data: pickle of the pictures and rejections, which takes half of their memory: a process may hold all blocks of an input.
     """
 
     data: bytes
@@ -122,7 +122,7 @@ class AnnotationScan:
         return len(self._keys)
 
     def take_rows(self) -> KeyRows:
-        """Return the keys of the pictures since the last call, each with its index in the file as its line; add them to `facts`."""
+        """Return the keys of the pictures read since the last call, with indices in the file as lines; add them to `facts`."""
         lines = range(self._pictures_read - len(self._keys), self._pictures_read)
         rows = make_key_rows(self._keys, lines, self._file_index)
         self.facts.add_annotated(self._keys)
@@ -151,7 +151,7 @@ class AnnotationScan:
         self.facts.files[self._file_index] = self._part, block_count
 
     def _match_picture(self, annotation: ImageAnnotation | BadRecordError) -> AnnotatedPicture | BadRecordError:
-        """Return an annotation with its picture, or its error if it is invalid or has not exactly one picture; update the facts."""
+        """Return an annotation with its picture, or its error if it is invalid or has no or several pictures; update the facts."""
         if isinstance(annotation, BadRecordError):
             return self._make_rejection(annotation, self._find(annotation.key) if annotation.key else [])
         pictures = self._find(annotation.picture)
@@ -172,7 +172,7 @@ class AnnotationScan:
         return AnnotatedPicture(pictures[0], annotation)
 
     def _make_rejection(self, error: BadRecordError, pictures: Sequence[Picture]) -> BadRecordError:
-        """Return an annotation's error, with the key of its picture if it matches exactly one.
+        """Return an annotation's error, with the key of its picture if there is exactly one.
 
         The pictures count as annotated, so that the listing does not report them again as pictures without annotation.
         """

@@ -43,7 +43,7 @@ _PICTURES = ""
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class AnnotatedImages(ScannedSource):
-    """The pictures of a folder with annotations: a ScannedSource whose parts are annotation files.
+    """The pictures of a folder with annotations: a ScannedSource whose parts are the annotation files and, last, the folder.
 
     Attributes:
         options: options with the splits and the seed of the order.
@@ -52,9 +52,9 @@ class AnnotatedImages(ScannedSource):
         run: identifies the run: another run in the process has another index of pictures.
         schema: features of the annotations, once they are scanned.
         annotated: digests of the pictures with annotations, ascending; empty before the scan.
-        blocks: blocks of all files, if they are scanned in this process.
+        blocks: blocks of all files and ranges of the folder if they were scanned in this process; otherwise None.
         ignored_values: names of values of the annotations that are not stored, once they are scanned.
-        note: called with notes about the input.
+        note: called with the names of values of the annotations that are not stored.
     """
 
     options: ConvertOptions
@@ -121,7 +121,7 @@ class AnnotatedImages(ScannedSource):
 
     @property
     def labels(self) -> Labels | None:
-        """The classes of pictures or, if pictures have none, those of objects; empty before the scan."""
+        """The classes of pictures or, if pictures have none, the classes of objects; empty before the scan."""
         return Labels(()) if self.schema is None else self.schema.labels
 
     @property
@@ -194,9 +194,9 @@ class AnnotatedImages(ScannedSource):
 
         Args:
             unit: one of `units`.
-            ignored: is extended with the path of each picture that is skipped: one that no list of a split has, and with
-                `--unannotated=skip` one without annotation.
-            reject: called with the error of an annotation that is invalid or has not exactly one picture and, unless
+            ignored: is extended with the path of each picture that is skipped: a picture that the lists of splits lack or,
+                with `--unannotated=skip`, a picture without annotation.
+            reject: called with the error of an annotation that is invalid or does not match exactly one picture and, unless
                 `--unannotated` is `skip` or `empty`, of a picture without annotation.
         """
         for name in self.ignored_values:
@@ -228,13 +228,13 @@ class AnnotatedImages(ScannedSource):
         pictures = list_pictures(files, self._omitted)
         while batch := list(itertools.islice(pictures, _LOOKUP_BATCH)):
             digests = key_digests([picture.key for picture in batch])[:, 0]
-            # Each digest is compared with the nearest annotated one that is not below it, or with the last one. There is one at
-            # least: a scan without annotated pictures is an error.
+            # Compare each digest with the first annotated digest that is not below it, or with the last one. There is at least one:
+            # a scan without annotated pictures is an error.
             nearest_rows = np.minimum(np.searchsorted(self.annotated, digests), len(self.annotated) - 1)
             yield from (batch[row] for row in np.flatnonzero(self.annotated[nearest_rows] != digests).tolist())
 
     def _make_annotated_reference(self, picture: Picture, annotation: ImageAnnotation) -> Reference:
-        """Return the reference to a picture with its annotation; UsageError if --split is passed and its folder is a split."""
+        """Return the reference to a picture with its annotation; UsageError if --split is passed and a folder is a split."""
         split = self.form.split_lists.find_split(picture.key) or ""
         if not split:
             split = _find_outer_split(picture.key.split("/")[:-1])
@@ -272,15 +272,20 @@ class AnnotatedImages(ScannedSource):
 
     @property
     def _omitted(self) -> tuple[str, ...]:
-        """Folders of annotations inside the input, as paths below it that end with `/`. Their PNGs are label maps, not pictures."""
+        """Folders of annotations inside the input, as paths below it that end with `/`: their images are not listed as pictures."""
         folders = (self._annotations_path, *self.form.map_folders)
         inner_paths = (find_path_below(self.options.input, folder) for folder in folders)
         return tuple(f"{path}/" for path in inner_paths if path)
 
     def _find_key(self, path: str, repeat: Repeat) -> str:
-        """Return the key of the later of two annotations by reading its file again; an empty string if the file has changed."""
+        """Return the key of a picture with two annotations by reading the later one's file again; empty if the file has changed.
+
+        Args:
+            path: path of that file.
+            repeat: the repeated key, whose `line` is the index of the later annotation in the file.
+        """
         find = load_index(self.options.input, self._omitted, self.run).find
-        # Counted as by `AnnotationScan`: annotations with exactly one picture.
+        # Index among the annotations that `AnnotationScan` counts, which match exactly one picture.
         index = 0
         for annotation in self.form.read(path, ListedNames()):
             if isinstance(annotation, BadRecordError) or len(pictures := find(annotation.picture)) != 1:

@@ -3,7 +3,7 @@
     ROOT/CLASS/**/FILE              or    ROOT/{train,validation,test}/CLASS/**/FILE
 
 `val`, `dev`, `training` and the like stand for these splits too. Labels count the class names in sorted order, unless a file
-gives the order. Hidden files and those that operating systems leave behind are ignored.
+gives the order. Hidden files and files that operating systems leave behind are ignored.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tpudata.console.nearest import did_you_mean
 from tpudata.errors import BadRecordError, SourceError
 from tpudata.storage import Entry, Range, files_below, folder_ranges, lazy_entries
 
-# Number of names among which a folder must be if the input has files, too.
+# Number of names among which a folder is looked for if the input has files, too; it improves the message.
 _MAX_NAMES = 10_000
 # Endings of files that hold many images and can be named by a pattern.
 _READ_BY_PATTERN = ("parquet", "tar", "zip")
@@ -39,7 +39,7 @@ class ClassFolder(NamedTuple):
     Attributes:
         path: the folder.
         key: its path below the input, with `/`.
-        split: split that its parent stands for; empty without one.
+        split: split that its parent stands for; empty if there is none.
         label: name of the class.
     """
 
@@ -82,7 +82,7 @@ class ClassFolders(Source):
     Attributes:
         options: options with the splits and the seed of the order.
         tops: the folders whose subfolders are classes.
-        folder_labels: the classes, including those of empty folders.
+        folder_labels: the classes, including classes whose folders are empty.
         classes: mapping from folder names to class names.
     """
 
@@ -91,7 +91,7 @@ class ClassFolders(Source):
     folder_labels: Labels
     classes: Classes
     has_classes: bool = True
-    # Classes are names of folders; with --label-type=int, these are labels.
+    # Names of folders are classes or, with --label-type=int, integer labels.
     folder_classes: bool = True
     takes_label_type: bool = True
 
@@ -104,8 +104,9 @@ class ClassFolders(Source):
             source_options: options of labels.
 
         Raises:
-            SourceError: the input has no subfolders, files lie where only folders may, or the name of a folder is not a class of
-                `--labels FILE` or a label of `--label-type int`.
+            SourceError: the input has no subfolders, files lie where only folders may, several folders are named after splits
+                and others are not, or a folder's name is not a class of `--labels FILE`, a label of `--label-type int`, or a valid
+                class name.
             UsageError: the options assign splits, but the input has split folders.
         """
         subfolders = _list_subfolders(options.input)
@@ -153,7 +154,7 @@ class ClassFolders(Source):
         """Yield the class folders.
 
         Raises:
-            SourceError: a folder was made after the job began, and its class is not among those that were listed then.
+            SourceError: a folder was made after the job began, and its class is not among the classes that were listed then.
         """
         class_names = set(self.labels.names)
         for top in self.tops:
@@ -213,7 +214,7 @@ def _list_subfolders(folder: str) -> list[Entry]:
     """Return the folders in a folder, sorted by name. They fit in memory: each is a class or a split.
 
     Raises:
-        SourceError: it has files, or nothing.
+        SourceError: the folder has files, or no folders.
     """
     subfolders: list[Entry] = []
     file: Entry | None = None

@@ -53,9 +53,9 @@ class ImageNetUnit(NamedTuple):
     Attributes:
         split: train or validation.
         path: a tar, or a folder.
-        is_tar: whether it is a tar.
+        is_tar: whether `path` is a tar or has one in its byte range; otherwise it is a folder.
         start, end: byte range of the tar in the file; 0 and -1 for the file as a whole.
-        synset: synset of all images; empty if the file of synsets has that of each.
+        synset: synset of all images; empty if the file of synsets has the synset of each image.
         files: the range of the folder to list; None for the whole folder, and for a tar.
     """
 
@@ -76,8 +76,8 @@ class ImageNet(Source):
         options: options with the seed of the order.
         tars_and_folders: the tars and folders to list; about as many as there are synsets.
         classes: the synsets.
-        synset_file: path of the file with the synset of each validation image; empty without one.
-        synsets: its lines; empty if validation images are in folders of synsets.
+        synset_file: path of the file with the synset of each validation image; empty if there is none.
+        synsets: lines of this file; empty if there are no validation images, or they are in folders of synsets.
     """
 
     options: ConvertOptions
@@ -93,7 +93,8 @@ class ImageNet(Source):
         """Find ImageNet's files in the input's folder, by listing folders and headers of tars; None if it has another layout.
 
         Raises:
-            SourceError: there are validation images without a file of synsets, or this file has synsets that are not classes.
+            SourceError: there are validation images without a file of synsets, a line of this file is not a synset or not
+                one of the classes, or a tar of training images is not a tar of tars.
             UsageError: the options assign splits.
         """
         first_entries = list(itertools.islice(lazy_entries(options.input), _MAX_ENTRIES + 1))
@@ -158,7 +159,12 @@ class ImageNet(Source):
     def references(
         self, unit: ImageNetUnit, ignored: list[str], reject: Reject = raise_rejection
     ) -> Iterator[Reference]:
-        """Yield a reference to every image of a part."""
+        """Yield a reference to every image of a part.
+
+        Raises:
+            CorruptionError: a tar is truncated or damaged.
+            SourceError: there is a folder among the images.
+        """
         for name, path, offset, size in _list_images(unit, ignored, reject):
             try:
                 synset = self.classes.resolve(unit.synset or self._find_synset(name, unit.path), f"{unit.path}/{name}")
@@ -209,7 +215,7 @@ def _have_validation_image(entries: Iterator[Entry]) -> bool:
 
 
 def _are_synset_folders(entries: Iterator[Entry]) -> bool:
-    """Return whether all entries are folders of synsets, and the first has only images that are named like ImageNet's."""
+    """Return whether all entries are folders of synsets, and the first has images, all named like ImageNet's, and nothing else."""
     first = next(entries, None)
     if first is None or not all(_is_synset_folder(entry) for entry in itertools.chain((first,), entries)):
         return False
@@ -226,7 +232,7 @@ def _is_synset_folder(entry: Entry) -> bool:
 
 
 def _list_synset_parts(options: ConvertOptions, split: str, entry: Entry) -> Iterator[ImageNetUnit]:
-    """Yield a part for each synset of a tar of tars, or of a folder of folders; SourceError for another tar."""
+    """Yield a part for each synset of a tar of tars, or of a folder of folders; SourceError for a tar of other files."""
     if entry.is_folder:
         for folder in _list_visible(entry.path):
             yield ImageNetUnit(split, folder.path, is_tar=False, synset=folder.name)
@@ -240,7 +246,7 @@ def _list_synset_parts(options: ConvertOptions, split: str, entry: Entry) -> Ite
 
 
 def _read_synsets(path: str) -> tuple[str, ...]:
-    """Return the synsets in a file, one a line; SourceError if a line has anything else, or is blank and not at the end."""
+    """Return the synsets in a file, a line each; SourceError if a line has anything else, or is blank and not at the end."""
     text = storage_for(path).read(path).decode("utf-8", "replace")
     synsets = tuple(line.strip() for line in text.rstrip().splitlines())
     for line_number, synset in enumerate(synsets, 1):
@@ -256,6 +262,7 @@ def _list_images(unit: ImageNetUnit, ignored: list[str], reject: Reject) -> Iter
     """Yield every image of a part: (name, path of the file that holds it, offset there or WHOLE_FILE, size in bytes).
 
     Raises:
+        CorruptionError: the tar is truncated or damaged.
         SourceError: there is a folder among the images.
     """
     if unit.is_tar:

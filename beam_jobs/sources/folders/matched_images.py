@@ -48,8 +48,8 @@ class MatchedFiles(NamedTuple):
     """Files that are listed together.
 
     Attributes:
-        folder: folder that has them, directly or below it.
-        files: a range of the folder.
+        folder: folder that has the files, directly or in its subfolders.
+        files: the files, a range of the folder.
     """
 
     folder: MatchedFolder
@@ -76,7 +76,7 @@ class MatchedImages(ClassifiedSource):
     classes: Classes
     has_classes: bool = True
     path_labels: PathLabels | None = None
-    # Classes are names of folders; with --label-type=int, these are labels.
+    # Names of folders are classes or, with --label-type=int, integer labels.
     folder_classes: bool = True
     takes_label_type: bool = True
     takes_label_from: bool = True
@@ -87,7 +87,7 @@ class MatchedImages(ClassifiedSource):
     ) -> MatchedImages:
         """Return the source of a pattern.
 
-        It looks at the first files for `--label-from`, and to reject an assignment of splits to folders that are splits already.
+        It looks at the first files for `--label-from`, and to reject `--split` if their folders are splits already.
 
         Args:
             options: options of the conversion.
@@ -96,7 +96,7 @@ class MatchedImages(ClassifiedSource):
             parts: parts of the pattern from there on; see `split_pattern`.
 
         Raises:
-            StorageError: the fixed folder, in which it looks, does not exist.
+            StorageError: the first files are looked at, and the fixed folder does not exist.
             UsageError: the options assign splits, but the folders are splits already; or as `PathLabels.find`.
         """
         paths = (
@@ -119,7 +119,7 @@ class MatchedImages(ClassifiedSource):
                 folder_classes=False,
             )
         if options.split:
-            # The first files fail early; all others are checked when they are listed.
+            # Fail early for the first files; all files are checked when they are listed.
             first_matches = itertools.islice(expand_below(fixed, parts), _MAX_MATCHES)
             source._reject_splits({key for entry, key in first_matches if not entry.is_folder})
         return source
@@ -130,14 +130,14 @@ class MatchedImages(ClassifiedSource):
         return () if self.path_labels is None else self.path_labels.features
 
     def _find_split(self, key: str) -> str:
-        """Return the split of a file or folder by its path below the input; empty without one. Paths of folders end with `/`."""
+        """Return the split of a file or folder by its path below the input; a folder's path ends with `/`. Empty if none."""
         folders = key.split("/")[:-1]
         # The folder above the class; if no folder is a class, the outermost.
         split_folders = folders[-2:-1] if self.folder_classes else folders[:1]
         return find_folder_split(split_folders[0]) if split_folders else ""
 
     def _reject_splits(self, paths: Iterable[str]) -> None:
-        """Raise UsageError if --split is passed, and one of these paths has a split."""
+        """Raise UsageError if --split is passed, and one of these paths has a folder that is a split."""
         splits = sorted({split for path in paths if (split := self._find_split(path))})
         if splits:
             reject_split_flag(self.options, f"{self.options.input} has split folders already ({', '.join(splits)})")
@@ -145,7 +145,7 @@ class MatchedImages(ClassifiedSource):
     def parts(self) -> Iterator[MatchedFolder]:
         """Yield the folders whose files may match."""
         folder_pattern = self.pattern[:-1]
-        # Only with a shuffle: otherwise the files of a folder come before those of the folders in it.
+        # Without a shuffle, the files of a folder come before the files of its subfolders, unlike in a deep listing.
         if "**" in folder_pattern and self.options.shuffle and storage_for(self.fixed).lists_deep:
             yield MatchedFolder(self.fixed, "", deep=True)
             return
@@ -171,7 +171,11 @@ class MatchedImages(ClassifiedSource):
         Args:
             unit: one of `units`.
             ignored: is extended with the path of each file that is skipped by its name.
-            reject: called with the error of a file whose folder is not a known class, or whose path is rejected.
+            reject: called with the error of a file whose folder is not a known class, or whose path `--label-from` rejects.
+
+        Raises:
+            SourceError: a file lies in no folder of its class.
+            UsageError: the options assign splits, but a file lies in a folder that is a split.
         """
         # The split and the labels of the last folder.
         last_folder: str | None = None
@@ -213,7 +217,7 @@ class MatchedImages(ClassifiedSource):
                 if not entry.is_folder and matches(key, self.pattern):
                     yield entry.checked(), key
             return
-        # The folder matches already.
+        # `parts` yields only folders that match, so only names are compared here.
         name_pattern = self.pattern[-1:]
         for entry in storage_for(files.folder).scan(files.folder, start=files.start, stop=files.stop):
             if not entry.is_folder and matches(entry.name, name_pattern):

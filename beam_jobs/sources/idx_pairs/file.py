@@ -36,7 +36,7 @@ def read_header(path: str, dimensions: tuple[int, ...]) -> tuple[tuple[int, ...]
 
     Args:
         path: path of the file, which may be compressed.
-        dimensions: expected numbers of dimensions.
+        dimensions: numbers of dimensions that are allowed.
 
     Raises:
         SourceError: the file is not an IDX file of unsigned bytes with these dimensions.
@@ -64,7 +64,7 @@ def read_header(path: str, dimensions: tuple[int, ...]) -> tuple[tuple[int, ...]
 
 
 def check_shape(path: str, shape: tuple[int, ...]) -> None:
-    """Raise SourceError if images of a shape cannot be converted, before memory is allocated for one that a header claims."""
+    """Raise SourceError if images of a shape cannot be converted: memory is allocated only after this check of the header."""
     # Images of two dimensions have one channel.
     height, width, channels = (*shape, 1)[:3]
     if not 0 < height * width <= MAX_PIXELS or channels not in (1, 3):
@@ -117,6 +117,6 @@ def read_exactly(file: BinaryIO, size: int, path: str) -> bytes:
 
 
 def reject_trailing_bytes(file: BinaryIO, path: str) -> None:
-    """Raise CorruptionError if a file has more bytes."""
+    """Raise CorruptionError if a file has bytes after the current position."""
     if file.read(1):
         raise CorruptionError(path, file.tell() - 1, "there are bytes after the last record that the header counts")

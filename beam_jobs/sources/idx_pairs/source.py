@@ -1,6 +1,6 @@
 """IDX pairs, as MNIST and Fashion-MNIST come: PREFIX-images-idx3-ubyte and PREFIX-labels-idx1-ubyte, with gzip or without.
 
-The last word of the prefix names the split: train-* is train, t10k-* and test-* are test; others name none. A key is
+The last word of the prefix names the split: train-* is train, t10k-* and test-* are test; other words name no split. A key is
 IMAGES/NUMBER: the name of the images file without .gz, and the image's number from 0 in eight digits.
 """
 
@@ -79,7 +79,7 @@ class _Pair(NamedTuple):
 
 
 def is_idx_name(name: str) -> bool:
-    """Return whether a file has the name of one in an IDX pair."""
+    """Return whether a file is named like the images or the labels of an IDX pair."""
     return _NAME.fullmatch(name) is not None
 
 
@@ -90,10 +90,10 @@ class IdxPairs(ClassifiedSource):
     Attributes:
         options: options with the splits and the seed of the order.
         runs: the units.
-        classes: names of the labels, which are whole numbers.
+        classes: mapping from labels, which are whole numbers, to class names.
         has_classes: False if records are unlabelled.
-        named_splits: splits in the names of the files.
-        note: called with the name of each set.
+        named_splits: splits in the names of the files; empty with --split.
+        note: called with the split and the name of each pair, as SPLIT/NAME.
     """
 
     options: ConvertOptions
@@ -104,7 +104,7 @@ class IdxPairs(ClassifiedSource):
     note: Note = ignore_note
 
     def noting(self, note: Note) -> IdxPairs:
-        """Return the source that calls `note` with the name of each set."""
+        """Return the source that calls `note` with the split and the name of each pair."""
         return dataclasses.replace(self, note=note)
 
     @classmethod
@@ -117,8 +117,9 @@ class IdxPairs(ClassifiedSource):
             paths: images and labels files; the partner of each is looked for next to it.
 
         Raises:
-            SourceError: a partner is missing, values are not unsigned bytes, or the counts of images and labels differ.
-            CorruptionError: a file's size differs from its header.
+            SourceError: a file has no name of an IDX file, a partner is missing, values are not unsigned bytes, images have an
+                unsupported shape, or the counts of images and labels differ.
+            CorruptionError: a header is truncated, or a file's size differs from its header.
             UsageError: the options assign splits, but the pairs are of several splits already.
         """
         pairs = sorted({_find_pair(path) for path in paths})
@@ -138,7 +139,7 @@ class IdxPairs(ClassifiedSource):
         return self.runs
 
     def units(self, part: IdxUnit, ignored: list[str]) -> Sequence[IdxUnit]:
-        """Return the part, which is one run of images; note its set."""
+        """Return the part, which is one run of images; note its pair."""
         del ignored
         self.note(IDX_SETS, f"{part.split or DEFAULT_SPLIT}/{part.name}")
         return (part,)

@@ -48,7 +48,7 @@ _MAX_NAMES_BYTES = 1 << 16
 
 
 def is_cifar_name(name: str) -> bool:
-    """Return whether a file has the name of one of CIFAR's with images."""
+    """Return whether a file is named like one of CIFAR's files of images."""
     return _NAME.fullmatch(name) is not None
 
 
@@ -66,7 +66,7 @@ def read_cifar_names(folder: str) -> tuple[tuple[str, ...], str] | None:
 
     Raises:
         CorruptionError: the file is truncated or damaged, or a pickle without names.
-        SourceError: the file is a pickle of something else than a dict.
+        SourceError: the file is a pickle of something else than a dict, or has objects of types that are not read.
     """
     storage = storage_for(folder)
     for name, key in _NAME_FILES.items():
@@ -111,7 +111,7 @@ class CifarFile(ImageSet):
 
     @property
     def features(self) -> tuple[Feature, ...]:
-        """The coarse label of CIFAR-100."""
+        """Schema of the coarse label of CIFAR-100; empty for CIFAR-10."""
         return (COARSE_LABEL,) if self.is_cifar100 else ()
 
     def rows(self) -> Iterator[ImageRow]:
@@ -123,7 +123,7 @@ class CifarFile(ImageSet):
         values = _decode_keys(read_pickle(self.path), self.path)
         array = values.get("data")
         labels = values.get("fine_labels" if self.is_cifar100 else "labels")
-        # CIFAR-10 has no coarse labels: its labels stand in for them, and `_make_columns` ignores them.
+        # CIFAR-10 has no coarse labels. Its labels are passed instead, and `_make_columns` ignores them.
         coarse_labels = values.get("coarse_labels") if self.is_cifar100 else labels
         if not (isinstance(array, PickledArray) and isinstance(labels, list) and isinstance(coarse_labels, list)):
             raise SourceError(
@@ -163,7 +163,7 @@ class CifarFile(ImageSet):
             if len(data) % record_bytes:
                 raise CorruptionError(self.path, block_start + len(data), "the file was cut during the run")
             for record_start in range(0, len(data), record_bytes):
-                # In CIFAR-10, both are the same byte.
+                # In CIFAR-10, both labels are the same byte.
                 coarse_label, label = data[record_start], data[record_start + label_bytes - 1]
                 offset = block_start + record_start + label_bytes
                 yield ImageRow(offset, (str(label),), columns=self._make_columns(coarse_label))

@@ -15,7 +15,7 @@ class ImageRow(NamedTuple):
     """One image of a set.
 
     Attributes:
-        offset: byte offset of its pixels in the file.
+        offset: byte offset of its pixels in the file; without meaning if `data` has the pixels.
         labels: its labels, as the file has them.
         data: its pixels if they are compressed in the file; otherwise empty.
         columns: extra features, by name.
@@ -33,7 +33,7 @@ class ImageSet(abc.ABC):
     Attributes:
         path: the file.
         name: prefix of the indices in keys.
-        split: split that the set's name stands for; empty without one.
+        split: split that the set's name stands for; empty if there is none.
         payload: kind of the images' bytes.
     """
 
@@ -62,5 +62,5 @@ class ImageSet(abc.ABC):
 
         Raises:
             CorruptionError: the file is truncated or damaged.
-            SourceError: the arrays are not those of the set's format.
+            SourceError: the arrays are not as the set's format requires.
         """

@@ -165,7 +165,7 @@ def _list_variables(path: str) -> Iterator[_Variable]:
 
 
 def _read_variable(path: str, offset: int, size: int, order: str, *, is_compressed: bool) -> _Variable:
-    """Read flags, sizes and name of a variable.
+    """Return a variable, by its flags, sizes and name, without reading its numbers.
 
     Args:
         path: path of the file.

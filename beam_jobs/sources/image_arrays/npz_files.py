@@ -3,7 +3,7 @@
     mnist.npz                x_train  y_train  x_test  y_test
     pathmnist.npz            train_images  train_labels  val_images  val_labels  test_images  test_labels
 
-One word of an array's name is `images` or `labels` or the like; the others, if any, name the split. Images are uint8
+One word of an array's name is `images` or `labels` or the like; other words, if any, name the split. Images are uint8
 [N, height, width] or [N, height, width, channels]; labels whole numbers [N] or [N, 1], or [N, classes] of zeros and ones. Only the
 headers of the arrays are read before the images, and nothing is unpickled.
 """
@@ -27,7 +27,7 @@ from beam_jobs.sources.idx_pairs.file import check_shape
 from beam_jobs.sources.image_arrays.image_set import ImageRow, ImageSet
 from beam_jobs.sources.image_arrays.pieces import PieceReader, read_numbers
 from beam_jobs.sources.named_splits import find_folder_split
-from beam_jobs.sources.zips import find_content, open_zip
+from beam_jobs.sources.zips import find_content_offset, open_zip
 from tpudata.console.tables import count_text
 from tpudata.errors import CorruptionError, SourceError
 
@@ -75,8 +75,8 @@ class NpzSet(ImageSet):
 
     Attributes:
         path: the archive.
-        name: name of the archive, and that of the array of images.
-        split: split that the names of the arrays stand for; empty without one.
+        name: name of the archive, a slash, and the name of the array of images.
+        split: split that the names of the arrays stand for; empty if there is none.
         images: the array of images.
         labels: the array of labels.
     """
@@ -154,7 +154,7 @@ def open_npz_file(path: str) -> list[NpzSet]:
 
 
 def _group_arrays(arrays: list[_Array], kind_words: tuple[str, ...], path: str) -> dict[str, _Array]:
-    """Return the arrays of a kind by the other words in their names; SourceError if two arrays have the same.
+    """Return the arrays of a kind by the other words in their names; SourceError if two arrays have the same other words.
 
     Args:
         arrays: all arrays of the archive.
@@ -191,13 +191,13 @@ def _check_pair(path: str, images: _Array, labels: _Array) -> None:
 
 
 def _list_arrays(path: str) -> list[_Array]:
-    """Read the headers of an archive's arrays; CorruptionError if one is damaged."""
+    """Return the arrays of an archive, by their headers; CorruptionError if the archive or a header is damaged."""
     arrays = []
     with open_zip(path) as (file, archive):
         for member in archive.infolist():
             if not member.filename.endswith(_ENDING):
                 continue
-            offset = find_content(file, member, path)
+            offset = find_content_offset(file, member, path)
             with archive.open(member) as content:
                 start = io.BytesIO(_read(content, _MAX_HEADER_BYTES, path))
             try:

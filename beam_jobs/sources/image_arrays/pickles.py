@@ -1,8 +1,8 @@
 """Pickles of arrays, numbers, texts, lists and dicts, read without making any other object.
 
 Python's pickles are programs: unpickling one may run any code. This reader supports the operations that put values together
-(pickletools.py of the standard library documents them all) and the functions with which NumPy makes arrays. It calls none of these:
-an array becomes its shape and the place of its bytes in the file, so the pixels of a file of CIFAR are not read here.
+(pickletools.py of the standard library documents them all) and the functions with which NumPy makes arrays. None is called: an
+array becomes its shape and the place of its bytes in the file, so the pixels of a file of CIFAR are not read here.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, BinaryIO, NamedTuple
 from beam_jobs.references.ranged_file import file_size, open_ranged
 from tpudata.errors import CorruptionError, SourceError
 
-# Longer bytes and texts stay in the file: the pixels of even a single image, but not names of classes and files.
+# Longer bytes and texts stay in the file: the pixels of a single image are longer, names of classes and files are not.
 _MAX_READ = 1 << 10
 _BUFFER_BYTES = 1 << 18
 # Longest name of a module or function.
@@ -99,7 +99,7 @@ class _PickleReader:
         self._path = path
         self._size = size
         self._stack: list[Any] = []
-        # Values that a pickle stores by number, to use them again.
+        # By number: values that the pickle uses again.
         self._memo: dict[int, Any] = {}
         self.offset = 0
 
@@ -150,7 +150,7 @@ class _PickleReader:
         self._push(data.decode("utf-8", "surrogatepass") if is_text else data)
 
     def _pop_mark(self) -> list[Any]:
-        """Remove the uppermost mark and the values above it; return these."""
+        """Remove the uppermost mark and the values above it; return the values."""
         index = len(self._stack) - 1
         while self._stack[index] is not _MARK:
             index -= 1
@@ -197,12 +197,13 @@ class _PickleReader:
             raise TypeError(f"a call of {function!r}")
 
     def _build(self) -> None:
-        """Pop a state, and set it in the array below; the state of a dtype is ignored, as the dtype's name says all."""
+        """Pop a state, and set it in the array below; the state of a dtype, such as its byte order, is ignored."""
         (state,) = self._pop(1)
         target = self._stack[-1]
         if isinstance(target, PickledArray):
             _, target.shape, dtype, is_fortran, target.data = state
             target.dtype, target.is_fortran = dtype.name, bool(is_fortran)
+        # CIFAR's arrays are of bytes, which have no order.
         elif not isinstance(target, _Dtype):
             raise TypeError(f"a state of {target!r}")
 
@@ -212,11 +213,11 @@ def _decode_text(value: str | bytes) -> str:
 
 
 def _push_integer(reader: _PickleReader) -> None:
-    # The size is one byte, so the integer has at most 255.
+    # The size is one byte, so the integer has at most 255 bytes.
     reader._push(int.from_bytes(reader._take(reader._read_number("<B")), "little", signed=True))
 
 
-# Operations by code; the names are those of pickletools.
+# Operations by code; comments have the names that pickletools has for them.
 _OPERATIONS: Mapping[bytes, Callable[[_PickleReader], Any]] = {
     b"\x80": lambda reader: reader._take(1),  # PROTO
     b"\x95": lambda reader: reader._take(8),  # FRAME

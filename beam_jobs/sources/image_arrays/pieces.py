@@ -26,7 +26,7 @@ class PieceReader:
         self._pieces = pieces
         self._path = path
         self._offset = offset
-        # What is left of the last piece.
+        # Bytes of the last piece that are not taken yet.
         self._unread = memoryview(b"")
 
     def take(self, size: int) -> bytes:
@@ -74,7 +74,7 @@ def read_numbers(reader: PieceReader, form: str, count: int) -> Iterator[Any]:
     Args:
         reader: reader positioned at the first number.
         form: format of one number with its byte order, in the notation of `struct`.
-        count: number of numbers.
+        count: how many numbers to read; CorruptionError if the reader has fewer.
     """
     # In batches, since a header may claim billions of numbers.
     size, batch_size = struct.calcsize(form), 1 << 16

@@ -1,6 +1,6 @@
 """Files of arrays of images with labels: the formats of CIFAR, SVHN, Keras's MNIST and MedMNIST.
 
-A key is the name of the file, for an archive followed by that of the array, and the image's number from 0 in eight digits.
+A key is the name of the file, for an archive also the name of the array of images, and the image's number from 0 in eight digits.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ _HEAD_BYTES = 512
 
 
 def is_array_name(name: str) -> bool:
-    """Return whether a name is unmistakably that of a file of arrays."""
+    """Return whether a file's name shows unmistakably that it is a file of arrays."""
     return name.lower().endswith(_ENDINGS) or is_cifar_batch_name(name)
 
 
 def find_array_files(names: Mapping[str, str]) -> list[str]:
-    """Return the paths of a folder's files of arrays; an empty list if any file is of another kind, except for a README and such.
+    """Return the paths of a folder's files of arrays; an empty list if there are files of other kinds.
 
-    Names decide, and the content of the first file.
+    Names decide, and the content of the first file of arrays. Files about the data, such as a README, do not count.
 
     Args:
         names: names of the folder's files, by path.
@@ -59,7 +59,7 @@ def is_array_file(path: str, head: bytes) -> bool:
     """Return whether a file has arrays.
 
     Args:
-        path: path of the file.
+        path: path of the file. Its name decides about CIFAR's binary files, which have no signature.
         head: first 512 bytes of the file.
     """
     name = path.rpartition("/")[2]
@@ -73,12 +73,12 @@ class ImageArrays(ClassifiedSource):
 
     Attributes:
         options: options with the splits and the seed of the order.
-        sets: the files, which are the units.
-        classes: names of the labels, which are whole numbers.
+        sets: the sets of images, which are the units; an archive may have several.
+        classes: mapping from labels, which are whole numbers, to class names.
         features: extra features.
         has_classes: False if records are unlabelled.
         several_labels: whether an image may have any number of classes.
-        named_splits: splits in the names of the files and arrays.
+        named_splits: splits in the names of the files and arrays; empty with --split.
     """
 
     options: ConvertOptions
@@ -91,15 +91,15 @@ class ImageArrays(ClassifiedSource):
 
     @classmethod
     def find(cls, options: ConvertOptions, source_options: SourceOptions, paths: Iterable[str]) -> ImageArrays:
-        """Read the headers of the files.
+        """Return the source of the files; read headers of .npz and .mat files, and CIFAR's names of classes.
 
         Args:
             options: options of the conversion.
             source_options: options of labels.
-            paths: the files; those about the data, such as a README or the names of CIFAR's classes, are skipped.
+            paths: the files; files about the data, such as a README or the names of CIFAR's classes, are skipped.
 
         Raises:
-            SourceError: a file does not have arrays of images and labels, no file has, or sets differ in their kind of classes.
+            SourceError: a file lacks arrays of images and labels, no file has images, or sets have different kinds of classes.
             CorruptionError: a file is truncated or damaged.
             UsageError: the options assign splits, but the sets are of several splits already.
         """
@@ -109,7 +109,7 @@ class ImageArrays(ClassifiedSource):
                 f"{options.input} has no file of arrays with images, only files about them. Add one, or pass another --input."
             )
         sets = [image_set for path in sorted(files) for image_set in _open_sets(path)]
-        # --split divides sets of a single split, but would mix those of several.
+        # --split divides sets of a single split, but would mix sets of several.
         splits = sorted({image_set.split for image_set in sets if image_set.split})
         if len(splits) > 1:
             reject_split_flag(options, f"{options.input} has splits already ({', '.join(splits)})")
@@ -168,7 +168,7 @@ class ImageArrays(ClassifiedSource):
 
 
 def _has_images(name: str) -> bool:
-    """Return whether a file has images by its name: it is not one about the data, such as a README."""
+    """Return whether a file has images by its name: it is not a file about the data, such as a README."""
     return name not in OTHER_FILES and not name.lower().endswith(".md") and not is_left_behind(name)
 
 
@@ -189,7 +189,7 @@ def _open_sets(path: str) -> Sequence[ImageSet]:
 
 
 def _open_classes(options: SourceOptions, sets: Sequence[ImageSet]) -> Classes:
-    """Return the classes of `--labels FILE`, of CIFAR's file of names, or else the numbers; SourceError if these files differ."""
+    """Return the classes of `--labels FILE`, of CIFAR's file of names, or else the numbers; SourceError if such files differ."""
     if options.labels_file is None:
         folders = {find_parent(image_set.path) or "." for image_set in sets if isinstance(image_set, CifarFile)}
         names_and_paths = filter(None, map(read_cifar_names, sorted(folders)))

@@ -73,7 +73,7 @@ def make_unknown_source_error(group: str, name: str, names: Sequence[str]) -> Us
     Args:
         group: group of the sources that the conversion takes.
         name: value of `--source`.
-        names: names of these sources.
+        names: names of all sources that the conversion takes.
     """
     other_group, other_kind = (DOCUMENTS, "text") if group == IMAGES else (IMAGES, "images")
     if name in _entry_points(other_group):

@@ -1,4 +1,4 @@
-"""Checks of the values that a source returns: one from an installed package may return anything.
+"""Checks of the values that a source returns: a source of an installed package may return anything.
 
 The functions below call a source's methods for parts, units and references, and report a wrong value in one line that names it.
 """
@@ -42,8 +42,8 @@ _FIELD_TYPES: Mapping[str, type] = {
 
 
 def check_attributes(source: Source) -> None:
-    """Raise UsageError if an attribute of a source has another type than `Source` declares."""
-    # Descriptions of the right types, by the name of an attribute that has another one.
+    """Raise UsageError if `features`, `labels` or a boolean attribute of a source is of another type than `Source` declares."""
+    # Descriptions of the expected types, by the name of each attribute of another type.
     expected_types: dict[str, str] = {}
     features: Any = source.features
     if not isinstance(features, tuple) or not all(isinstance(feature, Feature) for feature in features):
@@ -60,25 +60,25 @@ def check_attributes(source: Source) -> None:
 
 def list_parts(source: Source) -> Iterable[Any]:
     """Return the parts of a source; UsageError if its method does not return an iterable."""
-    return _check_iterable(source, "parts", source.parts())
+    return _require_iterable(source, "parts", source.parts())
 
 
 def list_units(source: Source, part: Any, ignored: list[str]) -> Iterable[Any]:
     """Return the units of a part, see `Source.units`; UsageError if the method does not return an iterable."""
-    return _check_iterable(source, "units", source.units(part, ignored))
+    return _require_iterable(source, "units", source.units(part, ignored))
 
 
 def list_references(
     source: Source, unit: Any, ignored: list[str], reject: Reject, *, stores_classes: bool = True
 ) -> Iterator[Reference]:
-    """Yield the references of a unit, see `Source.references`; reject those without a class or with an invalid class name.
+    """Yield the references of a unit, see `Source.references`; reject references without a class or with an invalid one.
 
     Args:
         source: source of the unit.
         unit: one of `list_units`.
         ignored: see `Source.references`.
         reject: see `Source.references`.
-        stores_classes: whether records store classes; otherwise classes are not checked.
+        stores_classes: whether records store classes; otherwise a reference is not rejected for its class.
 
     Raises:
         UsageError: an object is not a reference, or a reference has classes or features that the source's attributes do not
@@ -95,7 +95,7 @@ def list_references(
 
     check = _ReferenceCheck(source, method_name, stores_classes=stores_classes)
     references = source.references(unit, ignored, check_and_reject)
-    for reference in _check_iterable(source, "references", references):
+    for reference in _require_iterable(source, "references", references):
         reason = None if check.is_usual(reference) else check.find_reason(reference)
         if reason is None:
             yield reference
@@ -104,7 +104,7 @@ def list_references(
 
 
 class _ReferenceCheck:
-    """Check of the references of a unit. A reference like those before it takes half a microsecond, others several.
+    """Check of a unit's references. A reference like earlier ones takes half a microsecond, any other several.
 
     Args:
         source: source of the unit.
@@ -119,13 +119,13 @@ class _ReferenceCheck:
         has_one_class = source.has_classes and not columns.several_labels and not self._has_annotations
         self._needs_class = stores_classes and has_one_class
         self._names = {feature.name for feature in columns.features}
-        # Of references that `find_reason` accepted: the last payload, which stays None with annotations, and up to `_MAX_LABELS`
-        # labels, which are then cleared.
+        # The last payload that `find_reason` accepted, None with annotations, and up to `_MAX_LABELS` combinations of labels that
+        # it accepted; a full set is cleared.
         self._payload: Payload | None = None
         self._labels: set[tuple[str, ...]] = set()
 
     def is_usual(self, reference: Any) -> bool:
-        """Return whether a reference is so similar to those checked before that it needs no other check."""
+        """Return whether a reference is so similar to earlier references that it needs no other check."""
         if type(reference) is not Reference:
             return False
         key, split, labels, path, offset, size, payload, _, features, data, _ = reference
@@ -144,7 +144,10 @@ class _ReferenceCheck:
         )
 
     def find_reason(self, reference: Any) -> str | None:
-        """Return why to reject a reference; None for a valid one, which is remembered. UsageError as `list_references`."""
+        """Return why to reject a reference; None for a valid one.
+
+        Raises UsageError as `list_references` does; remembers the labels and the payload of valid references for `is_usual`.
+        """
         _check_types(reference, self._method_name)
         labels, features = reference.labels, reference.features
         if labels and not self._has_classes:
@@ -165,7 +168,7 @@ class _ReferenceCheck:
         if len(self._labels) >= _MAX_LABELS:
             self._labels.clear()
         self._labels.add(labels)
-        # Annotations are features that no schema of the source has, so each reference with some is checked in full.
+        # Annotations are features that no schema of the source has, so each reference with annotations is checked in full.
         self._payload = None if self._has_annotations else reference.payload
         return None
 
@@ -174,7 +177,7 @@ def _name_source(source: Source) -> str:
     return f"{type(source).__module__}.{type(source).__qualname__}"
 
 
-def _check_iterable(source: Source, method: str, returned: Any) -> Iterable[Any]:
+def _require_iterable(source: Source, method: str, returned: Any) -> Iterable[Any]:
     """Return what a method has returned; UsageError if it is not iterable, or is text or bytes."""
     if not isinstance(returned, Iterable) or isinstance(returned, (str, bytes)):
         raise UsageError(

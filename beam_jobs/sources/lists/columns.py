@@ -38,12 +38,12 @@ from tpudata.json_values import abbreviate_json
 # Declared numbers may have leading zeros.
 _DECLARED_INT = re.compile(r"[+-]?[0-9]+")
 _DECLARED_FLOAT = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?|nan|-?inf", re.IGNORECASE)
-# From narrow to wide; a column is as wide as its widest value. A rank is an index in these.
+# From narrow to wide; a column is as wide as its widest value. A rank is an index in `_KINDS`.
 _KINDS = (INT, FLOAT, STR)
 _INT_RANK, _FLOAT_RANK, _STR_RANK = range(len(_KINDS))
-# Kinds of lists of these, in the same order.
+# Kinds of lists whose items are of `_KINDS`, in the same order.
 _KINDS_OF_LISTS = tuple(LIST_KINDS)
-# An integer of more digits is no float32 either: the largest has 39.
+# Characters of an integer that is compared exactly: the largest float32 has 39 digits, and there may be a sign.
 _MAX_EXACT_DIGITS = 40
 # kind, dtype and encoding of a feature, by the kind of its column or of the items of its lists.
 _FEATURE_TYPES: Mapping[str, tuple[str, str, str | None]] = {
@@ -82,7 +82,7 @@ class Column:
     listed: RowPlace | None = None
 
     def merge(self, other: Column) -> Column:
-        """Return the facts about these rows and those of `other`."""
+        """Return the facts about the rows of this column and of `other`."""
         ranks = [column.widest for column in (self, other) if column.widest is not None]
         return Column(
             widest=max(ranks, default=None),
@@ -242,19 +242,19 @@ def _make_feature(name: str, column_kind: str) -> Feature:
 
 
 def convert_row(values: Mapping[str, Any], kinds: Mapping[str, ColumnKind]) -> dict[str, Any]:
-    """Convert a row's values to those that its extra columns store, by name."""
+    """Return the values that the extra columns store for a row, by name."""
     return {name: _convert_value(values.get(name), kind) for name, kind in kinds.items()}
 
 
 def _convert_value(value: Any, kind: ColumnKind) -> Any:
-    """Convert a row's value to the one that a column of this kind stores."""
+    """Return what a column of this kind stores for a row's value."""
     if kind.kind in LIST_KINDS:
         element_kind = ColumnKind(LIST_KINDS[kind.kind])
         return [_convert_value(element, element_kind) for element in value or ()]
     if value is None or value == "":
         if kind.missing is not None:
             return kind.missing
-        # `ColumnFacts.find_kinds` rejects an int column that lacks values and a substitute for them.
+        # Callers have rejected an int column that lacks a value and has no substitute for it.
         return "" if kind.kind == STR else math.nan
     if kind.kind == STR:
         # In JSONL, a column of strings may hold numbers too; they are stored as JSON text.
@@ -311,7 +311,7 @@ def _check_declared(value: Any, declared: ColumnKind, name: str, place: RowPlace
     else:
         number = parse_float(text) if _DECLARED_FLOAT.fullmatch(text) else None
         fits = number is not None
-        # A large integer is compared itself: its float may be rounded already.
+        # A large integer is compared as an integer, since its float64 may be rounded already.
         is_integer = _DECLARED_INT.fullmatch(text) is not None and len(text) <= _MAX_EXACT_DIGITS
         exact = int(text) if is_integer else number
         problem = "" if exact is None else float32_problem(exact, rounds=declared.kind == FLOAT32)
@@ -324,5 +324,5 @@ def _check_declared(value: Any, declared: ColumnKind, name: str, place: RowPlace
 
 
 def _fits_int64(value: int | str) -> bool:
-    """Return whether an integer fits int64; a text of more than 20 characters does not, and int() may reject a long one."""
+    """Return whether an integer fits int64; not if its text has more than 20 characters, since int() may reject a long one."""
     return len(str(value)) <= 20 and fits_int64(int(value))

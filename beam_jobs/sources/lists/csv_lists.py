@@ -1,7 +1,7 @@
 """The rows of CSV lists, by the rules of `text_files.spans.csv_rows`.
 
-The csv module splits whole lines in bulk, in a fifth to a third of the time that our own rules take. Our rules apply only if it
-reports an error, or would accept one.
+The csv module splits whole lines in bulk, in a fifth to a third of the time that our own rules take. Our rules apply only if the
+module reports an error, or would accept what is an error by them.
 """
 
 from __future__ import annotations
@@ -108,8 +108,8 @@ def _split_cells(pieces: Iterable[bytes], form: CsvForm, offset: int, line: int)
 def _split_in_bulk(data: bytes, form: CsvForm, start: int) -> list[list[str]] | None:
     """Return the cells of each row, also of blank ones; None if the lines must be split row by row.
 
-    They must be if they have an error, which splitting row by row reports, if they end inside quotes or without a line end, if they
-    exceed `MAX_ROW_BYTES`, and if they begin with a byte order mark.
+    Lines must be split row by row if they have an error, which is then reported, if they end inside quotes or without a line end,
+    if they exceed `MAX_ROW_BYTES`, or if they are the file's first lines and begin with a byte order mark.
 
     Args:
         data: whole lines, or a part of a long line.
@@ -118,7 +118,7 @@ def _split_in_bulk(data: bytes, form: CsvForm, start: int) -> list[list[str]] | 
     """
     if not data.endswith(b"\n") or len(data) > MAX_ROW_BYTES or (start == 0 and data.startswith(BOM)):
         return None
-    # The csv module accepts some CRs outside of quotes, which is an error by our rules.
+    # The csv module accepts some CRs outside of quotes, which are errors by our rules.
     if data.count(b"\r") != data.count(b"\r\n"):
         return None
     try:
@@ -152,7 +152,7 @@ def _locate_bulk_rows(rows: list[list[str]], data: bytes, start: int, line: int)
 
 
 def _split_one_by_one(pieces: Iterable[bytes], form: CsvForm, offset: int, line: int) -> Iterator[_LocatedCells]:
-    """Split pieces row by row; SourceError for an invalid row, with its line. The arguments are those of `_split_cells`."""
+    """Split pieces row by row; SourceError for an invalid row, with its line. Arguments are as for `_split_cells`."""
     spans = line_spans(pieces, offset, MAX_ROW_BYTES)
     rows = locate_rows(spans, form.delimiter, MAX_ROW_BYTES, form.path, is_raw=form.is_raw, fix="Check its line ends.")
     for span, last_line, end in rows:
@@ -214,7 +214,7 @@ class _LineAlignedPieces:
 
     def _join_held(self, lines: bytes = b"", next_line: bytes = b"") -> bytes:
         """Return the held bytes joined with `lines`, and hold `next_line`, the beginning of the next line."""
-        whole_lines = b"".join((*self._held, lines))
+        piece = b"".join((*self._held, lines))
         self._held, self._held_bytes = [next_line], len(next_line)
-        self.end += len(whole_lines)
-        return whole_lines
+        self.end += len(piece)
+        return piece

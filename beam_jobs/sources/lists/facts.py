@@ -92,7 +92,7 @@ class ListFacts:
 
         Args:
             integers: whether the labels are whole numbers that stand for themselves.
-            are_all: whether these are all labels of the dataset, so that they are checked with `check_classes`.
+            are_all: whether the lists have all labels of the dataset, so that whole numbers are checked with `check_classes`.
 
         Raises:
             SourceError: as `check_classes`; the message names the row of the largest label.

@@ -78,7 +78,7 @@ class ListFile(NamedTuple):
         """Yield the rows in pieces of the file.
 
         Args:
-            pieces: bytes from the end of a row on; for JSONL, lines.
+            pieces: bytes from the end of a row on: lines for JSONL, lines or parts of lines for a JSON array, any for CSV.
             offset: offset of the first piece in the file.
             line: number of lines before the first piece.
         """
@@ -120,7 +120,7 @@ class ListBlock(NamedTuple):
     Attributes:
         file: the list.
         start, end: byte range of the file.
-        line: number of lines before it.
+        line: number of the last line of the row before it, 0 if there is none. A block of a JSON array may begin in this line.
     """
 
     file: ListFile
@@ -179,7 +179,7 @@ def detect_list(path: str, options: SourceOptions) -> ListFile:
 
 
 def read_columns(file: ListFile) -> tuple[str, ...]:
-    """Return the names of a list's columns; of JSON, those of its first row.
+    """Return the names of a list's columns; for JSON, the keys of its first row.
 
     Raises:
         SourceError: a JSON list has no rows.

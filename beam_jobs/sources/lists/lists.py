@@ -48,7 +48,7 @@ class ListSchema(NamedTuple):
 
     Attributes:
         kinds: name and kind of each extra column.
-        labels: the classes; None without a column of labels.
+        labels: the classes; None before the scan, and without a column of labels.
         integers: whether labels are whole numbers: the labels themselves or, with a file of names, the indices of its lines.
         several: whether a row may have any number of labels.
     """
@@ -66,7 +66,7 @@ class Lists(ScannedSource):
     Attributes:
         options: options with the splits and the seed of the order.
         source_options: options of columns and labels.
-        files: the lists; all have the columns of the first one for path, label and split.
+        files: the lists; all have the same columns of path, label and split.
         splits: splits that the names of the lists stand for, unless there is a column of splits.
         first_path: path of the first list.
         typed: whether values have types, as in JSONL.
@@ -105,7 +105,7 @@ class Lists(ScannedSource):
             files: the lists.
 
         Raises:
-            SourceError: there is no list, the first one lacks rows or columns, or only some names of lists stand for splits.
+            SourceError: there is no list, the first list lacks rows or columns, or only some names of lists stand for splits.
             UsageError: the options do not fit the list, or assign splits, but the names of the lists stand for splits.
         """
         source_options.reject_list_types(reason="values of other lists show that they are lists")
@@ -145,7 +145,7 @@ class Lists(ScannedSource):
 
     @property
     def labels(self) -> Labels | None:
-        """The classes of `--labels FILE`, or those that the scan found."""
+        """The classes of `--labels FILE`, or else the classes that the scan found; None before it or without a column of labels."""
         return self.classes.labels or self.schema.labels
 
     @property
@@ -175,8 +175,8 @@ class Lists(ScannedSource):
             part: its path.
 
         Raises:
-            SourceError: its columns or its format are not those of the first list, it has no rows, or its name is ambiguous about
-                splits.
+            SourceError: its format or its columns of path, label and split differ from the first list's, it has no rows, or its
+                name is ambiguous about splits.
         """
         # Raises if the name of the list is ambiguous.
         self._find_named_split(part)
@@ -185,7 +185,7 @@ class Lists(ScannedSource):
             raise SourceError(
                 f"{part} and {self.first_path} have different columns for path, label and split. Convert them separately."
             )
-        # CSV has a header and no types, JSON the reverse: both values are equal if the list is of the other form.
+        # CSV has columns in a header and no types, JSON the reverse: the two values differ if the list has the first list's format.
         if bool(file.columns) == self.typed:
             raise SourceError(f"{self.options.input} has CSV and JSONL lists. Convert them separately.")
         reader = ColumnReader(self.source_options.column_kinds, self.roles, self.typed)
@@ -210,7 +210,7 @@ class Lists(ScannedSource):
             # The dataset to append to may have other labels.
             are_all_labels = not self.options.append
         else:
-            # Labels are not checked here: the listing rejects those that the file does not have.
+            # Labels are not checked here: the listing rejects labels that the file does not have.
             integers = all(map(is_integer_label, facts.names))
             are_all_labels = False
         kinds = tuple(facts.columns.find_kinds(source_options.column_kinds).items())
@@ -225,7 +225,7 @@ class Lists(ScannedSource):
         )
 
     def describe_repeat(self, repeat: Repeat, facts: ListFacts) -> SourceError:
-        """Return the error of two rows with one path, which is read again; the message has '' if the list has changed since."""
+        """Return the error of two rows with the same path, by reading the path again; it is '' if the list has changed since."""
         path, _ = facts.lists[repeat.list_index]
         first_path, _ = facts.lists[repeat.first_list_index]
         # Rows of a JSON array may share a line, so the digest is compared, too.
@@ -255,7 +255,7 @@ class Lists(ScannedSource):
         return (part,)
 
     def references(self, unit: ListBlock, ignored: list[str], reject: Reject = raise_rejection) -> Iterator[Reference]:
-        """Yield a reference to the file of each row of a block; reject rows that are invalid or whose file cannot be read.
+        """Yield a reference to the file of each row of a block; reject rows that are invalid or whose file is not found.
 
         Raises:
             SourceError: the list was cut during the run.
@@ -294,7 +294,7 @@ class Lists(ScannedSource):
 
     def _find_named_split(self, path: str) -> str:
         """Return the split that a list's name stands for, or an empty string; SourceError if it is ambiguous."""
-        return "" if self.roles.split is not None else self.splits.find_split(self.files.find_name(path))
+        return "" if self.roles.split is not None else self.splits.find_split(self.files.find_relative_path(path))
 
     def _find_file(
         self, row: ListRow, origin: str, folder: str, kinds: Mapping[str, ColumnKind]

@@ -1,4 +1,4 @@
-"""The columns of a list that have a meaning: those of the paths, the classes and the splits."""
+"""The columns of a list that have a meaning: its columns of paths, classes and splits."""
 
 from __future__ import annotations
 

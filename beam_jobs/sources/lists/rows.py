@@ -1,4 +1,4 @@
-"""The rows of JSONL lists and of JSON arrays, with the line and the byte at which each ends; csv_lists.py has those of CSV.
+"""The rows of JSONL lists and of JSON arrays, with the line and the byte at which each ends; csv_lists.py reads rows of CSV.
 
 A list is read twice: once from start to end by one worker, which finds the kinds of its columns and divides it into blocks, and
 once block by block. Blocks end where rows end, so no block begins inside quotes.
@@ -38,8 +38,8 @@ class _LineDecoder:
     """Iterator over decoded lines that counts lines and bytes.
 
     Attributes:
-        offset: offset in the file after the last line.
-        line: number of the last line in the file, from 1.
+        offset: offset in the file after the last line returned.
+        line: number of that line in the file, counted from 1.
     """
 
     def __init__(self, lines: Iterable[bytes], path: str, offset: int, line: int) -> None:
@@ -67,7 +67,7 @@ class _LineDecoder:
             self.reject(f"byte {error.start} of the line is not UTF-8; save the list as UTF-8")
 
     def reject(self, reason: str) -> NoReturn:
-        """Raise SourceError for the last line."""
+        """Raise SourceError for the last line returned or read."""
         raise SourceError(f"{self._path} line {self.line}: {reason}.")
 
 
@@ -78,7 +78,7 @@ def read_json_rows(lines: Iterable[bytes], path: str, *, offset: int, line: int)
         lines: lines of the list, with their line ends.
         path: path of the list, for messages.
         offset: offset of the first of these lines in the file.
-        line: number of lines before it.
+        line: number of lines before the first of these lines.
     """
     reader = _LineDecoder(lines, path, offset, line)
     for text in reader:
@@ -105,10 +105,10 @@ def read_array_rows(pieces: Iterable[bytes], path: str, *, offset: int, line: in
         line: number of lines before the first piece.
 
     Raises:
-        SourceError: an element is not a JSON object, or the array has no end; names file and line, or byte.
+        SourceError: an element is too large or not a JSON object, or the array has no end; the message names file and line or byte.
     """
-    # Ends of the lines read since the last element. `array_spans` reads past an element, to the comma or bracket after it, so these
-    # may lie after the element that it yields.
+    # Ends of the lines read since the last element. `array_spans` reads past an element, to the comma or bracket after it, so some
+    # of these ends may lie after the element.
     line_ends: collections.deque[int] = collections.deque()
 
     def record_line_ends() -> Iterator[bytes]:

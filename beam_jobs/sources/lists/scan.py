@@ -59,7 +59,7 @@ class ListScan:
         self._reader = reader
         self._separator = separator
         self._block_bytes = block_bytes
-        # Paths and lines of the rows since the last call of `take_rows`.
+        # Paths and lines of the rows read since the last call of `take_rows`.
         self._paths: list[str] = []
         self._lines: list[int] = []
 
@@ -69,7 +69,7 @@ class ListScan:
         return len(self._paths)
 
     def take_rows(self) -> KeyRows:
-        """Return the keys of the rows since the last call, with their lines."""
+        """Return the keys of the rows read since the last call, with their lines."""
         rows = make_key_rows(self._paths, self._lines, self._list_index)
         self._paths.clear()
         self._lines.clear()
@@ -123,7 +123,7 @@ def parse_path(row: ListRow, roles: Roles, origin: str) -> str:
     """Return the path in a row.
 
     Raises:
-        BadRecordError: the row has none, or one that is not Unicode.
+        BadRecordError: the row has no path, or its path is not Unicode.
     """
     value = row.values.get(roles.path)
     if not isinstance(value, str) or not value.strip():
@@ -137,7 +137,7 @@ def parse_path(row: ListRow, roles: Roles, origin: str) -> str:
 
 
 def parse_labels(row: ListRow, roles: Roles, separator: str | None, origin: str) -> tuple[tuple[str, ...], bool]:
-    """Return the labels of a row as written, and whether it may have several; no labels without their column.
+    """Return the labels of a row as written, and whether it may have several; no labels without a column of labels.
 
     Raises:
         BadRecordError: see `parse_json_labels`.

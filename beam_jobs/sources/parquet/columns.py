@@ -24,13 +24,13 @@ class ObjectsColumn(NamedTuple):
     """The column `objects` of a file, see `beam_jobs.annotations.objects_column`.
 
     Attributes:
-        names: class names in the schema's metadata; None if classes are not numbers, or have no names there.
+        class_names: class names in the schema's metadata; None if classes are not numbers, or have no names there.
         has_classes: whether objects have classes.
         has_areas: whether objects have areas.
-        has_crowds: whether objects are marked as single ones or crowds.
+        has_crowds: whether objects are marked as single objects or crowds.
     """
 
-    names: tuple[str, ...] | None
+    class_names: tuple[str, ...] | None
     has_classes: bool
     has_areas: bool
     has_crowds: bool
@@ -42,7 +42,7 @@ class ParquetColumns(NamedTuple):
     Attributes:
         image: name of the column of images.
         label: name of the column of labels, or None.
-        names: class names in the schema's metadata, or None.
+        class_names: class names in the schema's metadata, or None.
         integers: whether labels are whole numbers.
         extra: name and kind of each extra column, sorted by name.
         objects: the column of objects, or None.
@@ -50,13 +50,13 @@ class ParquetColumns(NamedTuple):
 
     image: str
     label: str | None
-    names: tuple[str, ...] | None
+    class_names: tuple[str, ...] | None
     integers: bool
     extra: tuple[tuple[str, ColumnKind], ...] = ()
     objects: ObjectsColumn | None = None
 
     @property
-    def all_names(self) -> list[str]:
+    def column_names(self) -> list[str]:
         """Names of the columns to read."""
         label = [] if self.label is None else [self.label]
         objects = [] if self.objects is None else [OBJECTS]
@@ -64,7 +64,7 @@ class ParquetColumns(NamedTuple):
 
 
 def find_columns(schema: Any, options: SourceOptions, path: str) -> ParquetColumns:
-    """Return the columns of images, labels and extra features: those that options name, or else columns of usual types or names.
+    """Return the columns of images, labels and extra features: columns that options name, or else columns of usual types or names.
 
     Raises:
         SourceError: a column is missing, appears twice, or is of a type that does not fit.
@@ -89,12 +89,12 @@ def find_columns(schema: Any, options: SourceOptions, path: str) -> ParquetColum
     extra = tuple(sorted(options.column_kinds.items()))
     for name, kind in extra:
         _check_extra(name, kind, types, repeated_names, path)
-    unlabelled = ParquetColumns(image, label=None, names=None, integers=False, extra=extra, objects=objects)
+    unlabelled = ParquetColumns(image, label=None, class_names=None, integers=False, extra=extra, objects=objects)
     if options.unlabelled:
         return unlabelled
     label = options.label_column or find_column("ClassLabel")
     label = label or next((name for name in _LABELS if name in types), None)
-    # Only the objects may have classes.
+    # A file with objects needs no labels of pictures.
     if label is None and objects is not None:
         return unlabelled
     if label is None or label not in types:
@@ -126,9 +126,9 @@ def _find_objects(schema: Any) -> ObjectsColumn | None:
     # A list describes its structs in `feature`.
     struct_description = column_description.get("feature", column_description)
     description = struct_description.get(category) if isinstance(struct_description, dict) and category else None
-    names = find_class_names(description) if isinstance(description, dict) else None
+    class_names = find_class_names(description) if isinstance(description, dict) else None
     return ObjectsColumn(
-        names, has_classes=category is not None, has_areas="area" in fields, has_crowds=bool(fields & {*CROWDS})
+        class_names, has_classes=category is not None, has_areas="area" in fields, has_crowds=bool(fields & {*CROWDS})
     )
 
 

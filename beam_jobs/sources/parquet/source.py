@@ -57,14 +57,14 @@ class ParquetFile(NamedTuple):
 
 
 class ParquetUnit(NamedTuple):
-    """A row group.
+    """A row group or, if bad records are skipped, a file that cannot be read.
 
     Attributes:
         path: the file.
         size: its size in bytes.
         name: prefix of keys.
-        split: split that its name stands for; empty without one.
-        group: index of the row group; None if the file is damaged.
+        split: split that its name stands for; empty if there is none.
+        group: index of the row group; None for a file that cannot be read.
         first: index of its first row.
     """
 
@@ -87,7 +87,7 @@ class ParquetImages(Source):
         source_options: options of columns and labels.
         files: the files.
         splits: splits that the names of the files stand for.
-        columns: columns of the first file; all files have the same.
+        columns: columns of the first file, which all files have.
         classes: mapping from labels to class names.
         note: called with columns that are not stored.
     """
@@ -114,7 +114,8 @@ class ParquetImages(Source):
             files: the files.
 
         Raises:
-            SourceError: there is no column of images or labels, or only some names of files stand for splits.
+            SourceError: there is no column of images or labels, classes of objects have no names, or only some names of files stand
+                for splits.
             CorruptionError: the first file is truncated or damaged.
             UsageError: the options assign splits, but the names of the files stand for splits; or a flag is for lists.
         """
@@ -130,8 +131,8 @@ class ParquetImages(Source):
         splits = NamedSplits.find(
             options, [name for _, name in first_files], find_file_split, find_split_in_file_name, accidental=False
         )
-        # With names in the metadata, whole numbers are indices of these, not labels themselves.
-        classes = Classes.open(source_options, integers=columns.integers and columns.names is None)
+        # With class names in the metadata, whole numbers are indices of the names, not labels themselves.
+        classes = Classes.open(source_options, integers=columns.integers and columns.class_names is None)
         _check_objects(columns, classes, first_path)
         return cls(options, source_options, files, splits, columns, classes)
 
@@ -154,8 +155,8 @@ class ParquetImages(Source):
         }
         return AnnotationSchema(
             tuple(sorted(kind for kind, is_present in has_contents.items() if is_present)),
-            object_labels=self._pick_file_labels(for_pictures=False) or Labels(objects.names or ()),
-            class_labels=self._pick_file_labels(for_pictures=True) or Labels(self.columns.names or ()),
+            object_labels=self._pick_file_labels(for_pictures=False) or Labels(objects.class_names or ()),
+            class_labels=self._pick_file_labels(for_pictures=True) or Labels(self.columns.class_names or ()),
             label_offset=self.options.label_offset,
             further=self.features,
         )
@@ -170,7 +171,7 @@ class ParquetImages(Source):
 
     @property
     def has_classes(self) -> bool:
-        """Whether there is a column of labels, or one of objects with classes."""
+        """Whether there is a column of labels, or a column of objects with classes."""
         objects = self.columns.objects
         return self.columns.label is not None or (objects is not None and objects.has_classes)
 
@@ -181,10 +182,10 @@ class ParquetImages(Source):
 
     @property
     def labels(self) -> Labels | None:
-        """With objects, the classes of the annotations; else of `--labels FILE` or the schema's metadata, None without either."""
+        """The classes of the annotations if there are objects, else of `--labels` or the metadata; None if both lack names."""
         if self.annotations is not None:
             return self.annotations.labels
-        return self.classes.labels or (None if self.columns.names is None else Labels(self.columns.names))
+        return self.classes.labels or (None if self.columns.class_names is None else Labels(self.columns.class_names))
 
     @property
     def integer_labels(self) -> bool:
@@ -221,7 +222,7 @@ class ParquetImages(Source):
         self._check_columns(file, part.path)
         # The closing table lists columns that are not converted.
         for name in file.schema.names:
-            if name not in self.columns.all_names:
+            if name not in self.columns.column_names:
                 self.note(IMAGE_COLUMNS, name)
         first_row = 0
         for group_index, group in enumerate(groups):
@@ -240,14 +241,14 @@ class ParquetImages(Source):
     ) -> Iterator[Reference]:
         """Yield a reference to the image of each row of a row group, with the image's bytes.
 
-        If bad records are skipped, the row group is read once before, so that no row of a damaged one is listed.
+        If bad records are skipped, the row group is read once in advance, so that no row of a damaged row group is listed.
         """
         del ignored
         skips = self.options.on_bad_record == SKIP
         try:
             with open_parquet(unit.path, unit.size) as file:
                 if skips and unit.group is not None:
-                    file.check(unit.group, self.columns.all_names, _BATCH_ROWS)
+                    file.check(unit.group, self.columns.column_names, _BATCH_ROWS)
                 yield from self._list_rows(file, unit, reject)
         except (CorruptionError, SourceError) as error:
             if not skips:
@@ -259,9 +260,9 @@ class ParquetImages(Source):
             reject(make_file_rejection(unit.path, error, suffix))
 
     def _list_rows(self, file: ParquetReader, unit: ParquetUnit, reject: Reject) -> Iterator[Reference]:
-        """Yield a reference with its image for each row of a row group; no reference for the unit of a damaged file."""
+        """Yield a reference with its image for each row of a row group; no reference for a file that could not be read."""
         row, columns = unit.first, self.columns
-        for batch in () if unit.group is None else file.read_batches(unit.group, columns.all_names, _BATCH_ROWS):
+        for batch in () if unit.group is None else file.read_batches(unit.group, columns.column_names, _BATCH_ROWS):
             images = list(_iterate_images(batch.column(columns.image)))
             no_values = [None] * len(images)
             labels = no_values if columns.label is None else convert_column(batch.column(columns.label))
@@ -273,7 +274,7 @@ class ParquetImages(Source):
             for (image, path), label, row_objects, *extra in zip(images, labels, objects, *extra_columns, strict=True):
                 origin, key = f"{unit.path} row {row}", f"{unit.name}:{row}"
                 try:
-                    data = _check_bytes(image, path, origin)
+                    data = _require_bytes(image, path, origin)
                     classes = () if columns.label is None else (self._resolve_class(label, origin),)
                     features = self._convert_extra(extra, origin)
                     if columns.objects is not None:
@@ -307,7 +308,7 @@ class ParquetImages(Source):
         assert self.columns.objects is not None
         place = Place(origin)
         try:
-            names = self.columns.objects.names
+            names = self.columns.objects.class_names
             if names is None and (file_labels := self._pick_file_labels(for_pictures=False)):
                 names = file_labels.names
             objects = () if row_objects is None else read_objects(row_objects, names)
@@ -330,27 +331,33 @@ class ParquetImages(Source):
         """Return the class name for a row's label; BadRecordError if it is invalid."""
         if isinstance(value, UnreadableValue):
             raise BadRecordError(origin, f"its label cannot be read: {value.problem}, {value.detail}")
-        # Names in the metadata are for whole numbers: a text is a class name even if there are some.
-        if self.columns.names is None or isinstance(value, str):
+        # Names in the metadata are for whole numbers: a text is a class name even if the metadata has names.
+        if self.columns.class_names is None or isinstance(value, str):
             if not isinstance(value, str | int) or isinstance(value, bool):
                 raise BadRecordError(origin, f"its label is neither text nor a whole number: {value!r}")
             return self.classes.resolve(str(value), origin)
-        if not isinstance(value, int) or not 0 <= value < len(self.columns.names):
-            raise BadRecordError(origin, f"unknown label: {value!r}; labels go from 0 to {len(self.columns.names) - 1}")
-        return self.classes.resolve(self.columns.names[value], origin)
+        if not isinstance(value, int) or not 0 <= value < len(self.columns.class_names):
+            raise BadRecordError(
+                origin, f"unknown label: {value!r}; labels go from 0 to {len(self.columns.class_names) - 1}"
+            )
+        return self.classes.resolve(self.columns.class_names[value], origin)
 
 
 def _check_objects(columns: ParquetColumns, classes: Classes, path: str) -> None:
-    """Raise SourceError if a file has objects, and the classes of these or of pictures are unknown before they are read."""
+    """Raise SourceError if a file has objects, and its metadata and --labels do not name the classes of objects and pictures."""
     if columns.objects is None:
         return
-    if columns.label is not None and columns.names is None:
+    if columns.label is not None and columns.class_names is None:
         raise SourceError(
             f"{path}: it has objects, and the column {columns.label!r} of labels without names in the file's metadata. Pass"
             " --unlabelled to store the objects alone."
         )
     # If pictures have labels, the names in --labels FILE are for the pictures.
-    if columns.objects.has_classes and columns.objects.names is None and (columns.label or classes.labels is None):
+    if (
+        columns.objects.has_classes
+        and columns.objects.class_names is None
+        and (columns.label or classes.labels is None)
+    ):
         raise SourceError(
             f"{path}: the classes of its objects have no names in the file's metadata. Pass them with --labels FILE, a line each."
         )
@@ -387,7 +394,7 @@ def _iterate_images(column: Any) -> Iterator[tuple[bytes | None, bytes | None]]:
     yield from zip(images.to_pylist(), paths.to_pylist(), strict=True)
 
 
-def _check_bytes(data: bytes | None, path: bytes | None, origin: str) -> bytes:
+def _require_bytes(data: bytes | None, path: bytes | None, origin: str) -> bytes:
     """Return the bytes of an image; BadRecordError if there are none. `origin` names the row."""
     if data is None and path:
         path_text = path.decode("utf-8", "backslashreplace")

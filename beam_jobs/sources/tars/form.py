@@ -33,7 +33,7 @@ from tpudata.format.label_map import GREY, MAP_BITS, PALETTE, png_kind
 CLASSES, TARS, PAIRS = "classes", "tars", "pairs"
 # Descriptions of the forms, for messages.
 FORMS = {CLASSES: "a tar of images in folders", TARS: "a tar of tars", PAIRS: "a tar of samples"}
-# Bytes of a compressed tar in which its form is looked for; unpacking them takes a second or two.
+# Number of bytes of a compressed tar that are searched for its form; unpacking so many takes a second or two.
 MAX_LOOKED_AT = 1 << 29
 # Number of samples that are searched for a label.
 _MAX_SAMPLES = 1000
@@ -49,8 +49,8 @@ class TarForm(NamedTuple):
     Attributes:
         form: `CLASSES`, `TARS` or `PAIRS`.
         labels: labels of the first sample that has some, as written; empty for other forms.
-        several: whether these labels are a list.
-        has_captions: whether samples have captions: texts that are not their class.
+        several: whether `labels` are a list in the sample.
+        has_captions: whether the first sample has a caption: a text that is not its class.
         map_dtype: dtype of the label maps of samples, by the first sample; empty if it has none.
         columns: columns in the JSON of samples.
     """
@@ -128,7 +128,7 @@ def _read_samples(file: BinaryIO, unit: TarUnit, size: int | None) -> Iterator[t
 
 
 def _find_map_dtype(file: BinaryIO, fields: Mapping[str, MemberContent]) -> str:
-    """Return the dtype of a sample's label map; empty without one, and for a picture whose values are not classes."""
+    """Return the dtype of a sample's label map; empty if there is none, and for a picture whose values are not classes."""
     name = find_label_map_field(fields)
     bits_and_color = None if name is None else png_kind(_read_head(file, fields[name].member))
     if bits_and_color is None:
@@ -144,7 +144,7 @@ def _find_columns(unit: TarUnit, first: Mapping[str, MemberContent], declared: M
 
     A compressed tar is not unpacked again, so only its first sample counts, which is `first`.
     """
-    # Without JSON, there are no columns, and `find` rejects all that are declared.
+    # If the first sample has no JSON, there are no columns, and `find` rejects all declared ones.
     if JSON not in first or read_compression(unit.path):
         return JsonColumns.find([first[JSON]] if JSON in first else [], declared, unit.path)
     with open_tar(unit.path, "") as (file, size):
@@ -153,7 +153,7 @@ def _find_columns(unit: TarUnit, first: Mapping[str, MemberContent], declared: M
 
 
 def list_member_paths(units: Iterable[TarUnit]) -> Iterator[str]:
-    """Yield the paths of the members of tars that may be pictures. A compressed tar is read up to 512 MiB."""
+    """Yield the paths of the members of tars that may be pictures; of a compressed tar, only the members in its first 512 MiB."""
     for unit in units:
         compression = read_compression(unit.path)
         with open_tar(unit.path, compression) as (file, size):

@@ -27,15 +27,15 @@ class JsonColumns(NamedTuple):
 
     @classmethod
     def find(cls, contents: Iterable[MemberContent], declared: Mapping[str, ColumnKind], path: str) -> JsonColumns:
-        """Return the columns in the JSON of some samples: all keys except the label and those with nested values.
+        """Return the columns in the JSON of some samples: all keys except the label and keys with nested values.
 
         Args:
             contents: the JSON of the samples.
             declared: kinds by column, which take precedence.
-            path: path of the tar.
+            path: path of the tar, for messages.
 
         Raises:
-            SourceError: values of a column are missing or differ in kind, as for lists.
+            SourceError: no kind stores all values of a column unchanged, or a value does not fit its declared kind.
             UsageError: there is no column of a declared name.
         """
         # Declared kinds of lists are not checked here: a record with other values is rejected when it is converted.
@@ -51,7 +51,7 @@ class JsonColumns(NamedTuple):
             nested_names |= {name for name, value in values.items() if not _is_flat(value)}
             flat_values = {name: value for name, value in values.items() if name not in nested_names}
             reader.add(flat_values, _SamplePlace(list_index=0, line=index, path=f"{path}/{content.member.name}"))
-        # Columns that were flat in samples before the first nested value.
+        # Remove columns that had flat values in samples before their first nested value.
         for name in nested_names:
             reader.facts.columns.pop(name, None)
         return cls(tuple(reader.facts.find_kinds(declared).items()))
@@ -76,7 +76,7 @@ class JsonColumns(NamedTuple):
 
 
 class _SamplePlace(RowPlace):
-    """Place of a sample; `path` is that of its JSON in the tar."""
+    """Place of a sample; `path` is the path of its JSON in the tar."""
 
     def __str__(self) -> str:
         return self.path
@@ -97,7 +97,7 @@ def _is_scalar(value: Any) -> bool:
 
 
 def _convert_value(name: str, kind: ColumnKind, value: Any, origin: str) -> Any:
-    """Convert a value of a sample's JSON to the one that its column stores; BadRecordError if a whole number is missing."""
+    """Return what a column stores for a value of a sample's JSON; BadRecordError if a whole number is missing."""
     if kind.kind in LIST_KINDS:
         if not isinstance(value, list):
             # The converter rejects a scalar, also 0 and false.

@@ -8,7 +8,7 @@ The fields of a header that are read here (POSIX.1-1988 "ustar", GNU tar manual 
     124    12      size: octal digits, or with the first bit set a big-endian number (GNU)
     148    8       checksum: sum of the header's bytes with this field as spaces, octal
     156    1       type, one of:
-                   0, NUL, 7        file; NUL is that of v7 tars, 7 a "contiguous" file
+                   0, NUL, 7        file; NUL in tars of v7, 7 for a "contiguous" file
                    5, D             folder; D with a list of its files, from an incremental backup
                    1, 2, 3, 4, 6    hard link, symbolic link, devices, pipe: no data follow, whatever the size says
                    x, X, g          pax header of the next member, the same of Solaris, pax header of all members
@@ -44,7 +44,7 @@ _REJECTED_TYPES = {
     b"M": "the rest of a file that begins in another volume. Pack the tar again without --multi-volume",
     b"N": "a list of names as tars had it before 1990. Pack the tar again",
 }
-# Keys of pax headers that describe a member, besides those of sparse files.
+# Keys of pax headers that describe a member, and beginnings of the keys that describe sparse files.
 _PAX_KEYS = ("path", "linkpath", "size")
 _SPARSE_KEYS = ("GNU.sparse.", "SCHILY.realsize")
 _CHUNK = 1 << 16

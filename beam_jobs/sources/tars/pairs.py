@@ -88,7 +88,7 @@ class Pairs:
             file: the opened tar.
             unit: the tar.
             members: files of the tar.
-            ignored: is extended with the names of members that are not stored.
+            ignored: is extended with TAR/MEMBER for each member of a sample that its record does not store.
             reject: called with the error of a sample that cannot be a record.
             compressed: whether the tar is compressed, so that images are read here.
         """

@@ -14,7 +14,7 @@ from tpudata.console.tables import count_text
 from tpudata.errors import BadRecordError, CorruptionError
 from tpudata.json_values import parse_input_json
 
-# The fields of a sample that hold its image; those that may hold its label, in the order of precedence.
+# The fields of a sample that may hold its image, and the fields that may hold its label, in the order of precedence.
 IMAGE_FIELDS = frozenset(("jpg", "jpeg", "png", "gif", "webp", "bmp", "ppm", "tif", "tiff", "jp2", "avif", "heic"))
 JSON, TEXT = "json", "txt"
 LABEL_FIELDS = ("cls", JSON, TEXT)

@@ -59,7 +59,7 @@ from tpudata.format import Feature
 
 @dataclasses.dataclass(frozen=True)
 class Tars(ClassifiedSource):
-    """Tar files of one form: a Source whose parts are tars, and whose units are these or, for a tar of tars, the tars in it.
+    """Tar files of one form: a Source whose parts are tars, and whose units are the tars or, for a tar of tars, its inner tars.
 
     Attributes:
         options: options with the splits and the seed of the order.
@@ -193,8 +193,14 @@ class Tars(ClassifiedSource):
 
         Args:
             unit: one of `units`.
-            ignored: is extended with the names of members that are not stored.
+            ignored: is extended with TAR/MEMBER for each member that is skipped by its name, or not stored with its sample.
             reject: called with the error of a member that gets no reference.
+
+        Raises:
+            CorruptionError: a header is damaged, or the tar is truncated.
+            SourceError: the tar has members that are not read, a member is in no folder of its class, or its folder and its tar are
+                of different splits.
+            UsageError: the options assign splits, but a folder in the tar stands for a split.
         """
         compression = read_compression(unit.path)
         compressed = bool(compression)

@@ -1,4 +1,4 @@
-"""A tar, or a tar in a tar, as a unit of listing, and those of its members that may be records."""
+"""A tar, or a tar in a tar, as a unit of listing, and its members that may be records."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class TarUnit(NamedTuple):
         return f"{self.name}/{member}"
 
     def find_end(self, file_size: int | None) -> int | None:
-        """Return the byte of the file at which the tar ends; None if the whole file is the tar, and its size is None."""
+        """Return the byte of the file at which the tar ends; None if the whole file is the tar, and `file_size` is None."""
         return file_size if self.end < 0 else self.end
 
 
@@ -53,13 +53,13 @@ def list_tar_files(
     *,
     most_bytes: int = MAX_INPUT_BYTES,
 ) -> Iterator[Member]:
-    """Yield the files of a tar that may be records or belong to some.
+    """Yield the files of a tar that may be records or belong to records.
 
     Args:
         file: the opened tar.
         unit: the tar.
         size: size of the file in bytes; None if it is compressed.
-        ignored: is extended with the names of members that are ignored.
+        ignored: is extended with TAR/MEMBER for each member that is ignored by its name.
         reject: called with the error of a member that cannot be a record.
         most_bytes: size of the largest member that may be a record.
     """

@@ -37,14 +37,14 @@ class DocumentColumns:
         splits: splits that the names of the files stand for; a folder that stands for one is not a class.
         classes: mapping from labels to class names.
         several: whether a document may have any number of classes.
-        names: class names in the metadata of the first file; all files must have the same. None without such names.
+        class_names: class names in the metadata of the first file, which all files must have; None without such names.
     """
 
     text: TextOptions
     splits: NamedSplits
     classes: Classes
     several: bool = False
-    names: tuple[str, ...] | None = None
+    class_names: tuple[str, ...] | None = None
 
     @classmethod
     def find(cls, text: TextOptions, splits: NamedSplits, files: Iterable[TextFile]) -> DocumentColumns:
@@ -62,13 +62,13 @@ class DocumentColumns:
         if options.label_field is None:
             return cls(text, splits, Classes.open(options, integers=options.label_type == INT))
         first_file = next(iter(files), None)
-        names = None if first_file is None else _read_class_names(first_file, text)
+        class_names = None if first_file is None else _read_class_names(first_file, text)
         first_label = None if first_file is None else _read_first_label(first_file, text)
         several = options.label_separator is not None or isinstance(first_label, list)
         # Labels are indices of names in the metadata, unless --labels FILE has other names.
-        if first_file is not None and names is not None and options.labels_file is None:
-            classes = Classes(Labels(names), first_file.path, integers=True, comes_from_metadata=True)
-            return cls(text, splits, classes, several, names)
+        if first_file is not None and class_names is not None and options.labels_file is None:
+            classes = Classes(Labels(class_names), first_file.path, integers=True, comes_from_metadata=True)
+            return cls(text, splits, classes, several, class_names)
         labels_as_written: tuple[str, ...] = ()
         if first_file is not None and first_label is not None:
             # The listing rejects an invalid label with its document.
@@ -86,14 +86,14 @@ class DocumentColumns:
 
     def check_file(self, file: TextFile) -> None:
         """Raise SourceError if a file's metadata has other class names than the first file's."""
-        if self.names is not None and _read_class_names(file, self.text) != self.names:
+        if self.class_names is not None and _read_class_names(file, self.text) != self.class_names:
             raise SourceError(
                 f"{file.path} and the first file of the input have different class names. Convert them one by one, or pass --labels"
                 " FILE."
             )
 
     def add_columns(self, block: DocumentBlock, reject: Reject, note: Note = ignore_note) -> DocumentBlock | None:
-        """Return a block's documents with their classes and keys, omitting those with invalid ones; None if none remains.
+        """Return a block's documents with classes and keys, omitting documents without valid ones; None if no document remains.
 
         Args:
             block: documents of a file.
@@ -134,7 +134,7 @@ class DocumentColumns:
         """Return the class names and the key of a document that is a row; BadRecordError if one is missing or invalid.
 
         Args:
-            key: key of the document by its place in the file, which is returned without a field of keys.
+            key: key of the document by its place in the file, which is returned if there is no field of keys.
             data: bytes of the document.
             block: block of the document.
             offset: offset of the document in its file.
@@ -150,7 +150,7 @@ class DocumentColumns:
             if missing_field is not None:
                 raise make_missing_field_error(missing_field, values)
         except DocumentError as error:
-            # Only if the document is in the file as it is, its bytes have an offset there.
+            # The document's bytes have an offset in the file only if the file has them as they are.
             if block.is_addressed:
                 raise BadRecordError(path, str(error), offset + (error.offset or 0)) from None
             position_text = "" if error.offset is None else f" (byte {error.offset} of the document)"
@@ -161,7 +161,7 @@ class DocumentColumns:
             if isinstance(label, str) and label != label.strip():
                 note(LABEL_BLANKS, label)
             class_names = self._resolve_classes(label, origin)
-        return class_names, key if key_field is None else _check_row_key(values[key_field], key_field, origin)
+        return class_names, key if key_field is None else _parse_row_key(values[key_field], key_field, origin)
 
     def _resolve_classes(self, value: Any, origin: str) -> tuple[str, ...]:
         """Return the class names for the label in a row; BadRecordError if it is invalid."""
@@ -186,7 +186,7 @@ class DocumentColumns:
 
 
 def _read_class_names(file: TextFile, text: TextOptions) -> tuple[str, ...] | None:
-    """Return the class names for labels in a Parquet file's metadata; None without such names, or if it cannot be read."""
+    """Return the class names for labels in a Parquet file's metadata; None without such names, or if the file cannot be read."""
     label = text.labels.label_field
     with contextlib.suppress(SourceError, CorruptionError):
         if label is not None and detect_form(file.path, text).kind == PARQUET:
@@ -210,11 +210,11 @@ def _ignore(error: BadRecordError) -> None:
 
 
 def _parse_labels(value: Any, text: TextOptions, origin: str) -> tuple[tuple[str, ...], bool]:
-    """Return the labels in the label field of a row, and whether it may hold several; BadRecordError if it is invalid."""
+    """Return the labels in the label field of a row, and whether it may hold several; BadRecordError if the value is invalid."""
     return parse_row_labels(value, text.labels.label_separator, origin, f"field {text.labels.label_field!r}")
 
 
-def _check_row_key(value: Any, name: str, origin: str) -> str:
+def _parse_row_key(value: Any, name: str, origin: str) -> str:
     """Return the key in a row's field as text; BadRecordError if it is empty, or neither text nor a whole number."""
     is_key = isinstance(value, (str, int)) and not isinstance(value, bool) and value != ""
     if not is_key or (isinstance(value, str) and not is_utf8(value)):
@@ -226,7 +226,7 @@ def _check_row_key(value: Any, name: str, origin: str) -> str:
 
 
 def _iterate_documents(block: DocumentBlock) -> Iterator[tuple[str, bytes, int]]:
-    """Yield (key, bytes, offset in the file) of each document; the key says its place in the file."""
+    """Yield (key, bytes, offset in the file) of each document; the key is made from its place in the file."""
     data = block.spans.data
     columns = (column.tolist() for column in (block.spans.starts, block.spans.sizes, block.spans.offsets))
     # The offset of a document that is a whole file is WHOLE_FILE, which is negative.

@@ -31,7 +31,7 @@ class TextFiles(NamedTuple):
 
     Attributes:
         path: a file, or a pattern whose matches are all listed; empty for a range.
-        files: a range of the input's folder, without `path`.
+        files: a range of the input's folder; empty with `path`.
         pattern: parts of the pattern that paths of the range below the folder must match; empty to take all.
         deep: whether the range includes files in subfolders.
     """

@@ -39,7 +39,7 @@ SMALL_BYTES = 1 << 16
 RUN_DOCUMENTS = 1 << 16
 # Number of small files that are listed together.
 _UNIT_FILES = 1000
-# (split, documents of a file): either all blocks of an input have the split of their file's name, or all an empty one.
+# (split, documents of a file): either all blocks of an input have the split of their file's name, or all an empty string.
 _SplitBlock: TypeAlias = "tuple[str, DocumentBlock]"
 
 
@@ -47,7 +47,7 @@ class TextUnit(NamedTuple):
     """Files, or parts of files, that are listed together.
 
     Attributes:
-        parts: files or parts of them, each with the split that the file's name stands for, or an empty one.
+        parts: files or parts of files, each with the split that the file's name stands for, or an empty string.
     """
 
     parts: tuple[tuple[TextPart, str], ...]
@@ -62,7 +62,7 @@ class TextSource(PackSource):
         text: form and fields of documents.
         splits: splits that the names of the files stand for.
         columns: rules for classes and keys of documents.
-        note: called with columns that are not stored, and folders that look like classes.
+        note: called with columns that are not stored, folders that look like classes, and labels from which blanks are removed.
         range_bytes: target size of a part of a file, and of small files that are listed together.
         run_documents: number of documents from which a run ends.
         small_bytes: size of the smallest document that is not spooled.
@@ -78,7 +78,7 @@ class TextSource(PackSource):
     small_bytes: int = SMALL_BYTES
 
     def noting(self, note: Note) -> TextSource:
-        """Return the source that calls `note` with columns that are not stored, and folders that look like classes."""
+        """Return the source that calls `note`; the attribute says with what."""
         return dataclasses.replace(self, note=note)
 
     @classmethod
@@ -116,7 +116,7 @@ class TextSource(PackSource):
 
     @property
     def labels(self) -> Labels | None:
-        """No classes if documents have none; otherwise those of `--labels FILE` or a schema's metadata, None without either."""
+        """The classes of `--labels FILE` or a schema's metadata, None if both lack names; no classes if documents have no class."""
         return self.columns.classes.labels if self.has_classes else NO_LABELS
 
     @property
@@ -131,7 +131,7 @@ class TextSource(PackSource):
 
     @property
     def has_own_packs(self) -> bool:
-        """True: packs end with runs, which are not joined."""
+        """True: packs end where runs end, and runs are not joined."""
         return True
 
     def parts(self) -> Iterator[TextFiles]:
@@ -198,7 +198,7 @@ class TextSource(PackSource):
     def _list_run(self, run: Sequence[_SplitBlock]) -> ListedPack:
         """Return the documents of a run as a pack of references.
 
-        It holds the bytes of documents that a file does not have as they are, and with a shuffle the bytes of small ones.
+        It holds the bytes of documents that a file does not have as they are, and with a shuffle the bytes of small documents.
         """
         named_splits, blocks = zip(*run, strict=True)
         counts = [len(block.spans.sizes) for block in blocks]

@@ -1,7 +1,7 @@
 """Documents of an installed package's source, converted to references for text.
 
-With a shuffle, small documents are spooled by position, like those of files (beam_jobs.sources.text.source): otherwise a shard of a
-million would be a million reads, and in an object store as many requests.
+With a shuffle, small documents are spooled by position, like documents of files (beam_jobs.sources.text.source): otherwise a shard
+of a million documents would take a million reads, and in an object store as many requests.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class SourceDocuments(PackSource):
     Attributes:
         options: options of the conversion, which seed the order.
         source: the source.
-        text: form and fields of documents; its labels are those of the source.
+        text: form and fields of documents; its `labels` are the defaults if records store no classes.
         classes: mapping from labels to class names.
         several: whether a document may have any number of classes.
         schema: schema of the extra features of documents.
@@ -120,7 +120,7 @@ class SourceDocuments(PackSource):
 
     @property
     def labels(self) -> Labels | None:
-        """No classes if documents have none; otherwise those of `--labels FILE` or of the source, None without either."""
+        """The classes of `--labels FILE` or of the source, None if both lack names; no classes if documents have no class."""
         return self.classes.labels if self.has_classes else NO_LABELS
 
     @property
@@ -140,7 +140,7 @@ class SourceDocuments(PackSource):
 
     @property
     def has_own_packs(self) -> bool:
-        """True: packs end with runs, which are not joined."""
+        """True: packs end where runs end, and runs are not joined."""
         return True
 
     def noting(self, note: Note) -> SourceDocuments:
@@ -159,14 +159,17 @@ class SourceDocuments(PackSource):
         """Yield the documents of a unit by column, see `PackSource`.
 
         With a shuffle, the documents of each run are sorted by position in the shuffled order.
-        Documents that are too large, or whose classes differ from those that the source declares, are rejected.
+        Documents that are too large, or whose classes are not what the source declares, are rejected.
         """
         documents = self._list_documents(unit, ignored, reject)
         for run in gather_runs(documents, lambda reference: (reference.size, 1), _RUN_DOCUMENTS):
             yield from divide_run(self._list_run(run), self.options)
 
     def _list_run(self, run: Sequence[Reference]) -> ListedPack:
-        """Return documents as a pack of references; it holds the bytes that these carry and, with a shuffle, small documents."""
+        """Return documents as a pack of references; it holds the bytes that documents carry.
+
+        With a shuffle, it also holds the bytes of small documents.
+        """
         # Positions in the order are computed from the digests later.
         pack = Pack.of(run, np.zeros(len(run), np.uint64))
         buffers = [reference.data for reference in run]
@@ -189,7 +192,7 @@ class SourceDocuments(PackSource):
 
     def _convert_document(self, reference: Reference) -> Reference:
         """Return a reference with class names, features and payload for text; BadRecordError if its size or a label is invalid."""
-        # A reference that carries its bytes has their number; others have the size of their range.
+        # The size is that of the bytes that the reference carries, otherwise that of its range.
         size, limit = len(reference.data) or reference.size, self.text.document_bytes
         if size > limit:
             raise BadRecordError(
@@ -228,14 +231,14 @@ def _is_small(reference: Reference) -> bool:
 
 
 def _read_rows(pack: Pack, rows: npt.NDArray[np.intp]) -> Iterator[bytes]:
-    """Yield the bytes of some documents, reading neighbours together; b"" for an unreadable one, which its shard reports."""
+    """Yield the bytes of some documents, reading neighbours together; b"" for an unreadable document, which its shard reports."""
     if len(rows):
         for _, data in read_packs([pack.take(rows)]):
             yield b"" if isinstance(data, BadRecordError) else data
 
 
 def _open_classes(source: Source, labels: TextLabelOptions) -> Classes:
-    """Return the classes of `--labels FILE` or, without it, of the source; without either, all labels become classes."""
+    """Return the classes of `--labels FILE` or, without it, of the source; if the source has none, all labels become classes."""
     if labels.labels_file is None and source.labels is not None:
         return Classes(source.labels, "the source", comes_from_metadata=True)
     return Classes.open(labels, integers=source.integer_labels)

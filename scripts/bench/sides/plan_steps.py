@@ -40,7 +40,7 @@ OVERHEAD = 230
 _FOLDER_RECORDS = 10_000
 # Most parts in which an engine lists.
 _LISTINGS = 1 << 14
-# Files over which the runs of shards are spread, of which one at a time is read back into memory.
+# Number of files over which the runs of shards are spread; one file at a time is read back into memory.
 _FILES = 512
 # Length before each element of a file.
 _LENGTH = struct.Struct("<Q")
@@ -69,7 +69,7 @@ class GeneratedFolders(RecordSource):
         return (part,)
 
     def references(self, unit: int, ignored: list[str], reject: Reject = raise_rejection) -> Iterator[Reference]:
-        """Yield the references of one folder, whose first record the unit is."""
+        """Yield the references of the folder whose first record is number `unit`."""
         del ignored, reject
         name = f"n{unit // _FOLDER_RECORDS:08d}"
         for number in range(unit, min(unit + _FOLDER_RECORDS, self.records)):
@@ -114,7 +114,7 @@ def list_references(folder: Path, records: int) -> dict[str, Output]:
         for start in range(0, len(units), part_units):
             accumulators: dict[str, Any] = {name: combine.create_accumulator() for name, combine in combines.items()}
             for element in step.process(units[start : start + part_units]):
-                # Packs are the main output. Tagged elements are for combines; those of other tags do not count here.
+                # Packs are the main output. Tagged elements are for combines; elements of other tags do not count here.
                 if not isinstance(element, TaggedOutput):
                     outputs["packs"].write(files["packs"], element)
                 elif element.tag in combines:
@@ -132,7 +132,7 @@ def combine(folder: Path, records: int) -> dict[str, Output]:
     for name, combine_fn in _make_combines().items():
         outputs[name] = Output()
         with (folder / f"{name}-parts").open("wb") as file:
-            # Bytes of accumulators that are merged into one, and how many of them are merged so far.
+            # Bytes of accumulators that are merged into one accumulator, and the bytes merged so far.
             share, merged_bytes = (folder / name).stat().st_size / FANOUT, 0
             accumulator = combine_fn.create_accumulator()
             for data in _read_elements(folder / name):
@@ -223,7 +223,7 @@ def split_runs_by_shard(folder: Path, records: int) -> dict[str, Output]:
 
 
 def make_manifest(folder: Path, records: int) -> dict[str, Output]:
-    """Make the manifest from the results of all shards, on one worker; each has the summary of one image."""
+    """Make the manifest from the results of all shards, on one worker; each shard's result is the summary of one image."""
     plan = _read_plan(folder)
     total, shards = ImageSummary(), []
     summary = ImageSummary()

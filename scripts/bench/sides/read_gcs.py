@@ -4,7 +4,7 @@
 
 It makes batches of 64, and asks COUNTS_URL for the store's counters before and after; graphs are made before the clock starts. A
 pipeline without an end is measured in its steady state: MEGABYTES of records come before, and as many again are measured. WINDOW is
-that of a shuffle, in records.
+the window of a shuffle, in records.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def prepare_graph(name: str, streams: int, window: int) -> Callable[[], Iterable
     Args:
         name: name of the pipeline.
         streams: number of files, or of pieces of files, that are read at a time.
-        window: records in the window of a shuffle.
+        window: records in the window of a shuffle; pipelines without a shuffle ignore it.
     """
     import tensorflow as tf
 
