@@ -18,8 +18,9 @@ _BATCHES_AHEAD = 2
 class ContinuedInput:
     """An input_fn whose batches continue the order of a section.
 
-    The order of the records follows from the seed and a batch size. After the batch size has changed, batches are cut from those of
-    the old order, so that every record still comes once an epoch. Each host then reads whole batches, and takes its rows.
+    The order of the records follows from the seed and a batch size. After the batch size has changed, the new batches are cut from
+    the batches of the old order, so that every record still comes once an epoch. Each host then reads whole batches, and takes its
+    rows.
 
     Args:
         input_fn: input_fn of `make_input_fn` for training.

@@ -51,7 +51,7 @@ class LabelMap:
     @property
     def input_options(self) -> dict[str, Any]:
         """The arguments of make_input_fn that yield the map as the labels."""
-        # Extra features keep their full names, others are fed under short ones.
+        # Extra features keep their full names; other features are fed under short names.
         if self.is_extra:
             name = self.feature.name
             return {"extra_features": (name,), "batch_transform": _make_label_transform(name)}

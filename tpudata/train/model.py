@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 def make_model_params(options: TrainOptions, dataset: Dataset, label: Feature | None) -> dict[str, Any]:
     """Return the `params` of model_fn, without those that the estimator adds.
 
-    Explicit parameters take precedence. For other parameters that the model has, values come from the dataset, the seed and the
-    number of steps. A user's model gets all of these.
+    Explicit parameters take precedence. For other parameters that a bundled model has, values come from the dataset, the seed and
+    the number of steps. A user's model gets `seed` and, if the dataset has them, `num_classes` and `vocab_size`.
 
     Args:
         options: options of the run.
@@ -80,7 +80,7 @@ def _derive_class_params(label: Feature, user_params: Mapping[str, object], *, h
     if not has_offset or not label.label_offset:
         return {"num_classes": label.num_classes + label.label_offset}
     offset = user_params.get("label_offset", label.label_offset)
-    # With a lower offset from the user, the model also has outputs for the numbers between the two.
+    # With a lower offset from the user, the model also has outputs for the numbers between the two offsets.
     extra_classes = label.label_offset - offset if isinstance(offset, int) and 0 <= offset < label.label_offset else 0
     return {"num_classes": label.num_classes + extra_classes, "label_offset": label.label_offset}
 

@@ -228,7 +228,7 @@ def _train(job: Job, evaluation: Evaluation | None) -> Row:
     if evaluation is None:
         train_to(options.train_steps)
     else:
-        evaluation.train_until_no_better(train_to, first_step)
+        evaluation.train_with_early_stopping(train_to, first_step)
     last_step = read_global_step(estimator) or 0
     records = (last_step - first_step) * options.batch_size
     return make_closing_row("train", options.train_split, records, last_step, seconds, loss=estimator.last_loss)

@@ -55,7 +55,7 @@ def make_value_ranges(
         dataset: the dataset that is read.
         split: the split that is read.
         label: the dataset's label, or None.
-        params: params of the model.
+        params: params of model_fn, which override the model's defaults.
     """
     if ":" in options.model:
         return []
@@ -122,7 +122,7 @@ class RangeCheckedInput:
         return dataset.map(without_autograph(self._check_element)).prefetch(1)
 
     def _check_element(self, *element: Tensors) -> Tensors:
-        """Return an element, (features, labels) or (features,), whose tensors are computed after the checks of its values."""
+        """Return the element, `(features, labels)` or `features`, with its tensors computed after the checks of its values."""
         import tensorflow as tf
 
         features = element[0]

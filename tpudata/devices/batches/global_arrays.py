@@ -30,7 +30,7 @@ def make_global_array(
         dtype: NumPy dtype of the parts.
         sharding: the `jax.sharding.NamedSharding` that assigns a part to each device.
         axis: the sharded axis.
-        make_part: function of the first and the stop index of a device's range on the axis that returns its NumPy array.
+        make_part: function of the first and the stop index of a device's range on the axis that returns the device's NumPy array.
     """
     import jax
 

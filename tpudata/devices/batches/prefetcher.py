@@ -46,7 +46,7 @@ class _Shared(Generic[_Placed]):
 
     def __init__(self, ahead: int, cancel: Callable[[], None]) -> None:
         self.ready: queue.SimpleQueue[_Placed | _End] = queue.SimpleQueue()
-        # An entry for each item that the thread may read ahead. A queue, as a Semaphore takes ten times as long.
+        # A queue, since a Semaphore takes ten times as long.
         self.room: queue.SimpleQueue[None] = queue.SimpleQueue()
         for _ in range(ahead):
             self.room.put(None)
@@ -124,7 +124,7 @@ class Prefetcher(Generic[_Host, _Placed]):
         return item
 
     def close(self) -> None:
-        """End the thread as soon as it has read its item; safe at any time, and more than once."""
+        """End the thread as soon as it has read its current item; safe at any time, and more than once."""
         self._is_over = True
         self._shared.close()
 
@@ -172,7 +172,7 @@ def release_frames(error: BaseException) -> None:
         for frame, _ in traceback.walk_tb(chain.__traceback__):
             caller: FrameType | None = frame
             with contextlib.suppress(RuntimeError):  # The frame still runs, and so do its callers.
-                # Its callers may be among the frames that TensorFlow dropped.
+                # The frame's callers may be among the frames that TensorFlow dropped.
                 while caller is not None:
                     caller.clear()
                     caller = caller.f_back

@@ -2,8 +2,8 @@
 
 In a v1 program, train_op depends on everything that a training step changes. The layers and optimizers of Keras 3, and the
 optimizers of tf_keras, assign to their variables when they are called, and return nothing that train_op could depend on. Their
-assignments are part of the step nevertheless. The layers of tf_keras behave as in TensorFlow's
-Estimator: model_fn runs their `updates`.
+assignments are part of the step nevertheless. The layers of tf_keras behave as in TensorFlow's Estimator: model_fn runs their
+`updates`.
 """
 
 import traceback

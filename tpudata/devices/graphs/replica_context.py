@@ -74,10 +74,13 @@ class _ReplicaContext(tf.distribute.ReplicaContext):  # type: ignore[misc]  # Te
         args: Sequence[Tensors] = (),
         kwargs: Mapping[str, Tensors] | None = None,
     ) -> Tensors:
-        """Call `merge_fn` with the strategy and this replica's arguments, outside of the replica's context."""
+        """Call `merge_fn` with a strategy and this replica's arguments, outside of the replica's context.
+
+        The strategy is that of the replicas; for functions of MERGING_MODULES, it is the outer one, so that they reduce nothing.
+        """
         # A moving average passes its variable first. Other modules may pass anything, so their arguments are not looked at.
         if getattr(merge_fn, "__module__", None) in MERGING_MODULES and not (args and find_reduction(args[0])):
-            # These modules reduce values only under a strategy; TensorFlow's TPUEstimator had none.
+            # TensorFlow's TPUEstimator had no strategy, without which these modules reduce nothing.
             with hide_replicas():
                 return tf.distribute.get_replica_context().merge_call(merge_fn, args, kwargs)
         return super().merge_call(merge_fn, args, kwargs)
@@ -238,7 +241,7 @@ class _ReplicaExtended(tf.compat.v1.distribute.StrategyExtended):  # type: ignor
 
 
 def _reduce(reduce_op: tf.distribute.ReduceOp | str, value: tf.Tensor | tf.IndexedSlices, count: int) -> tf.Tensor:
-    """Return the sum or mean of a tensor over `count` replicas; integer means round down."""
+    """Return the sum or mean of a tensor over `count` replicas; means of integers are rounded down."""
     name = reduce_op.upper() if isinstance(reduce_op, str) else reduce_op.name
     total = sum_replicas(value, count)
     if name == _ReduceOp.SUM.name:

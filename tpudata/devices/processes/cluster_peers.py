@@ -88,7 +88,7 @@ class ClusterPeers(Peers):
         return self._exchange(_BYTES, b"", lambda _: data)
 
     def broadcast_values(self, values: Mapping[str, Tensors]) -> dict[str, Tensors]:
-        """Return the chief's values of tensors in every process; shapes and dtypes must be equal in all."""
+        """Return the chief's values, as tensors, in every process; names, shapes and dtypes must be equal in all processes."""
         return {name: self._broadcast_value(value) for name, value in values.items()}
 
     def _broadcast_value(self, value: Tensors) -> tf.Tensor:
@@ -129,7 +129,7 @@ class ClusterPeers(Peers):
             self._wait_start = None
 
     def close(self) -> None:
-        """Announce to the others that this process ends; do nothing in a forked child."""
+        """Announce to the other processes that this one ends; do nothing in a forked child."""
         if os.getpid() == self._pid:
             for link in self._links.values():
                 link.close()

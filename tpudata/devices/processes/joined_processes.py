@@ -39,7 +39,7 @@ _STARTED = (
     "{}: jax has started before this process joined the cluster. Make the estimator, or call tpu_system, before the first use of "
     "jax."
 )
-# Short, as all processes already run when jax joins them.
+# Short, since all processes already run when jax joins them.
 _JOIN_SECONDS = 120
 _HEARTBEAT_SECONDS = 30
 _PLATFORMS_WITH_SERVICE = ("gpu", "cuda", "rocm")
@@ -120,7 +120,7 @@ def join(group: ProcessGroup, devices_per_process: int | None, timeout_seconds: 
 
 def _check_same_device_count(peers: Peers, devices_per_process: int) -> None:
     """Raise UsageError if processes request different numbers of devices; called before jax makes them."""
-    # In one exchange: a maximum is the minimum of the negative numbers.
+    # In one exchange: a maximum is the negated minimum of the negated numbers.
     least, minus_most = peers.min_numbers([devices_per_process, -devices_per_process])
     if least != -minus_most:
         raise UsageError(

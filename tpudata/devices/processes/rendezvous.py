@@ -47,7 +47,7 @@ def meet(group: ProcessGroup, timeout_seconds: float) -> dict[int, socket.socket
         first process by the index 0.
 
     Raises:
-        ClusterError: a process did not start in time, or this one's port is in use.
+        ClusterError: a process did not start in time, or the first process cannot listen at its port.
         UsageError: two processes have the same index, or disagree about the number of processes.
     """
     wait_log = _WaitLog(group, timeout_seconds)
@@ -121,7 +121,7 @@ def _meet_as_first(group: ProcessGroup, wait_log: _WaitLog) -> dict[int, socket.
         _send_line(arrived, "go")
         for newcomer in newcomers:
             newcomer.close()
-        connections.pop_all()  # They stay open.
+        connections.pop_all()  # Leaves the connections of `arrived` open.
     wait_log.end()
     return arrived
 
@@ -190,7 +190,7 @@ def _meet_as_other(group: ProcessGroup, wait_log: _WaitLog) -> dict[int, socket.
 
 
 def _connect(group: ProcessGroup, wait_log: _WaitLog) -> socket.socket:
-    """Return a connection to the first process, made by a thread, as the look-up of a host may block for long."""
+    """Return a connection to the first process; a thread makes it, because the look-up of a host may block for long."""
     connected: queue.SimpleQueue[socket.socket] = queue.SimpleQueue()
     has_ended = threading.Event()
 
@@ -256,7 +256,7 @@ def _await_go(group: ProcessGroup, connection: socket.socket, wait_log: _WaitLog
 
 @contextlib.contextmanager
 def _listen(group: ProcessGroup) -> Iterator[socket.socket]:
-    """Listen at the coordinator's port inside the context; raise ClusterError if it is in use."""
+    """Listen at the coordinator's port inside the context; raise ClusterError if that fails, for example since it is in use."""
     try:
         server = _create_server(split_address(group.coordinator)[1])
     except OSError as error:
@@ -270,7 +270,7 @@ def _listen(group: ProcessGroup) -> Iterator[socket.socket]:
 
 
 def _create_server(port: int) -> socket.socket:
-    """Listen at a port, for IPv6 as well if this machine has it."""
+    """Return a socket that listens at a port, for IPv6 as well if this machine has it."""
     if socket.has_dualstack_ipv6():
         try:
             return socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True)
@@ -282,6 +282,6 @@ def _create_server(port: int) -> socket.socket:
 
 
 def split_address(address: str) -> tuple[str, int]:
-    """Return the host and the port of HOST:PORT, with brackets around a host of IPv6 or without."""
+    """Return the host and the port of HOST:PORT; grpc:// before it and brackets around a host of IPv6 are dropped."""
     host, _, port = address.removeprefix("grpc://").rpartition(":")
     return host.strip("[]"), int(port)

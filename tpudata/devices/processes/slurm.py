@@ -120,12 +120,12 @@ def _parse_hosts(text: str) -> list[str]:
 
 
 def _expand_ranges(ranges: str, text: str) -> list[str]:
-    """Return the zero-padded numbers of ranges such as "01-03,7" in the node list `text`."""
+    """Return the zero-padded numbers of ranges such as "01-03,7"; `text` is the whole node list, for the message."""
     return [number for piece in ranges.split(",") for number in _expand_range(piece, text)]
 
 
 def _expand_range(piece: str, text: str) -> list[str]:
-    """Return the zero-padded numbers of one range, such as "01-03" or "7", in the node list `text`.
+    """Return the zero-padded numbers of one range, such as "01-03" or "7"; `text` is the whole node list, for the message.
 
     Raises:
         UsageError: the piece is not such a range, or the range is too long.

@@ -28,7 +28,7 @@ class DeviceVariables:
 
     Args:
         mesh: as the attribute.
-        variables: the `tf.Variable`s by name; more may be added to it later.
+        variables: the `tf.Variable`s by name; more may be added to this mapping later.
     """
 
     def __init__(self, mesh: Mesh, variables: Mapping[str, tf.Variable]) -> None:
@@ -99,7 +99,7 @@ class ReplicaVariables(DeviceVariables):
     """Variables with a separate value on each replica, such as the sums of metrics.
 
     On the host, a variable has the values of this process's replicas, reduced by its aggregation: their sum or mean, or else the
-    value of the first replica. The arguments are those of DeviceVariables.
+    value of the first replica. Takes the arguments of DeviceVariables.
     """
 
     def _transfer(self, variable: tf.Variable) -> jax.Array:

@@ -88,7 +88,7 @@ class DeviceFunction:
         written, _, results = self._call(
             state.arrays(layout.written),
             state.arrays(layout.read),
-            (),  # No variable has a value of each replica.
+            (),  # No variable has a separate value on each replica.
             split_arrays,
             (*whole_arrays, np.int64(call_index)),
         )

@@ -37,7 +37,8 @@ class TracedFunction:
         num_replicas: number of replicas that run it together.
 
     Raises:
-        ModelFnValueError: the function makes a variable at each call, or reduces a dtype that has no sum.
+        ModelFnValueError: the function makes a variable at each call, reduces a dtype that has no sum, or has a sum over replicas
+            or a random operation that XLA cannot compile.
         UsageError: the function uses a table or another resource than variables.
     """
 
@@ -50,7 +51,7 @@ class TracedFunction:
     ) -> None:
         # AutoGraph converts only the user's function, not the wrapper around it.
         tf_function = function if hasattr(function, "get_concrete_function") else tf.function(function)
-        # One for each time that TensorFlow traces; the last one belongs to the graph.
+        # A structure for each time that TensorFlow traces; the last one belongs to the graph.
         result_structures: list[jax.tree_util.PyTreeDef] = []
 
         def trace(replica: tf.Tensor, call_index: tf.Tensor, *tensors: tf.Tensor) -> list[tf.Tensor]:

@@ -65,7 +65,7 @@ class CompilerError(TpudataError):
     """The TPU's compiler did not compile a program.
 
     Attributes:
-        fault: the kind of the reason.
+        fault: the reason.
     """
 
     def __init__(self, fault: Fault, text: str) -> None:
@@ -130,7 +130,7 @@ def compile_for(tpu: TPUSlice, loop: "DeviceLoop", effort: str, time_limit: floa
         time_limit: seconds after which to give up; None for the effort's default.
 
     Raises:
-        CompilerError: the compiler rejected it, ran out of HBM, crashed, took too long or did not start.
+        CompilerError: the compiler rejected the loop, crashed, took too long or did not start, or the loop needs too much HBM.
     """
     limit = _TIME_LIMITS[effort] if time_limit is None else time_limit
     with tempfile.TemporaryDirectory(prefix="tpudata-") as folder_name:
@@ -152,7 +152,7 @@ def compile_for(tpu: TPUSlice, loop: "DeviceLoop", effort: str, time_limit: floa
         )
         answer_file = folder / "answer.json"
         if not answer_file.exists():
-            # The child makes this file as it begins to compile.
+            # The child makes the file `lowered` when it begins to compile.
             fault = Fault.CRASH if (folder / "lowered").exists() else Fault.START
             raise CompilerError(fault, _describe_end(exit_code, output))
         answer = json.loads(answer_file.read_text())

@@ -56,7 +56,7 @@ class StepCost:
         return self.loop_steps * self.batch_bytes
 
     def to_json(self) -> dict[str, Any]:
-        """Return all numbers as a JSON object."""
+        """Return the numbers as a JSON object, with the mode but without the slice and the effort."""
         compiled = self.compiled
         # JSON has no infinity.
         rate = self.records_per_second if math.isfinite(self.records_per_second) else None
@@ -103,8 +103,9 @@ class FeedingRate:
 
         Returns:
             `records_per_second` that was measured, `measured_on_cores` (None if unknown), the rate `needed` on each host (None if
-            infinite), `host_cores` that are enough for it if all work scales with cores (None if unknown), `is_input_bound`, and
-            `waiting`, the share of the time that steps would wait at the measured rate if they take their lower bound.
+            infinite), `host_cores`, the number of cores that are enough for the needed rate if all work scales with cores (None if
+            unknown or infinite), `is_input_bound`, and `waiting`, the share of the time that steps would wait at the measured rate
+            if they take their lower bound.
         """
         needed_per_host = cost.records_per_second / cost.tpu.hosts
         is_finite = math.isfinite(needed_per_host)

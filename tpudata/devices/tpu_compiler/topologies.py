@@ -83,7 +83,7 @@ def _make_chip(
     devices: int = 1,
     config: str | None = None,
 ) -> Chip:
-    """Return a chip; the other arguments are attributes of Chip.
+    """Return a chip, with its peaks and its HBM converted to the units of Chip.
 
     Args:
         name: name of the generation.

@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-# Distance between the seeds of two replicas: a prime, and more than any model has dropouts, whose indices are added to the seed.
+# Distance between the seeds of consecutive replicas: a prime, larger than the index of a dropout, which is added to the seed.
 _REPLICA_STRIDE = 7919
 
 
@@ -25,7 +25,7 @@ def dropout(inputs: tf.Tensor, rate: float, seed: tf.Tensor | tuple[int, int], i
         inputs: floats of any shape.
         rate: share of the values to drop, in [0, 1).
         seed: int32 [2], from `make_step_seed`.
-        index: index of this dropout in the model, so that two of them drop different values.
+        index: index of this dropout in the model. Without it, all dropouts of a step would drop the same positions.
     """
     if rate == 0:
         return inputs

@@ -52,7 +52,7 @@ def conv(
     Args:
         inputs: floats [batch, height, width, channels].
         filters: number of output channels.
-        kernel_size: height and width of the kernel; of an even one, the end has one more row of padding.
+        kernel_size: height and width of the kernel; if it is even, the end has one more row and column of padding.
         name: name of the variable scope.
         strides: stride along height and width.
         kernel_initializer: function of a shape and a dtype that returns the initial kernel; None for Glorot's uniform one.

@@ -3,7 +3,7 @@
 import numpy as np
 import tensorflow as tf
 
-# Bits of a float32's fraction: more could round a draw up to 1.
+# Bits of a float32's fraction. With all 32 bits of a word, rounding could make a draw 1.
 _FRACTION_BITS = 23
 # Distance between the seeds of two continuations of one prompt.
 _CONTINUATION_STRIDE = 7919

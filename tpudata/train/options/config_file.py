@@ -23,7 +23,7 @@ from tpudata.train.options.yaml_text import parse_yaml
 
 PARAMS, PAD = "params", "pad"
 # For the type in an option's annotation: the types that YAML's parser may return, and their name in messages.
-_KINDS: dict[str, tuple[tuple[type, ...], str]] = {
+_TYPES_BY_ANNOTATION: dict[str, tuple[tuple[type, ...], str]] = {
     "str": ((str,), "a text"),
     "int": ((int,), "a whole number"),
     "float": ((int, float), "a number"),
@@ -156,7 +156,7 @@ def _check_value(value: object, annotation: str, location: str) -> Any:
         return None
     if type_name.startswith("tuple"):
         return _parse_size(value, location)
-    types, expected = _KINDS[type_name]
+    types, expected = _TYPES_BY_ANNOTATION[type_name]
     # In Python a bool is an int, too.
     if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
         raise UsageError(f"{location} must be {expected}, got {_format_value(value)}.")

@@ -48,8 +48,8 @@ def parse_options(argv: Sequence[str], prog: str = "tpudata train") -> TrainOpti
 def _drop_unused(file_options: dict[str, Any], flag_options: dict[str, Any]) -> dict[str, Any]:
     """Return the options of a file that count, without those of other modes and those that a flag excludes.
 
-    A flag also removes the learning rate from the model's params. `parse_options` replaces the other options for which there are
-    flags.
+    `--learning-rate` also removes `learning_rate` from the model's params, and `--param learning_rate` removes the file's option.
+    `parse_options` replaces the other options for which there are flags.
 
     Args:
         file_options: options of the file by name; one file serves all modes.

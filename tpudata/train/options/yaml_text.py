@@ -13,7 +13,7 @@ from tpudata.errors import MissingExtraError, UsageError
 _MAX_DEPTH = 50
 # An alias stands for a copy: 300 bytes with aliases of aliases can stand for 10**10 values.
 _MAX_VALUES = 100_000
-# SafeLoader takes 4e-3 for a text, as YAML 1.1 wants a dot in a number with an exponent.
+# SafeLoader takes 4e-3 for a text, since YAML 1.1 wants a dot in a number with an exponent.
 _FLOAT = re.compile(r"^[-+]?[0-9][0-9_]*(\.[0-9_]*)?[eE][-+]?[0-9]+$")
 
 
@@ -65,7 +65,7 @@ def _make_loader(yaml: Any) -> Any:
         def construct_object(self, node: Any, deep: bool = False) -> object:
             try:
                 return super().construct_object(node, deep)
-            # What SafeLoader's constructors raise for a text that does not fit its tag, such as `!!timestamp x`.
+            # SafeLoader's constructors raise these errors for a text that does not fit its tag, such as `!!timestamp x`.
             except (AttributeError, LookupError, ValueError, TypeError, ArithmeticError) as error:
                 tag_name = node.tag.rpartition(":")[2]
                 problem = f"{_shorten(node.value)} is not of the type {tag_name}"

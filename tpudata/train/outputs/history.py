@@ -223,7 +223,7 @@ def _parse_sections(content: Any) -> tuple[Section, ...]:
             entry["order_batch_size"],
             _check_configuration(entry["configuration"]),
         )
-        # `type`, as a bool is an int, too; numbers from 2**53 on are not exact in all readers of JSON.
+        # `type`, since a bool is an int, too; numbers from 2**53 on are not exact in all readers of JSON.
         numbers = (section.first_step, section.position, section.order_batch_size)
         if not all(type(number) is int and 0 <= number < 2**53 for number in numbers) or section.order_batch_size < 1:
             raise ValueError("a number is out of range")

@@ -58,8 +58,8 @@ def write_predictions(
         None if the labels or the predictions `classes` are missing or are not one integer for each record.
 
     Raises:
-        ValueError: there are fewer or more predictions than records.
-        UsageError: a prediction is neither a number nor a text.
+        ValueError: there are fewer or more predictions than records, up to `limit`.
+        UsageError: a prediction has complex numbers.
         StorageError: the file could not be written.
     """
     class_names = dataset.labels()
@@ -156,7 +156,7 @@ def _convert_to_json(value: Array, name: str) -> Any:
     """Return a predicted value as JSON: a number, a text, or nested lists of these; NaN and infinity as text.
 
     Raises:
-        UsageError: the value is neither a number nor a text.
+        UsageError: the value has complex numbers.
     """
     if isinstance(value, np.ndarray):
         return [_convert_to_json(element, name) for element in value]
